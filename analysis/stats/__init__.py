@@ -1,0 +1,1 @@
+"""Pure numerics over arrays: numpy and scipy only."""

@@ -1,0 +1,46 @@
+"""How one cell's outcome on the new side relates to the one on the base side."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import numpy as np
+import pandas as pd
+
+from collector.vocabulary import NOT_APPLICABLE, Status
+
+
+class Transition(StrEnum):
+    """What became of a cell from base to new. A cell is expected where it was planned, or measured without a plan."""
+
+    BOTH_PASS = "both_pass"  # noqa: S105 -- no password
+    BROKE = "broke"
+    FIXED = "fixed"
+    STILL_FAILING = "still_failing"
+    MISSING = "missing"  # expected on both sides, no row in new
+    MISSING_IN_BASE = "missing_in_base"  # expected on both sides, a row in new only
+    NOT_APPLICABLE = "not_applicable"  # unavailable or skipped on a side
+    ENTERED = "entered"  # not planned in base
+    LEFT = "left"  # not planned in new
+
+
+def transitions(cells: pd.DataFrame) -> pd.Series:
+    """The transition of every row, from its columns expected_base, expected_new, status_base and status_new."""
+    base, new = cells["status_base"], cells["status_new"]
+    passed = base == Status.PASS.value, new == Status.PASS.value
+    rules = [
+        (~cells["expected_base"], Transition.ENTERED),
+        (~cells["expected_new"], Transition.LEFT),
+        (new.isna(), Transition.MISSING),
+        (base.isna(), Transition.MISSING_IN_BASE),
+        (base.isin(_UNASKED) | new.isin(_UNASKED), Transition.NOT_APPLICABLE),
+        (passed[0] & passed[1], Transition.BOTH_PASS),
+        (passed[0], Transition.BROKE),
+        (passed[1], Transition.FIXED),
+    ]
+    conditions = [np.asarray(condition, dtype=bool) for condition, _ in rules]
+    names = [transition.value for _, transition in rules]
+    return pd.Series(np.select(conditions, names, Transition.STILL_FAILING.value), cells.index, dtype=object)
+
+
+_UNASKED = [status.value for status in NOT_APPLICABLE]

@@ -1,0 +1,1 @@
+"""Measures one cell: model, eager reference, compiled program, correctness, latency, memory, counters."""

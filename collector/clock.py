@@ -1,0 +1,68 @@
+"""Wall-clock samples of eager and compiled calls, interleaved, with the device synchronised around each."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import torch
+
+Call = Callable[[], Any]
+
+
+def synchronize(device: str) -> None:
+    """Waits until the device has nothing left to do; on a CPU there is nothing to wait for."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def timed_s(call: Call, device: str) -> float:
+    """Seconds of one call, from an idle device to an idle device. The result is dropped after the clock stops."""
+    synchronize(device)
+    start = time.perf_counter()
+    made = call()
+    synchronize(device)
+    elapsed = time.perf_counter() - start
+    del made
+    return elapsed
+
+
+def interleaved_ms(
+    eager: Call, compiled: Call, device: str, rounds: int, limit_s: float
+) -> tuple[list[float], list[float]]:
+    """`rounds` pairs of samples in milliseconds, eager and compiled in turn so that drift meets both alike.
+
+    Stops early, but not before five pairs, once `limit_s` seconds are spent: the number of samples kept then tells.
+    """
+    samples: tuple[list[float], list[float]] = ([], [])
+    deadline = time.perf_counter() + limit_s
+    with garbage_collection_off():
+        for done in range(rounds):
+            if done >= 5 and time.perf_counter() > deadline:
+                break
+            # Which of the two comes first changes each round, so that neither always runs on the other's warm caches.
+            for which in ((0, 1), (1, 0))[done % 2]:
+                samples[which].append(1e3 * timed_s((eager, compiled)[which], device))
+    return samples
+
+
+def median_ms(samples: list[float]) -> float:
+    """The median of samples in milliseconds."""
+    return median(samples)
+
+
+@contextmanager
+def garbage_collection_off() -> Iterator[None]:
+    """Collects once, then keeps Python's cyclic collector from running in the middle of a sample."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,116 @@
+"""What surrounds a measurement: libraries, GPU, driver, CPU. The testbed is the part that latencies depend on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collector.cores import pin_to_cores
+from collector.vocabulary import short_hash
+
+#: Installed packages whose version can change a number.
+PACKAGES = ("torch", "triton", "transformers", "timm", "torchvision", "numpy")
+#: What must be equal for two latencies to be comparable.
+TESTBED_KEYS = ("device", "gpu", "gpu_memory_bytes", "driver", "cpu", "cores", "node")
+#: Variables that change what torch or its compiler does; those that only place files are left out.
+_PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "CUDA_VISIBLE", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
+_PLACES = ("_DIR", "_PATH", "_HOME")
+
+
+def fingerprint(device: str) -> dict[str, Any]:
+    """The whole environment as a flat mapping. Imports torch; with `cuda` it initialises the GPU.
+
+    `cores` is how many this process may run on; `node` is `INDUCTOR_WATCH_NODE` if set, else the host's name.
+    """
+    import torch
+
+    found: dict[str, Any] = {
+        "device": device,
+        "python": platform.python_version(),
+        "platform": platform.platform(terse=True),
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "node": os.environ.get("INDUCTOR_WATCH_NODE") or platform.node(),
+        "torch_git": torch.version.git_version,
+        "torch_threads": torch.get_num_threads(),
+        **{name: version for name in PACKAGES if (version := _version(name))},
+        **{f"env.{key}": value for key, value in sorted(os.environ.items()) if _matters(key)},
+    }
+    found["torch"] = torch.__version__
+    return found | (_gpu(torch) if device == "cuda" else {})
+
+
+def _gpu(torch: Any) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "gpu_memory_bytes": properties.total_memory,
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": _driver(),
+    }
+
+
+def environment_id(environment: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that name a fingerprint."""
+    return short_hash(dict(environment))
+
+
+def extract_testbed(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a fingerprint that must be equal for latencies to be comparable."""
+    return {key: environment[key] for key in TESTBED_KEYS if key in environment}
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _matters(key: str) -> bool:
+    return key.startswith(_PREFIXES) and not key.endswith(_PLACES)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _driver() -> str | None:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.splitlines()[0].strip() if done.stdout.strip() else None
+
+
+def main() -> None:
+    """Entry point of `python -m collector.environment DEVICE`: prints the fingerprint as one JSON line."""
+    device = sys.argv[1] if len(sys.argv) > 1 else ""
+    pin_to_cores()
+    import torch
+
+    if not device:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    sys.stdout.write(json.dumps(fingerprint(device)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

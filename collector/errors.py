@@ -1,0 +1,25 @@
+"""Errors of asking: each text is one line that says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConfigError(Exception):
+    """The request does not fit: an unknown template, mode or key, a wrong type, options that exclude each other."""
+
+
+class UnavailableError(Exception):
+    """The request is sound, but this machine or this torch lacks a component; the text names it."""
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
+    """The known words nearest to a misspelt one, for an error message: `did you mean a, b?` or the whole list."""
+    words = sorted(known)
+    # A dotted key is often misspelt in its last part or given without its prefix, so both spellings are compared.
+    close = difflib.get_close_matches(word, words, n=count, cutoff=0.5)
+    close += [w for w in words if w.rpartition(".")[2] == word.rpartition(".")[2] and w not in close]
+    if close:
+        return f"did you mean {', '.join(close[:count])}?"
+    return f"known: {', '.join(words)}" if len(words) <= 20 else "torch._inductor.list_options() lists the known ones"

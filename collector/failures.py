@@ -1,0 +1,67 @@
+"""From an exception and the stage it came in to a status, with a hint where one is known."""
+
+from __future__ import annotations
+
+import traceback
+
+from collector.errors import ConfigError, UnavailableError
+from collector.vocabulary import Failure, Stage, Status
+
+_BY_STAGE = {
+    Stage.START: Status.MODEL_FAIL_TO_LOAD,
+    Stage.LOAD_MODEL: Status.MODEL_FAIL_TO_LOAD,
+    Stage.RESOLVE_CONFIG: Status.CONFIG_ERROR,
+    Stage.EAGER: Status.EAGER_FAIL,
+}
+
+#: Part of the message -> what a person can do about it.
+_HINTS = (
+    ("No choices to select", "no back-end could take a GEMM: keep ATEN in max_autotune_gemm_backends"),
+    ("overwritten by a subsequent run", "a cudagraph output was read after the next replay: clone it first"),
+    ("Cannot re-initialize CUDA in forked", "set PYTORCH_NVML_BASED_CUDA_CHECK=1 before torch is imported"),
+    ("out of memory", "use a smaller --batch-size, or a GPU with more memory"),
+    ("device-side assert", "run again with CUDA_LAUNCH_BLOCKING=1 to find the kernel"),
+    ("C++ compile error", "a C++ compiler that torch can use is needed: see `inductor-watch doctor`"),
+    ("InvalidCxxCompiler", "no C++ compiler found: install g++ or set CXX"),
+)
+_LONGEST = 2000
+
+
+def classify(error: BaseException, stage: Stage) -> tuple[Status, Failure]:
+    """The status and the failure record of an exception raised in a stage."""
+    message = str(error).strip() or type(error).__name__
+    failure = Failure(stage, type(error).__qualname__, message[:_LONGEST], _hint(message))
+    return _status(error, stage, message), failure
+
+
+def _status(error: BaseException, stage: Stage, message: str) -> Status:
+    if isinstance(error, UnavailableError):
+        return Status.UNAVAILABLE
+    if isinstance(error, ConfigError):
+        return Status.CONFIG_ERROR
+    if isinstance(error, MemoryError) or _is_oom(error, message):
+        return Status.OOM
+    if stage in _BY_STAGE:
+        return _BY_STAGE[stage]
+    return Status.FAIL_TO_COMPILE if _from_compiler(error) else Status.FAIL_TO_RUN
+
+
+def _is_oom(error: BaseException, message: str) -> bool:
+    return type(error).__name__ == "OutOfMemoryError" or "CUDA out of memory" in message
+
+
+def _from_compiler(error: BaseException | None) -> bool:
+    """True if the compiler raised it: by type, or because the traceback ends inside Dynamo or Inductor."""
+    while error is not None:
+        names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+        if names & {"torch._dynamo.exc.TorchDynamoException", "torch._inductor.exc.InductorError"}:
+            return True
+        frames = traceback.extract_tb(error.__traceback__)
+        if any(frame.filename.endswith("torch/_dynamo/convert_frame.py") for frame in frames):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _hint(message: str) -> str | None:
+    return next((hint for needle, hint in _HINTS if needle in message), None)

@@ -1,0 +1,237 @@
+"""Measures one cell in this process, stage by stage. Call it in a process of its own: it fills caches and may crash."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any, Protocol
+
+import torch
+
+from collector import availability, counters, memory, profiling
+from collector.clock import garbage_collection_off, interleaved_ms, synchronize, timed_s
+from collector.correctness import Agreement, compare, identical
+from collector.environment import environment_id, fingerprint
+from collector.failures import classify
+from collector.outcome import Outcome
+from collector.program import Subject, deterministic_algorithms, seed_everything
+from collector.settings import Settings
+from collector.snapshot import Snapshot
+from collector.templates import Effective, resolve_config
+from collector.tolerances import tolerance_for
+from collector.vocabulary import Cell, Failure, Measurement, Phase, Stage, Status
+from collector.zoo.spec import Built
+
+Builder = Callable[[int, Phase, str], Built]
+
+
+class Host(Protocol):
+    """What the process that started the cell offers it."""
+
+    def stage(self, stage: Stage) -> None:
+        """Is told where the cell is, so that a crash or a time-out can be placed."""
+
+    def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
+        """Entered while no other cell may use the device; with purpose `measure`, nor any core."""
+
+
+class Alone:
+    """A host for a cell that has the machine to itself."""
+
+    def stage(self, stage: Stage) -> None:
+        """Nobody listens."""
+
+    def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
+        """Nobody else is there."""
+        return nullcontext()
+
+
+def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = None) -> Outcome:
+    """Measures one cell. Never raises for what the model or the compiler does: that becomes the status."""
+    run = _Run(cell, settings, host or Alone())
+    try:
+        run.all_stages(build)
+    except Exception as error:
+        run.status, run.failure = classify(error, run.at)
+    return run.outcome()
+
+
+class _Run:
+    """The state of one cell on its way through the stages."""
+
+    def __init__(self, cell: Cell, settings: Settings, host: Host) -> None:
+        self.cell, self.settings, self.host = cell, settings, host
+        self.at = Stage.START
+        self.status = Status.PASS
+        self.failure: Failure | None = None
+        self.metrics: dict[str, float] = {}
+        self.samples: dict[str, list[float]] = {}
+        self.details: dict[str, Any] = {}
+        self.environment: dict[str, Any] = {}
+        self.effective: Effective | None = None
+        self.log = counters.CompilerLog().attach()
+        self.began = datetime.now(UTC)
+        self.clock = time.monotonic()
+
+    def all_stages(self, build: Builder) -> None:
+        """Runs every stage in order; a stage that fails raises and ends the cell."""
+        self._enter(Stage.START)
+        self.environment = fingerprint(self.cell.device)
+        self._enter(Stage.RESOLVE_CONFIG)
+        self.effective = resolve_config(self.cell.config, self.cell.device)
+        availability.check(self.effective, self.cell.device, self.cell.phase, self.cell.dtype)
+        self._enter(Stage.LOAD_MODEL)
+        subject = self._load(build)
+        self._enter(Stage.EAGER)
+        self._eager(subject)
+        self._enter(Stage.COMPILE)
+        compiled = self._compile(subject, self.effective)
+        self._enter(Stage.CORRECTNESS)
+        with self.host.exclusive("device"):
+            self._check(subject, compiled)
+        self._enter(Stage.TIMING)
+        self._time(subject, compiled)
+        self._enter(Stage.PROFILE)
+        self._profile(subject, compiled)
+        self._enter(Stage.DONE)
+
+    def outcome(self) -> Outcome:
+        """What is known now, whatever stage it ended in."""
+        measurement = Measurement(
+            cell=self.cell,
+            status=self.status,
+            started_at=self.began.isoformat(timespec="seconds"),
+            wall_s=round(time.monotonic() - self.clock, 3),
+            # JSON knows no infinity and no NaN: such a value was not measured.
+            metrics={name: value for name, value in self.metrics.items() if math.isfinite(value)},
+            samples=self.samples,
+            details=self.details,
+            program_id=self.effective.program_id if self.effective else None,
+            environment_id=environment_id(self.environment) if self.environment else None,
+            failure=self.failure,
+        )
+        return Outcome(measurement, self.environment, self.effective.program if self.effective else {})
+
+    def _enter(self, stage: Stage) -> None:
+        now = time.monotonic()
+        spent = self.details.setdefault("stage_s", {})
+        spent[self.at.value] = round(now - getattr(self, "_since", now), 3)
+        self._since, self.at = now, stage
+        self.host.stage(stage)
+
+    def _load(self, build: Builder) -> Subject:
+        seed_everything()
+        subject = Subject(self.cell, build(self.cell.batch_size, self.cell.phase, self.cell.device))
+        self.details["parameters"] = sum(parameter.numel() for parameter in subject.model.parameters())
+        return subject
+
+    def _eager(self, subject: Subject) -> None:
+        seed_everything()
+        with self.host.exclusive("device"):
+            for _ in range(2):
+                subject.eager()
+            synchronize(self.cell.device)
+            self._peak("eager_peak_bytes", subject, subject.eager)
+
+    def _peak(self, name: str, subject: Subject, call: Callable[[], Any], calls: int = 1) -> None:
+        subject.release_gradients()
+        resident = [*subject.model.parameters(), *subject.model.buffers()]
+        if (peak := memory.peak_bytes(call, self.cell.device, resident, calls)) is not None:
+            self.metrics[name] = float(peak)
+
+    def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
+        counters.reset()
+        compiled = subject.compiled(effective)
+        seed_everything()
+        begin, cpu_begin = time.monotonic(), time.process_time()
+        first_s = timed_s(compiled, self.cell.device)
+        self.details["compile_window"] = [begin, time.monotonic()]
+        self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
+        with self.host.exclusive("device"):
+            # The first calls after it record cudagraphs; their allocations are part of what the program needs.
+            self._peak("compiled_peak_bytes", subject, compiled, self.settings.warmups)
+            warm_s = median(timed_s(compiled, self.cell.device) for _ in range(3))
+        self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s)
+        self._ratio("compression", "eager_peak_bytes", "compiled_peak_bytes")
+        self._count()
+        return compiled
+
+    def _count(self) -> None:
+        found, details = counters.read(self.log)
+        self.metrics |= found
+        self.details |= details
+
+    def _check(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        with deterministic_algorithms():
+            eager = subject.outputs(subject.eager)
+            different = identical(eager, subject.outputs(subject.eager))
+        if different:
+            self.status = Status.NONDETERMINISTIC
+            self.failure = Failure(Stage.CORRECTNESS, "nondeterministic", f"two eager runs differ at {different}")
+        else:
+            made = subject.outputs(compiled)
+            self._judge(compare(eager, made, self._reference(subject), tolerance_for(self.cell)))
+        subject.release_gradients()
+
+    def _judge(self, agreement: Agreement) -> None:
+        if agreement.rmse_ratio is not None:
+            self.metrics["error_rmse_ratio"] = agreement.rmse_ratio
+        if agreement.cosine is not None:
+            self.metrics["cosine"] = agreement.cosine
+        self.details["tensors_compared"] = agreement.compared
+        if agreement.problem:
+            self.status = Status.FAIL_ACCURACY
+            self.failure = Failure(Stage.CORRECTNESS, "fail_accuracy", agreement.problem)
+
+    def _reference(self, subject: Subject) -> Snapshot | None:
+        """The float64 outputs, or None where the model cannot run in double precision."""
+        try:
+            twin = subject.float64_twin()
+            return twin.outputs(twin.eager)
+        except Exception as error:
+            self.details["no_float64"] = f"{type(error).__name__}: {str(error)[:300]}"
+            return None
+        finally:
+            if self.cell.device == "cuda":
+                torch.cuda.empty_cache()
+
+    def _time(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        device, settings = self.cell.device, self.settings
+        before = self.metrics.get("recompiles")
+        with self.host.exclusive():
+            for call in (subject.eager, compiled):
+                timed_s(call, device)
+            eager_ms, compiled_ms = interleaved_ms(
+                subject.eager, compiled, device, settings.rounds, settings.sample_limit_s
+            )
+        self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}
+        self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(eager_ms), median(compiled_ms)
+        self._ratio("speedup", "eager_ms", "compiled_ms")
+        self._count()
+        if before is not None and self.metrics.get("recompiles", before) > before:
+            self.details["recompiled_while_timed"] = self.metrics["recompiles"] - before
+
+    def _profile(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        if self.cell.device != "cuda":
+            return  # a CPU has no device-busy time apart from its wall time
+        for name, call in (("eager", subject.eager), ("compiled", compiled)):
+            with self.host.exclusive(), garbage_collection_off():
+                found = profiling.device_time(call, self.settings.profile_calls)
+            if found is not None:
+                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
+                self.details[f"{name}_kernels"] = found.kernels
+        self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
+
+    def _ratio(self, name: str, over: str, under: str) -> None:
+        """A ratio of two metrics, where both were measured and the lower is not zero."""
+        if self.metrics.get(under) and over in self.metrics:
+            self.metrics[name] = self.metrics[over] / self.metrics[under]
+
+
+def _rounded(samples: list[float]) -> list[float]:
+    # A nanosecond is far below what the clock resolves.
+    return [round(sample, 6) for sample in samples]

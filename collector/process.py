@@ -1,0 +1,275 @@
+"""The parent's side of one cell: a process with empty caches, a time limit, and nothing of it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from collector.outcome import Outcome
+from collector.settings import Settings
+from collector.spans import union_length
+from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
+
+#: Every process of a cell carries its token in this variable; what has left the process group is found by it.
+_TOKEN = "INDUCTOR_WATCH_CELL"  # noqa: S105
+_LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
+#: Seconds a process has for going by itself once its outcome is known.
+_GRACE_S = 5.0
+
+
+class CellProcess:
+    """A running cell. Feed it with `pump`; when `finished`, take `outcome` and call `close`."""
+
+    def __init__(self, cell: Cell, settings: Settings, environ: Mapping[str, str] | None = None) -> None:
+        self.cell, self.settings = cell, settings
+        self.stage = Stage.START
+        #: What the process waits to be granted, and whether it has it.
+        self.asks: str | None = None
+        self.holds = False
+        self.began = time.monotonic()
+        #: Spans for which the process stood still or waited for a grant; they count against no limit and no compile time.
+        self.stood: list[tuple[float, float]] = []
+        self._stands_since: float | None = None
+        self._asked_at = 0.0
+        self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._outcome: Outcome | None = None
+        self._done_at: float | None = None
+        self._log = bytearray()
+        self._pending = b""
+        self._folder = Path(tempfile.mkdtemp(prefix="inductor-watch-"))
+        self._token = self._folder.name
+        self._process, self._report = self._start(environ or os.environ)
+
+    def _start(self, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+        read_end, write_end = os.pipe()
+        command = [sys.executable, "-m", "collector.worker", "--report", str(write_end)]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=cell_environment(environ, self._folder, self._token),
+            pass_fds=[write_end],
+            start_new_session=True,
+        )
+        os.close(write_end)
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        for descriptor in (read_end, process.stdout.fileno()):
+            os.set_blocking(descriptor, False)
+        self._write(process, {"cell": self.cell.to_json(), "settings": self.settings.to_json()})
+        return process, read_end
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What to wait on before the next `pump`."""
+        assert self._process.stdout is not None  # noqa: S101
+        return [self._report, self._process.stdout.fileno()]
+
+    @property
+    def pid(self) -> int:
+        """The process, which is also the id of its group."""
+        return self._process.pid
+
+    def pump(self) -> None:
+        """Takes in what the process has written, and ends it once its time is up."""
+        for line in self._report_lines():
+            self._take(json.loads(line))
+        self._drain_log()
+        if self._outcome is None and self.left_s() <= 0:
+            self._outcome = self._lost(Status.TIMEOUT, "TimeoutError", f"not done after {self.settings.timeout_s:g} s")
+
+    def left_s(self) -> float:
+        """Seconds until the time limit; those for which the process stood still do not count."""
+        return self.settings.timeout_s - (time.monotonic() - self.began - self._stood_s(self.began, time.monotonic()))
+
+    @property
+    def finished(self) -> bool:
+        """True when the process has gone, or has said all and may be ended."""
+        code = self._process.poll()
+        if code is not None:
+            self.pump()
+            if self._outcome is None:
+                self._outcome = self._died(code)
+            return True
+        if self._outcome is None:
+            return False
+        self._done_at = self._done_at or time.monotonic()
+        timed_out = self._outcome.measurement.status is Status.TIMEOUT
+        return timed_out or time.monotonic() - self._done_at > _GRACE_S
+
+    def grant(self) -> None:
+        """Answers the process's wish to have the machine to itself."""
+        self.stood.append((self._asked_at, time.monotonic()))
+        self.asks, self.holds = None, True
+        self._write(self._process, {"granted": "exclusive"})
+
+    def stand(self) -> None:
+        """Makes every process of the cell stand still."""
+        if self._stands_since is None and self._signal_all(signal.SIGSTOP):
+            self._stands_since = time.monotonic()
+
+    @property
+    def stands(self) -> bool:
+        """Whether the process was made to stand still."""
+        return self._stands_since is not None
+
+    def go_on(self) -> None:
+        """Lets it go on, and keeps the span for which it stood."""
+        if self._stands_since is not None:
+            self.stood.append((self._stands_since, time.monotonic()))
+            self._stands_since = None
+            self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> bool:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _stood_s(self, start: float, end: float) -> float:
+        open_span = [(self._stands_since, end)] if self._stands_since is not None else []
+        inside = [(max(begin, start), min(stop, end)) for begin, stop in self.stood + open_span]
+        return union_length(inside)  # waiting and standing overlap: a process that waits is stopped like any other
+
+    def close(self) -> Outcome:
+        """Ends every process of the cell, removes its caches and returns the outcome."""
+        self._drain_log()
+        self.kill()
+        self._drain_log()
+        os.close(self._report)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                _close_quietly(stream.close)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        outcome = self._outcome or self._lost(Status.CRASHED, "Interrupted", "the run was interrupted")
+        if outcome.measurement.status is not Status.PASS:
+            outcome.measurement.log_tail = self._tail()
+        return outcome
+
+    def kill(self) -> None:
+        """Kills the process, its group, and whatever of it has left the group."""
+        _close_quietly(lambda: os.killpg(self._process.pid, signal.SIGKILL))
+        self._process.wait()
+        # A child that is forking while it is looked for can slip through once, hardly ever twice.
+        for _ in range(3):
+            strays = list(processes_with_token(self._token))
+            for pid in strays:
+                _close_quietly(lambda pid=pid: os.kill(pid, signal.SIGKILL))  # type: ignore[misc]
+            if not strays:
+                break
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if "stage" in message:
+            self.stage = Stage(message["stage"])
+        elif "ask" in message:
+            self.asks, self._asked_at = str(message["ask"]), time.monotonic()
+        elif "done" in message:
+            self.holds = False
+        elif "outcome" in message:
+            found = message["outcome"]
+            measurement = Measurement.from_json(found["measurement"])
+            self._take_out_standing(measurement)
+            self._outcome = Outcome(measurement, dict(found["environment"]), dict(found["program"]))
+        elif "error" in message:
+            failure = Failure.from_json(message["error"]["failure"])
+            self._outcome = Outcome(self._blank(Status(message["error"]["status"]), failure))
+
+    def _take_out_standing(self, measurement: Measurement) -> None:
+        """Compile time is the time the compiler could work: what the process stood meanwhile is not part of it."""
+        window = measurement.details.get("compile_window")
+        if window and len(window) == 2 and "compile_cold_s" in measurement.metrics:
+            stood_s = self._stood_s(window[0], window[1])
+            measurement.metrics["compile_cold_s"] = max(0.0, measurement.metrics["compile_cold_s"] - stood_s)
+            measurement.details["stood_s"] = round(stood_s, 3)
+        measurement.details.pop("compile_window", None)
+
+    def _report_lines(self) -> Iterator[bytes]:
+        while chunk := _read(self._report):
+            *whole, self._pending = (self._pending + chunk).split(b"\n")
+            yield from whole
+
+    def _drain_log(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101
+        if self._process.stdout.closed:
+            return
+        # Bounded per call: a process that prints faster than this reads must not keep the parent here.
+        for _ in range(256):
+            chunk = _read(self._process.stdout.fileno())
+            if not chunk:
+                break
+            self._log += chunk
+            if len(self._log) > 2 * _LOG_KEPT:
+                del self._log[:-_LOG_KEPT]
+
+    def _tail(self) -> str:
+        return bytes(self._log[-_TAIL_KEPT:]).decode("utf-8", "replace")
+
+    def _write(self, process: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
+        assert process.stdin is not None  # noqa: S101
+        try:
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has just died; `finished` will see that
+
+    def _died(self, code: int) -> Outcome:
+        if code >= 0:
+            return self._lost(Status.CRASHED, "ExitCode", f"the process ended with code {code} and without a result")
+        name = signal.Signals(-code).name
+        hint = "often the kernel's out-of-memory killer" if name == "SIGKILL" else None
+        return self._lost(Status.CRASHED, name, f"the process was ended by {name}", hint)
+
+    def _lost(self, status: Status, exception: str, message: str, hint: str | None = None) -> Outcome:
+        return Outcome(self._blank(status, Failure(self.stage, exception, f"{message}, in stage {self.stage}", hint)))
+
+    def _blank(self, status: Status, failure: Failure) -> Measurement:
+        wall_s = round(time.monotonic() - self.began, 3)
+        return Measurement(self.cell, status, self._started_at, wall_s, failure=failure)
+
+
+def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> dict[str, str]:
+    """The environment of a cell: the caller's, with empty caches of its own and no way to a model hub."""
+    found = dict(environ)
+    # A cache shared with an earlier cell would turn a cold compile into a warm one.
+    for name, place in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"), ("TMPDIR", "tmp")):
+        (folder / place).mkdir(exist_ok=True)
+        found[name] = str(folder / place)
+    # cuBLAS and cuDNN pick deterministic workspaces by this; PyTorch's benchmarks set it too.
+    found.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    return found | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", _TOKEN: token}
+
+
+def processes_with_token(token: str) -> Iterator[int]:
+    """The living processes whose environment carries a cell's token."""
+    needle = f"{_TOKEN}={token}".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if needle in (entry / "environ").read_bytes().split(b"\0"):
+                    yield int(entry.name)
+            except OSError:
+                continue  # it has gone, or belongs to somebody else
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return b""
+
+
+def _close_quietly(action: Callable[[], object]) -> None:
+    with contextlib.suppress(OSError):
+        action()

@@ -1,0 +1,32 @@
+"""How a cell is measured: the numbers that are the same for every cell of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Times in seconds.
+
+    `rounds` interleaved eager/compiled pairs, stopped early after `sample_limit_s`; `warmups` compiled calls after the
+    first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of each form
+    under the profiler; `timeout_s` for the whole cell.
+    """
+
+    rounds: int = 30
+    sample_limit_s: float = 30.0
+    warmups: int = 4
+    profile_calls: int = 5
+    timeout_s: float = 600.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        """The inverse of `to_json`."""
+        return cls(**data)

@@ -1,0 +1,261 @@
+"""The words every room shares: cells, configs, statuses, measurements. Imports nothing but the standard library."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+OptionValue = bool | int | float | str | None
+
+
+class Status(StrEnum):
+    """How one cell ended. `PASS` is the only one whose numbers enter a suite's averages."""
+
+    PASS = "pass"  # noqa: S105
+    FAIL_ACCURACY = "fail_accuracy"
+    NONDETERMINISTIC = "nondeterministic"
+    FAIL_TO_COMPILE = "fail_to_compile"
+    FAIL_TO_RUN = "fail_to_run"
+    EAGER_FAIL = "eager_fail"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    CONFIG_ERROR = "config_error"
+    UNAVAILABLE = "unavailable"
+    MODEL_FAIL_TO_LOAD = "model_fail_to_load"
+    SKIPPED = "skipped"
+
+
+#: Statuses that say "this could not be asked here" rather than "this went wrong"; they leave a pass rate's denominator.
+NOT_APPLICABLE = frozenset({Status.UNAVAILABLE, Status.SKIPPED})
+
+
+class Phase(StrEnum):
+    """Whether a cell measures the forward pass alone or forward, loss and backward."""
+
+    INFERENCE = "inference"
+    TRAINING = "training"
+
+
+class Stage(StrEnum):
+    """Where in a cell's life something happened."""
+
+    START = "start"
+    LOAD_MODEL = "load_model"
+    RESOLVE_CONFIG = "resolve_config"
+    EAGER = "eager"
+    COMPILE = "compile"
+    CORRECTNESS = "correctness"
+    TIMING = "timing"
+    PROFILE = "profile"
+    DONE = "done"
+
+
+#: dtypes a cell may ask for. `amp` is float32 parameters under autocast to bfloat16, eager and compiled alike.
+DTYPES = ("float32", "bfloat16", "float16", "amp")
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces, so that equal values have equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def short_hash(value: Any, length: int = 12) -> str:
+    """The first `length` hexadecimal digits of the SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One way of compiling, as it was asked for.
+
+    `config_id` hashes the request, not what torch makes of it: a changed default then shows as a change in a series and
+    does not end it. Fields at their default are left out of the hash, so that a field added later changes no old id.
+    """
+
+    backend: str = "inductor"
+    template: str | None = None
+    mode: str | None = None
+    overrides: Mapping[str, OptionValue] = field(default_factory=dict)
+    freezing: bool | None = None
+    dynamic: bool | None = None
+    fullgraph: bool = False
+
+    def __post_init__(self) -> None:
+        # torch takes mode="default" and no mode for the same; two ids for it would split a series.
+        if self.mode == "default":
+            object.__setattr__(self, "mode", None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that differ from their defaults."""
+        blank = Config()
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            name: dict(value) if name == "overrides" else value
+            for name, value in found.items()
+            if value != getattr(blank, name)
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Config:
+        """The inverse of `to_json`. Raises `ValueError` for a field it does not know."""
+        unknown = sorted(set(data) - {f.name for f in fields(cls)})
+        if unknown:
+            raise ValueError(f"a config has no field {', '.join(unknown)}")
+        return cls(**data)
+
+    @property
+    def config_id(self) -> str:
+        """Twelve hexadecimal digits that name this request."""
+        return short_hash(self.to_json())
+
+    @property
+    def name(self) -> str:
+        """What people call it: `cudagraphs`, `max-autotune`, `cudagraphs+graph_partition=false`. `parse` reads it back."""
+        parts = [name for name in (self.template, self.mode) if name] or ["default"]
+        switches: dict[str, OptionValue] = {"freezing": self.freezing, "dynamic": self.dynamic}
+        parts += [f"{key}={_spell(value)}" for key, value in switches.items() if value is not None]
+        parts += [f"{key}={_spell(value)}" for key, value in sorted(self.overrides.items())]
+        parts += ["fullgraph"] if self.fullgraph else []
+        parts += [f"backend={self.backend}"] if self.backend != "inductor" else []
+        return "+".join(parts)
+
+    def __hash__(self) -> int:
+        return hash(self.config_id)
+
+
+def _spell(value: OptionValue) -> str:
+    return json.dumps(value) if isinstance(value, bool) or value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One square of the matrix: what is compiled, on what, and how."""
+
+    suite: str
+    model: str
+    phase: Phase
+    dtype: str
+    device: str
+    batch_size: int
+    config: Config
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back."""
+        return {
+            "suite": self.suite,
+            "model": self.model,
+            "phase": self.phase.value,
+            "dtype": self.dtype,
+            "device": self.device,
+            "batch_size": self.batch_size,
+            "config": self.config.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cell:
+        """The inverse of `to_json`. Raises `KeyError`, `ValueError` or `TypeError` on anything else."""
+        return cls(
+            suite=str(data["suite"]),
+            model=str(data["model"]),
+            phase=Phase(data["phase"]),
+            dtype=str(data["dtype"]),
+            device=str(data["device"]),
+            batch_size=int(data["batch_size"]),
+            config=Config.from_json(data["config"]),
+        )
+
+    @property
+    def cell_id(self) -> str:
+        """Sixteen hexadecimal digits that name this cell in every run."""
+        return short_hash(self.to_json(), 16)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.suite}/{self.model} {self.phase} {self.dtype} {self.device} bs{self.batch_size} {self.config.name}"
+        )
+
+
+@dataclass(slots=True)
+class Failure:
+    """Why a cell did not pass, in words that a person can act on."""
+
+    stage: Stage
+    exception: str
+    message: str
+    hint: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back."""
+        found = {"stage": self.stage.value, "exception": self.exception, "message": self.message, "hint": self.hint}
+        return {key: value for key, value in found.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Failure:
+        """The inverse of `to_json`."""
+        return cls(Stage(data["stage"]), data["exception"], data["message"], data.get("hint"))
+
+
+@dataclass(slots=True)
+class Measurement:
+    """All that one process found out about one cell.
+
+    `metrics` holds only what was measured: an absent name means "not measured", never zero. `samples` holds the raw
+    values behind the latency medians, in the metric's unit and in the order they were taken (entry i of each was taken
+    in the same interleaved round). `details` holds evidence: reasons of graph breaks, kernels with their time, the
+    error measures of the correctness check.
+    """
+
+    cell: Cell
+    status: Status
+    started_at: str
+    wall_s: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    program_id: str | None = None
+    environment_id: str | None = None
+    failure: Failure | None = None
+    log_tail: str | None = None
+    replicate: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back."""
+        data = {
+            "cell": self.cell.to_json(),
+            "status": self.status.value,
+            "started_at": self.started_at,
+            "wall_s": self.wall_s,
+            "metrics": self.metrics,
+            "samples": self.samples,
+            "details": self.details,
+            "program_id": self.program_id,
+            "environment_id": self.environment_id,
+            "failure": self.failure.to_json() if self.failure else None,
+            "log_tail": self.log_tail,
+            "replicate": self.replicate,
+        }
+        return {key: value for key, value in data.items() if value not in (None, {}, [])}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        """The inverse of `to_json`. Raises `KeyError`, `ValueError` or `TypeError` on anything else."""
+        failure = data.get("failure")
+        return cls(
+            cell=Cell.from_json(data["cell"]),
+            status=Status(data["status"]),
+            started_at=str(data["started_at"]),
+            wall_s=float(data["wall_s"]),
+            metrics={str(name): float(value) for name, value in data.get("metrics", {}).items()},
+            samples={str(name): [float(v) for v in values] for name, values in data.get("samples", {}).items()},
+            details=dict(data.get("details", {})),
+            program_id=data.get("program_id"),
+            environment_id=data.get("environment_id"),
+            failure=Failure.from_json(failure) if failure else None,
+            log_tail=data.get("log_tail"),
+            replicate=int(data.get("replicate", 0)),
+        )

@@ -1,0 +1,100 @@
+"""The measuring process: reads one request, measures one cell, reports by JSON lines on a pipe of its own.
+
+Standard output and error belong to the model and the compiler; nothing that they print can be taken for a report.
+
+    request (standard input, one line)   {"cell": {...}, "settings": {...}}
+    report (descriptor --report, lines)  {"stage": "compile"} ... {"outcome": {...}}
+                                         {"ask": "measure"}, answered by one line on standard input, then {"done": "measure"}
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from collector.cores import pin_to_cores
+from collector.failures import classify
+from collector.measure import measure
+from collector.outcome import Outcome
+from collector.settings import Settings
+from collector.vocabulary import Cell, Stage
+
+
+class PipeHost:
+    """Tells the parent where the cell is and asks it for the machine, over the report pipe and standard input."""
+
+    def __init__(self, report: IO[str], answers: IO[str]) -> None:
+        self._report, self._answers = report, answers
+        self._depth = 0
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Writes one line, flushed."""
+        self._report.write(json.dumps(message, separators=(",", ":"), allow_nan=False) + "\n")
+        self._report.flush()
+
+    def stage(self, stage: Stage) -> None:
+        """Reports the stage."""
+        self.send({"stage": stage.value})
+
+    @contextmanager
+    def exclusive(self, purpose: str = "measure") -> Iterator[None]:
+        """Waits until the parent gives the machine to this cell, and gives it back afterwards; may be nested."""
+        if self._depth == 0:
+            self.send({"ask": purpose})
+            if not self._answers.readline():
+                raise SystemExit("the process that started this cell is gone")
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self.send({"done": purpose})
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """A JSON object with the measurement, the environment and the program."""
+    return {
+        "measurement": outcome.measurement.to_json(),
+        "environment": outcome.environment,
+        "program": outcome.program,
+    }
+
+
+def serve(request: dict[str, Any], host: PipeHost) -> None:
+    """Measures the requested cell and reports its outcome."""
+    from collector.autotuning import hold_device_while_tuning
+    from collector.zoo.registry import find
+
+    cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
+    spec = find(cell.suite, cell.model)
+    hold_device_while_tuning(host)
+    host.send({"outcome": outcome_to_json(measure(cell, spec.build, settings, host))})
+
+
+def main() -> None:
+    """Entry point of `python -m collector.worker --report FD`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--report", type=int, required=True, metavar="FD", help="descriptor for report lines")
+    arguments = parser.parse_args()
+    pin_to_cores()
+    with os.fdopen(arguments.report, "w", encoding="utf-8") as report:
+        host = PipeHost(report, sys.stdin)
+        try:
+            serve(json.loads(sys.stdin.readline()), host)
+        except Exception as error:
+            status, failure = classify(error, Stage.START)
+            host.send({"error": {"status": status.value, "failure": failure.to_json()}})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Inductor's pools and CUDA's teardown may hang or crash at exit; all that matters is already reported.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Makes a random network's output depend on all of its weights.
+
+A network with fresh weights is a poor test of a compiler. Batch norms that saw no data pass on what they get, so that
+activations die out or blow up with depth; branches that are to be learnt start with a gain of zero. Either way, whole
+parts of the program could compute nonsense and the output would still agree with eager's. Neither function changes
+the program, only the values in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from collector.zoo.spec import is_cpu
+
+#: Gains below this pass nothing on in bfloat16 next to a residual stream of magnitude one.
+_DEAD = 1e-3
+_AWAKE_STD = 0.2
+
+
+def wake_dead_gains(model: nn.Module) -> None:
+    """Draws anew every parameter that is all (nearly) zero and is no bias, such as the last gain of a residual branch."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_gain = parameter.numel() > 0 and "bias" not in name.rpartition(".")[2]
+            if is_gain and parameter.abs().max() < _DEAD:
+                parameter.normal_(0.0, _AWAKE_STD)
+
+
+def calibrate_batch_norms(model: nn.Module, forward: Callable[[], Any]) -> None:
+    """Sets the running statistics of every batch norm to those of one forward pass."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    # Everything else stays in eval mode, so that no dropout draws from the generators.
+    model.eval()
+    for norm in norms:
+        norm.train()
+        norm.momentum = None  # a plain average, here over the one batch
+    with torch.no_grad():
+        forward()
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.eval()
+
+
+def settle(model: nn.Module, device: str) -> str:
+    """Moves a model to the device it is built for and returns where that is, for a forward pass while it is built.
+
+    Seconds instead of half a minute for a large network. Without that device here it stays on the CPU.
+    """
+    place = device if not is_cpu(device) and torch.cuda.is_available() else "cpu"
+    model.to(place)
+    return place
+
+
+def spread_output(layer: nn.Module, std: float) -> None:
+    """Scales a layer at its next call, so that what it returns has this standard deviation, then and later."""
+
+    def scale(module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        factor = std / output.std()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.mul_(factor)
+        handle.remove()
+        return output * factor
+
+    handle = layer.register_forward_hook(scale)

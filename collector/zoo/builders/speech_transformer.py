@@ -1,0 +1,175 @@
+"""Speech-Transformer: filter-bank frames in, characters out, with six encoder and six decoder layers.
+
+Written from the paper (Dong, Xu and Xu, 2018) with the sizes and the habits of the PyTorch implementation that torchbench
+carries. The habits are what this model is measured for: attention divides by a NumPy scalar, masks are cut at lengths
+that are read from a tensor, and padding is removed from the targets by a boolean index.
+"""
+
+# torch has no types for mypy here, so that nn.Module is Any.
+# mypy: allow-subclassing-any
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from collector.vocabulary import Phase
+from collector.zoo.builders.dropout import PROBABILITY
+from collector.zoo.builders.speech_layers import WIDTH, FeedForward, MultiHeadAttention, Positions
+from collector.zoo.spec import Built
+
+FEATURES = 320  # 80 filter banks, four frames stacked
+LAYERS = 6
+VOCABULARY = 4233  # the characters of AISHELL and three special symbols
+START, END = 1, 2
+IGNORED = -1
+_FRAMES = 160
+_CHARACTERS = 20
+
+
+class EncoderLayer(nn.Module):
+    """Attention and feed-forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention()
+        self.feed_forward = FeedForward()
+
+    def forward(self, x: Tensor, present: Tensor, mask: Tensor) -> Tensor:
+        """`present` is 1 where there is speech and 0 where there is padding."""
+        x = self.attention(x, x, mask) * present
+        found: Tensor = self.feed_forward(x) * present
+        return found
+
+
+class Encoder(nn.Module):
+    """From frames to a sequence of the same length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(FEATURES, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.positions = Positions()
+        self.dropout = nn.Dropout(PROBABILITY)
+        self.layers = nn.ModuleList(EncoderLayer() for _ in range(LAYERS))
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        """Frames are (batch, time, features), zero behind each length."""
+        present = present_until(frames, lengths)
+        mask = _key_mask(present, frames.size(1))
+        x = self.dropout(self.norm(self.inputs(frames)) + self.positions(frames.size(1)))
+        for layer in self.layers:
+            x = layer(x, present, mask)
+        return x
+
+
+class DecoderLayer(nn.Module):
+    """Attention to what was said so far, attention to the speech, feed-forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention()
+        self.cross_attention = MultiHeadAttention()
+        self.feed_forward = FeedForward()
+
+    def forward(self, x: Tensor, memory: Tensor, present: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
+        """`present` is 1 for characters and 0 for padding."""
+        x = self.self_attention(x, x, mask) * present
+        x = self.cross_attention(x, memory, memory_mask) * present
+        found: Tensor = self.feed_forward(x) * present
+        return found
+
+
+class Decoder(nn.Module):
+    """From the characters so far and the encoded speech to scores of the next character."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+        self.positions = Positions()
+        self.dropout = nn.Dropout(PROBABILITY)
+        self.layers = nn.ModuleList(DecoderLayer() for _ in range(LAYERS))
+        self.scores = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        nn.init.xavier_normal_(self.scores.weight)
+        self.embedding.weight = self.scores.weight  # one matrix for both
+
+    def forward(self, targets: Tensor, memory: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores, and the characters that they should name (`IGNORED` behind each sentence)."""
+        characters, gold = shifted(targets)
+        length = characters.size(1)
+        present = characters.ne(END).unsqueeze(-1).to(memory.dtype)
+        future = torch.ones(length, length, device=memory.device, dtype=torch.bool).triu(diagonal=1)
+        mask = _key_mask(present, length) | future
+        memory_mask = _key_mask(present_until(memory, lengths), length)
+        x = self.dropout(self.embedding(characters) * WIDTH**0.5 + self.positions(length))
+        for layer in self.layers:
+            x = layer(x, memory, present, mask, memory_mask)
+        return self.scores(x), gold
+
+
+class SpeechTransformer(nn.Module):
+    """The encoder and the decoder, called with frames, their lengths and the characters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder()
+        self.decoder = Decoder()
+
+    def forward(self, frames: Tensor, lengths: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """As `Decoder`."""
+        found: tuple[Tensor, Tensor] = self.decoder(targets, self.encoder(frames, lengths), lengths)
+        return found
+
+
+def present_until(sequences: Tensor, lengths: Tensor) -> Tensor:
+    """1 before and 0 behind each length, as (batch, length, 1). Reading a length from its tensor breaks the graph."""
+    present = sequences.new_ones(sequences.shape[:-1])
+    for row in range(sequences.size(0)):
+        present[row, lengths[row] :] = 0
+    return present.unsqueeze(-1)
+
+
+def shifted(targets: Tensor) -> tuple[Tensor, Tensor]:
+    """What the decoder reads (a start symbol first) and what it should say (an end symbol last)."""
+    sentences = [row[row != IGNORED] for row in targets]
+    start, end = targets.new_tensor([START]), targets.new_tensor([END])
+    read = [torch.cat([start, sentence]) for sentence in sentences]
+    say = [torch.cat([sentence, end]) for sentence in sentences]
+    return _padded(read, END), _padded(say, IGNORED)
+
+
+def loss(output: Any, targets: Any) -> Tensor:
+    """Cross entropy with label smoothing over the characters that are not padding."""
+    scores, gold = output
+    value: Tensor = functional.cross_entropy(
+        scores.flatten(0, 1), gold.flatten(), ignore_index=IGNORED, label_smoothing=0.1
+    )
+    return value
+
+
+def build(batch_size: int, phase: Phase, device: str) -> Built:
+    """Random frames; the first utterance is the longest, the others have at least half its frames."""
+    model = SpeechTransformer()
+    lengths = torch.randint(_FRAMES // 2, _FRAMES + 1, (batch_size,))
+    lengths[0] = _FRAMES
+    frames = torch.randn(batch_size, _FRAMES, FEATURES)
+    frames[torch.arange(_FRAMES) >= lengths.unsqueeze(1)] = 0
+    spoken = torch.randint(_CHARACTERS // 2, _CHARACTERS + 1, (batch_size, 1))
+    spoken[0] = _CHARACTERS
+    targets = torch.randint(END + 1, VOCABULARY, (batch_size, _CHARACTERS))
+    targets[torch.arange(_CHARACTERS) >= spoken] = IGNORED
+    return Built(model, (frames, lengths, targets), {}, loss)
+
+
+def _key_mask(present: Tensor, queries: int) -> Tensor:
+    return present.squeeze(-1).lt(1).unsqueeze(1).expand(-1, queries, -1)
+
+
+def _padded(rows: list[Tensor], filler: int) -> Tensor:
+    padded = rows[0].new_full((len(rows), max(row.size(0) for row in rows)), filler)
+    for row, characters in zip(padded, rows, strict=True):
+        row[: characters.size(0)] = characters
+    return padded

@@ -1,0 +1,1 @@
+"""The models, one table a suite. No table imports torch."""

@@ -1,0 +1,159 @@
+"""Suite huggingface: PyTorch's list with its batch sizes and sequence lengths, and six vision models.
+
+Everything is built from configuration classes. The sizes on an accelerator are those PyTorch's benchmarks/dynamo uses on
+an A100, so that a row here has a counterpart on its dashboard; the sizes on a CPU are ours.
+
+Of PyTorch's list these are missing: Llama-3.2-1B, gemma-2-2b, gemma-3-4b, Mistral-7B, gpt-oss-20b and whisper-tiny, whose
+sizes and inputs come from a hub (Qwen3-0.6B is here with its sizes written out, as a forward pass and not as `generate`);
+Reformer, GPT-J, GPT-Neo and BlenderbotForConditionalGeneration, which PyTorch skips as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from collector.zoo.catalog.sizes import same_in_both_phases
+from collector.zoo.spec import ModelSpec
+
+SUITE = "huggingface"
+_NEEDS = ("torch", "transformers")
+#: The models of a nightly on a CPU: few distinct kernels, so that a cold compilation is quick, and little arithmetic.
+_NIGHT = "cpu-night"
+_QWEN3_06B = {
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "tie_word_embeddings": True,
+}
+
+
+def _text(
+    name: str,
+    batch: int,
+    length: int,
+    cpu_length: int | None = 64,
+    *,
+    architecture: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    dtypes: tuple[str, ...] = (),
+    tags: tuple[str, ...] = (),
+    notes: str = "",
+) -> ModelSpec:
+    on_cpu = f"seq {cpu_length}" if cpu_length else "not measured"
+    return ModelSpec(
+        suite=SUITE,
+        name=name,
+        builder="collector.zoo.builders.huggingface_text:build",
+        batch_sizes=same_in_both_phases(batch, 1 if cpu_length else None),
+        input_note=f"seq {length}; on cpu {on_cpu}",
+        needs=_NEEDS,
+        dtypes=dtypes,
+        tags=frozenset({"text", *tags}),
+        notes=notes,
+        params={
+            "architecture": architecture or name,
+            "config": config or {},
+            "length": length,
+            "cpu_length": cpu_length or length,
+        },
+    )
+
+
+def _vision(
+    name: str, batch: int, *tags: str, architecture: str | None = None, config: Mapping[str, Any] | None = None
+) -> ModelSpec:
+    return ModelSpec(
+        suite=SUITE,
+        name=name,
+        builder="collector.zoo.builders.huggingface_vision:build",
+        batch_sizes=same_in_both_phases(batch, 1),
+        input_note="3x224x224",
+        needs=_NEEDS,
+        tags=frozenset({"vision", *tags}),
+        notes="not on PyTorch's list: a vision model for hosts without torchvision",
+        params={"architecture": architecture or name, "config": config or {}},
+    )
+
+
+MODELS: tuple[ModelSpec, ...] = (
+    _text("AlbertForMaskedLM", 4, 512, None, notes="the library's default is the xxlarge model: too slow on a CPU"),
+    _text(
+        "AllenaiLongformerBase",
+        4,
+        1024,
+        None,
+        architecture="LongformerForMaskedLM",
+        config={"attention_window": 512, "max_position_embeddings": 4098},
+        notes="its attention window pads every input to 512 tokens, too slow on a CPU; breaks the graph 4 times",
+    ),
+    _text("BartForCausalLM", 4, 1024),
+    _text("BertForMaskedLM", 16, 512),
+    _text("BlenderbotForCausalLM", 4, 128, None, notes="2.5 billion parameters: too large for a CPU"),
+    _text("DebertaV2ForMaskedLM", 2, 512, None, notes="too slow on a CPU; PyTorch skips it for now"),
+    _text("DistilBertForMaskedLM", 128, 128, 32, tags=(_NIGHT,)),
+    _text("DistillGPT2", 16, 512, 32, architecture="GPT2LMHeadModel", config={"n_layer": 6}, tags=(_NIGHT,)),
+    _text("ElectraForCausalLM", 32, 512, 64, tags=(_NIGHT,)),
+    _text("GPT2ForSequenceClassification", 4, 1024, config={"pad_token_id": 0}),
+    _text(
+        "GoogleFnet",
+        16,
+        512,
+        32,
+        architecture="FNetForMaskedLM",
+        dtypes=("float32",),
+        tags=(_NIGHT,),
+        notes="its FFT is float32 only",
+    ),
+    _text("LayoutLMForMaskedLM", 16, 512),
+    _text("M2M100ForConditionalGeneration", 16, 128, 16),
+    _text("MBartForCausalLM", 4, 1024, 32),
+    _text("MT5ForConditionalGeneration", 16, 128, 32),
+    _text("MegatronBertForCausalLM", 4, 512, 16),
+    _text("MobileBertForMaskedLM", 128, 128, 64),
+    _text("OPTForCausalLM", 2, 2048, 32),
+    _text("PLBartForCausalLM", 8, 1024, 32, tags=(_NIGHT, "cpu-training")),
+    _text("PegasusForCausalLM", 32, 128, 32),
+    _text("Qwen3ForCausalLM", 4, 512, 16, config=_QWEN3_06B, notes="the 0.6B model's sizes; a prefill, not `generate`"),
+    _text(
+        "RobertaForCausalLM",
+        16,
+        512,
+        # Two positions more than the default: positions start behind the padding index, so that 512 tokens need 514.
+        # (PyTorch keeps 512 and feeds padding tokens only, which makes every position compute the same.)
+        config={"max_position_embeddings": 514},
+    ),
+    _text("T5ForConditionalGeneration", 4, 1024),
+    _text(
+        "T5Small",
+        4,
+        1024,
+        architecture="T5ForConditionalGeneration",
+        notes="offline the same program as T5ForConditionalGeneration, under PyTorch's other name for it",
+    ),
+    _text("TrOCRForCausalLM", 32, 256, 32),
+    _text("XGLMForCausalLM", 8, 128, 16),
+    _text("XLNetLMHeadModel", 8, 512, 16),
+    _text("YituTechConvBert", 16, 512, architecture="ConvBertForMaskedLM"),
+    _vision("ConvNextForImageClassification", 64),
+    _vision("MobileNetV2ForImageClassification", 128),
+    _vision("ResNetForImageClassification", 128),
+    _vision(
+        "ResNet18ForImageClassification",
+        256,
+        _NIGHT,
+        architecture="ResNetForImageClassification",
+        config={"layer_type": "basic", "depths": (2, 2, 2, 2), "hidden_sizes": (64, 128, 256, 512)},
+    ),
+    _vision("ViTForImageClassification", 64),
+    _vision(
+        "ViTTinyForImageClassification",
+        256,
+        _NIGHT,
+        architecture="ViTForImageClassification",
+        config={"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768},
+    ),
+)

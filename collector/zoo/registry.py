@@ -1,0 +1,83 @@
+"""All models of all suites, and how to pick some of them. Imports no torch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import cache
+
+from collector.zoo.catalog import huggingface, timm, torchbench, torchvision
+from collector.zoo.spec import ModelSpec, ZooError
+
+
+@cache
+def all_models() -> tuple[ModelSpec, ...]:
+    """Every model, suite by suite, whether or not what it needs is installed."""
+    return huggingface.MODELS + timm.MODELS + torchbench.MODELS + torchvision.MODELS
+
+
+def suites() -> tuple[str, ...]:
+    """The names of the suites."""
+    return tuple(dict.fromkeys(spec.suite for spec in all_models()))
+
+
+def tags() -> tuple[str, ...]:
+    """The tags that models carry."""
+    return tuple(sorted({tag for spec in all_models() for tag in spec.tags}))
+
+
+def find(suite: str, name: str) -> ModelSpec:
+    """The model of this name. Raises `ZooError` naming the nearest ones; `spec.require` checks what it needs."""
+    _check_known("suite", suite, suites())
+    named = {spec.name: spec for spec in all_models() if spec.suite == suite}
+    if name in named:
+        return named[name]
+    elsewhere = [str(spec) for spec in all_models() if spec.name == name]
+    hint = f"did you mean {elsewhere[0]}?" if elsewhere else _hint(name, named)
+    raise ZooError(f"suite {suite} has no model {name}: {hint}")
+
+
+def select(
+    *, in_suites: Iterable[str] = (), patterns: Iterable[str] = (), tagged: Iterable[str] = ()
+) -> tuple[ModelSpec, ...]:
+    """The models in one of the suites, with a name like one of the patterns and one of the tags; empty means all.
+
+    A pattern is a name or a shell glob, matched against `name` and `suite/name`. Raises `ZooError` for a suite or a tag
+    that does not exist and for a pattern that matches nothing.
+    """
+    wanted_suites, wanted_patterns, wanted_tags = tuple(in_suites), tuple(patterns), frozenset(tagged)
+    for suite in wanted_suites:
+        _check_known("suite", suite, suites())
+    for tag in wanted_tags:
+        _check_known("tag", tag, tags())
+    models = [
+        spec
+        for spec in all_models()
+        if (not wanted_suites or spec.suite in wanted_suites) and (not wanted_tags or spec.tags & wanted_tags)
+    ]
+    for pattern in wanted_patterns:
+        if not any(_is_like(spec, pattern) for spec in models):
+            known = [spec.name for spec in models] + [str(spec) for spec in models]
+            raise ZooError(f"no model matches {pattern}: {_hint(pattern, known)}")
+    return tuple(
+        spec for spec in models if not wanted_patterns or any(_is_like(spec, pattern) for pattern in wanted_patterns)
+    )
+
+
+def _is_like(spec: ModelSpec, pattern: str) -> bool:
+    return fnmatchcase(spec.name, pattern) or fnmatchcase(str(spec), pattern)
+
+
+def _check_known(what: str, name: str, known: Iterable[str]) -> None:
+    words = tuple(known)
+    if name not in words:
+        raise ZooError(f"the zoo has no {what} {name}: {_hint(name, words)}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    words = {word.lower(): word for word in known}
+    close = difflib.get_close_matches(name.lower(), words, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {', '.join(words[word] for word in close)}?"
+    return f"known: {', '.join(words.values())}" if len(words) <= 20 else "`inductor-watch zoo` lists them"

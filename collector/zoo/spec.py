@@ -1,0 +1,136 @@
+"""What a model of the zoo is, before and after it is built. Imports no torch: listing the zoo must not need it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from collector.errors import UnavailableError
+from collector.vocabulary import Phase
+from collector.zoo.offline import forbid_hubs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+#: Both phases, for most models.
+BOTH = (Phase.INFERENCE, Phase.TRAINING)
+
+#: The key of `ModelSpec.batch_sizes` that stands for every accelerator.
+ACCELERATOR = "cuda"
+
+
+class ZooError(Exception):
+    """A model was asked for that is not in the zoo, or not for this device, phase or dtype. One line, with the way out."""
+
+
+class MissingPackageError(ZooError, UnavailableError):
+    """The model is in the zoo, but a package that it needs is not installed here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model in float32 and its inputs, all on the CPU, drawn from the global generators.
+
+    The loss takes the model's output and `targets`; whoever moves the inputs to a device moves `targets` likewise. Models
+    that compute their own loss have `targets=None`.
+    """
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    loss: Callable[[Any, Any], Tensor]
+    targets: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One model of one suite: what it needs, the sizes it is measured at, and where the code that builds it is.
+
+    `batch_sizes` names the devices a model is measured on, per phase: `cuda` stands for every accelerator, and a model
+    without `cpu` is too large for one. `dtypes` restricts the dtypes, an empty tuple does not. `params` are passed to
+    the builder (`module:function`), which is called as `function(batch_size, phase, device, **params)`.
+    """
+
+    suite: str
+    name: str
+    builder: str
+    batch_sizes: Mapping[Phase, Mapping[str, int]]
+    input_note: str
+    needs: tuple[str, ...] = ("torch",)
+    dtypes: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    notes: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        # The mappings have no hash; suite and name identify a model.
+        return hash((self.suite, self.name))
+
+    def __str__(self) -> str:
+        return f"{self.suite}/{self.name}"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases it is measured in."""
+        return tuple(self.batch_sizes)
+
+    def missing(self) -> list[str]:
+        """The packages it needs that are not installed; nothing is imported to find out."""
+        return [name for name in self.needs if not _is_installed(name)]
+
+    def supports(self, phase: Phase, device: str, dtype: str | None = None) -> bool:
+        """Whether the zoo has a size for this phase and device, and the model takes this dtype."""
+        sized = _device_key(device) in self.batch_sizes.get(phase, {})
+        return sized and (dtype is None or not self.dtypes or dtype in self.dtypes)
+
+    def batch_size(self, phase: Phase, device: str) -> int:
+        """The batch size it is measured at. Raises `ZooError` where it is not measured."""
+        sizes = self.batch_sizes.get(phase)
+        if sizes is None:
+            raise ZooError(f"{self} is not measured in {phase}, only in {', '.join(self.phases)}")
+        if _device_key(device) not in sizes:
+            raise ZooError(f"{self} is not measured on {device} in {phase}: {self.notes or 'it has no size there'}")
+        return sizes[_device_key(device)]
+
+    def build(self, batch_size: int, phase: Phase, device: str) -> Built:
+        """Builds the model and its inputs on the CPU, with random weights and without a network.
+
+        `device` chooses nothing but input sizes, such as a shorter sequence for a CPU. The caller seeds torch and NumPy
+        right before; all is drawn from their global generators. Raises `MissingPackageError` for a missing package.
+        """
+        require(self)
+        forbid_hubs()
+        module, _, function = self.builder.partition(":")
+        built: Built = getattr(import_module(module), function)(batch_size, phase, device, **self.params)
+        return built
+
+
+def require(spec: ModelSpec) -> None:
+    """Raises `MissingPackageError`, saying what to install, where a package that the model needs is missing."""
+    missing = spec.missing()
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise MissingPackageError(
+            f"suite {spec.suite} needs {' and '.join(missing)} for {spec.name}, which {are} not installed: "
+            f"pip install {' '.join(missing)}"
+        )
+
+
+def is_cpu(device: str) -> bool:
+    """Whether a device name means the CPU."""
+    return _device_key(device) == "cpu"
+
+
+def _device_key(device: str) -> str:
+    return "cpu" if device.partition(":")[0] == "cpu" else ACCELERATOR
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:
+        # A module that was put into sys.modules by hand may have no spec; it is there all the same.
+        return True

@@ -1,0 +1,52 @@
+"""The dashboard's entrance, for `streamlit run dashboard/app.py`: page config, pickers, navigation, nothing else."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import data, selection, sidebar, states, style, url
+from dashboard.markup import text
+from db.errors import SideError, StoreError
+
+PAGES = {
+    "overview": st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
+    "compare": st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+    "model": st.Page("views/model.py", title="Model", icon=":material/stethoscope:", url_path="model"),
+}
+
+
+def main() -> None:
+    """One run of the script: read what is asked for, draw the pickers, hand over to the page."""
+    st.set_page_config(page_title="inductor-watch", page_icon=":material/monitor_heart:", layout="wide")
+    page = st.navigation(list(PAGES.values()), position="hidden")
+    st.html(style.SHEET)
+    try:
+        store = data.opened()
+        if not store.runs():
+            states.show("No runs yet", "The database is there and holds no runs. Fill it, then reload:", states.FILL)
+            return
+        with st.sidebar:
+            _navigation()
+            sidebar.pickers(store)
+        chosen = selection.read(store)
+    except SideError as error:
+        states.show("There is no such side", f"{error}. Pick another one at the left.")
+        return
+    except StoreError as error:
+        states.show("The database cannot be shown", f"{error}.", states.FILL if "no database" in str(error) else "")
+        return
+    selection.remember(chosen)
+    with st.sidebar:
+        sidebar.permalink(chosen)
+    for line in (*chosen.warnings, *chosen.problems):
+        st.html(f'<div class="iw iw-state" role="alert">{text(line)}</div>')
+    page.run()
+
+
+def _navigation() -> None:
+    """Own links instead of Streamlit's menu, which would forget what the address says."""
+    for page in PAGES.values():
+        st.page_link(page, query_params=url.parameters())
+
+
+main()

@@ -1,0 +1,168 @@
+"""Charts of one model: how it went from run to run, and how the samples of one measurement lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from collector.metrics import METRICS
+from dashboard import palette
+from dashboard.formats import TITLES, moment
+
+_HEIGHT, _LANE = 150, 22
+
+
+def run_axis(history: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The history with a column `n`, the run's place in time, and a label for each place. Runs are evenly spaced."""
+    runs = history.drop_duplicates("run_id").sort_values(["started_at", "run_id"])
+    places = {run_id: place for place, run_id in enumerate(runs["run_id"])}
+    return history.assign(n=history["run_id"].map(places)), [f"{when:%m-%d %H:%M}" for when in runs["started_at"]]
+
+
+def metric_chart(
+    history: pd.DataFrame, metric: str, labels: Sequence[str], configs: Sequence[str], marked: Mapping[str, int]
+) -> alt.LayerChart:
+    """One metric over runs, a line per config; `marked` names places (base, new) that get a rule."""
+    unit = METRICS[metric].unit
+    values = history.dropna(subset=[metric]).assign(
+        value=lambda rows: rows[metric] / (1e9 if unit == "B" else 1), when=lambda rows: rows["started_at"].map(moment)
+    )
+    title = f"{TITLES[metric]}{' [GB]' if unit == 'B' else f' [{unit}]' if unit else ''}"
+    lines = (
+        alt.Chart(values[["n", "value", "config", "when", "commit", "run_id"]])
+        .mark_line(point=alt.OverlayMarkDef(size=42, filled=True), strokeWidth=1.6)
+        .encode(
+            x=_x(labels),
+            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=4)),
+            color=_color(configs),
+            tooltip=[
+                alt.Tooltip("config:N"),
+                alt.Tooltip("value:Q", title=title, format=",.4~g"),
+                alt.Tooltip("when:N", title="started (UTC)"),
+                alt.Tooltip("commit:N"),
+                alt.Tooltip("run_id:N", title="run"),
+            ],
+        )
+    )
+    return alt.layer(_rules(marked, labels), lines).properties(height=_HEIGHT, title=_title(title))
+
+
+def status_chart(
+    history: pd.DataFrame, labels: Sequence[str], configs: Sequence[str], marked: Mapping[str, int]
+) -> alt.LayerChart:
+    """A lane per config and a mark per run: a dot for a pass, a cross for a failure, a ring for a missing cell."""
+    kinds = ["pass", "failed", "missing", "unavailable or skipped"]
+    data = history.assign(
+        outcome=[_kind(status) for status in history["status"]],
+        status=history["status"].fillna("missing"),
+        when=history["started_at"].map(moment),
+    )
+    marks = (
+        alt.Chart(data[["n", "config", "outcome", "status", "when", "run_id"]])
+        .mark_point(size=70, strokeWidth=2)
+        .encode(
+            x=_x(labels),
+            y=alt.Y("config:N", title=None, sort=list(configs), axis=alt.Axis(labelLimit=220, grid=True)),
+            shape=alt.Shape(
+                "outcome:N",
+                title=None,
+                scale=alt.Scale(domain=kinds, range=["circle", "cross", "square", "triangle-up"]),
+                legend=alt.Legend(orient="top", symbolStrokeWidth=1.5),
+            ),
+            color=alt.condition("datum.outcome == 'failed'", alt.value(palette.bad()), alt.value(_NEUTRAL)),
+            tooltip=["config:N", "status:N", alt.Tooltip("when:N", title="started (UTC)"), "run_id:N"],
+        )
+    )
+    height = _LANE * max(len(configs), 1) + 10
+    return alt.layer(_rules(marked, labels), marks).properties(height=height, title=_title("how each run ended"))
+
+
+def sample_chart(samples: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> alt.FacetChart | None:
+    """Every sample as a tick and the median as a bar: a panel for eager and one for compiled, a lane per side."""
+    rows = [
+        {"kind": kind, "side": side, "ms": float(value), "median": float(np.median(values[f"{kind}_ms"]))}
+        for side, values in samples.items()
+        for kind in ("eager", "compiled")
+        if f"{kind}_ms" in values
+        for value in values[f"{kind}_ms"]
+    ]
+    if not rows:
+        return None
+    names = list(samples)
+    colors = alt.Color(
+        "side:N",
+        legend=None,
+        scale=alt.Scale(domain=names, range=[palette.sides()[n] for n in ("base", "new")][-len(names) :]),
+    )
+    lane = alt.Y("side:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
+    base = alt.Chart(pd.DataFrame(rows))
+    ticks = base.mark_tick(thickness=1.5, size=17, opacity=0.65).encode(
+        x=alt.X("ms:Q", title="ms per call", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6)),
+        y=lane,
+        color=colors,
+        tooltip=["side:N", "kind:N", alt.Tooltip("ms:Q", format=".4f")],
+    )
+    medians = base.mark_tick(thickness=3, size=27).encode(
+        x="median:Q", y=lane, color=colors, tooltip=["side:N", alt.Tooltip("median:Q", format=".4f", title="median ms")]
+    )
+    return (
+        alt.layer(ticks, medians)
+        .properties(height=34 * len(names), width="container")
+        .facet(
+            row=alt.Row(
+                "kind:N",
+                title=None,
+                sort=["compiled", "eager"],
+                header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top"),
+            )
+        )
+        .resolve_scale(x="independent")
+    )
+
+
+_NEUTRAL = "#7c8794"
+
+
+def _kind(status: object) -> str:
+    if not isinstance(status, str):
+        return "missing"
+    return (
+        status if status == "pass" else "unavailable or skipped" if status in ("unavailable", "skipped") else "failed"
+    )
+
+
+def _x(labels: Sequence[str]) -> alt.X:
+    places = list(range(len(labels)))
+    axis = alt.Axis(
+        values=places,
+        labelExpr=f"{json.dumps(list(labels))}[datum.value]",
+        labelOverlap="parity",
+        title=None,
+        grid=False,
+    )
+    return alt.X("n:Q", axis=axis, scale=alt.Scale(domain=[-0.5, len(labels) - 0.5], nice=False))
+
+
+def _color(configs: Sequence[str]) -> alt.Color:
+    colors = list(palette.series())[: len(configs)]
+    legend = alt.Legend(orient="bottom", title=None, labelLimit=260, columns=3) if len(configs) > 1 else None
+    return alt.Color("config:N", scale=alt.Scale(domain=list(configs), range=colors), legend=legend)
+
+
+def _rules(marked: Mapping[str, int], labels: Sequence[str]) -> alt.LayerChart:
+    data = pd.DataFrame([{"n": place, "side": side} for side, place in marked.items()], columns=["n", "side"])
+    base = alt.Chart(data).encode(x=_x(labels))
+    rule = base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=_NEUTRAL)
+    words = base.mark_text(align="left", baseline="top", dx=4, color=_NEUTRAL, fontSize=11).encode(
+        text="side:N", y=alt.value(0)
+    )
+    return alt.layer(rule, words)
+
+
+def _title(text: str) -> alt.TitleParams:
+    return alt.TitleParams(text=text, anchor="start", fontSize=13, fontWeight=600)

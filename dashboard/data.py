@@ -1,0 +1,153 @@
+"""What the pages read, kept in memory until the data's revision changes. Nothing here decides anything."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+from numpy.typing import NDArray
+from sqlalchemy import Engine
+
+from analysis.compare import Comparison, SideSummary, compare, compare_configs, summarise
+from db import queries
+from db.engine import DEFAULT, VARIABLE, open_store
+from db.filters import CellFilter
+from db.sides import Side
+
+_FEW, _MANY = 64, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """An open store at one revision. The questions are those of `db.queries` and `analysis.compare`."""
+
+    engine: Engine
+    stamp: str
+
+    def runs(self) -> list[queries.RunInfo]:
+        """All runs, newest first."""
+        return _runs(self.engine, self.stamp)
+
+    def axes(self) -> queries.Axes:
+        """Every name that cells are made of."""
+        return _axes(self.engine, self.stamp)
+
+    def side(self, text: str) -> Side:
+        """What a text names. Raises `SideError`."""
+        return _side(self.engine, self.stamp, text)
+
+    def comparison(self, base: str, new: str, filters: CellFilter) -> Comparison:
+        """Two sides, by the texts that name them."""
+        return _comparison(self.engine, self.stamp, base, new, filters.to_json())
+
+    def configs(self, side: str, base: str, new: str, filters: CellFilter) -> Comparison:
+        """Two configs of one side."""
+        return _configs(self.engine, self.stamp, side, base, new, filters.to_json())
+
+    def summary(self, side: str, filters: CellFilter) -> SideSummary:
+        """One side alone."""
+        return _summary(self.engine, self.stamp, side, filters.to_json())
+
+    def history(self, suite: str, model: str) -> pd.DataFrame:
+        """All cells of a model over all runs."""
+        return _history(self.engine, self.stamp, suite, model)
+
+    def measurement(self, run_id: str, cell_id: str) -> queries.MeasurementInfo | None:
+        """The newest measurement of a cell in a run."""
+        return _measurement(self.engine, self.stamp, run_id, cell_id)
+
+    def samples(self, run_id: str, cell_id: str) -> dict[str, NDArray[np.float64]]:
+        """Its samples by metric."""
+        return _samples(self.engine, self.stamp, run_id, cell_id)
+
+    def program(self, program_id: str | None) -> dict[str, Any]:
+        """Effective options; empty where they are unknown."""
+        return _program(self.engine, self.stamp, program_id) if program_id else {}
+
+    def environment(self, environment_id: str | None) -> dict[str, Any]:
+        """A fingerprint; empty where it is unknown."""
+        return _environment(self.engine, self.stamp, environment_id) if environment_id else {}
+
+
+def place() -> str:
+    """Where the store is, as the environment says."""
+    return os.environ.get(VARIABLE) or DEFAULT
+
+
+def opened() -> Data:
+    """The store, for reading only. Raises `StoreError` with one line for a person."""
+    where = place()
+    # A file that was replaced is another file: its number tells, its name does not.
+    inode = Path(where).stat().st_ino if "://" not in where and Path(where).is_file() else 0
+    engine = _engine(where, inode)
+    return Data(engine, f"{where}:{inode}:{queries.revision(engine)}")
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _engine(where: str, inode: int) -> Engine:
+    return open_store(where, write=False)
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def _runs(_engine: Engine, stamp: str) -> list[queries.RunInfo]:
+    return queries.list_runs(_engine)
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def _axes(_engine: Engine, stamp: str) -> queries.Axes:
+    return queries.axes(_engine)
+
+
+@st.cache_data(show_spinner=False, max_entries=_MANY)
+def _side(_engine: Engine, stamp: str, text: str) -> Side:
+    return queries.resolve_side(_engine, text)
+
+
+@st.cache_data(show_spinner=False, max_entries=_FEW)
+def _comparison(_engine: Engine, stamp: str, base: str, new: str, filters: dict[str, list[str]]) -> Comparison:
+    sides = [queries.resolve_side(_engine, text) for text in (base, new)]
+    return compare(_engine, sides[0], sides[1], _filter(filters))
+
+
+@st.cache_data(show_spinner=False, max_entries=_FEW)
+def _configs(_engine: Engine, stamp: str, side: str, base: str, new: str, filters: dict[str, list[str]]) -> Comparison:
+    return compare_configs(_engine, queries.resolve_side(_engine, side), base, new, _filter(filters))
+
+
+@st.cache_data(show_spinner=False, max_entries=_FEW)
+def _summary(_engine: Engine, stamp: str, side: str, filters: dict[str, list[str]]) -> SideSummary:
+    return summarise(_engine, queries.resolve_side(_engine, side), _filter(filters))
+
+
+@st.cache_data(show_spinner=False, max_entries=_FEW)
+def _history(_engine: Engine, stamp: str, suite: str, model: str) -> pd.DataFrame:
+    return queries.model_history(_engine, suite, model)
+
+
+@st.cache_data(show_spinner=False, max_entries=_MANY)
+def _measurement(_engine: Engine, stamp: str, run_id: str, cell_id: str) -> queries.MeasurementInfo | None:
+    return queries.measurement(_engine, run_id, cell_id)
+
+
+@st.cache_data(show_spinner=False, max_entries=_MANY)
+def _samples(_engine: Engine, stamp: str, run_id: str, cell_id: str) -> dict[str, NDArray[np.float64]]:
+    return queries.samples(_engine, run_id, cell_id)
+
+
+@st.cache_data(show_spinner=False, max_entries=_MANY)
+def _program(_engine: Engine, stamp: str, program_id: str) -> dict[str, Any]:
+    return queries.program(_engine, program_id) or {}
+
+
+@st.cache_data(show_spinner=False, max_entries=_MANY)
+def _environment(_engine: Engine, stamp: str, environment_id: str) -> dict[str, Any]:
+    return queries.environment(_engine, environment_id) or {}
+
+
+def _filter(fields: dict[str, list[str]]) -> CellFilter:
+    return CellFilter(**{name: tuple(values) for name, values in fields.items()})

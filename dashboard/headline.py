@@ -1,0 +1,111 @@
+"""The overview's first lines: what was compared, in one sentence and a few figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+import pandas as pd
+
+from analysis.changes import percent
+from analysis.figures import Counts
+from analysis.stats.geomean import geomean
+from collector.vocabulary import NOT_APPLICABLE, Status
+from dashboard import changes, url
+from dashboard.formats import ABSENT, count, share, signed
+from dashboard.markup import anchor, span, text
+
+#: Of the outcomes, those that the sentence always names.
+_ALWAYS = ("slower", "faster", "broke", "fixed", "missing")
+
+
+def compared_sentence(cells: pd.DataFrame, outcomes: Counter[str]) -> str:
+    """One sentence (HTML) whose counts lead to the cells meant."""
+    paired = int((cells["expected_base"] & cells["expected_new"]).sum())
+    if not paired:
+        return f"No cell is planned on both sides: {text(count(len(cells), 'cell'))}, nothing to compare."
+    words = {"slower": "slower", "faster": "faster", "broke": "broke", "fixed": "fixed", "missing": "missing in new"}
+    parts = [_linked(outcomes[name], name, words[name]) for name in _ALWAYS]
+    rest = [("still_failing", "still failing"), ("not_applicable", "not applicable")]
+    parts += [_linked(outcomes[name], name, shown) for name, shown in rest if outcomes[name]]
+    return (
+        f"Of {text(count(paired, 'cell'))} on both sides, {', '.join(parts[:2])} beyond the runs' own spread; "
+        f"{', '.join(parts[2:])}."
+    )
+
+
+def alone_sentence(cells: pd.DataFrame) -> str:
+    """One sentence about one side."""
+    total = counts(cells, "")
+    parts = [f"{total.passed:,} of {total.asked:,} asked pass"]
+    parts += [
+        f"{number:,} {what}" for number, what in ((total.failed, "fail"), (total.missing, "are missing")) if number
+    ]
+    parts += [f"{total.not_applicable:,} could not be asked here"] if total.not_applicable else []
+    return f"One side alone: {text(count(len(cells), 'cell'))}, {text(', '.join(parts))}."
+
+
+def compared_cards(cells: pd.DataFrame, outcomes: Counter[str]) -> list[tuple[str, str, str]]:
+    """Title, figure and note of the key figures of a comparison."""
+    base, new = (counts(cells[cells[f"expected{side}"]], side) for side in ("_base", "_new"))
+    was = f"base {share(base.passed, base.asked)} ({base.passed}/{base.asked})"
+    return [
+        ("Passing", text(share(new.passed, new.asked)), text(f"{new.passed}/{new.asked}, {was}")),
+        _average(cells),
+        ("Slower / faster", _two(outcomes, "slower", "faster"), "cells, beyond spread"),
+        ("Broke / fixed", _two(outcomes, "broke", "fixed"), f"cells, {outcomes['still_failing']} still failing"),
+        ("Missing in new", f"{outcomes['missing']:,}", "planned, not measured"),
+    ]
+
+
+def alone_cards(cells: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Title, figure and note of the key figures of one side."""
+    total = counts(cells, "")
+    passing = cells[cells["status"] == Status.PASS.value]
+    found = []
+    for metric, title in (("device_speedup", "Device speedup"), ("speedup", "Speedup")):
+        values = passing[metric][passing[metric] > 0].tolist()
+        average = geomean(values)
+        shown = f"{average:.2f}\N{MULTIPLICATION SIGN}" if average is not None else ABSENT
+        found.append((title, shown, f"geometric mean, {text(count(len(values), 'cell'))}"))
+    return [
+        ("Passing", text(share(total.passed, total.asked)), f"{total.passed}/{total.asked} asked"),
+        *found,
+        ("Failing", f"{total.failed:,}", "see below for the reasons"),
+        ("Missing", f"{total.missing:,}", "planned, not measured"),
+    ]
+
+
+def counts(cells: pd.DataFrame, side: str) -> Counts:
+    """The counts over all groups together."""
+    status = cells[f"status{side}"]
+    passed = int((status == Status.PASS.value).sum())
+    unasked = int(status.isin([each.value for each in NOT_APPLICABLE]).sum())
+    measured = int(status.notna().sum())
+    return Counts(len(cells), measured, passed, measured - passed - unasked, unasked)
+
+
+def _average(cells: pd.DataFrame) -> tuple[str, str, str]:
+    both = cells[(cells["transition"] == "both_pass") & (cells["compiled_kernel_ms_ratio"] > 0)]
+    metric, title = "compiled_kernel_ms", "Device time"
+    if both.empty:
+        metric, title = "compiled_ms", "Compiled latency"
+        both = cells[(cells["transition"] == "both_pass") & (cells["compiled_ms_ratio"] > 0)]
+    average = geomean(both[f"{metric}_ratio"].tolist())
+    if average is None:
+        return title, ABSENT, "no cell has it on both sides"
+    spreads = (both["spread_base"] + both["spread_new"]).dropna().tolist()
+    look = changes.look(metric, average, median(spreads) if spreads else None)
+    note = f"geometric mean, {count(len(both), 'cell')}"
+    word = changes.word(metric, average) if look != "calm" else "within spread"
+    return title, span(look, text(signed(percent(average)))), text(f"{word}, {note}")
+
+
+def _linked(number: int, outcome: str, words: str) -> str:
+    shown = f"{number:,} {words}"
+    return anchor(url.link("compare", outcome=outcome), text(shown)) if number else text(shown)
+
+
+def _two(outcomes: Counter[str], bad: str, good: str) -> str:
+    first = span("worse" if outcomes[bad] else "calm", f"{outcomes[bad]:,}")
+    return f"{first} / {span('better' if outcomes[good] else 'calm', f'{outcomes[good]:,}')}"

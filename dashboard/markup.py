@@ -1,0 +1,75 @@
+"""Pieces of HTML. Whatever comes from the data passes through `text`, since names, errors and logs are anybody's."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from collector.vocabulary import NOT_APPLICABLE, Status
+from dashboard.changes import Change
+
+
+def text(value: object) -> str:
+    """Anything as harmless HTML."""
+    return html.escape(str(value), quote=True)
+
+
+def anchor(href: str, inner: str) -> str:
+    """A link in this tab; `inner` is HTML."""
+    return f'<a href="{text(href)}" target="_self">{inner}</a>'
+
+
+def span(css: str, inner: str) -> str:
+    """A span of a class; `inner` is HTML."""
+    return f'<span class="{css}">{inner}</span>'
+
+
+def change(found: Change | None) -> str:
+    """A change with glyph, sign and word."""
+    return "" if found is None else span(found.look, text(found.text))
+
+
+def status_tag(status: str | None) -> str:
+    """A status as a small label: failing, passing, not asked and missing look different, and say it."""
+    if not isinstance(status, str):
+        return span("tag missing", "missing")
+    if status == Status.PASS:
+        return span("tag pass", "pass")
+    return span("tag" if status in NOT_APPLICABLE else "tag fail", text(status))
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[str], *, note: str = "", numbers: int = -1) -> str:
+    """A table with a caption (HTML), column heads (text) and rows (HTML); heads from `numbers` on are right-aligned."""
+    heads = "".join(
+        f'<th scope="col"{" class=n" if 0 <= numbers <= index else ""}>{text(name)}</th>'
+        for index, name in enumerate(head)
+    )
+    small = f" <small>{text(note)}</small>" if note else ""
+    return (
+        f'<div class="iw-scroll" tabindex="0" role="region" aria-label="{text(caption)}"><table>'
+        f"<caption>{text(caption)}{small}</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def row(head: str, cells: Iterable[str]) -> str:
+    """A row: its head (HTML) and its cells (whole `td` elements)."""
+    return f'<tr><th scope="row">{head}</th>{"".join(cells)}</tr>'
+
+
+def cell(inner: str, css: str = "") -> str:
+    """One `td`; `inner` is HTML."""
+    return f'<td class="{css}">{inner}</td>' if css else f"<td>{inner}</td>"
+
+
+def block(*parts: str) -> str:
+    """HTML that the style sheet applies to."""
+    return f'<div class="iw">{"".join(parts)}</div>'
+
+
+def cards(items: Iterable[tuple[str, str, str]]) -> str:
+    """Key figures: title, figure and note of each; figure and note are HTML."""
+    found = "".join(
+        f'<div class="iw-card"><dt>{text(title)}</dt><dd>{figure}</dd><dd class="note">{note}</dd></div>'
+        for title, figure, note in items
+    )
+    return f'<dl class="iw-cards">{found}</dl>'

@@ -1,0 +1,45 @@
+"""Colours for what the style sheet does not reach: the canvas of data frames, and charts."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+#: Half transparent, so that the same colours hold on light and dark. The word beside them says the same.
+_BACKGROUNDS = {
+    "worse": "background-color: rgba(217, 115, 31, 0.26)",
+    "better": "background-color: rgba(47, 134, 209, 0.26)",
+    "calm": "",
+}
+#: Okabe and Ito's, that people with any colour vision tell apart; six, since more are not told apart by anybody.
+_SERIES = {
+    "light": ("#0072B2", "#C77F00", "#009E73", "#B8568F", "#3A8FC0", "#C24E00"),
+    "dark": ("#56B4E9", "#E69F00", "#2BC79A", "#CC79A7", "#F0E442", "#F08040"),
+}
+_SIDES = {"light": {"base": "#7a828c", "new": "#00795a"}, "dark": {"base": "#9aa3ad", "new": "#35c79d"}}
+_BAD = {"light": "#B44A00", "dark": "#ffb077"}
+
+
+def theme() -> str:
+    """`light` or `dark`, as the reader's browser shows it now."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def series() -> tuple[str, ...]:
+    """Up to six colours for lines."""
+    return _SERIES[theme()]
+
+
+def sides() -> dict[str, str]:
+    """Colours of base and new, which are neither good nor bad."""
+    return _SIDES[theme()]
+
+
+def bad() -> str:
+    """The colour of marks that say something is wrong."""
+    return _BAD[theme()]
+
+
+def backgrounds(looks: pd.DataFrame) -> pd.DataFrame:
+    """CSS for a Styler, cell by cell."""
+    return looks.replace(_BACKGROUNDS)

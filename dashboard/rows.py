@@ -1,0 +1,133 @@
+"""The compare page's table: a row per cell with both sides' values, the change of each, and how each change is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from dashboard.changes import Look, band, look
+from dashboard.outcomes import LOOKS, OUTCOMES
+
+#: Metric, head and scale (into the unit that the head names) of the columns, in the table's order.
+METRIC_COLUMNS: dict[str, tuple[str, float]] = {
+    "compiled_kernel_ms": ("device ms", 1.0),
+    "compiled_ms": ("latency ms", 1.0),
+    "device_speedup": ("device speedup", 1.0),
+    "speedup": ("speedup", 1.0),
+    "compile_cold_s": ("compile s", 1.0),
+    "compiled_peak_bytes": ("peak GB", 1e-9),
+    "compression": ("compression", 1.0),
+    "graph_breaks": ("breaks", 1.0),
+    "cudagraph_skips": ("cudagraph skips", 1.0),
+}
+#: Counts have no percentage: from 0 to 2 is no ratio. Their change is a difference.
+COUNTS = ("graph_breaks", "cudagraph_skips")
+_FIRST = {"broke": 0, "missing": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is shown (`shown`), how (`looks`, of the same shape), and the cells themselves in the same order."""
+
+    shown: pd.DataFrame
+    looks: pd.DataFrame
+    cells: pd.DataFrame
+
+
+def compared_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
+    """Rows of a comparison with outcomes: what broke or went missing first, then by the largest change, then the rest."""
+    ordered = _sorted(cells)
+    shown = _names(ordered)
+    shown.insert(0, "outcome", [OUTCOMES[outcome] for outcome in ordered["outcome"]])
+    looks = pd.DataFrame("calm", index=shown.index, columns=shown.columns)
+    looks["outcome"] = [LOOKS.get(outcome, "calm") for outcome in ordered["outcome"]]
+    sides = ("expected_base", "status_base", "expected_new", "status_new")
+    shown["status"] = [_statuses(*values) for values in zip(*(ordered[name] for name in sides), strict=True)]
+    for metric in metrics:
+        head, scale = METRIC_COLUMNS[metric]
+        for side in ("base", "new"):
+            shown[f"{head} {side}"] = _scaled(ordered[f"{metric}_{side}"], scale)
+        values, changed = _change(ordered, metric)
+        shown[f"{head} Δ"] = values
+        looks[f"{head} Δ"] = changed
+    return Rows(shown, looks.reindex(columns=shown.columns, fill_value="calm"), ordered)
+
+
+def alone_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
+    """Rows of one side, what does not pass first."""
+    failing = (cells["status"] != "pass").astype(int)
+    ordered = cells.assign(_failing=failing).sort_values(["_failing"], ascending=False, kind="stable")
+    ordered = ordered.drop(columns="_failing").reset_index(drop=True)
+    shown = _names(ordered)
+    shown["status"] = [status if isinstance(status, str) else "missing" for status in ordered["status"]]
+    for metric in metrics:
+        head, scale = METRIC_COLUMNS[metric]
+        shown[head] = _scaled(ordered[metric], scale)
+    return Rows(shown, pd.DataFrame("calm", index=shown.index, columns=shown.columns), ordered)
+
+
+def matching(cells: pd.DataFrame, words: str, configs: Sequence[str]) -> pd.DataFrame:
+    """The cells whose text has all the words and whose config is one of those named, if any are."""
+    columns = ["suite", "model", "phase", "dtype", "device", "config"]
+    texts = cells[columns].astype(str).agg(" ".join, axis=1).str.lower() if len(cells) else pd.Series(dtype=str)
+    keep = pd.Series(True, index=cells.index)
+    for word in words.lower().split():
+        keep &= texts.str.contains(word, regex=False)
+    return cells[keep & cells["config"].isin(list(configs))] if configs else cells[keep]
+
+
+def csv(cells: pd.DataFrame) -> bytes:
+    """All columns in full precision. A name that a spreadsheet would run as a formula gets an apostrophe before it."""
+    texts = cells.select_dtypes(include=["object", "str"]).columns
+    safe = cells.assign(**{name: [_inert(value) for value in cells[name]] for name in texts})
+    return safe.to_csv(index=False).encode()
+
+
+def _inert(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
+
+
+def _sorted(cells: pd.DataFrame) -> pd.DataFrame:
+    order = {outcome: index for index, outcome in enumerate(OUTCOMES)}
+    keys = cells.assign(
+        _first=[_FIRST.get(outcome, 1) for outcome in cells["outcome"]],
+        _order=[order[outcome] for outcome in cells["outcome"]],
+        _change=cells["rank_change"].where(cells["transition"] == "both_pass"),
+    ).sort_values(["_first", "_change", "_order", "cell"], ascending=[True, False, True, True], na_position="last")
+    return keys.drop(columns=["_first", "_order", "_change"]).reset_index(drop=True)
+
+
+def _names(cells: pd.DataFrame) -> pd.DataFrame:
+    """The columns that name a cell, less those in which all are the same."""
+    found = pd.DataFrame({"model": cells["model"].astype(str), "config": cells["config"].astype(str)})
+    for name in ("suite", "phase", "dtype", "device", "batch_size"):
+        if name in ("suite", "phase") or cells[name].nunique() > 1:
+            found[name.replace("batch_size", "batch")] = cells[name]
+    return found
+
+
+def _statuses(expected_base: bool, base: object, expected_new: bool, new: object) -> str:
+    sides = ((expected_base, base), (expected_new, new))
+    shown = [status if isinstance(status, str) else "missing" if asked else "not planned" for asked, status in sides]
+    return shown[0] if shown[0] == shown[1] else " → ".join(shown)
+
+
+def _scaled(values: pd.Series, scale: float) -> pd.Series:
+    """Rounded here: a screen reader is read the value and not its format."""
+    return (values.astype(float) * scale).round(3)
+
+
+def _change(cells: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Look]]:
+    """The change of one metric with its looks: in percent, or as a difference for counts; only for cells that pass twice."""
+    passing = cells["transition"] == "both_pass"
+    if metric in COUNTS:
+        found = (cells[f"{metric}_new"] - cells[f"{metric}_base"]).where(passing)
+        worse_or_better: list[Look] = ["worse" if value > 0 else "better" if value < 0 else "calm" for value in found]
+        return found, worse_or_better
+    ratios = cells[f"{metric}_ratio"].where(passing)
+    columns = zip(ratios, cells["spread_base"], cells["spread_new"], strict=True)
+    looks = [look(metric, ratio, band(metric, base, new)) for ratio, base, new in columns]
+    return ((ratios - 1) * 100).round(1).replace(-0.0, 0.0).astype(np.float64), looks

@@ -1,0 +1,121 @@
+"""What a person is looking at: base, new and the filters, as the address says, with a sentence for whatever is odd in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import streamlit as st
+
+from dashboard import url
+from dashboard.data import Data
+from db.errors import SideError, nearest, one_line
+from db.filters import CellFilter
+from db.queries import Axes, RunInfo
+from db.sides import Side
+
+LATEST, PREVIOUS, NOTHING = "latest", "previous", "none"
+#: What an address without the key stands for.
+DEFAULTS = {"new": LATEST, "base": PREVIOUS}
+#: How many earlier runs are asked whether they share cells with the new side.
+_LOOK_BACK = 20
+_KEY = "selection"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Both sides, the filters, and what to say about them. Without a base only one side is shown."""
+
+    data: Data
+    new: Side
+    base: Side | None
+    filters: CellFilter
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """The texts that name both sides for good; None while there is no base."""
+        return None if self.base is None else (fixed(self.base), fixed(self.new))
+
+
+def fixed(side: Side) -> str:
+    """A text that names the same side tomorrow: a run, or a branch with the commit in full."""
+    if side.kind in ("latest", "run") or len(side.branches) > 1:
+        return side.run_ids[0]
+    return f"{side.branches[0]}@{side.commits[0]}"
+
+
+def read(data: Data) -> Selection:
+    """The selection that the address asks for.
+
+    Raises:
+        SideError: the new side names nothing; without it there is nothing to show.
+    """
+    filters, warnings = _filters(data.axes())
+    new = data.side(url.get("new") or LATEST)
+    base, problems = None, []
+    try:
+        base = _base(data, new)
+    except SideError as error:
+        problems.append(f"Base: {error}")
+    return Selection(data, new, base, filters, tuple(warnings), tuple(problems))
+
+
+def remember(selection: Selection) -> None:
+    """Hands the selection to the page that is drawn next."""
+    st.session_state[_KEY] = selection
+
+
+def current() -> Selection:
+    """What `remember` was given."""
+    return cast(Selection, st.session_state[_KEY])
+
+
+def previous(data: Data, new: Side) -> RunInfo | None:
+    """The newest earlier run on the same testbed that has at least half of new's cells, else any of them, else None."""
+    known = {run.run_id: run for run in data.runs()}
+    testbeds = {run.testbed_id for run in new.runs}
+    before = min(run.started_at for run in new.runs)
+    earlier = [run for run in known.values() if run.started_at < before and run.testbed_id in testbeds][:_LOOK_BACK]
+    if not earlier:
+        return None
+    wanted = _cells(data, fixed(new))
+    any_shared = None
+    for run in earlier:
+        shared = len(wanted & _cells(data, run.run_id))
+        if shared and shared * 2 >= len(wanted):
+            return run
+        any_shared = any_shared or (run if shared else None)
+    return any_shared
+
+
+def _cells(data: Data, text: str) -> frozenset[str]:
+    return frozenset(data.summary(text, CellFilter()).cells["cell_id"])
+
+
+def _base(data: Data, new: Side) -> Side | None:
+    wanted = url.get("base") or PREVIOUS
+    if wanted == NOTHING:
+        return None
+    if wanted != PREVIOUS:
+        return data.side(wanted)
+    found = previous(data, new)
+    return data.side(found.run_id) if found else None
+
+
+def _filters(axes: Axes) -> tuple[CellFilter, list[str]]:
+    """Known names only; a name that no cell has is told and not applied."""
+    known = {"suite": axes.suites, "phase": axes.phases, "dtype": axes.dtypes, "device": axes.devices}
+    chosen: dict[str, tuple[str, ...]] = {}
+    warnings = []
+    for key, names in known.items():
+        wanted = url.get(key)
+        if wanted and wanted not in names:
+            warnings.append(
+                f"The address asks for {key} {one_line(wanted)!r}, which no stored cell has{nearest(wanted, names)}. "
+                f"It is not applied: all are shown."
+            )
+        elif wanted:
+            chosen[f"{key}s"] = (wanted,)
+    return CellFilter(**chosen), warnings

@@ -1,0 +1,72 @@
+"""The address of a page is its only memory: what is chosen is read from it and written to it, and links are made from it.
+
+Streamlit's own binding of widgets to the address drops defaults, writes labels and replaces unknown values without a
+word, so it is not used: a widget is set from the address before it is drawn and writes to the address when it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlencode
+
+import streamlit as st
+
+#: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
+SHARED = ("base", "new", "device", "phase", "dtype", "suite")
+
+Value = str | Iterable[str] | None
+
+
+def get(key: str, default: str = "") -> str:
+    """The value under `key`, or `default`."""
+    return st.query_params.get(key, default)
+
+
+def get_all(key: str) -> list[str]:
+    """Every value under `key`, each once."""
+    return list(dict.fromkeys(st.query_params.get_all(key)))
+
+
+def put(key: str, value: Value) -> None:
+    """Writes a value, or takes the key away for None, an empty text or no values."""
+    found = [value] if isinstance(value, str) else list(value or ())
+    if any(found):
+        st.query_params[key] = found
+    else:
+        st.query_params.pop(key, None)
+
+
+def parameters(**changes: Value) -> dict[str, list[str]]:
+    """What all pages share as it is now, with changes; an empty change takes a key away."""
+    found = {key: get_all(key) for key in SHARED}
+    for key, value in changes.items():
+        found[key] = [value] if isinstance(value, str) else list(value or ())
+    return {key: values for key, values in found.items() if any(values)}
+
+
+def link(page: str, **changes: Value) -> str:
+    """An address relative to any page, so that it holds behind a proxy's path too."""
+    return address(f"./{page}", parameters(**changes))
+
+
+def address(place: str, query: Mapping[str, Iterable[str]]) -> str:
+    """A place with its query."""
+    text = urlencode([(key, value) for key, values in query.items() for value in values], safe="/@~,")
+    return f"{place}?{text}" if text else place
+
+
+def widget(key: str) -> str:
+    """The key of the widget that shows the value under `key`."""
+    return f"{key}_widget"
+
+
+def bind(key: str, value: str | list[str] | None) -> str:
+    """Sets the widget of `key` before it is drawn, and returns its key; pair it with `changed`."""
+    st.session_state[widget(key)] = value
+    return widget(key)
+
+
+def changed(key: str, default: str = "") -> None:
+    """For `on_change`: writes what the widget shows to the address, where a default is no entry."""
+    value = st.session_state[widget(key)]
+    put(key, None if value == default else value)

@@ -1,0 +1,190 @@
+"""Every cell of two sides, or of two configs of one side: what changed, sortable, with the way to its model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis.results import Comparison
+from dashboard import changes, outcomes, palette, url
+from dashboard.formats import count
+from dashboard.markup import block, text
+from dashboard.rows import COUNTS, METRIC_COLUMNS, Rows, alone_rows, compared_rows, csv, matching
+from dashboard.selection import Selection, current, fixed
+from dashboard.sidebar import describe
+from db.errors import FilterError, nearest, one_line
+
+_SIDES, _CONFIGS = "two sides", "two configs of new"
+_ROW_HEIGHT, _MOST_ROWS = 35, 22
+
+
+def page(selection: Selection) -> None:
+    """Draws the page."""
+    st.title("Compare", anchor=False)
+    mode = url.get("mode") if url.get("mode") == "configs" else ""
+    st.segmented_control(
+        "What is compared",
+        ["", "configs"],
+        format_func=lambda option: _CONFIGS if option else _SIDES,
+        key=url.bind("mode", mode),
+        on_change=url.changed,
+        args=("mode",),
+        required=True,
+        label_visibility="collapsed",
+    )
+    if mode:
+        _across_configs(selection)
+    elif selection.pair is None:
+        cells = selection.data.summary(fixed(selection.new), selection.filters).cells
+        _say(f"{describe(selection.new)}. One side alone: pick a base at the left to see changes.")
+        kept = _filtered(cells, with_outcome=False)
+        _table(alone_rows(kept, _metrics()), len(cells))
+    else:
+        found = selection.data.comparison(*selection.pair, selection.filters)
+        _say(f"base {describe(found.base)}", f"new {describe(found.new)}", *found.notes)
+        _compared(found, with_config=True)
+
+
+def _across_configs(selection: Selection) -> None:
+    side = fixed(selection.new)
+    names = sorted(set(selection.data.summary(side, selection.filters).cells["config"]))
+    if len(names) < 2:
+        _say(f"{describe(selection.new)} has {count(len(names), 'config')} under these filters: two are needed.")
+        return
+    columns = st.columns(2)
+    chosen = [
+        _pick_config(columns[0], "from", "Base config", names, names[0]),
+        _pick_config(columns[1], "to", "New config", names, names[1]),
+    ]
+    try:
+        found = selection.data.configs(side, chosen[0], chosen[1], selection.filters)
+    except FilterError as error:
+        _say(f"{error}.")
+        return
+    _say(f"{describe(found.new)}: {chosen[0]} against {chosen[1]}", *found.notes)
+    _compared(found, with_config=False)
+
+
+def _pick_config(where: Any, key: str, title: str, names: list[str], default: str) -> str:
+    value = url.get(key) or default
+    options = names if value in names else [*names, value]
+    where.selectbox(title, options, key=url.bind(key, value), on_change=url.changed, args=(key,))
+    return value
+
+
+def _compared(found: Comparison, *, with_config: bool) -> None:
+    cells = outcomes.with_outcomes(found.cells)
+    kept = _filtered(cells, with_outcome=True, with_config=with_config)
+    _table(compared_rows(kept, _metrics()), len(cells))
+    st.caption(f"What broke or went missing comes first, then the largest change of device time. {changes.RULE}")
+
+
+def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = True) -> pd.DataFrame:
+    """Draws the filters and applies them."""
+    columns = st.columns([2, 2, 2, 2] if with_outcome else [2, 2, 2])
+    columns[0].text_input(
+        "Filter",
+        key=url.bind("q", url.get("q")),
+        on_change=url.changed,
+        args=("q",),
+        placeholder="model, suite, config",
+    )
+    configs = _pick_many(columns[1], "config", "Configs", {name: name for name in sorted(set(cells["config"]))})
+    _pick_many(columns[2], "columns", "Columns", {name: head for name, (head, _) in METRIC_COLUMNS.items()}, "all")
+    kept = matching(cells, url.get("q"), configs if with_config else [])
+    if not with_outcome:
+        return kept
+    tally = outcomes.counts(kept)
+    names = {key: f"{title} ({tally[key]})" for key, title in outcomes.OUTCOMES.items()}
+    wanted = _pick_many(columns[3], "outcome", "Outcomes", names)
+    return kept[kept["outcome"].isin(wanted)] if wanted else kept
+
+
+def _pick_many(where: Any, key: str, title: str, options: dict[str, str], empty: str = "any") -> list[str]:
+    wanted = url.get_all(key)
+    unknown = [name for name in wanted if name not in options]
+    for name in unknown:
+        _say(f"The address asks for {key} {one_line(name)!r}, which is not among these cells{nearest(name, options)}.")
+    known = [name for name in wanted if name in options]
+    where.multiselect(
+        title,
+        list(options),
+        format_func=lambda option: options.get(option, option),
+        key=url.bind(key, known),
+        on_change=url.changed,
+        args=(key,),
+        placeholder=empty,
+    )
+    return known
+
+
+def _metrics() -> list[str]:
+    return [name for name in METRIC_COLUMNS if name in url.get_all("columns")] or list(METRIC_COLUMNS)
+
+
+def _table(rows: Rows, total: int) -> None:
+    if rows.shown.empty:
+        _say("No cell is left: nothing was planned on these sides." if not total else "No cell matches these filters.")
+        return
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.caption(f"{len(rows.shown):,} of {count(total, 'cell')}. Tick a row to open its model.", width="content")
+        st.download_button(
+            "CSV", data=lambda: csv(rows.cells), file_name="comparison.csv", mime="text/csv", icon=":material/download:"
+        )
+    styled = rows.shown.style.apply(lambda _: palette.backgrounds(rows.looks), axis=None)
+    st.dataframe(
+        styled,
+        hide_index=True,
+        column_config=_column_config(rows.shown),
+        height=_ROW_HEIGHT * (min(len(rows.shown), _MOST_ROWS) + 1) + 3,
+        key="cells",
+        on_select=_opened,
+        selection_mode="single-row",
+        alt=f"{count(len(rows.shown), 'cell')}, the largest change first",
+    )
+    picked = st.session_state.pop("opened", None)
+    if picked is not None and picked < len(rows.cells):
+        st.switch_page("views/model.py", query_params=_model_query(rows.cells.iloc[picked]))
+
+
+def _opened() -> None:
+    """Remembers the row for this one run: a selection that lives on must not send a person away again."""
+    found = st.session_state["cells"]["selection"]["rows"]
+    if found:
+        st.session_state["opened"] = found[0]
+
+
+def _model_query(cell: pd.Series) -> dict[str, list[str]]:
+    setting = ",".join(str(cell[name]) for name in ("phase", "dtype", "device", "batch_size"))
+    configs = [str(cell["config"])]
+    versus = None
+    if url.get("mode") == "configs":
+        configs = [str(cell[name]) for name in ("config_base", "config_new") if isinstance(cell[name], str)]
+        versus = "configs" if len(configs) == 2 else None
+    model = f"{cell['suite']}/{cell['model']}"
+    return url.parameters(model=model, setting=setting, config=configs, versus=versus)
+
+
+def _column_config(shown: pd.DataFrame) -> dict[str, Any]:
+    formats = {"latency ms": "%.3f", "device ms": "%.3f", "compile s": "%.1f", "peak GB": "%.2f"}
+    counts = {METRIC_COLUMNS[metric][0] for metric in COUNTS}
+    found: dict[str, Any] = {"model": st.column_config.TextColumn(pinned=True)}
+    for name in shown.columns:
+        head = name.removesuffix(" base").removesuffix(" new").removesuffix(" Δ")
+        if head not in {title for title, _ in METRIC_COLUMNS.values()}:
+            continue
+        if name.endswith("Δ"):
+            shape = "%+d" if head in counts else "%+.1f%%"
+        else:
+            shape = "%d" if head in counts else formats.get(head, "%.2f\N{MULTIPLICATION SIGN}")
+        found[name] = st.column_config.NumberColumn(format=shape)
+    return found
+
+
+def _say(*lines: str) -> None:
+    st.html(block(f'<p class="soft">{"<br>".join(text(line) for line in lines)}</p>'))
+
+
+page(current())

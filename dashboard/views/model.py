@@ -1,0 +1,25 @@
+"""One model, as closely as the store knows it: two measurements side by side, and how it went from run to run."""
+
+from __future__ import annotations
+
+from dashboard import model_choice, model_history, model_parts
+from dashboard.selection import Selection, current
+
+
+def page(selection: Selection) -> None:
+    """Draws the page."""
+    choice = model_choice.choose(selection)
+    if choice is None:
+        return
+    sides = model_choice.sides(selection, choice)
+    model_parts.status(sides)
+    model_parts.failures(sides)
+    model_parts.kernels(sides)
+    model_parts.samples(selection.data, sides)
+    model_history.show(selection, choice)
+    model_parts.surroundings(selection.data, sides)
+    model_parts.reasons(sides)
+    model_parts.repro(sides)
+
+
+page(current())

@@ -1,0 +1,124 @@
+"""Names to numbers: the small tables that a measurement refers to, filled as new names turn up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, tuple_, update
+
+from collector.vocabulary import Cell
+from db.base import Base
+from db.incoming import Incoming
+from db.schema import CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
+from db.texts import clean, clean_json
+
+#: Values in one IN list; every database allows more.
+_CHUNK = 400
+
+Key = tuple[Any, ...]
+
+
+def ensure(
+    conn: Connection, table: type[Base], key: Sequence[str], rows: Iterable[Mapping[str, Any]]
+) -> dict[Key, int]:
+    """The `id` of every row by the values of its key columns; rows whose key is new are inserted."""
+    by_key = {tuple(row[name] for name in key): row for row in rows}
+    known = _find(conn, table, key, by_key)
+    new = [row for values, row in by_key.items() if values not in known]
+    if new:
+        conn.execute(insert(table), [dict(row) for row in new])
+        known |= _find(conn, table, key, [values for values in by_key if values not in known])
+    return known
+
+
+def commit_key(conn: Connection, commit: Mapping[str, Any]) -> int:
+    """The number of a commit. What a bundle knows of it fills gaps, and never replaces what is there."""
+    found = ensure(conn, Commit, ("repo", "sha"), [commit])[commit["repo"], commit["sha"]]
+    for name in ("author_date", "title", "pr_number"):
+        if commit[name] is not None:
+            column = getattr(Commit, name)
+            conn.execute(update(Commit).where(Commit.id == found, column.is_(None)).values({name: commit[name]}))
+    return found
+
+
+def testbed_key(conn: Connection, testbed: Mapping[str, Any]) -> int:
+    """The number of a testbed."""
+    return ensure(conn, Testbed, ("testbed_id",), [testbed])[(testbed["testbed_id"],)]
+
+
+def program_keys(conn: Connection, programs: Mapping[str, Any]) -> dict[str | None, int | None]:
+    """The number of every program by `program_id`; None stands for itself."""
+    return _records(conn, Program, "program_id", "options", programs)
+
+
+def environment_keys(conn: Connection, environments: Mapping[str, Any]) -> dict[str | None, int | None]:
+    """The number of every environment by `environment_id`; None stands for itself."""
+    return _records(conn, Environment, "environment_id", "data", environments)
+
+
+def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
+    """The number of every cell by `cell_id`, its model and config included."""
+    known = {name: number for (name,), number in _find(conn, CellRow, ("cell_id",), _keys(incoming.cells)).items()}
+    new = {cell_id: cell for cell_id, cell in incoming.cells.items() if cell_id not in known}
+    if not new:
+        return known
+    cells = list(new.values())
+    models = ensure(conn, Model, ("suite", "name"), map(_model, cells))
+    configs = ensure(conn, ConfigRow, ("config_id",), map(_config, cells))
+    rows = [
+        {
+            "cell_id": cell_id,
+            "model": models[clean(cell.suite), clean(cell.model)],
+            "phase": cell.phase.value,
+            "dtype": clean(cell.dtype),
+            "device": clean(cell.device),
+            "batch_size": cell.batch_size,
+            "config": configs[(cell.config.config_id,)],
+        }
+        for cell_id, cell in new.items()
+    ]
+    return known | {name: number for (name,), number in ensure(conn, CellRow, ("cell_id",), rows).items()}
+
+
+def _model(cell: Cell) -> dict[str, Any]:
+    return {"suite": clean(cell.suite), "name": clean(cell.model)}
+
+
+def _config(cell: Cell) -> dict[str, Any]:
+    config = cell.config
+    return {"config_id": config.config_id, "name": clean(config.name), "request": clean_json(config.to_json())}
+
+
+def _records(
+    conn: Connection, table: type[Program | Environment], key: str, value: str, records: Mapping[str, Any]
+) -> dict[str | None, int | None]:
+    """As `ensure`; a record that an earlier, damaged bundle had lost is filled in."""
+    known = _find(conn, table, (key,), _keys(records))
+    found = ensure(conn, table, (key,), [{key: name, value: data} for name, data in records.items()])
+    for name, data in records.items():
+        if (name,) in known and data is not None:
+            column = getattr(table, value)
+            conn.execute(update(table).where(table.id == found[(name,)], column.is_(None)).values({value: data}))
+    return {None: None} | {name: number for (name,), number in found.items()}
+
+
+def _find(conn: Connection, table: type[Base], key: Sequence[str], values: Iterable[Key]) -> dict[Key, int]:
+    columns = [getattr(table, name) for name in key]
+    identity = table.__table__.c["id"]
+    found: dict[Key, int] = {}
+    for chunk in _chunks(values):
+        wanted = columns[0].in_([value for (value,) in chunk]) if len(key) == 1 else tuple_(*columns).in_(chunk)
+        found |= {tuple(row[1:]): row[0] for row in conn.execute(select(identity, *columns).where(wanted))}
+    return found
+
+
+def _keys(names: Iterable[str]) -> list[Key]:
+    return [(name,) for name in names]
+
+
+def _chunks(values: Iterable[Key]) -> Iterator[list[Key]]:
+    left = iter(values)
+    while chunk := list(islice(left, _CHUNK)):
+        yield chunk

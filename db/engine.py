@@ -1,0 +1,153 @@
+"""Opening a store: where it is, what may be done with it, and one line for whatever is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from db import migrate
+from db.base import VERSIONS
+from db.errors import StoreError, explain, one_line
+
+#: Names the store where no path or URL is given.
+VARIABLE = "INDUCTOR_WATCH_DB"
+DEFAULT = "inductor-watch.db"
+
+_MAGIC = b"SQLite format 3\x00"
+_ELSEWHERE = f"choose another place with --db or {VARIABLE}"
+_FILL_IT = "run `inductor-watch nightly`, or `inductor-watch ingest BUNDLE`"
+
+#: Seconds of waiting for another writer: an ingest takes a few at most.
+_PATIENCE_S = 30
+_READING = ("query_only = 1", "mmap_size = 268435456", "cache_size = -65536", "temp_store = memory")
+_WRITING = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = 1", "cache_size = -65536")
+
+
+def open_store(location: str | Path | None = None, *, write: bool) -> Engine:
+    """The store at a path or database URL; without one, at INDUCTOR_WATCH_DB or `inductor-watch.db` in this folder.
+
+    A writer creates the database where there is none and brings an older one up to date; a reader can change nothing.
+
+    Raises:
+        StoreError: it cannot be opened, or not for this; one line that says why and what to do.
+    """
+    place = str(location) if location is not None else os.environ.get(VARIABLE) or DEFAULT
+    url = _url(place)
+    if url.drivername == "sqlite" and url.database:
+        path = Path(url.database)
+        _check_file(path, write=write)
+        engine, shown = _sqlite(path, write=write), str(path)
+    else:
+        engine, shown = _server(url), url.render_as_string(hide_password=True)
+    try:
+        _check_version(engine, one_line(shown, 200), write=write)
+    except DBAPIError as error:
+        engine.dispose()
+        raise explain(error, one_line(shown, 200)) from error
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _url(place: str) -> URL:
+    if "://" not in place:
+        return URL.create("sqlite", database=str(Path(place).expanduser()))
+    try:
+        url = make_url(place)
+        # psycopg 3 is the driver that the `postgres` extra brings.
+        return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgres", "postgresql") else url
+    except (ArgumentError, ValueError) as error:
+        shown = one_line(place.partition("://")[0])
+        raise StoreError(f"{shown}://... is no database URL: say a path or postgresql://user@host/name") from error
+
+
+def _server(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        raise StoreError(f"{one_line(str(url))} is no database in a file: say its path, or sqlite:///PATH")
+    try:
+        return create_engine(url, pool_pre_ping=True)
+    except NoSuchModuleError as error:
+        raise StoreError(
+            f"{url.drivername} is no database this program knows: say a path or postgresql://..."
+        ) from error
+    except ImportError as error:
+        raise StoreError(
+            f"{url.drivername} needs a driver that is not installed: pip install 'inductor-watch[postgres]'"
+        ) from error
+
+
+def _check_file(path: Path, *, write: bool) -> None:
+    shown = one_line(str(path), 200)
+    if path.is_dir():
+        raise StoreError(f"{shown} is a folder: name a file in it with --db or {VARIABLE}")
+    if not path.exists():
+        if not write:
+            raise StoreError(f"{shown}: no database here yet: {_FILL_IT}")
+        if not path.parent.is_dir():
+            raise StoreError(f"{shown}: its folder does not exist: create it, or {_ELSEWHERE}")
+    else:
+        _check_content(path, shown)
+    if write and not (os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))):
+        raise StoreError(f"{shown} cannot be written, it or its folder is read-only: {_ELSEWHERE}")
+
+
+def _check_content(path: Path, shown: str) -> None:
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(len(_MAGIC))
+    except OSError as error:
+        raise StoreError(f"{shown} cannot be read ({error.strerror}): {_ELSEWHERE}") from error
+    if start not in (b"", _MAGIC):
+        raise StoreError(f"{shown} is not a database: {_ELSEWHERE}; bundles are read by `inductor-watch ingest`")
+
+
+def _sqlite(path: Path, *, write: bool) -> Engine:
+    query = {"mode": "rwc" if write else "ro", "uri": "true"}
+    if not write and not os.access(path.parent, os.W_OK) and not _log_of(path).exists():
+        # A write-ahead log needs a file beside the database. Where none can be made, none can come into being either.
+        query["immutable"] = "1"
+    url = URL.create("sqlite", database=path.absolute().as_uri(), query=query)
+    engine = create_engine(url, connect_args={"timeout": _PATIENCE_S})
+    begin = "BEGIN IMMEDIATE" if write else "BEGIN"
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+        # The driver would begin late and only for some statements; `start` does it for all.
+        connection.isolation_level = None
+        for pragma in _WRITING if write else _READING:
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def start(connection: Connection) -> None:
+        # A writer takes its turn at once: one that read first could not wait for another without losing its snapshot.
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
+    with engine.connect() as conn:
+        version = migrate.current(conn)
+        is_empty = version is None and not inspect(conn).get_table_names()
+    if version == migrate.head():
+        return
+    if version is None and not is_empty:
+        raise StoreError(f"{shown} is a database of another program: {_ELSEWHERE}")
+    if version is not None and version not in VERSIONS:
+        raise StoreError(f"{shown} has schema {one_line(version)}, newer than this program's: update inductor-watch")
+    if write:
+        migrate.upgrade(engine)
+    elif is_empty:
+        raise StoreError(f"{shown} is empty: {_FILL_IT}")
+    else:
+        raise StoreError(f"{shown} has schema {version}, older than this program's: say `inductor-watch db upgrade`")

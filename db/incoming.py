@@ -1,0 +1,165 @@
+"""A bundle as rows, before any database is asked: what can be kept is made fit for it, what cannot is reported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collector.bundle import BundleContents, BundleError, RunHeader, read_bundle
+from collector.vocabulary import Cell, Measurement, short_hash
+from db.errors import one_line
+from db.fitness import UNFIT, said, whole
+from db.incoming_rows import IncomingMeasurement, to_rows
+from db.moments import to_epoch
+from db.texts import clean, clean_json
+
+
+@dataclass(slots=True)
+class Incoming:
+    """One run, ready to be stored. Cells are keyed by `cell_id`, measurements by cell and replicate."""
+
+    run: dict[str, Any]
+    commit: dict[str, Any]
+    testbed: dict[str, Any]
+    planned: set[str] = field(default_factory=set)
+    cells: dict[str, Cell] = field(default_factory=dict)
+    measurements: dict[tuple[str, int], IncomingMeasurement] = field(default_factory=dict)
+    programs: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    damage: list[str] = field(default_factory=list)
+
+
+def read_incoming(path: Path) -> Incoming:
+    """Reads a bundle.
+
+    Raises:
+        BundleError: it cannot be used at all, because it is no bundle or its first line says no usable run.
+    """
+    try:
+        contents = read_bundle(path)
+    except RecursionError as error:
+        raise BundleError(f"{one_line(str(path), 200)} is not a bundle: it nests too deep") from error
+    incoming = _begin(path, contents)
+    for cell in contents.planned:
+        if cell_id := _cell(incoming, cell):
+            incoming.planned.add(cell_id)
+    for measurement in contents.measurements:
+        _measurement(incoming, measurement)
+    incoming.programs |= _records("program", contents.programs, incoming.damage)
+    incoming.environments |= _records("environment", contents.environments, incoming.damage)
+    return incoming
+
+
+def _begin(path: Path, contents: BundleContents) -> Incoming:
+    header, damage = contents.header, list(contents.damage)
+    try:
+        _check_header(header)
+        run = {
+            "run_id": clean(header.run_id),
+            "branch": clean(header.branch),
+            "trigger": clean(str(header.trigger)),
+            "label": clean(str(header.label)),
+            "attempt": whole(header.attempt, "attempt"),
+            "started_at": to_epoch(header.started_at),
+            "finished_at": _end(contents.finished_at, damage),
+            "tool_version": clean(str(header.tool_version)),
+            "bundle": clean(path.name),
+            "lines": len(contents.measurements),
+        }
+        testbed = clean_json(header.testbed)
+        return Incoming(
+            run, _commit(header, damage), {"testbed_id": short_hash(testbed), "data": testbed}, damage=damage
+        )
+    except UNFIT as error:
+        raise BundleError(f"{one_line(str(path), 200)}: its first line says no usable run: {said(error)}") from error
+
+
+def _check_header(header: RunHeader) -> None:
+    for name in ("run_id", "branch", "commit", "started_at"):
+        value = getattr(header, name)
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{name} is no text")
+    if not isinstance(header.testbed, Mapping):
+        raise ValueError("testbed is no JSON object")
+
+
+def _commit(header: RunHeader, damage: list[str]) -> dict[str, Any]:
+    title = clean(str(header.commit_title)) if header.commit_title else None
+    # PyTorch's merge bot ends the first line of a message with the number of the pull request.
+    number = re.search(r"\(#(\d{1,9})\)\s*$", title or "")
+    return {
+        "repo": clean(str(header.repo)),
+        "sha": clean(header.commit),
+        "author_date": _commit_date(header, damage),
+        "title": title,
+        "pr_number": int(number[1]) if number else None,
+    }
+
+
+def _commit_date(header: RunHeader, damage: list[str]) -> float | None:
+    try:
+        return to_epoch(header.commit_date) if header.commit_date else None
+    except UNFIT:
+        damage.append(f"the commit's date is not ISO 8601: {one_line(str(header.commit_date))}; left out")
+        return None
+
+
+def _end(finished_at: str | None, damage: list[str]) -> float | None:
+    try:
+        return to_epoch(finished_at) if finished_at is not None else None
+    except UNFIT:
+        damage.append(f"the end of the run is not ISO 8601: {one_line(str(finished_at))}; the run counts as open")
+        return None
+
+
+def _records(kind: str, records: Mapping[str, dict[str, Any]], damage: list[str]) -> dict[str, dict[str, Any] | None]:
+    found: dict[str, dict[str, Any] | None] = {}
+    for name, data in records.items():
+        try:
+            found[clean(str(name))] = clean_json(data)
+        except UNFIT as error:
+            damage.append(f"{kind} {one_line(str(name))} cannot be stored: {said(error)}; left out")
+    return found
+
+
+def _cell(incoming: Incoming, cell: Cell) -> str | None:
+    """The cell's id, once the cell is among the incoming ones; None, with a note, if no database can keep it."""
+    try:
+        for name in ("suite", "model", "dtype", "device"):
+            if not isinstance(getattr(cell, name), str):
+                raise TypeError(f"{name} is no text")
+        whole(cell.batch_size, "batch_size")
+        clean(cell.config.name)
+        cell_id = cell.cell_id
+    except UNFIT as error:
+        incoming.damage.append(f"a cell cannot be stored: {said(error)}; left out")
+        return None
+    incoming.cells.setdefault(cell_id, cell)
+    return cell_id
+
+
+def _measurement(incoming: Incoming, measurement: Measurement) -> None:
+    if (cell_id := _cell(incoming, measurement.cell)) is None:
+        return
+    try:
+        found = to_rows(measurement, _started(incoming, measurement))
+    except UNFIT as error:
+        incoming.damage.append(f"a measurement of cell {cell_id} cannot be stored: {said(error)}; left out")
+        return
+    for name, table in ((found.program_id, incoming.programs), (found.environment_id, incoming.environments)):
+        if name is not None:
+            table.setdefault(name, None)
+    # The later line wins: a cell that was measured again was measured again for a reason.
+    incoming.measurements[cell_id, found.row["replicate"]] = found
+
+
+def _started(incoming: Incoming, measurement: Measurement) -> float:
+    try:
+        return to_epoch(measurement.started_at)
+    except UNFIT:
+        written = one_line(measurement.started_at)
+        incoming.damage.append(f"a measurement's start is not ISO 8601: {written}; the run's start stands in for it")
+        return float(incoming.run["started_at"])

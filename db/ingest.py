@@ -1,0 +1,194 @@
+"""From a bundle to rows: idempotent, all or nothing for a run, and the same rows in whatever order bundles come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from db.dimensions import cell_keys, commit_key, environment_keys, program_keys, testbed_key
+from db.errors import StoreError, explain, one_line
+from db.incoming import Incoming, read_incoming
+from db.schema import Commit, Evidence, MeasurementRow, Meta, Planned, Run, Samples, measurements
+from db.summaries import refresh
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What one bundle brought. The counts are of measurements; `planned` is what the run plans now, in cells.
+
+    `damage` lists what of the bundle could not be read or kept, a line each; it is empty for a sound bundle.
+    """
+
+    run_id: str
+    new: int
+    updated: int
+    unchanged: int
+    planned: int
+    finished: bool
+    changed: bool
+    damage: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of one run in the three tables of measurements, each under its cell and replicate."""
+
+    measured: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    evidence: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    samples: dict[tuple[int, int], list[dict[str, Any]]] = field(default_factory=dict)
+
+    def at(self, key: tuple[int, int]) -> tuple[Any, ...]:
+        """All that is known under a key, to be compared."""
+        return self.measured.get(key), self.evidence.get(key), self.samples.get(key, [])
+
+
+def ingest_bundle(target: Engine | Connection | Session, path: str | Path) -> IngestReport:
+    """Stores the run of a bundle; what is there already is left alone, what is new is added.
+
+    An engine is given a transaction of its own; in a connection or session that has one, a savepoint is used and the
+    caller commits. Where two versions of one run disagree about a cell the longer one wins, since bundles only grow.
+
+    Raises:
+        collector.bundle.BundleError: the file is no bundle, or of a newer format.
+        StoreError: the database cannot be written, or it holds another run of this name. Nothing is half-written.
+    """
+    incoming = read_incoming(Path(path))
+    try:
+        with _transaction(target) as conn:
+            return _store(conn, incoming)
+    except DBAPIError as error:
+        raise explain(error) from error
+
+
+@contextmanager
+def _transaction(target: Engine | Connection | Session) -> Iterator[Connection]:
+    if isinstance(target, Engine):
+        with target.begin() as conn:
+            yield conn
+        return
+    conn = target.connection() if isinstance(target, Session) else target
+    with conn.begin_nested() if conn.in_transaction() else conn.begin():
+        yield conn
+
+
+def _store(conn: Connection, incoming: Incoming) -> IngestReport:
+    # Every ingest takes this row first, so that two of them never weave where the database would let them.
+    number = conn.execute(select(Meta.value).where(Meta.key == "revision").with_for_update()).scalar_one()
+    run, run_changed, is_longer = _run(conn, incoming)
+    cells = cell_keys(conn, incoming)
+    newly_planned = _plan(conn, run, {cells[cell_id] for cell_id in incoming.planned})
+    there, found = _stored(conn, run), _rows(conn, run, incoming, cells)
+    new = [key for key in found.measured if key not in there.measured]
+    differing = [key for key in found.measured if key in there.measured and found.at(key) != there.at(key)]
+    updated = differing if is_longer else []
+    _remove(conn, run, updated)
+    _add(conn, found, new + updated)
+    changed = bool(run_changed or newly_planned or new or updated)
+    if changed:
+        refresh(conn, run)
+        conn.execute(update(Meta).where(Meta.key == "revision").values(value=str(int(number) + 1)))
+    stored = conn.execute(select(Run.planned, Run.finished_at).where(Run.id == run)).one()
+    return IngestReport(
+        run_id=incoming.run["run_id"],
+        new=len(new),
+        updated=len(updated),
+        unchanged=len(found.measured) - len(new) - len(updated),
+        planned=stored.planned,
+        finished=stored.finished_at is not None,
+        changed=changed,
+        damage=tuple(incoming.damage),
+    )
+
+
+def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool, bool]:
+    """The run's number, whether its row changed, and whether this bundle is at least as long as the one stored."""
+    row = incoming.run
+    known = conn.execute(select(Run).where(Run.run_id == row["run_id"])).first()
+    commit, testbed = commit_key(conn, incoming.commit), testbed_key(conn, incoming.testbed)
+    if known is None:
+        blank = {"planned": 0, "measured": 0, "statuses": {}}
+        conn.execute(insert(Run), {**row, **blank, "commit": commit, "testbed": testbed})
+        key = conn.execute(select(Run.id).where(Run.run_id == row["run_id"])).scalar_one()
+        return key, True, True
+    if (known.branch, known.commit, known.testbed) != (row["branch"], commit, testbed):
+        raise _two_runs(conn, known)
+    is_longer = row["lines"] >= known.lines
+    grown = {
+        "finished_at": row["finished_at"] if row["finished_at"] is not None else known.finished_at,
+        "lines": max(row["lines"], known.lines),
+        "bundle": row["bundle"] if is_longer else known.bundle,
+    }
+    changed = any(getattr(known, name) != value for name, value in grown.items())
+    if changed:
+        conn.execute(update(Run).where(Run.id == known.id).values(grown))
+    return known.id, changed, is_longer
+
+
+def _two_runs(conn: Connection, known: Any) -> StoreError:
+    sha = conn.execute(select(Commit.sha).where(Commit.id == known.commit)).scalar_one()
+    return StoreError(
+        f"run {one_line(known.run_id)} is already stored for {one_line(known.branch)}@{one_line(sha[:12])} on its"
+        " testbed: another branch, commit or testbed needs a run id of its own"
+    )
+
+
+def _plan(conn: Connection, run: int, cells: set[int]) -> bool:
+    """Adds what is not planned yet; says whether anything was."""
+    known = set(conn.execute(select(Planned.cell).where(Planned.run == run)).scalars())
+    if new := sorted(cells - known):
+        conn.execute(insert(Planned), [{"run": run, "cell": cell} for cell in new])
+    return bool(new)
+
+
+def _rows(conn: Connection, run: int, incoming: Incoming, cells: Mapping[str, int]) -> _Rows:
+    programs = program_keys(conn, incoming.programs)
+    environments = environment_keys(conn, incoming.environments)
+    found = _Rows()
+    for (cell_id, replicate), item in incoming.measurements.items():
+        key = (cells[cell_id], replicate)
+        place = {"run": run, "cell": key[0], "replicate": replicate}
+        named = {"program": programs[item.program_id], "environment": environments[item.environment_id]}
+        found.measured[key] = {**place, **item.row, **named}
+        if item.evidence:
+            found.evidence[key] = {**place, **item.evidence}
+        if item.samples:
+            found.samples[key] = [{**place, **sample} for sample in item.samples]
+    return found
+
+
+def _stored(conn: Connection, run: int) -> _Rows:
+    found = _Rows()
+    for row in conn.execute(select(measurements).where(measurements.c.run == run)).mappings():
+        found.measured[row["cell"], row["replicate"]] = dict(row)
+    for row in conn.execute(select(Evidence).where(Evidence.run == run)).mappings():
+        found.evidence[row["cell"], row["replicate"]] = dict(row)
+    for row in conn.execute(select(Samples).where(Samples.run == run).order_by(Samples.metric)).mappings():
+        found.samples.setdefault((row["cell"], row["replicate"]), []).append(dict(row))
+    return found
+
+
+def _remove(conn: Connection, run: int, keys: list[tuple[int, int]]) -> None:
+    found = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in keys]
+    for table in (Samples, Evidence, MeasurementRow) if found else ():
+        at = (table.cell == bindparam("at_cell"), table.replicate == bindparam("at_replicate"))
+        conn.execute(delete(table).where(table.run == run, *at), found)
+
+
+def _add(conn: Connection, rows: _Rows, keys: list[tuple[int, int]]) -> None:
+    # In the order of the clustered key: each page of the table is then written once.
+    in_order = sorted(keys)
+    tables: list[tuple[Any, list[dict[str, Any]]]] = [
+        (measurements, [rows.measured[key] for key in in_order]),
+        (Evidence, [rows.evidence[key] for key in in_order if key in rows.evidence]),
+        (Samples, [sample for key in in_order for sample in rows.samples.get(key, [])]),
+    ]
+    for table, found in tables:
+        if found:
+            conn.execute(insert(table), found)

@@ -1,0 +1,49 @@
+"""The schema's versions: which one a database has, and how it gets to another. Alembic, set up in code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, inspect, text
+
+from db.base import VERSIONS
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+
+
+def head() -> str:
+    """The version that this program reads and writes."""
+    return VERSIONS[-1]
+
+
+def current(source: Engine | Connection) -> str | None:
+    """The version of a database; None where it has none, because it is empty or not ours."""
+    if isinstance(source, Engine):
+        with source.connect() as conn:
+            return current(conn)
+    if not inspect(source).has_table("alembic_version"):
+        return None
+    return source.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def upgrade(engine: Engine, version: str = "head") -> None:
+    """Brings a database up to a version, in one transaction; nothing happens where it is there already."""
+    with engine.begin() as conn:
+        if current(conn) != (head() if version == "head" else version):
+            command.upgrade(_config(conn), version)
+
+
+def downgrade(engine: Engine, version: str) -> None:
+    """Takes a database down to a version (`base`: no tables, no data), in one transaction."""
+    with engine.begin() as conn:
+        command.downgrade(_config(conn), version)
+
+
+def _config(conn: Connection) -> Config:
+    config = Config()
+    # A per cent sign in a path would be taken for a variable.
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = conn
+    return config

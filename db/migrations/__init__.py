@@ -1,0 +1,1 @@
+"""Alembic's environment; `db.migrate` drives it."""

@@ -1,0 +1,241 @@
+"""What is in the store: runs, branches, commits, and the names that cells are made of.
+
+Further questions, importable from here too: one measurement (`db.details`), histories (`db.history`), the rows of a
+side (`db.side_rows`), what a person's text stands for (`db.sides`). All take an engine or a connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select
+
+from db.connecting import Source, connected
+from db.details import (
+    CellInfo,
+    MeasurementInfo,
+    cell,
+    environment,
+    evidence,
+    measurement,
+    program,
+    samples,
+)
+from db.errors import FilterError, SideError, StoreError
+from db.filters import EVERYTHING, CellFilter, check_filter
+from db.history import cell_history, model_history, suite_history
+from db.moments import from_epoch
+from db.schema import CellRow, Commit, ConfigRow, Meta, Model, Run, Testbed
+from db.side_rows import side_environments, side_rows
+from db.sides import Side, SideRun, resolve_side
+
+__all__ = [
+    "EVERYTHING",
+    "Axes",
+    "BranchInfo",
+    "CellFilter",
+    "CellInfo",
+    "CommitInfo",
+    "ConfigInfo",
+    "FilterError",
+    "MeasurementInfo",
+    "ModelInfo",
+    "RunInfo",
+    "Side",
+    "SideError",
+    "SideRun",
+    "StoreError",
+    "axes",
+    "branches",
+    "cell",
+    "cell_history",
+    "check_filter",
+    "commits",
+    "environment",
+    "evidence",
+    "list_runs",
+    "measurement",
+    "model_history",
+    "program",
+    "resolve_side",
+    "revision",
+    "samples",
+    "side_environments",
+    "side_rows",
+    "suite_history",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run with its counts of cells. `finished_at` is None for a run without an end record: cut, or still going."""
+
+    run_id: str
+    branch: str
+    repo: str
+    commit: str
+    commit_date: datetime | None
+    commit_title: str | None
+    testbed_id: str
+    testbed: dict[str, Any]
+    trigger: str
+    label: str
+    attempt: int
+    started_at: datetime
+    finished_at: datetime | None
+    tool_version: str
+    bundle: str
+    planned: int
+    measured: int
+    statuses: dict[str, int]
+
+    @property
+    def missing(self) -> int:
+        """Cells that were expected and have no measurement."""
+        return self.planned - self.measured
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A branch with its number of runs and the start of the newest one."""
+
+    branch: str
+    runs: int
+    newest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """A commit that has runs: how many (on the branch asked for) and when the newest one started."""
+
+    repo: str
+    sha: str
+    author_date: datetime | None
+    title: str | None
+    pr_number: int | None
+    runs: int
+    newest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigInfo:
+    """A way of compiling, as it was asked for; `collector.vocabulary.Config.from_json` reads `request`."""
+
+    config_id: str
+    name: str
+    request: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model of a suite."""
+
+    suite: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Every name that some cell has, sorted."""
+
+    suites: tuple[str, ...]
+    models: tuple[ModelInfo, ...]
+    phases: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    devices: tuple[str, ...]
+    configs: tuple[ConfigInfo, ...]
+
+
+def revision(source: Source) -> int:
+    """A number that grows whenever the data changes: the first argument of whatever is cached."""
+    with connected(source) as conn:
+        return int(conn.execute(select(Meta.value).where(Meta.key == "revision")).scalar() or 0)
+
+
+def list_runs(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[RunInfo]:
+    """Runs, newest first."""
+    query = (
+        select(Run, Commit.repo, Commit.sha, Commit.author_date, Commit.title, Testbed.testbed_id, Testbed.data)
+        .join(Commit, Run.commit == Commit.id)
+        .join(Testbed, Run.testbed == Testbed.id)
+        .order_by(Run.started_at.desc(), Run.run_id.desc())
+        .limit(limit)
+    )
+    with connected(source) as conn:
+        rows = conn.execute(query if branch is None else query.where(Run.branch == branch)).all()
+    return [
+        RunInfo(
+            run_id=row.run_id,
+            branch=row.branch,
+            repo=row.repo,
+            commit=row.sha,
+            commit_date=_moment(row.author_date),
+            commit_title=row.title,
+            testbed_id=row.testbed_id,
+            testbed=row.data,
+            trigger=row.trigger,
+            label=row.label,
+            attempt=row.attempt,
+            started_at=from_epoch(row.started_at),
+            finished_at=_moment(row.finished_at),
+            tool_version=row.tool_version,
+            bundle=row.bundle,
+            planned=row.planned,
+            measured=row.measured,
+            statuses=row.statuses,
+        )
+        for row in rows
+    ]
+
+
+def branches(source: Source) -> list[BranchInfo]:
+    """Branches that have runs, the one that ran last first."""
+    newest = func.max(Run.started_at).label("newest")
+    query = select(Run.branch, func.count().label("runs"), newest).group_by(Run.branch).order_by(newest.desc())
+    with connected(source) as conn:
+        return [BranchInfo(row.branch, row.runs, from_epoch(row.newest)) for row in conn.execute(query)]
+
+
+def commits(source: Source, branch: str | None = None, limit: int | None = None) -> list[CommitInfo]:
+    """Commits that have runs, on one branch or on all, the one that ran last first."""
+    newest = func.max(Run.started_at).label("newest")
+    columns = (Commit.repo, Commit.sha, Commit.author_date, Commit.title, Commit.pr_number)
+    query = (
+        select(*columns, func.count().label("runs"), newest)
+        .join(Run, Run.commit == Commit.id)
+        .group_by(Commit.id, *columns)
+        .order_by(newest.desc())
+        .limit(limit)
+    )
+    with connected(source) as conn:
+        rows = conn.execute(query if branch is None else query.where(Run.branch == branch)).all()
+    return [
+        CommitInfo(
+            row.repo, row.sha, _moment(row.author_date), row.title, row.pr_number, row.runs, from_epoch(row.newest)
+        )
+        for row in rows
+    ]
+
+
+def axes(source: Source) -> Axes:
+    """Every suite, model, phase, dtype, device and config of the stored cells."""
+    with connected(source) as conn:
+        models = conn.execute(select(Model.suite, Model.name).order_by(Model.suite, Model.name)).all()
+        kinds = conn.execute(select(CellRow.phase, CellRow.dtype, CellRow.device).distinct()).all()
+        configs = conn.execute(
+            select(ConfigRow.config_id, ConfigRow.name, ConfigRow.request).order_by(ConfigRow.name, ConfigRow.config_id)
+        ).all()
+    return Axes(
+        suites=tuple(sorted({row.suite for row in models})),
+        models=tuple(ModelInfo(row.suite, row.name) for row in models),
+        phases=tuple(sorted({row.phase for row in kinds})),
+        dtypes=tuple(sorted({row.dtype for row in kinds})),
+        devices=tuple(sorted({row.device for row in kinds})),
+        configs=tuple(ConfigInfo(row.config_id, row.name, row.request) for row in configs),
+    )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else from_epoch(seconds)

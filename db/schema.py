@@ -1,0 +1,243 @@
+"""The tables. `id` is an integer key, `run`, `cell`, ... refer to one, and `run_id`, `cell_id`, ... are the names people use.
+
+NULL says "not measured" everywhere; a cell that was planned and has no measurement is missing. Portable to PostgreSQL:
+what is said to SQLite alone is said as a dialect option. A change here needs a migration, see `db/migrations`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, Column, Double, ForeignKey, ForeignKeyConstraint, Index, Integer, Table, Text
+from sqlalchemy import UniqueConstraint as Unique
+from sqlalchemy.orm import Mapped, mapped_column
+
+from collector.metrics import METRICS
+from db.arrays import PackedText
+from db.base import CLUSTERED, Base
+
+#: Metrics that the covering index carries: the history of a cell is read from the index alone.
+HISTORY_METRICS = ("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compression")
+
+
+class Meta(Base):
+    """Facts about the database itself; `revision` counts the changes of its data."""
+
+    __tablename__ = "meta"
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+
+
+class Commit(Base):
+    """A commit of the repository under watch. `position` is its place in the history, where that is known."""
+
+    __tablename__ = "commits"
+    __table_args__ = (Unique("repo", "sha"), Index("ix_commits_sha", "sha"))
+    id: Mapped[int] = mapped_column(primary_key=True)
+    repo: Mapped[str]
+    sha: Mapped[str]
+    author_date: Mapped[float | None]
+    title: Mapped[str | None]
+    pr_number: Mapped[int | None]
+    position: Mapped[int | None]
+
+
+class Testbed(Base):
+    """What must be equal for latencies to be comparable; `testbed_id` is the hash of `data`."""
+
+    __tablename__ = "testbeds"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    testbed_id: Mapped[str] = mapped_column(unique=True)
+    data: Mapped[dict[str, Any]]
+
+
+class Environment(Base):
+    """A whole fingerprint, libraries included. `data` is NULL where the bundle lost the record."""
+
+    __tablename__ = "environments"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    environment_id: Mapped[str] = mapped_column(unique=True)
+    data: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+
+
+class Program(Base):
+    """What an installed torch made of a config. `options` is NULL where the bundle lost the record."""
+
+    __tablename__ = "programs"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    program_id: Mapped[str] = mapped_column(unique=True)
+    options: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+
+
+class ConfigRow(Base):
+    """A way of compiling as it was asked for. Two requests may share a name, never a `config_id`."""
+
+    __tablename__ = "configs"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    config_id: Mapped[str] = mapped_column(unique=True)
+    name: Mapped[str]
+    request: Mapped[dict[str, Any]]
+
+
+class Model(Base):
+    """A model of a suite."""
+
+    __tablename__ = "models"
+    __table_args__ = (Unique("suite", "name"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    suite: Mapped[str]
+    name: Mapped[str]
+
+
+class CellRow(Base):
+    """One square of the matrix."""
+
+    __tablename__ = "cells"
+    __table_args__ = (Index("ix_cells_model", "model"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    cell_id: Mapped[str] = mapped_column(unique=True)
+    model: Mapped[int] = mapped_column(ForeignKey("models.id"))
+    phase: Mapped[str]
+    dtype: Mapped[str]
+    device: Mapped[str]
+    batch_size: Mapped[int]
+    config: Mapped[int] = mapped_column(ForeignKey("configs.id"))
+
+
+class Run(Base):
+    """One pass over a plan. The counts are of cells and are kept by ingest; `lines` is how much of the bundle was read."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_branch", "branch", "started_at"),
+        Index("ix_runs_started", "started_at"),
+        Index("ix_runs_commit", "commit"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(unique=True)
+    branch: Mapped[str]
+    commit: Mapped[int] = mapped_column(ForeignKey("commits.id"))
+    testbed: Mapped[int] = mapped_column(ForeignKey("testbeds.id"))
+    trigger: Mapped[str]
+    label: Mapped[str]
+    attempt: Mapped[int]
+    started_at: Mapped[float]
+    finished_at: Mapped[float | None]
+    tool_version: Mapped[str]
+    bundle: Mapped[str]
+    lines: Mapped[int]
+    planned: Mapped[int]
+    measured: Mapped[int]
+    statuses: Mapped[dict[str, Any]]
+
+
+class Planned(Base):
+    """A cell that a run means to measure. The index finds the runs in which a cell went missing."""
+
+    __tablename__ = "planned"
+    __table_args__ = (Index("ix_planned_cell", "cell", "run"), CLUSTERED)
+    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    cell: Mapped[int] = mapped_column(ForeignKey("cells.id"), primary_key=True)
+
+
+#: The hot table: narrow, clustered, a nullable column for every metric. Failure texts last: few rows have them.
+measurements = Table(
+    "measurements",
+    Base.metadata,
+    Column("run", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("cell", Integer, ForeignKey("cells.id"), primary_key=True),
+    Column("replicate", Integer, primary_key=True),
+    Column("status", Text, nullable=False),
+    Column("program", Integer, ForeignKey("programs.id")),
+    Column("environment", Integer, ForeignKey("environments.id")),
+    Column("started_at", Double, nullable=False),
+    Column("wall_s", Double, nullable=False),
+    *(Column(name, Double) for name in METRICS),
+    Column("stage", Text),
+    Column("exception", Text),
+    Column("message", Text),
+    Column("hint", Text),
+    sqlite_with_rowid=False,
+)
+Index(
+    "ix_measurements_history",
+    *(measurements.c[name] for name in ("cell", "run", "replicate", "status", "program", *HISTORY_METRICS)),
+)
+
+
+class MeasurementRow(Base):
+    """The typed face of `measurements`."""
+
+    __table__ = measurements
+    run: Mapped[int]
+    cell: Mapped[int]
+    replicate: Mapped[int]
+
+
+def _of_measurement() -> ForeignKeyConstraint:
+    key = ("run", "cell", "replicate")
+    return ForeignKeyConstraint(key, [f"measurements.{name}" for name in key], ondelete="CASCADE")
+
+
+class Evidence(Base):
+    """What lies behind a measurement: details as JSON text and the end of the log, both compressed.
+
+    Not clustered: its rows are long, and SQLite keeps long rows better in an ordinary table.
+    """
+
+    __tablename__ = "evidence"
+    __table_args__ = (_of_measurement(),)
+    run: Mapped[int] = mapped_column(primary_key=True)
+    cell: Mapped[int] = mapped_column(primary_key=True)
+    replicate: Mapped[int] = mapped_column(primary_key=True)
+    details: Mapped[str | None] = mapped_column(PackedText)
+    log_tail: Mapped[str | None] = mapped_column(PackedText)
+
+
+class Samples(Base):
+    """Raw samples of one metric. `data` may be thinned out with age; `count` and `spread` (relative, robust) stay."""
+
+    __tablename__ = "samples"
+    __table_args__ = (_of_measurement(), CLUSTERED)
+    run: Mapped[int] = mapped_column(primary_key=True)
+    cell: Mapped[int] = mapped_column(primary_key=True)
+    replicate: Mapped[int] = mapped_column(primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    count: Mapped[int]
+    spread: Mapped[float | None]
+    number_format: Mapped[str | None]
+    data: Mapped[bytes | None]
+
+
+class Summary(Base):
+    """A run's sums over the models of one suite, phase, dtype, device and config; written in the ingest transaction.
+
+    `planned` counts cells that were planned or measured, so `planned - measured` are missing. The sums run over passing
+    cells that have the metric (for `ln_` sums: a positive one): geomean = exp(ln_x / n_x), mean = sum_x / n_x.
+    """
+
+    __tablename__ = "summaries"
+    __table_args__ = CLUSTERED
+    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    suite: Mapped[str] = mapped_column(primary_key=True)
+    phase: Mapped[str] = mapped_column(primary_key=True)
+    dtype: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column(primary_key=True)
+    config: Mapped[int] = mapped_column(ForeignKey("configs.id"), primary_key=True)
+    planned: Mapped[int]
+    measured: Mapped[int]
+    passed: Mapped[int]
+    failed: Mapped[int]
+    not_applicable: Mapped[int]
+    n_speedup: Mapped[int]
+    ln_speedup: Mapped[float]
+    n_device_speedup: Mapped[int]
+    ln_device_speedup: Mapped[float]
+    n_compiled_ms: Mapped[int]
+    ln_compiled_ms: Mapped[float]
+    n_compiled_kernel_ms: Mapped[int]
+    ln_compiled_kernel_ms: Mapped[float]
+    n_compression: Mapped[int]
+    ln_compression: Mapped[float]
+    n_compile_cold_s: Mapped[int]
+    sum_compile_cold_s: Mapped[float]

@@ -1,0 +1,226 @@
+"""What a person names as one side of a comparison, and the runs it stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from db.connecting import Source, connected
+from db.errors import SideError, nearest, one_line
+from db.moments import from_epoch
+from db.schema import Commit, Run, Testbed
+
+SideKind = Literal["latest", "run", "commit", "branch", "branch@commit"]
+
+#: Fewer digits of a commit than this are taken for a mistake.
+SHORTEST_SHA = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SideRun:
+    """One run of a side. `key` is the database's own number for it, good for this database only."""
+
+    key: int
+    run_id: str
+    branch: str
+    commit: str
+    repo: str
+    testbed_id: str
+    testbed: dict[str, Any]
+    label: str
+    started_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison: one or more runs, newest first. `text` is what the person wrote."""
+
+    text: str
+    kind: SideKind
+    runs: tuple[SideRun, ...]
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The database's numbers of its runs."""
+        return tuple(run.key for run in self.runs)
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The names of its runs, newest first."""
+        return tuple(run.run_id for run in self.runs)
+
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """Its commits, each once, newest run first."""
+        return tuple(dict.fromkeys(run.commit for run in self.runs))
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Its branches, each once, newest run first."""
+        return tuple(dict.fromkeys(run.branch for run in self.runs))
+
+    @property
+    def title(self) -> str:
+        """What a heading shows: `main@0123456789 (run-1)`, or `main@0123456789 (3 runs)`."""
+        where = f"{'+'.join(self.branches)}@{'+'.join(sha[:10] for sha in self.commits)}"
+        return f"{where} ({self.runs[0].run_id if len(self.runs) == 1 else f'{len(self.runs)} runs'})"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return {
+            "text": self.text,
+            "kind": self.kind,
+            "runs": [
+                {
+                    "run_id": run.run_id,
+                    "repo": run.repo,
+                    "branch": run.branch,
+                    "commit": run.commit,
+                    "testbed_id": run.testbed_id,
+                    "label": run.label,
+                    "started_at": run.started_at.isoformat(),
+                    "finished_at": run.finished_at.isoformat() if run.finished_at else None,
+                }
+                for run in self.runs
+            ],
+        }
+
+
+def resolve_side(source: Source, text: str) -> Side:
+    """The runs that `text` names.
+
+    `latest`, `latest~N` (N runs earlier), a run id or a unique beginning of one, a commit (at least six digits), a
+    branch (its newest commit that has runs), or `branch@commit`. A name that is spelled out in full wins over one that
+    is only begun. A commit or branch stands for all runs of that commit, a run id or `latest` for that one run.
+
+    Raises:
+        SideError: the database has no runs, or `text` names none or more than one thing; one line with the nearest names.
+    """
+    with connected(source) as conn:
+        if match := re.fullmatch(r"latest(?:~(\d{1,9}))?", text):
+            return _latest(conn, text, int(match[1] or 0))
+        for resolve in (_exact_run, _exact_branch, _branch_and_commit, _exact_commit, _prefix):
+            if side := resolve(conn, text):
+                return side
+        raise _unknown(conn, text)
+
+
+def _latest(conn: Connection, text: str, back: int) -> Side:
+    keys = conn.execute(
+        select(Run.id).order_by(Run.started_at.desc(), Run.run_id.desc()).offset(back).limit(1)
+    ).scalars()
+    key = next(iter(keys), None)
+    if key is not None:
+        return Side(text, "latest", _runs(conn, Run.id == key))
+    count = len(conn.execute(select(Run.id)).all())
+    raise SideError(f"{text}: the database holds {count} runs" if count else _EMPTY)
+
+
+_EMPTY = "the database holds no runs yet: run `inductor-watch nightly` or `inductor-watch ingest BUNDLE`"
+
+
+def _exact_run(conn: Connection, text: str) -> Side | None:
+    return _side(text, "run", _runs(conn, Run.run_id == text))
+
+
+def _exact_branch(conn: Connection, text: str) -> Side | None:
+    newest = conn.execute(
+        select(Run.commit).where(Run.branch == text).order_by(Run.started_at.desc(), Run.run_id.desc()).limit(1)
+    ).scalar()
+    return None if newest is None else _side(text, "branch", _runs(conn, Run.branch == text, Run.commit == newest))
+
+
+def _exact_commit(conn: Connection, text: str) -> Side | None:
+    return _commit_side(text, "commit", _runs(conn, Commit.sha == text))
+
+
+def _branch_and_commit(conn: Connection, text: str) -> Side | None:
+    branch, at, sha = text.rpartition("@")
+    if not at or not sha or conn.execute(select(Run.id).where(Run.branch == branch).limit(1)).first() is None:
+        return None
+    on_branch = Run.branch == branch
+    found = _runs(conn, on_branch, Commit.sha == sha) or _by_sha(conn, sha, on_branch)
+    if side := _commit_side(text, "branch@commit", found):
+        return side
+    known = conn.execute(select(Commit.sha).join(Run, Run.commit == Commit.id).where(on_branch)).scalars()
+    raise SideError(
+        f"branch {one_line(branch)} has no runs of commit {one_line(sha)}{nearest(sha, known)}{_too_short(sha)}"
+    )
+
+
+def _prefix(conn: Connection, text: str) -> Side | None:
+    """A beginning of a run id or of a commit; naming one of each is fine only if the run belongs to that commit."""
+    by_run = _runs(conn, func.substr(Run.run_id, 1, len(text)) == text) if text else ()
+    by_sha = _by_sha(conn, text)
+    if by_sha and {run.key for run in by_run} <= {run.key for run in by_sha}:
+        return _commit_side(text, "commit", by_sha)
+    if len(by_run) + len({run.commit for run in by_sha}) > 1:
+        raise _ambiguous(text, [run.run_id for run in by_run] + [run.commit for run in by_sha])
+    return _side(text, "run", by_run)
+
+
+def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
+    if len(sha) < SHORTEST_SHA:
+        return ()
+    return _runs(conn, func.lower(func.substr(Commit.sha, 1, len(sha))) == sha.lower(), *where)
+
+
+def _commit_side(text: str, kind: SideKind, runs: tuple[SideRun, ...]) -> Side | None:
+    """The side, unless the digits begin several commits or the same commit of several repositories."""
+    if len({(run.repo, run.commit) for run in runs}) > 1:
+        raise _ambiguous(text, [f"{run.repo}@{run.commit}" for run in runs])
+    return _side(text, kind, runs)
+
+
+def _side(text: str, kind: SideKind, runs: tuple[SideRun, ...]) -> Side | None:
+    return Side(text, kind, runs) if runs else None
+
+
+def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
+    query = (
+        select(Run, Commit.sha, Commit.repo, Testbed.testbed_id, Testbed.data)
+        .join(Commit, Run.commit == Commit.id)
+        .join(Testbed, Run.testbed == Testbed.id)
+        .where(*where)
+        .order_by(Run.started_at.desc(), Run.run_id.desc())
+    )
+    return tuple(
+        SideRun(
+            key=row.id,
+            run_id=row.run_id,
+            branch=row.branch,
+            commit=row.sha,
+            repo=row.repo,
+            testbed_id=row.testbed_id,
+            testbed=row.data,
+            label=row.label,
+            started_at=from_epoch(row.started_at),
+            finished_at=None if row.finished_at is None else from_epoch(row.finished_at),
+        )
+        for row in conn.execute(query)
+    )
+
+
+def _ambiguous(text: str, candidates: Sequence[str]) -> SideError:
+    names = sorted(set(candidates))
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return SideError(f"{one_line(text)} could be {', '.join(map(one_line, names[:4]))}{more}: write more of it")
+
+
+def _unknown(conn: Connection, text: str) -> SideError:
+    rows = conn.execute(select(Run.run_id, Run.branch, Commit.sha).join(Commit, Run.commit == Commit.id)).all()
+    if not rows:
+        return SideError(_EMPTY)
+    names = {name for row in rows for name in row} | {"latest"}
+    return SideError(f"no run, branch or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}")
+
+
+def _too_short(sha: str) -> str:
+    is_short = 0 < len(sha) < SHORTEST_SHA and re.fullmatch(r"[0-9a-f]+", sha) is not None
+    return f" (a commit needs at least {SHORTEST_SHA} digits)" if is_short else ""

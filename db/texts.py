@@ -1,0 +1,36 @@
+"""Texts and JSON values made fit for any database: some of what JSON can say, no database can keep."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+#: Neither PostgreSQL nor a C string holds it.
+_NUL = "\x00"
+
+
+def clean(text: str) -> str:
+    """The text with NUL characters and lone surrogates replaced by U+FFFD; everything else stays as it is."""
+    if text.isascii() and _NUL not in text:
+        return text
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole.replace(_NUL, "\N{REPLACEMENT CHARACTER}")
+
+
+def clean_json(value: Any) -> Any:
+    """The value with its texts cleaned and numbers that JSON has no word for (NaN, infinity) spelled as texts."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {clean(str(key)): clean_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean_json(inner) for inner in value]
+    return value
+
+
+def compact(value: Any) -> str:
+    """JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

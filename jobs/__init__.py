@@ -1,0 +1,1 @@
+"""What happens around measuring: plan, pool, nightly, and the command line."""

@@ -1,0 +1,136 @@
+"""The command line `inductor-watch`: one line for bad input, the exit codes of docs/architecture.md, no traceback."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+#: Exit codes. 2 is Click's own for wrong usage.
+FOUND, USAGE, NOT_ENOUGH_DATA, INTERNAL = 1, 2, 3, 4
+
+#: Each verb is the module of that name under jobs.commands (`import` would be a keyword, hence the trailing underscore).
+VERBS = {
+    "run": "measure some cells now, store and show them",
+    "nightly": "measure the zoo under the night's configs, store and show them",
+    "plan": "the cells a nightly would measure",
+    "ingest": "put bundles into the database",
+    "compare": "two sides: suites, then the models that changed most",
+    "runs": "what the database holds",
+    "templates": "the templates and what the installed torch makes of them",
+    "modes": "the modes of the installed torch, likewise",
+    "zoo": "the models, their batch sizes and what each needs",
+    "doctor": "what this machine can measure, and what it lacks",
+    "dashboard": "open the dashboard on a database",
+    "db": "create, upgrade or describe the database",
+}
+
+
+def tool_version() -> str:
+    """The installed version of this program."""
+    try:
+        return version("inductor-watch")
+    except PackageNotFoundError:
+        return "0"
+
+
+class Verbs(click.Group):
+    """Loads a verb's module when it is asked for: `compare` then never imports torch, `zoo` never SQLAlchemy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every verb, in the order of a day's work."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb's command, or None if there is none of that name."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"jobs.commands.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Names the nearest verbs when one is misspelt."""
+        from collector.errors import nearest
+
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise click.UsageError(f"no verb {args[0]!r}: {nearest(args[0], VERBS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the verbs without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(tool_version(), prog_name="inductor-watch")
+def app() -> None:
+    """Track TorchInductor's performance across commits: measure, store, compare, look."""
+
+
+def expected_errors() -> dict[type[BaseException], int]:
+    """Errors that are somebody's input or surroundings, with their exit code; all others are ours."""
+    from collector.bundle import BundleError
+    from collector.errors import ConfigError
+    from collector.zoo.spec import ZooError
+    from jobs.host import HostError
+
+    found: dict[type[BaseException], int] = dict.fromkeys((ConfigError, ZooError, HostError, BundleError), USAGE)
+    if importlib.util.find_spec("sqlalchemy"):  # a host that only measures may lack it
+        from db.errors import FilterError, SideError, StoreError
+
+        found |= {SideError: USAGE, FilterError: USAGE, StoreError: INTERNAL}
+    return found
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        code = app.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted: what was measured is in the bundle", err=True)
+        code = 130
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; without this Python complains once more while it closes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        code = report_error(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def report_error(error: Exception) -> int:
+    """Prints one line for an error and returns its exit code; `INDUCTOR_WATCH_TRACEBACK=1` shows where ours came from."""
+    expected = expected_errors()
+    for kind, code in expected.items():
+        if isinstance(error, kind):
+            click.echo(f"inductor-watch: {one_line(str(error))}", err=True)
+            return code
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"inductor-watch: {place}{error.strerror or error}", err=True)
+        return INTERNAL
+    if os.environ.get("INDUCTOR_WATCH_TRACEBACK"):
+        raise error
+    text = one_line(str(error)) or "no message"
+    where = "(INDUCTOR_WATCH_TRACEBACK=1 says where)"
+    click.echo(f"inductor-watch: internal error, {type(error).__name__}: {text} {where}", err=True)
+    return INTERNAL
+
+
+def one_line(text: str) -> str:
+    """A message's words on one line."""
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    main()

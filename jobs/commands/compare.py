@@ -1,0 +1,57 @@
+"""`inductor-watch compare BASE NEW`: two sides; suites, then the models that changed most."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from jobs.options import db_option, json_option
+
+
+@click.command(
+    help="Compare two sides. A side is `latest`, `latest~1`, a run id, a commit, a branch, or branch@commit. "
+    "Exit code 3 if the two have no cell in common."
+)
+@click.argument("base")
+@click.argument("new")
+@click.option("--suite", "suites", multiple=True)
+@click.option("--model", "models", multiple=True)
+@click.option("--phase", "phases", multiple=True)
+@click.option("--dtype", "dtypes", multiple=True)
+@click.option("--device", "devices", multiple=True)
+@click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Rows of changed models.")
+@db_option
+@json_option
+def command(
+    base: str,
+    new: str,
+    suites: tuple[str, ...],
+    models: tuple[str, ...],
+    phases: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    devices: tuple[str, ...],
+    configs: tuple[str, ...],
+    limit: int,
+    database: str,
+    as_json: bool,
+) -> None:
+    """Prints what changed between two sides."""
+    from analysis.compare import CellFilter, Transition, compare
+    from db.engine import open_store
+    from db.sides import resolve_side
+    from jobs.rendering import console, show_comparison
+
+    with open_store(database, write=False).connect() as connection:
+        sides = resolve_side(connection, base), resolve_side(connection, new)
+        filters = CellFilter(suites, models, phases, dtypes, devices, configs)
+        comparison = compare(connection, *sides, filters)
+    if as_json:
+        click.echo(json.dumps(comparison.to_json(), indent=2))
+    else:
+        show_comparison(console(), comparison, limit)
+    one_sided = (Transition.ENTERED, Transition.LEFT)
+    if len(comparison.with_transition(*one_sided)) == len(comparison.cells):
+        click.echo("inductor-watch: the two sides have no cell in common", err=True)
+        raise SystemExit(3)

@@ -1,0 +1,41 @@
+"""`inductor-watch ingest`: bundles into the database."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from jobs.options import db_option, json_option
+
+
+@click.command(help="Put bundles into the database; the same bundle twice changes nothing.")
+@click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
+@db_option
+@json_option
+def command(bundles: tuple[Path, ...], database: str, as_json: bool) -> None:
+    """Ingests each bundle, all of it or, where it cannot be read at all, nothing of it."""
+    from db.engine import open_store
+    from db.ingest import ingest_bundle
+
+    engine = open_store(database, write=True)
+    for path in find_bundles(bundles):
+        report = ingest_bundle(engine, path)
+        if as_json:
+            click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
+            continue
+        click.echo(
+            f"{path}: run {report.run_id}: {report.new} new, {report.updated} updated, {report.unchanged} unchanged"
+        )
+        for problem in report.damage:
+            click.echo(f"{path}: {problem}; what was whole is in the database", err=True)
+
+
+def find_bundles(places: tuple[Path, ...]) -> list[Path]:
+    """The files among the places, and every bundle below the folders among them."""
+    found: list[Path] = []
+    for place in places:
+        found += sorted(place.rglob("*.jsonl*")) if place.is_dir() else [place]
+    return [path for path in found if not path.name.endswith(".partial")]

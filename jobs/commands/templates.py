@@ -1,0 +1,19 @@
+"""`inductor-watch templates`: what each template asks for, what the installed torch makes of it, what it lacks here."""
+
+from __future__ import annotations
+
+import click
+
+from jobs.listing import list_configs
+from jobs.options import json_option
+
+
+@click.command(help="The eight templates: effective options, config_id, program_id, and what is missing here.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="[the GPU if there is one]")
+@json_option
+def command(device: str | None, as_json: bool) -> None:
+    """Lists the templates; equal programs show the same program_id."""
+    from collector.templates import TEMPLATES
+    from jobs.plan import template_configs
+
+    list_configs(template_configs(), device, as_json, {name: template.note for name, template in TEMPLATES.items()})

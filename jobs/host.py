@@ -1,0 +1,53 @@
+"""What this machine is, asked of a short process: this one never touches the GPU, so that its children can."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from collector.toolchain import SKIP_VARIABLE
+from jobs.pool import worker_variables
+
+
+class HostError(Exception):
+    """torch cannot be used here; the text says why and what to do."""
+
+
+def probe(device: str | None, workers: int = 1) -> dict[str, Any]:
+    """The environment's fingerprint as one of `workers` sees it; without a device the GPU if there is one, else the CPU.
+
+    Raises:
+        HostError: torch is not installed, or the device asked for is not there.
+    """
+    command = [sys.executable, "-m", "collector.environment", *([device] if device else [])]
+    environ = os.environ | worker_variables(workers)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    if done.returncode != 0:
+        raise HostError(_reason(done.stderr, device))
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def cell_variables() -> dict[str, str]:
+    """Environment variables for the cells of a run on this machine, besides those that every cell gets.
+
+    The probe matters on a GPU as well: a graph with one scalar on the CPU has a C++ kernel.
+    """
+    if SKIP_VARIABLE in os.environ:
+        return {}
+    done = subprocess.run([sys.executable, "-m", "collector.toolchain"], capture_output=True, text=True, check=False)
+    # Without an answer each cell probes for itself, as torch does: slower, never wrong.
+    found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout.strip() else {}
+    return {SKIP_VARIABLE: "1"} if found.get("probe_needed") is False else {}
+
+
+def _reason(stderr: str, device: str | None) -> str:
+    last = stderr.strip().splitlines()[-1] if stderr.strip() else "no output"
+    if "No module named 'torch'" in last:
+        return "torch is not installed in this environment: run `make setup`, or pip install torch"
+    if device == "cuda":
+        return f"no usable GPU here ({last}): use --device cpu, or see `inductor-watch doctor`"
+    return f"torch does not start here: {last}"

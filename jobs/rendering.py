@@ -1,0 +1,178 @@
+"""Comparisons and summaries as tables on a terminal; numbers only, units in the headings, `-` for "not measured"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.compare import Comparison, Counts, Figure, PairedFigure, SideSummary, Transition, percent, summarise
+from db.engine import open_store
+from db.sides import Side, resolve_side
+
+#: Columns of the suite tables: metric, heading, digits.
+_FIGURES = (
+    ("speedup", "speedup x", 2),
+    ("device_speedup", "device x", 2),
+    ("compile_cold_s", "compile s", 1),
+    ("compression", "compression x", 2),
+)
+_NOTHING = "-"
+
+
+def console() -> Console:
+    """A console that never breaks a table's line where the output goes to a file."""
+    found = Console()
+    return found if found.is_terminal else Console(width=200)
+
+
+def print_summary(database: str, side_text: str) -> None:
+    """Prints one side's suites and what failed there."""
+    with open_store(database, write=False).connect() as connection:
+        show_summary(console(), summarise(connection, resolve_side(connection, side_text)))
+
+
+def show_summary(out: Console, summary: SideSummary) -> None:
+    """The table of a single side: pass rate and averages per suite and config, then the cells that did not pass."""
+    out.print(Text(f"{describe_side(summary.side)}"))
+    table = _table("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES))
+    for suite in summary.suites:
+        group = suite.group
+        figures = [_number(suite.figures[name], digits) for name, _, digits in _FIGURES]
+        table.add_row(group.suite, _phase(group.phase, group.dtype), group.config, pass_rate(suite.counts), *figures)
+    out.print(table)
+    _print_notes(out, summary.notes)
+    _print_failures(out, summary.cells)
+
+
+def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
+    """The suites of both sides, then the cells whose status changed, then those whose time changed most."""
+    out.print(Text(f"base  {describe_side(comparison.base)}"))
+    out.print(Text(f"new   {describe_side(comparison.new)}"))
+    _print_notes(out, comparison.notes)
+    for difference in comparison.environment:
+        out.print(Text(f"environment: {difference.key}: {_joined(difference.base)} -> {_joined(difference.new)}"))
+    table = _table("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
+    for suite in comparison.suites:
+        group = suite.group
+        rates = f"{pass_rate(suite.base)} -> {pass_rate(suite.new)}"
+        config = group.config if group.config == suite.base_config else f"{suite.base_config} -> {group.config}"
+        paired = suite.figures["speedup"].n
+        figures = [_pair(suite.figures[name], digits) for name, _, digits in _FIGURES]
+        table.add_row(group.suite, _phase(group.phase, group.dtype), config, rates, str(paired), *figures)
+    out.print(table)
+    _print_status_changes(out, comparison)
+    _print_changed_most(out, comparison, limit)
+
+
+def describe_side(side: Side) -> str:
+    """A side in one line: branch, commit, runs, where and when."""
+    newest = side.runs[-1]
+    names = ", ".join(run.run_id for run in side.runs[:3]) + (", ..." if len(side.runs) > 3 else "")
+    place = newest.testbed.get("gpu") or newest.testbed.get("cpu") or "unknown testbed"
+    labels = sorted({run.label for run in side.runs if run.label})
+    label = f" [{', '.join(labels)}]" if labels else ""
+    return f"{newest.branch}@{newest.commit[:10]} ({names}), {newest.started_at:%Y-%m-%d %H:%M} UTC, {place}{label}"
+
+
+def pass_rate(counts: Counts) -> str:
+    """`92% 11/12`, with what is missing or does not apply behind it; `-` where nothing was asked."""
+    text = _NOTHING if counts.pass_rate is None else f"{100 * counts.pass_rate:.0f}% {counts.passed}/{counts.asked}"
+    if counts.missing:
+        text += f" ({counts.missing} missing)"
+    return f"{text} ({counts.not_applicable} n/a)" if counts.not_applicable else text
+
+
+def _phase(phase: str, dtype: str) -> str:
+    return f"{phase} {dtype}"
+
+
+def _joined(values: Sequence[str]) -> str:
+    return ", ".join(values) or "nothing"
+
+
+def _number(figure: Figure, digits: int) -> str:
+    return _NOTHING if figure.value is None else f"{figure.value:.{digits}f}"
+
+
+def _pair(figure: PairedFigure, digits: int) -> str:
+    if figure.base is None or figure.new is None:
+        return _NOTHING
+    change = percent(figure.ratio)
+    return f"{figure.base:.{digits}f} -> {figure.new:.{digits}f} {_signed(change)}"
+
+
+def _signed(change: float | None) -> str:
+    return "" if change is None else f"{change:+.1f}%"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        numeric = heading.endswith((" x", " s", " ms", "%")) or heading in ("paired", "pass rate")
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
+    return table
+
+
+def _print_notes(out: Console, notes: Sequence[str]) -> None:
+    for note in notes:
+        out.print(Text(f"note: {note}"))
+
+
+def _print_failures(out: Console, cells: pd.DataFrame) -> None:
+    failing = cells[cells["status"].notna() & (cells["status"] != "pass")]
+    missing = cells[cells["status"].isna()]
+    for row in failing.itertuples():
+        out.print(Text(f"{row.status:<18} {_name(row)}"), soft_wrap=True)
+    for row in missing.itertuples():
+        out.print(Text(f"{'missing':<18} {_name(row)}"), soft_wrap=True)
+
+
+def _name(row: Any) -> str:
+    return f"{row.suite}/{row.model} {row.phase} {row.dtype} {row.config}"
+
+
+def _print_status_changes(out: Console, comparison: Comparison) -> None:
+    for transition in (Transition.BROKE, Transition.FIXED, Transition.MISSING, Transition.STILL_FAILING):
+        for row in comparison.with_transition(transition).itertuples():
+            before, after = (
+                status if isinstance(status, str) else "missing" for status in (row.status_base, row.status_new)
+            )
+            out.print(Text(f"{transition.replace('_', ' '):<14} {row.cell}: {before} -> {after}"), soft_wrap=True)
+
+
+def _print_changed_most(out: Console, comparison: Comparison, limit: int) -> None:
+    changed = comparison.changed_most(limit)
+    if changed.empty:
+        out.print(Text("no cell passes on both sides: nothing to compare in time"))
+        return
+    out.print(Text("changed most (by device time where both sides have it; no statement yet whether it is noise):"))
+    table = _table("cell", "by", "base ms", "new ms", "change %", "speedup x", "compile s", "spread %")
+    for row in changed.to_dict("records"):
+        metric = str(row["rank_metric"])
+        table.add_row(
+            str(row["cell"]),
+            "device" if metric == "compiled_kernel_ms" else "wall",
+            f"{row[f'{metric}_base']:.4g}",
+            f"{row[f'{metric}_new']:.4g}",
+            _signed(percent(row["rank_ratio"])),
+            _arrow(row, "speedup", 2),
+            _arrow(row, "compile_cold_s", 1),
+            _spread(row),
+        )
+    out.print(table)
+
+
+def _arrow(row: dict[Any, Any], metric: str, digits: int) -> str:
+    base, new = row[f"{metric}_base"], row[f"{metric}_new"]
+    return _NOTHING if pd.isna(base) or pd.isna(new) else f"{base:.{digits}f} -> {new:.{digits}f}"
+
+
+def _spread(row: dict[Any, Any]) -> str:
+    known = [row[name] for name in ("spread_base", "spread_new") if not pd.isna(row.get(name))]
+    return f"{100 * max(known):.1f}" if known else _NOTHING

@@ -1,0 +1,390 @@
+import json
+import time
+
+import pytest
+
+from analysis.compare import Transition, compare, compare_configs, summarise
+from collector.metrics import METRICS
+from collector.vocabulary import Config, Phase, Status
+from db.errors import FilterError
+from db.filters import CellFilter
+from db.ingest import ingest_bundle
+from db.sides import resolve_side
+from tests.factories import (
+    COMMIT_A,
+    COMMIT_B,
+    CUDAGRAPHS,
+    DEFAULT,
+    ENVIRONMENT,
+    MAX_AUTOTUNE,
+    TESTBED,
+    cell,
+    failing,
+    header,
+    matrix,
+    night,
+    passing,
+    write_bundle,
+)
+
+
+@pytest.fixture
+def put(store, tmp_path):
+    """Stores a run of these measurements and returns its side."""
+    count = iter(range(1000))
+
+    def make(measurements, *, planned=None, environment=None, closed=True, **changes):
+        number = next(count)
+        head = header(changes.pop("run_id", f"run-{number}"), minutes=60 * number, **changes)
+        path = write_bundle(tmp_path, head, measurements, planned=planned, environment=environment, closed=closed)
+        ingest_bundle(store, path)
+        return resolve_side(store, head.run_id)
+
+    return make
+
+
+def by_model(comparison):
+    return comparison.cells.set_index("model")
+
+
+def test_every_pair_of_outcomes_has_its_transition(store, put):
+    base = {
+        "both": passing(cell("both")),
+        "broke": passing(cell("broke")),
+        "fixed": failing(cell("fixed")),
+        "failing": failing(cell("failing"), Status.OOM),
+        "gone": passing(cell("gone")),
+        "left": passing(cell("left")),
+        "unavailable": passing(cell("unavailable")),
+        "skipped": failing(cell("skipped"), Status.SKIPPED),
+    }
+    new = {
+        "both": passing(cell("both")),
+        "broke": failing(cell("broke"), Status.FAIL_ACCURACY),
+        "fixed": passing(cell("fixed")),
+        "failing": failing(cell("failing"), Status.TIMEOUT),
+        "late": passing(cell("late")),
+        "entered": passing(cell("entered")),
+        "unavailable": failing(cell("unavailable"), Status.UNAVAILABLE),
+        "skipped": failing(cell("skipped"), Status.SKIPPED),
+    }
+    base_plan = [line.cell for line in base.values()] + [cell("late"), cell("never")]
+    new_plan = [line.cell for line in new.values()] + [cell("gone"), cell("never"), cell("new-and-missing")]
+    found = compare(
+        store, put(list(base.values()), planned=base_plan), put(list(new.values()), planned=new_plan, commit=COMMIT_B)
+    )
+    assert by_model(found)["transition"].to_dict() == {
+        "both": "both_pass",
+        "broke": "broke",
+        "fixed": "fixed",
+        "failing": "still_failing",
+        "gone": "missing",
+        "never": "missing",
+        "late": "missing_in_base",
+        "left": "left",
+        "entered": "entered",
+        "new-and-missing": "entered",
+        "unavailable": "not_applicable",
+        "skipped": "not_applicable",
+    }
+    assert sum(found.transitions().values()) == 12
+    assert found.transitions()[Transition.MISSING] == 2
+    assert any("1 cells that pass in base are unavailable" in note for note in found.notes)
+    change = found.suites[0]
+    assert change.missing == ("gone", "never")
+    assert change.listed[Transition.BROKE] == ("broke",)
+    assert Transition.BOTH_PASS not in change.listed
+    assert (change.listed[Transition.LEFT], change.base.planned, change.base.missing) == (("left",), 10, 2)
+    assert (change.new.planned, change.new.measured, change.new.failed) == (11, 8, 2)
+
+
+def test_a_change_is_new_over_base(store, put):
+    base, new = put([passing(cell())]), put([passing(cell(), slower=1.5)], commit=COMMIT_B)
+    row = compare(store, base, new).cells.iloc[0]
+    assert row["compiled_kernel_ms_ratio"] == pytest.approx(1.5)
+    assert row["device_speedup_ratio"] == pytest.approx(1 / 1.5)
+    assert row["compiled_ms_new"] / row["compiled_ms_base"] == pytest.approx(row["compiled_ms_ratio"])
+    assert row["eager_ms_ratio"] == 1.0
+    assert row["graph_breaks_ratio"] == 1.0  # 0 against 0
+    assert 0 < row["spread_base"] < 0.1
+
+
+def test_a_metric_of_one_side_has_no_change(store, put):
+    base = put([passing(cell(), metrics={"compiled_ms": 2.0, "graph_breaks": 0.0})])
+    new = put([passing(cell(), metrics={"speedup": 2.0, "graph_breaks": 2.0})], commit=COMMIT_B)
+    row = compare(store, base, new).cells.iloc[0]
+    assert row[[f"{name}_ratio" for name in METRICS]].isna().all()
+
+
+def test_two_runs_of_one_commit_are_compared_as_two_runs(store, put):
+    base, new = put([passing(cell(), seed=1)]), put([passing(cell(), seed=2)])
+    other = put([failing(cell())])
+    found = compare(store, base, new)
+    row = found.cells.iloc[0]
+    assert (row["run_id_base"], row["run_id_new"]) == (base.run_ids[0], new.run_ids[0])
+    assert other.run_ids[0] not in found.cells[["run_id_base", "run_id_new"]].to_numpy()
+    assert row["transition"] == "both_pass"
+    assert row["compiled_ms_base"] != row["compiled_ms_new"]
+
+
+def test_a_run_against_itself_has_no_change_and_says_so(store, put):
+    side = put([passing(item) for item in matrix()])
+    found = compare(store, side, side)
+    assert (found.cells["rank_change"] == 0).all()
+    assert "base and new are the same runs" in found.notes
+
+
+def test_changed_most_goes_by_device_time_where_there_is_any(store, put):
+    wall = {"compiled_ms": 10.0}
+    base = put(
+        [
+            passing(cell("wall-only"), metrics=wall),
+            passing(cell("device"), metrics={"compiled_ms": 10.0, "compiled_kernel_ms": 4.0}),
+            passing(cell("noisy-wall"), metrics={"compiled_ms": 10.0, "compiled_kernel_ms": 4.0}),
+            passing(cell("breaks"), metrics=wall),
+        ]
+    )
+    new = put(
+        [
+            passing(cell("wall-only"), metrics={"compiled_ms": 11.0}),
+            passing(cell("device"), metrics={"compiled_ms": 10.0, "compiled_kernel_ms": 3.0}),
+            passing(cell("noisy-wall"), metrics={"compiled_ms": 20.0, "compiled_kernel_ms": 4.0}),
+            failing(cell("breaks")),
+        ],
+        commit=COMMIT_B,
+    )
+    ranked = compare(store, base, new).changed_most()
+    assert ranked["model"].tolist() == ["device", "wall-only", "noisy-wall"]
+    assert ranked["rank_metric"].tolist() == ["compiled_kernel_ms", "compiled_ms", "compiled_kernel_ms"]
+    assert ranked["rank_ratio"].tolist() == pytest.approx([0.75, 1.1, 1.0])
+    assert len(compare(store, base, new).changed_most(1)) == 1
+
+
+def test_halving_ranks_like_doubling(store, put):
+    base = put([passing(cell("a"), metrics={"compiled_ms": 4.0}), passing(cell("b"), metrics={"compiled_ms": 4.0})])
+    new = put([passing(cell("a"), metrics={"compiled_ms": 2.0}), passing(cell("b"), metrics={"compiled_ms": 8.0})])
+    changes = compare(store, base, new).changed_most()["rank_change"].tolist()
+    assert changes[0] == pytest.approx(changes[1])
+
+
+def test_geomeans_are_paired_over_cells_that_pass_on_both_sides(store, put):
+    def speed(model, value):
+        return passing(cell(model), metrics={"speedup": value, "compile_cold_s": value})
+
+    wrong = failing(cell("d"), Status.FAIL_ACCURACY, metrics={"speedup": 50.0, "compile_cold_s": 50.0})
+    base = put([speed("a", 2.0), speed("b", 8.0), speed("c", 100.0), wrong])
+    new = put([speed("a", 4.0), speed("b", 4.0), failing(cell("c")), speed("d", 1.0)], commit=COMMIT_B)
+    suite = compare(store, base, new).suites[0]
+    figure = suite.figures["speedup"]
+    assert (figure.n, figure.base, figure.new, figure.ratio) == (2, *map(pytest.approx, (4.0, 4.0, 1.0)))
+    assert (figure.base_all.n, figure.base_all.value) == (3, pytest.approx(1600 ** (1 / 3)))
+    assert (figure.new_all.n, figure.new_all.value) == (3, pytest.approx(16 ** (1 / 3)))
+    assert figure.ratio_all == pytest.approx(0.01 ** (1 / 3))  # all of it is the set of models
+    compile_time = suite.figures["compile_cold_s"]
+    assert (compile_time.kind, compile_time.base, compile_time.new) == ("mean", 5.0, 4.0)
+    assert compile_time.direction == "better"
+
+
+def test_pass_rates_count_missing_cells_and_leave_out_the_unavailable(store, put):
+    lines = [passing(cell("a")), failing(cell("b")), failing(cell("c"), Status.UNAVAILABLE)]
+    side = put(lines, planned=[cell(name) for name in "abcd"])
+    counts = summarise(store, side).suites[0].counts
+    assert (counts.planned, counts.measured, counts.passed, counts.failed) == (4, 3, 1, 1)
+    assert (counts.missing, counts.not_applicable, counts.asked) == (1, 1, 3)
+    assert counts.pass_rate == pytest.approx(1 / 3)
+
+
+def test_a_group_in_which_nothing_could_be_asked_has_no_pass_rate(store, put):
+    side = put([failing(cell("a"), Status.SKIPPED)])
+    suite = summarise(store, side).suites[0]
+    assert suite.counts.pass_rate is None
+    assert suite.figures["speedup"].value is None
+    assert suite.figures["speedup"].n == 0
+
+
+def test_a_speedup_of_zero_is_no_speedup(store, put):
+    base = put([passing(cell("a"), metrics={"speedup": 0.0}), passing(cell("b"), metrics={"speedup": 2.0})])
+    figure = compare(store, base, base).suites[0].figures["speedup"]
+    assert (figure.n, figure.base) == (1, pytest.approx(2.0))
+
+
+def test_groups_are_kept_apart(store, put):
+    lines = [
+        passing(cell("a")),
+        passing(cell("a", CUDAGRAPHS)),
+        passing(cell("a", phase=Phase.TRAINING)),
+        passing(cell("a", dtype="float32")),
+        passing(cell("a", device="cpu")),
+        passing(cell("a", suite="timm")),
+    ]
+    assert len(summarise(store, put(lines)).suites) == 6
+
+
+def test_a_model_at_two_batch_sizes_is_told_apart(store, put):
+    side = put([failing(cell("a", batch_size=1)), failing(cell("a", batch_size=8)), failing(cell("b"))])
+    assert summarise(store, side).suites[0].failing == ("a bs1", "a bs8", "b")
+
+
+def test_configs_are_compared_within_one_side(store, put):
+    models = ("a", "b", "gone")
+    lines = [passing(cell(model)) for model in models]
+    lines += [passing(cell("a", CUDAGRAPHS), slower=0.5), failing(cell("b", CUDAGRAPHS))]
+    side = put(lines)
+    found = compare_configs(store, side, "default", CUDAGRAPHS.config_id)
+    assert by_model(found)["transition"].to_dict() == {"a": "both_pass", "b": "broke", "gone": "left"}
+    row = by_model(found).loc["a"]
+    assert (row["config_base"], row["config_new"]) == ("default", "cudagraphs")
+    assert row["compiled_kernel_ms_ratio"] == pytest.approx(0.5)
+    assert row["program_changed"]
+    (suite,) = found.suites
+    assert (suite.base_config, suite.group.config) == ("default", "cudagraphs")
+    assert (suite.base.planned, suite.new.planned) == (3, 2)
+    assert found.environment == ()
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_comparing_an_unknown_config_names_the_nearest(store, put):
+    side = put([passing(item) for item in matrix()])
+    with pytest.raises(FilterError, match="cudagraphs"):
+        compare_configs(store, side, "default", "cudagraph")
+
+
+def test_a_config_name_that_two_requests_share_must_be_said_by_id(store, put):
+    named = Config(template="default")
+    side = put([passing(cell()), passing(cell(config=named)), passing(cell(config=MAX_AUTOTUNE))])
+    with pytest.raises(FilterError, match=named.config_id):
+        compare_configs(store, side, "default", "max-autotune")
+    assert len(compare_configs(store, side, DEFAULT.config_id, named.config_id).cells) == 1
+
+
+def test_a_changed_program_is_marked(store, put):
+    base = put([passing(cell("a")), passing(cell("b")), passing(cell("c"), program_id=None)])
+    new = put([passing(cell("a"), program_id="f" * 12), passing(cell("b")), passing(cell("c"))], commit=COMMIT_B)
+    found = compare(store, base, new)
+    assert by_model(found)["program_changed"].to_dict() == {"a": True, "b": False, "c": None}
+
+
+def test_environment_differences_are_listed_key_by_key(store, put):
+    newer = {**ENVIRONMENT, "triton": "3.7.0", "torch": {"version": "2.13.0", "git": "b" * 40}, "driver": 590}
+    base = put([passing(cell())])
+    new = put([passing(cell(), environment_id="newer")], environment=newer, commit=COMMIT_B)
+    found = {item.key: (item.base, item.new) for item in compare(store, base, new).environment}
+    assert found == {
+        "driver": ((), ("590",)),
+        "torch.git": (("a" * 40,), ("b" * 40,)),
+        "triton": (("3.6.0",), ("3.7.0",)),
+    }
+    assert compare(store, base, base).environment == ()
+
+
+def test_testbeds_are_never_mixed_silently(store, put):
+    base = put([passing(cell())])
+    new = put([passing(cell())], testbed={**TESTBED, "accelerator": "Other GPU"}, commit=COMMIT_B)
+    found = compare(store, base, new)
+    assert any("different testbeds" in note and "Other GPU" in note for note in found.notes)
+    assert found.cells["testbed_id_base"][0] != found.cells["testbed_id_new"][0]
+    assert compare(store, base, base).notes == ("base and new are the same runs",)
+
+
+def test_testbeds_of_different_devices_are_no_mixture(store, put):
+    cpu = {"accelerator": None, "cores": 2}
+    put([passing(cell(device="cpu"))], testbed=cpu)
+    put([passing(cell())])
+    side = resolve_side(store, COMMIT_A)
+    assert len(side.runs) == 2
+    assert not any("testbeds" in note for note in compare(store, side, side).notes)
+
+
+def test_an_open_run_is_noted(store, put):
+    base = put([passing(cell())])
+    new = put([passing(cell())], closed=False, commit=COMMIT_B)
+    assert any("no end record" in note and new.run_ids[0] in note for note in compare(store, base, new).notes)
+    assert summarise(store, new).notes
+
+
+def test_sides_without_a_common_cell_say_so(store, put):
+    base, new = put([passing(cell("a"))]), put([passing(cell("b"))], commit=COMMIT_B)
+    found = compare(store, base, new)
+    assert any("nothing to compare" in note for note in found.notes)
+    assert found.changed_most().empty
+    assert found.suites[0].figures["speedup"].ratio is None
+
+
+def test_a_run_that_measured_nothing_compares_to_nothing_and_does_not_fail(store, put):
+    empty, full = put([]), put([passing(cell())], commit=COMMIT_B)
+    for pair in ((empty, full), (full, empty), (empty, empty)):
+        found = compare(store, *pair)
+        json.dumps(found.to_json(), allow_nan=False)
+        assert found.changed_most().empty
+    assert summarise(store, empty).suites == ()
+
+
+def test_a_run_that_only_planned_is_all_missing(store, put):
+    base = put([passing(item) for item in matrix()])
+    new = put([], planned=matrix(), commit=COMMIT_B)
+    found = compare(store, base, new)
+    assert found.transitions()[Transition.MISSING] == 9
+    assert [suite.new.pass_rate for suite in found.suites] == [0.0, 0.0, 0.0]
+
+
+def test_filters_narrow_cells_suites_and_environments(store, put):
+    base = put([passing(item) for item in matrix()])
+    found = compare(store, base, base, CellFilter(models=("bert",), configs=("default",)))
+    assert found.cells["cell"].tolist() == [str(cell("bert"))]
+    assert len(found.suites) == 1
+    with pytest.raises(FilterError, match="bert"):
+        compare(store, base, base, CellFilter(models=("bret",)))
+
+
+def test_json_has_the_same_keys_everywhere_and_null_for_the_unmeasured(store, put):
+    base = put([passing(cell("a")), passing(cell("b")), failing(cell("c"))])
+    new = put([passing(cell("a")), failing(cell("b"))], planned=[cell(name) for name in "abc"], commit=COMMIT_B)
+    found = json.loads(json.dumps(compare(store, base, new).to_json(), allow_nan=False))
+    assert list(found) == ["base", "new", "filters", "notes", "environment", "transitions", "suites", "cells"]
+    assert len({tuple(row) for row in found["cells"]}) == 1
+    assert len({(tuple(row["base"]), tuple(row["new"])) for row in found["cells"]}) == 1
+    gone = found["cells"][2]
+    assert (gone["transition"], gone["new"]["status"], gone["new"]["metrics"]) == ("missing", None, {})
+    assert gone["new"]["expected"] is True
+    assert gone["base"]["message"] == "no kernel fits"
+    change = found["cells"][0]["change"]["compiled_ms"]
+    assert change == {"ratio": 1.0, "percent": 0.0, "direction": "same"}
+    assert set(found["transitions"]) == {transition.value for transition in Transition}
+    assert found["suites"][0]["new"]["missing"] == 1
+    assert found["base"]["runs"][0]["label"] == "synthetic test data"
+
+
+def test_json_of_a_summary_holds_every_cell(store, put):
+    side = put([passing(cell("a"))], planned=[cell("a"), cell("b")])
+    found = json.loads(json.dumps(summarise(store, side).to_json(), allow_nan=False))
+    assert list(found) == ["side", "filters", "notes", "suites", "cells"]
+    assert [row["status"] for row in found["cells"]] == ["pass", None]
+    assert found["suites"][0]["missing"] == ["b"]
+
+
+def test_cells_are_spelled_as_the_collector_spells_them(store, put):
+    odd = cell("it's\na \N{ROCKET} <b>", Config(template="x", overrides={"a.b": True}), batch_size=3)
+    side = put([passing(odd)])
+    assert compare(store, side, side).cells["cell"].tolist() == [str(odd)]
+
+
+def test_a_night_in_several_bundles_is_one_side(store, put, tmp_path):
+    put([passing(cell("a"))])
+    put([passing(cell("b"))])
+    ingest_bundle(store, night(tmp_path, "next", minutes=999, commit=COMMIT_B, cells=[cell("a"), cell("b")]))
+    found = compare(store, resolve_side(store, COMMIT_A), resolve_side(store, "main"))
+    assert found.transitions()[Transition.BOTH_PASS] == 2
+
+
+def test_comparing_a_night_of_1800_cells_stays_quick(store, tmp_path):
+    configs = [Config(template=f"c{number}") for number in range(12)]
+    cells = [cell(f"m{number}", config) for number in range(150) for config in configs]
+    for number in range(2):
+        path = write_bundle(tmp_path, header(f"r{number}", minutes=number), [], closed=False)
+        lines = [{"record": "measurement", **passing(item, seed=number).to_json()} for item in cells]
+        path.write_bytes(path.read_bytes() + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        ingest_bundle(store, path)
+    sides = resolve_side(store, "r0"), resolve_side(store, "r1")
+    start = time.process_time()
+    assert len(compare(store, *sides).cells) == 1800
+    assert time.process_time() - start < 2

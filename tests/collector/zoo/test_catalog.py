@@ -1,0 +1,175 @@
+"""What the tables promise, checked without building anything."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from collector.vocabulary import DTYPES, Phase
+from collector.zoo.registry import all_models, find, select, suites
+from collector.zoo.spec import MissingPackageError, ModelSpec, ZooError, require
+
+ROOT = Path(__file__).resolve().parents[3]
+MODELS = all_models()
+
+
+def test_no_model_is_listed_twice():
+    assert [path for path, count in Counter(map(str, MODELS)).items() if count > 1] == []
+
+
+def test_every_suite_has_as_many_models_as_it_promises():
+    counts = Counter(spec.suite for spec in MODELS)
+    assert set(counts) == set(suites()) == {"huggingface", "timm", "torchvision", "torchbench"}
+    assert counts["huggingface"] >= 28
+    assert counts["timm"] == 18
+    assert counts["torchvision"] == 11
+    assert counts["torchbench"] == 3
+
+
+@pytest.mark.parametrize("spec", MODELS, ids=str)
+def test_a_spec_is_complete(spec):
+    assert spec.input_note
+    assert "torch" in spec.needs
+    assert set(spec.phases) == set(Phase)
+    assert all(sizes["cuda"] >= 1 for sizes in spec.batch_sizes.values())
+    assert set(spec.dtypes) <= set(DTYPES)
+    module, _, function = spec.builder.partition(":")
+    source = ROOT / Path(*module.split(".")).with_suffix(".py")
+    assert f"def {function}(" in source.read_text()
+
+
+@pytest.mark.parametrize("spec", [s for s in MODELS if not s.supports(Phase.INFERENCE, "cpu")], ids=str)
+def test_a_model_that_is_not_measured_on_a_cpu_says_why(spec):
+    assert "CPU" in spec.notes
+    with pytest.raises(ZooError, match=r"not measured on cpu in inference: .*CPU"):
+        spec.batch_size(Phase.INFERENCE, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("path", "batch_size"),
+    [
+        ("huggingface/AlbertForMaskedLM", 4),
+        ("huggingface/BertForMaskedLM", 16),
+        ("huggingface/DistilBertForMaskedLM", 128),
+        ("huggingface/MobileBertForMaskedLM", 128),
+        ("timm/beit_base_patch16_224", 64),
+        ("timm/ghostnet_100", 512),
+        ("torchvision/alexnet", 1024),
+        ("torchvision/resnet50", 128),
+        ("torchbench/yolov3", 8),
+        ("torchbench/speech_transformer", 1),
+    ],
+)
+def test_batch_sizes_are_those_of_pytorch(path, batch_size):
+    spec = find(*path.split("/"))
+    assert spec.batch_size(Phase.INFERENCE, "cuda") == spec.batch_size(Phase.INFERENCE, "cuda:1") == batch_size
+
+
+def test_speech_transformer_trains_on_batches_of_32():
+    assert find("torchbench", "speech_transformer").batch_size(Phase.TRAINING, "cuda") == 32
+
+
+def test_a_phase_that_is_not_measured_is_named():
+    spec = ModelSpec("s", "m", "a:b", {Phase.INFERENCE: {"cuda": 1}}, "")
+    assert not spec.supports(Phase.TRAINING, "cuda")
+    with pytest.raises(ZooError, match="s/m is not measured in training, only in inference"):
+        spec.batch_size(Phase.TRAINING, "cuda")
+
+
+def test_support_knows_the_dtypes():
+    spec = find("torchbench", "vision_maskrcnn")
+    assert spec.supports(Phase.INFERENCE, "cuda", "float16")
+    assert not spec.supports(Phase.INFERENCE, "cuda", "bfloat16")
+    assert find("timm", "mobilevit_s").supports(Phase.INFERENCE, "cuda", "bfloat16")
+
+
+def test_listing_needs_neither_torch_nor_a_model_library():
+    code = (
+        "import sys; from collector.zoo.registry import all_models; "
+        "[(str(s), s.missing(), s.phases) for s in all_models()]; "
+        "print(sorted({'torch', 'numpy', 'transformers', 'timm', 'torchvision'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("suite", "name", "text"),
+    [
+        (
+            "huggingface",
+            "BertForMaskedML",
+            "suite huggingface has no model BertForMaskedML: did you mean BertForMaskedLM",
+        ),
+        ("huggingface", "bertformaskedlm", "did you mean BertForMaskedLM"),
+        ("torchbench", "resnet18", "did you mean torchvision/resnet18?"),
+        ("torchbench", "qqq", "known: speech_transformer, vision_maskrcnn, yolov3"),
+        ("huggingface", "qqq", "`inductor-watch zoo` lists them"),
+        ("tim", "x", "the zoo has no suite tim: did you mean timm?"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(suite, name, text):
+    with pytest.raises(ZooError) as caught:
+        find(suite, name)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it():
+    spec = ModelSpec("timm", "m", "a:b", {}, "", needs=("torch", "no_such_package"))
+    assert spec.missing() == ["no_such_package"]
+    expected = "suite timm needs no_such_package for m, which is not installed: pip install no_such_package"
+    with pytest.raises(MissingPackageError, match=expected):
+        require(spec)
+    with pytest.raises(MissingPackageError):
+        spec.build(1, Phase.INFERENCE, "cpu")
+
+
+def test_a_module_without_a_spec_counts_as_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "handmade", type(sys)("handmade"))
+    assert ModelSpec("s", "m", "a:b", {}, "", needs=("handmade",)).missing() == []
+
+
+def test_selection_by_suite_pattern_and_tag():
+    assert select() == MODELS
+    assert {spec.suite for spec in select(in_suites=["timm"])} == {"timm"}
+    assert [str(spec) for spec in select(patterns=["torchvision/resn*"])] == [
+        "torchvision/resnet18",
+        "torchvision/resnet50",
+        "torchvision/resnext50_32x4d",
+    ]
+    assert {spec.name for spec in select(tagged=["graph-partition"])} == {
+        "vision_maskrcnn",
+        "yolov3",
+        "speech_transformer",
+    }
+    assert select(in_suites=["timm"], patterns=["mobile*"], tagged=["vision"]) == select(patterns=["timm/mobile*"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [
+        ({"in_suites": ["hugging"]}, "the zoo has no suite hugging: did you mean huggingface?"),
+        ({"tagged": ["cpu_night"]}, "the zoo has no tag cpu_night: did you mean cpu-night"),
+        ({"patterns": ["resnet19"]}, "no model matches resnet19: did you mean resnet18"),
+        ({"in_suites": ["timm"], "patterns": ["timm/mobilevit_x"]}, "did you mean timm/mobilevit_s"),
+    ],
+)
+def test_a_selection_of_nothing_names_the_nearest(choice, text):
+    with pytest.raises(ZooError) as caught:
+        select(**choice)
+    assert text in str(caught.value)
+
+
+def test_the_night_on_a_cpu_is_diverse_and_needs_no_vision_library():
+    night = select(tagged=["cpu-night"])
+    assert len(night) >= 7
+    assert sum("text" in spec.tags for spec in night) >= 3
+    assert sum("vision" in spec.tags for spec in night) >= 2
+    assert all(set(spec.needs) <= {"torch", "transformers", "numpy"} for spec in night)
+    assert all(spec.supports(Phase.INFERENCE, "cpu", "float32") for spec in night)
+    [trained] = select(tagged=["cpu-training"])
+    assert trained in night
+    assert trained.supports(Phase.TRAINING, "cpu", "float32")

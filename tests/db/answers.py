@@ -1,0 +1,32 @@
+"""Everything a store answers, as one comparable value: two stores with the same runs must not differ in it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Engine
+
+from analysis.compare import summarise
+from db import queries
+
+
+def answers(engine: Engine) -> dict[str, Any]:
+    runs = queries.list_runs(engine)
+    found: dict[str, Any] = {
+        "runs": runs,
+        "branches": queries.branches(engine),
+        "commits": queries.commits(engine),
+        "axes": queries.axes(engine),
+        "history": queries.suite_history(engine).to_json(date_format="iso"),
+    }
+    for run in runs:
+        summary = summarise(engine, queries.resolve_side(engine, run.run_id)).to_json()
+        found[f"run {run.run_id}"] = json.dumps(summary)
+        for cell in summary["cells"]:
+            found[f"{run.run_id} {cell['cell_id']}"] = (
+                queries.measurement(engine, run.run_id, cell["cell_id"]),
+                {name: list(values) for name, values in queries.samples(engine, run.run_id, cell["cell_id"]).items()},
+                queries.cell_history(engine, cell["cell_id"]).to_json(date_format="iso"),
+            )
+    return found

@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.stats.spread import relative_spread as statistics_spread
+from db.arrays import pack, relative_spread, unpack
+
+NUMBERS = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40)
+
+
+@given(NUMBERS)
+def test_samples_come_back_bit_for_bit(values):
+    assert np.array_equal(unpack(*pack(values)), np.array(values, dtype=float), equal_nan=True)
+
+
+def test_values_that_fit_four_bytes_take_four():
+    assert pack([0.5, 1.25, 3.0])[0] == "<f4"
+
+
+def test_values_that_need_eight_bytes_keep_them():
+    number_format, data = pack([0.1])
+    assert number_format == "<f8"
+    assert unpack(number_format, data)[0] == 0.1
+
+
+@given(st.lists(st.floats(min_value=1e-6, max_value=1e6), max_size=30))
+def test_the_stored_spread_is_the_one_the_statistics_define(values):
+    assert relative_spread(values) == pytest.approx(statistics_spread(values))
+
+
+def test_one_sample_has_no_spread():
+    assert relative_spread([1.0]) is None

@@ -1,0 +1,226 @@
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from db import migrate
+from db.engine import open_store
+from db.errors import StoreError
+from db.ingest import ingest_bundle
+from db.queries import list_runs, revision
+from tests.factories import night
+
+
+def refusal(place, *, write):
+    with pytest.raises(StoreError) as caught:
+        open_store(place, write=write)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_reading_where_no_database_is_says_how_to_get_one(tmp_path):
+    message = refusal(tmp_path / "none.db", write=False)
+    assert "inductor-watch nightly" in message
+    assert "inductor-watch ingest BUNDLE" in message
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_reading_an_empty_file_says_how_to_fill_it(tmp_path):
+    (tmp_path / "empty.db").touch()
+    assert "is empty" in refusal(tmp_path / "empty.db", write=False)
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path, write):
+    (tmp_path / "notes.txt").write_text("not a database at all")
+    assert "not a database" in refusal(tmp_path / "notes.txt", write=write)
+    assert (tmp_path / "notes.txt").read_text() == "not a database at all"
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_database_that_is_torn_after_its_header_is_refused_in_one_line(tmp_path, write):
+    (tmp_path / "torn.db").write_bytes(b"SQLite format 3\x00" + bytes(range(256)) * 20)
+    assert "torn.db" in refusal(tmp_path / "torn.db", write=write)
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_the_database_of_another_program_is_refused_and_kept(tmp_path, write):
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE songs (name TEXT)")
+    assert "another program" in refusal(tmp_path / "other.db", write=write)
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_folder_is_refused(tmp_path, write):
+    assert "is a folder" in refusal(tmp_path, write=write)
+
+
+def test_writing_into_a_missing_folder_is_refused(tmp_path):
+    assert "its folder does not exist" in refusal(tmp_path / "no" / "store.db", write=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder in which even root can create nothing")
+def test_writing_into_a_read_only_folder_is_refused():
+    message = refusal("/proc/store.db", write=True)
+    assert "cannot be written" in message
+    assert "--db" in message
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_writing_a_read_only_file_is_refused(tmp_path):
+    open_store(tmp_path / "store.db", write=True).dispose()
+    (tmp_path / "store.db").chmod(0o400)
+    assert "read-only" in refusal(tmp_path / "store.db", write=True)
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_newer_schema_says_update(store, tmp_path, write):
+    with store.begin() as conn:
+        conn.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    message = refusal(tmp_path / "store.db", write=write)
+    assert "9999" in message
+    assert "update inductor-watch" in message
+
+
+def test_an_older_schema_sends_readers_to_the_upgrade_and_writers_through_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("db.engine.VERSIONS", ("0000", *migrate.VERSIONS))
+    with sqlite3.connect(tmp_path / "old.db") as old:
+        old.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        old.execute("INSERT INTO alembic_version VALUES ('0000')")
+    assert "inductor-watch db upgrade" in refusal(tmp_path / "old.db", write=False)
+    called = []
+    monkeypatch.setattr("db.migrate.upgrade", called.append)
+    open_store(tmp_path / "old.db", write=True)
+    assert len(called) == 1
+
+
+@pytest.mark.parametrize("place", ["mystery://host/name", "://", "sqlite+nonsense:///x.db", "sqlite://"])
+def test_a_url_of_no_known_database_is_one_line(place):
+    with pytest.raises(StoreError, match="no database"):
+        open_store(place, write=True)
+
+
+def test_a_server_url_without_its_driver_names_the_extra():
+    if subprocess.run([sys.executable, "-c", "import psycopg"], capture_output=True).returncode == 0:
+        pytest.skip("the driver is installed")
+    with pytest.raises(StoreError, match=r"inductor-watch\[postgres\]"):
+        open_store("postgresql://localhost/x", write=False)
+
+
+def test_paths_and_urls_open_the_same_file(tmp_path):
+    ingest_bundle(open_store(tmp_path / "a.db", write=True), night(tmp_path, "r1"))
+    by_url = open_store(f"sqlite:///{tmp_path / 'a.db'}", write=False)
+    assert [run.run_id for run in list_runs(by_url)] == ["r1"]
+
+
+@pytest.mark.parametrize("name", ["with space.db", "50%.db", "a?mode=memory.db", "#1.db", "nacht-\N{CRESCENT MOON}.db"])
+def test_odd_file_names_open_the_file_of_that_name(tmp_path, name):
+    open_store(tmp_path / name, write=True).dispose()
+    assert (tmp_path / name).stat().st_size > 0
+    assert revision(open_store(tmp_path / name, write=False)) == 0
+
+
+def test_the_variable_names_the_store_and_the_default_is_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("INDUCTOR_WATCH_DB", raising=False)
+    open_store(write=True).dispose()
+    monkeypatch.setenv("INDUCTOR_WATCH_DB", str(tmp_path / "named.db"))
+    open_store(write=True).dispose()
+    assert {path.name for path in tmp_path.glob("*.db")} == {"inductor-watch.db", "named.db"}
+
+
+def test_a_reader_cannot_write(store, tmp_path):
+    reader = open_store(tmp_path / "store.db", write=False)
+    with reader.connect() as conn, pytest.raises(OperationalError):
+        conn.execute(text("DELETE FROM meta"))
+
+
+def test_a_row_that_refers_to_nothing_is_refused(store):
+    with store.connect() as conn, pytest.raises(IntegrityError):
+        conn.execute(text("INSERT INTO planned (run, cell) VALUES (99, 99)"))
+
+
+def test_deleting_a_run_takes_all_that_hangs_on_it(store, tmp_path):
+    ingest_bundle(store, night(tmp_path, "r1"))
+    with store.begin() as conn:
+        conn.execute(text("DELETE FROM runs"))
+        left = (
+            "SELECT run FROM measurements UNION ALL SELECT run FROM samples UNION ALL SELECT run FROM evidence"
+            " UNION ALL SELECT run FROM planned UNION ALL SELECT run FROM summaries"
+        )
+        assert conn.execute(text(left)).all() == []
+
+
+def test_ingest_through_a_reader_is_one_line(store, tmp_path):
+    with pytest.raises(StoreError) as caught:
+        ingest_bundle(open_store(tmp_path / "store.db", write=False), night(tmp_path, "r1"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reader_sees_what_a_writer_commits_later(store, tmp_path):
+    reader = open_store(tmp_path / "store.db", write=False)
+    assert revision(reader) == 0
+    ingest_bundle(store, night(tmp_path, "r1"))
+    assert revision(reader) == 1
+
+
+def test_a_reader_works_beside_a_writer_in_the_middle_of_its_work(store, tmp_path):
+    reader = open_store(tmp_path / "store.db", write=False)
+    with store.begin() as conn:
+        conn.execute(text("UPDATE meta SET value = '7'"))
+        assert revision(reader) == 0
+    assert revision(reader) == 7
+
+
+def test_a_read_only_folder_can_be_read(store, tmp_path, monkeypatch):
+    ingest_bundle(store, night(tmp_path, "r1"))
+    store.dispose()
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    (folder / "store.db").write_bytes((tmp_path / "store.db").read_bytes())
+    # Root may write everywhere, so the folder only says that it is read-only.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    reader = open_store(folder / "store.db", write=False)
+    assert [run.run_id for run in list_runs(reader)] == ["r1"]
+    reader.dispose()
+    assert [path.name for path in folder.iterdir()] == ["store.db"]
+
+
+def test_two_first_writers_at_once_make_one_store(tmp_path):
+    script = "import sys; from db.engine import open_store; open_store(sys.argv[1], write=True).dispose()"
+    command = [sys.executable, "-c", script, str(tmp_path / "new.db")]
+    writers = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
+    errors = [writer.communicate()[1] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0, 0], errors
+    assert migrate.current(open_store(tmp_path / "new.db", write=False)) == migrate.head()
+
+
+def test_concurrent_ingests_of_different_runs_all_arrive(tmp_path):
+    bundles = [night(tmp_path, f"r{number}", minutes=number) for number in range(4)]
+    open_store(tmp_path / "store.db", write=True).dispose()
+    errors = []
+
+    def work(path):
+        try:
+            ingest_bundle(open_store(tmp_path / "store.db", write=True), path)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(path,)) for path in bundles]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    reader = open_store(tmp_path / "store.db", write=False)
+    assert errors == []
+    assert sorted(run.run_id for run in list_runs(reader)) == ["r0", "r1", "r2", "r3"]
+    assert revision(reader) == 4

@@ -1,0 +1,383 @@
+import gzip
+import itertools
+import json
+import sqlite3
+import time
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from collector.bundle import BundleError
+from collector.vocabulary import Config, Status
+from db import queries
+from db.engine import open_store
+from db.errors import StoreError
+from db.ingest import ingest_bundle
+from db.moments import to_epoch
+from tests.db.answers import answers
+from tests.factories import (
+    CONFIGS,
+    DEFAULT,
+    at,
+    cell,
+    failing,
+    header,
+    matrix,
+    night,
+    passing,
+    write_bundle,
+)
+
+
+def test_a_first_ingest_stores_every_measurement(store, tmp_path):
+    report = ingest_bundle(store, night(tmp_path, "r1"))
+    assert (report.run_id, report.new, report.updated, report.unchanged) == ("r1", 9, 0, 0)
+    assert (report.planned, report.finished, report.changed, report.damage) == (9, True, True, ())
+    assert queries.list_runs(store)[0].statuses == {"pass": 9}
+
+
+def test_ingesting_twice_changes_nothing_not_even_the_revision(store, tmp_path):
+    path = night(tmp_path, "r1")
+    ingest_bundle(store, path)
+    before, revision = answers(store), queries.revision(store)
+    report = ingest_bundle(store, path)
+    assert (report.new, report.updated, report.unchanged, report.changed) == (0, 0, 9, False)
+    assert answers(store) == before
+    assert queries.revision(store) == revision
+
+
+def test_every_change_raises_the_revision(store, tmp_path):
+    revisions = [queries.revision(store)]
+    for number in range(3):
+        ingest_bundle(store, night(tmp_path, f"r{number}", minutes=number))
+        revisions.append(queries.revision(store))
+    assert revisions == [0, 1, 2, 3]
+
+
+def test_every_value_of_a_measurement_comes_back(store, tmp_path):
+    sent = passing(cell(), details={"kernels": [{"name": "triton_poi", "us": 1.5}]}, log_tail="two\nlines")
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [sent]))
+    found = queries.measurement(store, "r1", sent.cell.cell_id)
+    assert found.cell.as_cell() == sent.cell
+    assert found.metrics == sent.metrics
+    assert (found.status, found.wall_s, found.replicate) == ("pass", sent.wall_s, 0)
+    assert found.started_at.timestamp() == to_epoch(sent.started_at)
+    assert (found.details, found.log_tail) == (sent.details, "two\nlines")
+    assert (found.program_id, found.environment_id) == (sent.program_id, sent.environment_id)
+    samples = queries.samples(store, "r1", sent.cell.cell_id)
+    assert {name: list(values) for name, values in samples.items()} == sent.samples
+
+
+def test_a_failure_keeps_stage_exception_message_and_hint(store, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [failing(cell())]))
+    found = queries.measurement(store, "r1", cell().cell_id)
+    assert (found.stage, found.exception) == ("compile", "BackendCompilerFailed")
+    assert (found.message, found.hint) == ("no kernel fits", "set fullgraph=False")
+    assert found.metrics == {"eager_ms": 4.0}
+
+
+def test_what_was_not_measured_is_null_and_never_zero(store, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [failing(cell(), metrics={"graph_breaks": 0.0})]))
+    with store.connect() as conn:
+        row = conn.execute(text("SELECT compiled_ms, speedup, graph_breaks FROM measurements")).one()
+    assert tuple(row) == (None, None, 0.0)
+
+
+def test_a_metric_of_a_newer_collector_is_kept_among_the_details(store, tmp_path):
+    sent = passing(cell(), metrics={"compiled_ms": 2.0, "compile_warm_s": 0.5})
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [sent]))
+    found = queries.measurement(store, "r1", cell().cell_id)
+    assert found.metrics == {"compiled_ms": 2.0}
+    assert found.details["other_metrics"] == {"compile_warm_s": 0.5}
+
+
+def test_numbers_that_are_no_numbers_do_not_pose_as_measured(store, tmp_path):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell(), metrics={"speedup": 123456.0})], closed=False)
+    path.write_bytes(path.read_bytes().replace(b"123456.0", b"Infinity"))
+    ingest_bundle(store, path)
+    found = queries.measurement(store, "r1", cell().cell_id)
+    assert found.metrics == {}
+    assert found.details["other_metrics"] == {"speedup": "inf"}
+
+
+def test_a_cell_measured_twice_in_one_bundle_counts_with_its_later_line(store, tmp_path):
+    # The clock went backwards between the two: the order of the lines decides all the same.
+    lines = [failing(cell(), Status.TIMEOUT, minutes=9), passing(cell(), minutes=2)]
+    report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
+    assert (report.new, queries.measurement(store, "r1", cell().cell_id).status) == (1, "pass")
+
+
+def test_replicates_are_rows_of_their_own_and_one_cell(store, tmp_path):
+    lines = [passing(cell(), minutes=number, seed=number, replicate=number) for number in range(3)]
+    report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
+    run = queries.list_runs(store)[0]
+    assert (report.new, run.planned, run.measured, run.statuses) == (3, 1, 1, {"pass": 1})
+    found = [queries.measurement(store, "r1", cell().cell_id, replicate) for replicate in range(3)]
+    assert [item.metrics["compiled_ms"] for item in found] == [line.metrics["compiled_ms"] for line in lines]
+    assert queries.measurement(store, "r1", cell().cell_id).replicate == 2
+
+
+def test_a_cell_of_replicates_counts_with_the_one_that_started_last(store, tmp_path):
+    lines = [passing(cell(), minutes=1), failing(cell(), minutes=2, replicate=1)]
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
+    assert queries.list_runs(store)[0].statuses == {"fail_to_compile": 1}
+    assert queries.suite_history(store)[["passed", "failed"]].to_numpy().tolist() == [[0, 1]]
+    rows = queries.side_rows(store, queries.resolve_side(store, "r1"))
+    assert rows["status"].tolist() == ["fail_to_compile"]
+
+
+def test_a_run_that_is_only_closed_is_a_change(store, tmp_path):
+    lines = [passing(cell())]
+    ingest_bundle(store, write_bundle(tmp_path / "open", header("r1"), lines, closed=False))
+    report = ingest_bundle(store, write_bundle(tmp_path / "closed", header("r1"), lines))
+    assert (report.new, report.updated, report.changed, report.finished) == (0, 0, True, True)
+    assert queries.revision(store) == 2
+    assert queries.list_runs(store)[0].bundle == "r1.jsonl.gz"
+
+
+def test_a_plan_that_grew_is_a_change(store, tmp_path):
+    lines = [passing(cell())]
+    ingest_bundle(store, write_bundle(tmp_path / "one", header("r1"), lines))
+    report = ingest_bundle(store, write_bundle(tmp_path / "two", header("r1"), lines, planned=[cell(), cell("late")]))
+    assert (report.planned, report.changed, queries.list_runs(store)[0].missing) == (2, True, 1)
+
+
+def two_versions(tmp_path):
+    """A run as it stood when it was cut, and as it ended: one cell was measured again after the cut."""
+    cells = matrix()
+    early = [failing(cells[0], Status.TIMEOUT, minutes=1), *(passing(item, minutes=2) for item in cells[1:4])]
+    late = [*early, passing(cells[0], minutes=5), *(passing(item, minutes=6) for item in cells[4:])]
+    short = write_bundle(tmp_path / "cut", header("r1"), early, planned=cells, closed=False)
+    return short, write_bundle(tmp_path / "whole", header("r1"), late, planned=cells)
+
+
+def test_a_longer_version_of_a_run_adds_and_replaces(store, tmp_path):
+    short, whole = two_versions(tmp_path)
+    first = ingest_bundle(store, short)
+    assert (first.new, first.planned, first.finished) == (4, 9, False)
+    assert queries.list_runs(store)[0].missing == 5
+    second = ingest_bundle(store, whole)
+    assert (second.new, second.updated, second.unchanged, second.finished) == (5, 1, 3, True)
+    assert queries.list_runs(store)[0].missing == 0
+    assert queries.measurement(store, "r1", matrix()[0].cell_id).status == "pass"
+
+
+def test_versions_of_a_run_give_the_same_answers_in_either_order(tmp_path):
+    found = []
+    for order in ([0, 1], [1, 0], [1]):
+        store = open_store(tmp_path / f"store{order}.db", write=True)
+        bundles = two_versions(tmp_path / f"bundles{order}")
+        for number in order:
+            ingest_bundle(store, bundles[number])
+        found.append(answers(store))
+    assert found[0] == found[1] == found[2]
+
+
+def test_bundles_give_the_same_answers_in_any_order(tmp_path):
+    extra = passing(cell("new-model"), minutes=2)
+    bundles = [
+        night(tmp_path, "r1", minutes=0, cells=matrix(["bert", "t5"], [DEFAULT])),
+        night(
+            tmp_path, "r2", minutes=0, seed=1, cells=matrix(["bert", "gpt2"], [DEFAULT])
+        ),  # started in the same second
+        write_bundle(tmp_path, header("r3", minutes=60, commit="d" * 40), [extra, failing(cell(), minutes=61)]),
+    ]
+    found = []
+    for number, order in enumerate(itertools.permutations(bundles)):
+        store = open_store(tmp_path / f"store{number}.db", write=True)
+        for path in order:
+            ingest_bundle(store, path)
+        found.append(answers(store))
+    assert all(item == found[0] for item in found)
+
+
+def test_one_name_for_two_runs_is_refused_and_nothing_is_written(store, tmp_path):
+    ingest_bundle(store, night(tmp_path / "a", "r1"))
+    before = answers(store), queries.revision(store)
+    with pytest.raises(StoreError, match="a run id of its own"):
+        ingest_bundle(store, night(tmp_path / "b", "r1", commit="e" * 40))
+    assert (answers(store), queries.revision(store)) == before
+
+
+def test_an_ingest_that_fails_half_way_leaves_nothing(store, tmp_path):
+    with store.begin() as conn:
+        conn.execute(text("DROP TABLE summaries"))  # the last table that ingest writes to
+    with pytest.raises(StoreError) as caught:
+        ingest_bundle(store, night(tmp_path, "r1"))
+    assert "\n" not in str(caught.value)
+    with sqlite3.connect(tmp_path / "store.db") as raw:
+        found = raw.execute("SELECT id FROM runs UNION ALL SELECT id FROM cells UNION ALL SELECT run FROM samples")
+        assert found.fetchall() == []
+
+
+def test_a_session_or_connection_keeps_its_own_transaction(store, tmp_path):
+    with Session(store) as session:
+        assert ingest_bundle(session, night(tmp_path, "r1")).new == 9
+        session.rollback()
+    assert queries.list_runs(store) == []
+    with store.begin() as conn:
+        ingest_bundle(conn, night(tmp_path, "r2"))
+    with store.connect() as conn:
+        ingest_bundle(conn, night(tmp_path, "r3"))
+    assert sorted(run.run_id for run in queries.list_runs(store)) == ["r2", "r3"]
+
+
+def test_a_refused_bundle_in_a_session_leaves_the_others_of_that_session(store, tmp_path):
+    with Session(store) as session:
+        ingest_bundle(session, night(tmp_path / "a", "r1"))
+        with pytest.raises(StoreError):
+            ingest_bundle(session, night(tmp_path / "b", "r1", branch="other"))
+        session.commit()
+    assert [run.branch for run in queries.list_runs(store)] == ["main"]
+
+
+def test_planned_cells_without_a_row_are_missing_not_failed(store, tmp_path):
+    cells = matrix()
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(cells[0])], planned=cells))
+    run = queries.list_runs(store)[0]
+    assert (run.planned, run.measured, run.missing, run.statuses) == (9, 1, 8, {"pass": 1})
+
+
+def test_a_measurement_outside_the_plan_counts_as_expected(store, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(cell())], planned=[]))
+    run = queries.list_runs(store)[0]
+    assert (run.planned, run.measured, run.missing) == (1, 1, 0)
+
+
+def test_the_pull_request_of_a_commit_is_read_from_its_title(store, tmp_path):
+    ingest_bundle(store, night(tmp_path, "r1"))
+    commit = queries.commits(store)[0]
+    assert (commit.pr_number, commit.title) == (154667, "Make it faster (#154667)")
+
+
+def test_commit_facts_fill_gaps_and_replace_nothing(store, tmp_path):
+    ingest_bundle(store, night(tmp_path, "r1", commit_title=None, commit_date=None))
+    assert queries.commits(store)[0].title is None
+    ingest_bundle(store, night(tmp_path, "r2", commit_title="First"))
+    ingest_bundle(store, night(tmp_path, "r3", commit_title="Second"))
+    assert queries.commits(store)[0].title == "First"
+
+
+def test_a_record_that_one_bundle_lost_is_filled_in_by_another(store, tmp_path):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell())], closed=False)
+    kept = [line for line in path.read_bytes().splitlines(True) if json.loads(line)["record"] != "environment"]
+    path.write_bytes(b"".join(kept))
+    ingest_bundle(store, path)
+    environment_id = queries.measurement(store, "r1", cell().cell_id).environment_id
+    assert environment_id is not None
+    assert queries.environment(store, environment_id) is None
+    ingest_bundle(store, night(tmp_path, "r2"))
+    assert queries.environment(store, environment_id)["triton"] == "3.6.0"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'it\'s "quoted"; DROP TABLE runs;--',
+        "line\nbreak\ttab",
+        "<script>alert(1)</script>",
+        "\N{SNOWMAN} naïve 模型 \N{ROCKET}",
+        "x" * 10_000,
+        "%_\\[a-z]*?",
+        "",
+    ],
+)
+def test_any_name_is_stored_and_found_again(store, tmp_path, name):
+    odd = Config(template=name or "t", overrides={name or "k": name})
+    which = cell(name, odd, suite=name or "s")
+    ingest_bundle(store, write_bundle(tmp_path, header("r1", branch=name or "b"), [failing(which, log_tail=name)]))
+    found = queries.measurement(store, "r1", which.cell_id)
+    assert found.cell.as_cell() == which
+    assert found.log_tail == (name or None)
+    assert queries.resolve_side(store, name or "b").run_ids == ("r1",)
+    assert len(queries.model_history(store, name or "s", name)) == 1
+
+
+def test_texts_that_no_database_can_keep_are_kept_as_far_as_possible(store, tmp_path):
+    which = cell("nul\x00 and \ud800 surrogate")
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [failing(which, log_tail="a\x00b\udfff")]))
+    found = queries.measurement(store, "r1", which.cell_id)
+    assert found.cell.model == "nul\N{REPLACEMENT CHARACTER} and \N{REPLACEMENT CHARACTER} surrogate"
+    assert found.log_tail == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"started_at": "yesterday"},
+        {"started_at": "0001-01-01T00:00:00+14:00"},
+        {"started_at": "9999-12-31T23:59:59"},
+        {"run_id": 7},
+        {"run_id": ""},
+        {"commit": None},
+        {"testbed": "a GPU"},
+        {"attempt": "first"},
+        {"attempt": 2**40},
+        {"branch": []},
+    ],
+)
+def test_an_unusable_first_line_is_one_line_of_error(store, tmp_path, change):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell())], closed=False)
+    first, *rest = path.read_bytes().splitlines(True)
+    path.write_bytes(json.dumps(json.loads(first) | change).encode() + b"\n" + b"".join(rest))
+    with pytest.raises(BundleError) as caught:
+        ingest_bundle(store, path)
+    assert "\n" not in str(caught.value)
+    assert queries.list_runs(store) == []
+
+
+def test_a_row_no_database_can_hold_is_reported_and_the_rest_kept(store, tmp_path):
+    twice = {"x\x00": [1.0], "x\N{REPLACEMENT CHARACTER}": [2.0]}  # one name, once a database can keep it
+    lines = [passing(cell("huge", batch_size=2**70)), passing(cell("odd"), replicate=-1)]
+    lines += [passing(cell("good"), samples=twice)]
+    report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
+    assert report.new == 1
+    assert len(report.damage) == 3  # the huge cell was planned as well
+    assert all("left out" in line for line in report.damage)
+
+
+def test_an_unreadable_start_is_reported_and_the_measurement_kept(store, tmp_path):
+    report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(cell(), started_at="soon")]))
+    assert (report.new, len(report.damage)) == (1, 1)
+    assert queries.measurement(store, "r1", cell().cell_id).started_at == queries.list_runs(store)[0].started_at
+
+
+def test_times_with_an_offset_are_one_moment(store, tmp_path):
+    ingest_bundle(store, night(tmp_path, "r1", started_at="2026-08-01T04:30:00+02:30"))
+    assert queries.list_runs(store)[0].started_at.isoformat() == at(0)
+
+
+def test_a_night_of_1800_cells_with_samples_takes_under_two_seconds(store, tmp_path):
+    configs = [Config(template=f"c{number}") for number in range(12)]
+    lines = [
+        {"record": "measurement", **passing(cell(f"m{number}", config), rounds=30).to_json()}
+        for number in range(150)
+        for config in configs
+    ]
+    path = write_bundle(tmp_path, header("r1"), [], closed=False)
+    path.write_bytes(path.read_bytes() + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    start = time.process_time()
+    assert ingest_bundle(store, path).new == 1800
+    assert time.process_time() - start < 2  # processor time: neighbours do not count
+
+
+def test_plain_and_compressed_bundles_of_a_run_are_one_run(store, tmp_path):
+    path = write_bundle(tmp_path, header("r1"), [passing(item) for item in matrix(configs=CONFIGS[:1])], closed=False)
+    ingest_bundle(store, path)
+    packed = tmp_path / "packed.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    report = ingest_bundle(store, packed)
+    assert (report.new, report.updated, report.unchanged) == (0, 0, 3)
+
+
+def test_a_missing_file_is_one_line(store, tmp_path):
+    with pytest.raises(BundleError, match="nowhere"):
+        ingest_bundle(store, tmp_path / "nowhere.jsonl")
+
+
+def test_two_requests_of_one_name_stay_two_configs(store, tmp_path):
+    named = Config(template="default")
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(cell()), passing(cell(config=named))]))
+    assert [config.name for config in queries.axes(store).configs] == ["default", "default"]
+    assert DEFAULT.config_id != named.config_id

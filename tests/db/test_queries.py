@@ -1,0 +1,277 @@
+import math
+
+import pytest
+from sqlalchemy import event, text
+
+from collector.vocabulary import Config, Phase, Status
+from db import queries
+from db.errors import FilterError, StoreError
+from db.filters import CellFilter, check_filter
+from db.ingest import ingest_bundle
+from tests.factories import (
+    COMMIT_A,
+    COMMIT_B,
+    CUDAGRAPHS,
+    DEFAULT,
+    LABEL,
+    MAX_AUTOTUNE,
+    TESTBED,
+    cell,
+    failing,
+    header,
+    matrix,
+    night,
+    passing,
+    write_bundle,
+)
+
+
+@pytest.fixture
+def nights(store, tmp_path):
+    """Three nights of main: all pass; t5 fails and gpt2 goes missing; all pass again, half as fast."""
+    ingest_bundle(store, night(tmp_path, "n1", minutes=0))
+    lines = [failing(item, minutes=61) if item.model == "t5" else passing(item, minutes=61) for item in matrix()]
+    kept = [line for line in lines if line.cell.model != "gpt2"]
+    ingest_bundle(store, write_bundle(tmp_path, header("n2", minutes=60, commit=COMMIT_B), kept, planned=matrix()))
+    slow = [passing(item, minutes=121, slower=2.0) for item in matrix()]
+    ingest_bundle(store, write_bundle(tmp_path, header("n3", minutes=120, commit="c" * 40, branch="slow"), slow))
+    return store
+
+
+def test_runs_are_listed_newest_first_with_their_counts(nights):
+    runs = queries.list_runs(nights)
+    assert [run.run_id for run in runs] == ["n3", "n2", "n1"]
+    assert [(run.planned, run.measured, run.missing) for run in runs] == [(9, 9, 0), (9, 6, 3), (9, 9, 0)]
+    assert runs[1].statuses == {"pass": 3, "fail_to_compile": 3}
+    assert (runs[0].label, runs[0].testbed, runs[0].bundle) == (LABEL, TESTBED, "n3.jsonl.gz")
+
+
+def test_runs_can_be_asked_for_by_branch_and_number(nights):
+    assert [run.run_id for run in queries.list_runs(nights, branch="main", limit=1)] == ["n2"]
+
+
+def test_branches_and_commits_come_newest_first(nights):
+    assert [(branch.branch, branch.runs) for branch in queries.branches(nights)] == [("slow", 1), ("main", 2)]
+    assert [commit.sha for commit in queries.commits(nights, "main")] == [COMMIT_B, COMMIT_A]
+    assert len(queries.commits(nights)) == 3
+    assert len(queries.commits(nights, limit=2)) == 2
+
+
+def test_axes_name_everything_there_is(nights):
+    axes = queries.axes(nights)
+    assert (axes.suites, axes.phases, axes.dtypes, axes.devices) == (
+        ("huggingface",),
+        ("inference",),
+        ("bfloat16",),
+        ("cuda",),
+    )
+    assert [model.name for model in axes.models] == ["bert", "gpt2", "t5"]
+    assert {Config.from_json(config.request) for config in axes.configs} == {DEFAULT, CUDAGRAPHS, MAX_AUTOTUNE}
+
+
+def test_programs_and_environments_are_found_by_name(nights):
+    found = queries.measurement(nights, "n1", cell().cell_id)
+    assert queries.program(nights, found.program_id) == {"backend": "inductor", "triton.cudagraphs": False}
+    assert queries.environment(nights, found.environment_id)["gpu"] == "Synthetic GPU"
+    assert queries.program(nights, "nonsense") is None
+    assert queries.environment(nights, "nonsense") is None
+
+
+def test_what_is_not_there_is_none_or_empty(nights):
+    gone = cell("gpt2").cell_id
+    assert queries.measurement(nights, "n2", gone) is None
+    assert queries.samples(nights, "n2", gone) == {}
+    assert queries.evidence(nights, "n2", gone) == ({}, None)
+    assert queries.cell(nights, "nonsense") is None
+
+
+def test_a_failed_measurement_has_its_log(nights):
+    details, log_tail = queries.evidence(nights, "n2", cell("t5").cell_id)
+    assert details == {}
+    assert log_tail.endswith("no kernel fits")
+
+
+def test_a_side_has_a_row_for_every_expected_cell(nights):
+    rows = queries.side_rows(nights, queries.resolve_side(nights, "n2"))
+    assert len(rows) == 9
+    by_model = rows.groupby("model")["status"].apply(lambda status: status.fillna("missing").unique().tolist())
+    assert by_model.to_dict() == {"bert": ["pass"], "gpt2": ["missing"], "t5": ["fail_to_compile"]}
+    missing = rows[rows["model"] == "gpt2"]
+    assert missing[["compiled_ms", "run_id", "started_at", "replicate", "spread"]].isna().all().all()
+
+
+def test_spread_of_the_samples_is_in_the_rows(nights):
+    rows = queries.side_rows(nights, queries.resolve_side(nights, "n1"))
+    assert rows["spread"].between(0.0001, 0.1).all()
+    found = queries.measurement(nights, "n1", rows["cell_id"][0])
+    assert found.spread["compiled_ms"] == rows["spread"][0]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        (CellFilter(), 9),
+        (CellFilter(models=("bert", "t5")), 6),
+        (CellFilter(configs=("default",)), 3),
+        (CellFilter(configs=(CUDAGRAPHS.config_id, "default"), models=("bert",)), 2),
+        (CellFilter(suites=("timm",)), 0),
+        (CellFilter(phases=("training",)), 0),
+        (CellFilter(dtypes=("bfloat16",), devices=("cuda",), phases=("inference",)), 9),
+    ],
+)
+def test_filters_choose_cells(nights, wanted, count):
+    rows = queries.side_rows(nights, queries.resolve_side(nights, "n2"), wanted)
+    assert len(rows) == count
+    assert list(rows.columns) == list(queries.side_rows(nights, queries.resolve_side(nights, "n1")).columns)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nearest"),
+    [
+        (CellFilter(models=("brt",)), "bert"),
+        (CellFilter(suites=("hugingface",)), "huggingface"),
+        (CellFilter(configs=("cudagraph",)), "cudagraphs"),
+        (CellFilter(devices=("gpu\n",)), "cuda"),
+        (CellFilter(phases=("train",)), "inference"),
+        (CellFilter(dtypes=("bf16",)), "bfloat16"),
+    ],
+)
+def test_an_unknown_name_in_a_filter_names_the_nearest(nights, wanted, nearest):
+    with pytest.raises(FilterError) as caught:
+        check_filter(nights, wanted)
+    assert nearest in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_of_several_runs_of_a_side_the_newest_measurement_counts(store, tmp_path):
+    old = [passing(cell("bert"), minutes=1), failing(cell("gpt2"), minutes=1)]
+    new = [failing(cell("bert"), Status.OOM, minutes=61), passing(cell("t5"), minutes=61)]
+    ingest_bundle(store, write_bundle(tmp_path, header("first"), old))
+    plan = [line.cell for line in new] + [cell("never")]
+    ingest_bundle(store, write_bundle(tmp_path, header("second", minutes=60), new, planned=plan))
+    rows = queries.side_rows(store, queries.resolve_side(store, COMMIT_A)).set_index("model")
+    assert rows["status"].fillna("missing").to_dict() == {
+        "bert": "oom",
+        "gpt2": "fail_to_compile",
+        "never": "missing",
+        "t5": "pass",
+    }
+    assert rows["run_id"]["gpt2"] == "first"
+
+
+def test_a_cell_planned_again_and_not_measured_again_keeps_its_measurement(store, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("first"), [passing(cell())]))
+    ingest_bundle(store, write_bundle(tmp_path, header("second", minutes=60), [], planned=[cell()]))
+    rows = queries.side_rows(store, queries.resolve_side(store, "main"))
+    assert rows["status"].tolist() == ["pass"]
+
+
+def test_history_of_a_cell_goes_through_all_runs_and_shows_gaps(nights):
+    history = queries.cell_history(nights, cell("gpt2").cell_id)
+    assert history["run_id"].tolist() == ["n1", "n2", "n3"]
+    assert history["status"].fillna("missing").tolist() == ["pass", "missing", "pass"]
+    assert history["compiled_ms"].isna().tolist() == [False, True, False]
+    assert history["compiled_kernel_ms"][2] == pytest.approx(2 * history["compiled_kernel_ms"][0])
+
+
+def test_history_of_a_cell_on_a_branch(nights):
+    assert queries.cell_history(nights, cell().cell_id, branch="slow")["run_id"].tolist() == ["n3"]
+
+
+def test_history_can_show_any_metric_and_refuses_others(nights):
+    history = queries.cell_history(nights, cell().cell_id, metrics=["graphs", "cosine"])
+    assert history["graphs"].tolist() == [1.0, 1.0, 1.0]
+    assert history["cosine"].isna().all()
+    with pytest.raises(KeyError):
+        queries.cell_history(nights, cell().cell_id, metrics=["1; DROP TABLE runs"])
+
+
+def test_history_of_an_unknown_cell_is_empty(nights):
+    assert queries.cell_history(nights, "nonsense").empty
+
+
+def test_default_history_is_read_from_the_index_alone(nights):
+    sent = []
+    event.listen(nights, "before_cursor_execute", lambda *args: sent.append((args[2], args[3])))
+    queries.cell_history(nights, cell().cell_id)
+    statement, parameters = next(item for item in sent if "measurements.speedup" in item[0])
+    with nights.connect() as conn:
+        plan = [row[-1] for row in conn.exec_driver_sql("EXPLAIN QUERY PLAN " + statement, parameters)]
+    steps = [step for step in plan if "measurements" in step]
+    assert len(steps) == 1
+    assert "USING COVERING INDEX ix_measurements_history" in steps[0]
+
+
+def test_history_of_a_model_covers_all_its_cells(nights, tmp_path):
+    trained = cell("bert", phase=Phase.TRAINING)
+    ingest_bundle(nights, write_bundle(tmp_path, header("n4", minutes=180), [passing(trained)]))
+    history = queries.model_history(nights, "huggingface", "bert")
+    assert history.groupby(["phase", "config"]).size().to_dict() == {
+        ("inference", "cudagraphs"): 3,
+        ("inference", "default"): 3,
+        ("inference", "max-autotune"): 3,
+        ("training", "default"): 1,
+    }
+    one = queries.model_history(nights, "huggingface", "bert", filters=CellFilter(phases=("training",)))
+    assert one["cell_id"].tolist() == [trained.cell_id]
+
+
+def test_history_of_a_suite_comes_from_the_summaries_and_agrees_with_the_rows(nights):
+    history = queries.suite_history(nights).set_index(["run_id", "config"]).sort_index()
+    assert history.loc[("n2", "default"), ["planned", "measured", "missing", "passed", "failed"]].tolist() == [
+        3,
+        2,
+        1,
+        1,
+        1,
+    ]
+    assert history.loc[("n2", "default"), "pass_rate"] == pytest.approx(1 / 3)
+    rows = queries.side_rows(nights, queries.resolve_side(nights, "n1"))
+    own = rows[rows["config"] == "default"]
+    for metric in ("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "compression"):
+        expected = math.exp(sum(map(math.log, own[metric])) / 3)
+        assert history.loc[("n1", "default"), metric] == pytest.approx(expected)
+    assert history.loc[("n1", "default"), "compile_cold_s"] == pytest.approx(own["compile_cold_s"].mean())
+
+
+def test_history_of_a_suite_without_passes_has_no_averages(store, tmp_path):
+    ingest_bundle(store, night(tmp_path, "r1", make=lambda item: failing(item, Status.UNAVAILABLE)))
+    history = queries.suite_history(store)
+    assert history[["speedup", "compile_cold_s", "pass_rate"]].isna().all().all()
+    assert history["not_applicable"].tolist() == [3, 3, 3]
+    assert history["failed"].tolist() == [0, 0, 0]
+
+
+def test_history_of_a_suite_counts_slowdowns_and_leaves_out_zeros(store, tmp_path):
+    speedups = {"slow": 0.5, "fast": 2.0, "none": 0.0}
+    lines = [passing(cell(name), metrics={"speedup": value}) for name, value in speedups.items()]
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
+    history = queries.suite_history(store)
+    assert history["n_speedup"].tolist() == [2]
+    assert history["speedup"][0] == pytest.approx(1.0)
+
+
+def test_history_of_a_suite_by_filter(nights):
+    found = queries.suite_history(nights, filters=CellFilter(configs=("default",), devices=("cuda",)), branch="main")
+    assert found["run_id"].tolist() == ["n1", "n2"]
+    assert queries.suite_history(nights, filters=CellFilter(suites=("timm",))).empty
+    with pytest.raises(ValueError, match="all its models"):
+        queries.suite_history(nights, filters=CellFilter(models=("bert",)))
+
+
+def test_an_empty_store_answers_everything(store):
+    assert queries.list_runs(store) == []
+    assert queries.branches(store) == []
+    assert queries.commits(store) == []
+    assert queries.axes(store).suites == ()
+    assert queries.revision(store) == 0
+    assert queries.suite_history(store).empty
+    assert queries.model_history(store, "huggingface", "bert").empty
+
+
+def test_a_query_on_a_broken_database_is_one_line(store):
+    with store.begin() as conn:
+        conn.execute(text("DROP TABLE summaries"))
+    with pytest.raises(StoreError) as caught:
+        queries.suite_history(store)
+    assert "\n" not in str(caught.value)

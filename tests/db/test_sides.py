@@ -1,0 +1,146 @@
+import pytest
+
+from db.engine import open_store
+from db.errors import SideError
+from db.ingest import ingest_bundle
+from db.sides import resolve_side
+from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, header, night, passing, write_bundle
+
+A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
+
+
+@pytest.fixture
+def runs(store, tmp_path):
+    """A commit in two runs, the next in one, and a branch of its own; newest last."""
+    for number, (run_id, branch, commit) in enumerate(
+        [
+            ("night-1", "main", COMMIT_A),
+            ("night-1b", "main", COMMIT_A),
+            ("night-2", "main", COMMIT_B),
+            ("try-1", "gh/feature", COMMIT_C),
+            ("try-2", "gh/feature", COMMIT_A),
+        ]
+    ):
+        one = [passing(cell())]
+        ingest_bundle(
+            store, write_bundle(tmp_path, header(run_id, minutes=60 * number, branch=branch, commit=commit), one)
+        )
+    return store
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("latest", "latest", ("try-2",)),
+        ("latest~0", "latest", ("try-2",)),
+        ("latest~2", "latest", ("night-2",)),
+        ("night-1", "run", ("night-1",)),  # spelled out in full, although night-1b begins with it
+        ("night-1b", "run", ("night-1b",)),
+        ("night-2", "run", ("night-2",)),
+        ("main", "branch", ("night-2",)),
+        ("gh/feature", "branch", ("try-2",)),
+        (COMMIT_A, "commit", ("try-2", "night-1b", "night-1")),
+        (COMMIT_A[:6], "commit", ("try-2", "night-1b", "night-1")),
+        (COMMIT_B[:10].upper(), "commit", ("night-2",)),
+        (f"main@{COMMIT_A}", "branch@commit", ("night-1b", "night-1")),
+        (f"main@{COMMIT_A[:7]}", "branch@commit", ("night-1b", "night-1")),
+        (f"gh/feature@{COMMIT_C[:6]}", "branch@commit", ("try-1",)),
+    ],
+)
+def test_a_text_stands_for_its_runs_newest_first(runs, text, kind, expected):
+    side = resolve_side(runs, text)
+    assert (side.kind, side.run_ids) == (kind, expected)
+    assert side.text == text
+
+
+def test_two_runs_of_one_commit_resolve_to_one_run_each(runs):
+    assert resolve_side(runs, "night-1").keys != resolve_side(runs, "night-1b").keys
+    assert len(resolve_side(runs, "night-1").runs) == 1
+
+
+def test_a_unique_beginning_of_a_run_id_is_enough(store, tmp_path):
+    for run_id in ("alpha-1", "beta-1"):
+        ingest_bundle(store, night(tmp_path, run_id))
+    assert resolve_side(store, "be").run_ids == ("beta-1",)
+
+
+def refusal(source, text):
+    with pytest.raises(SideError) as caught:
+        resolve_side(source, text)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_an_ambiguous_run_names_the_candidates(runs):
+    message = refusal(runs, "night-")
+    assert "night-1, night-1b, night-2" in message
+
+
+def test_an_ambiguous_commit_names_the_candidates(runs, tmp_path):
+    ingest_bundle(runs, night(tmp_path, "other", commit=A2))
+    message = refusal(runs, COMMIT_A[:8])
+    assert COMMIT_A in message
+    assert A2 in message
+    assert resolve_side(runs, COMMIT_A).run_ids == ("try-2", "night-1b", "night-1")
+
+
+def test_the_same_commit_of_two_repositories_is_ambiguous(runs, tmp_path):
+    ingest_bundle(runs, night(tmp_path, "fork", repo="someone/pytorch"))
+    assert "someone/pytorch" in refusal(runs, COMMIT_A)
+
+
+def test_a_beginning_of_a_run_and_of_another_commit_is_ambiguous(runs, tmp_path):
+    ingest_bundle(runs, night(tmp_path, f"{COMMIT_B[:8]}-run", commit=COMMIT_C))
+    assert "could be" in refusal(runs, COMMIT_B[:7])
+
+
+def test_a_run_named_after_its_own_commit_is_no_ambiguity(runs, tmp_path):
+    ingest_bundle(runs, night(tmp_path, f"{COMMIT_B[:8]}-run", minutes=999, commit=COMMIT_B))
+    assert resolve_side(runs, COMMIT_B[:7]).run_ids == (f"{COMMIT_B[:8]}-run", "night-2")
+
+
+def test_an_unknown_text_names_the_nearest(runs):
+    assert "night-1" in refusal(runs, "nigth-1")
+    assert "main" in refusal(runs, "mian")
+
+
+def test_too_short_a_commit_says_how_many_digits_are_needed(runs):
+    assert "at least 6 digits" in refusal(runs, COMMIT_C[:5])
+
+
+def test_an_unknown_commit_of_a_known_branch_says_so(runs):
+    assert "branch main has no runs of commit" in refusal(runs, "main@123456789")
+
+
+def test_latest_beyond_the_oldest_run_says_how_many_there_are(runs):
+    assert "holds 5 runs" in refusal(runs, "latest~5")
+
+
+@pytest.mark.parametrize("text", ["latest", "main", "x@y", ""])
+def test_an_empty_database_says_how_to_fill_it(store, text):
+    assert "inductor-watch nightly" in refusal(store, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["%", "_ight-1", "NIGHT-2", "", "night-1' OR '1'='1", "a\nb", "latest~", "latest~-1", "@", "main@", "@x"]
+)
+def test_odd_texts_match_nothing_and_break_nothing(runs, text):
+    refusal(runs, text)
+
+
+def test_a_branch_called_like_a_commit_or_with_an_at_sign_is_found(runs, tmp_path):
+    for branch in ("abcdef12", "user@feature", "latest~x"):
+        ingest_bundle(runs, night(tmp_path, f"on-{branch}", branch=branch, minutes=-10))
+        assert resolve_side(runs, branch).branches == (branch,)
+
+
+def test_a_side_says_what_it_is(runs):
+    assert resolve_side(runs, "main").title == f"main@{COMMIT_B[:10]} (night-2)"
+    side = resolve_side(runs, f"main@{COMMIT_A}")
+    assert side.title == f"main@{COMMIT_A[:10]} (2 runs)"
+    assert side.commits == (COMMIT_A,)
+    assert [run["run_id"] for run in side.to_json()["runs"]] == ["night-1b", "night-1"]
+
+
+def test_resolving_works_on_a_read_only_store(runs, tmp_path):
+    assert resolve_side(open_store(tmp_path / "store.db", write=False), "latest").run_ids == ("try-2",)
