@@ -144,7 +144,7 @@ def read_bundle(path: Path) -> BundleContents:
     for number, line in enumerate(lines, start=2):
         try:
             _take(contents, json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             damage.append(f"line {number} is not a record ({type(error).__name__}: {error})")
     return contents
 

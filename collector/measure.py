@@ -18,7 +18,7 @@ from collector.correctness import Agreement, compare, identical
 from collector.environment import environment_id, fingerprint
 from collector.failures import classify
 from collector.outcome import Outcome
-from collector.program import Subject, deterministic_algorithms, seed_everything
+from collector.program import Subject, seed_everything
 from collector.settings import Settings
 from collector.snapshot import Snapshot
 from collector.templates import Effective, resolve_config
@@ -166,10 +166,8 @@ class _Run:
         self.details |= details
 
     def _check(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        with deterministic_algorithms():
-            eager = subject.outputs(subject.eager)
-            different = identical(eager, subject.outputs(subject.eager))
-        if different:
+        eager, again = subject.deterministic_pair()
+        if different := identical(eager, again):
             self.status = Status.NONDETERMINISTIC
             self.failure = Failure(Stage.CORRECTNESS, "nondeterministic", f"two eager runs differ at {different}")
         else:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.outcome import Outcome
+from collector.paths import shorten
 from collector.settings import Settings
 from collector.spans import union_length
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
@@ -156,6 +157,7 @@ class CellProcess:
         outcome = self._outcome or self._lost(Status.CRASHED, "Interrupted", "the run was interrupted")
         if outcome.measurement.status is not Status.PASS:
             outcome.measurement.log_tail = self._tail()
+        tell_no_paths(outcome.measurement)
         return outcome
 
     def kill(self) -> None:
@@ -237,6 +239,14 @@ class CellProcess:
     def _blank(self, status: Status, failure: Failure) -> Measurement:
         wall_s = round(time.monotonic() - self.began, 3)
         return Measurement(self.cell, status, self._started_at, wall_s, failure=failure)
+
+
+def tell_no_paths(measurement: Measurement) -> None:
+    """Cuts the host's folders out of all that is text in a measurement: a bundle may be handed on."""
+    measurement.details = shorten(measurement.details)
+    measurement.log_tail = shorten(measurement.log_tail)
+    if measurement.failure:
+        measurement.failure.message = shorten(measurement.failure.message)
 
 
 def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> dict[str, str]:

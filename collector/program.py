@@ -33,16 +33,20 @@ def seed_everything(seed: int = SEED) -> None:
 
 
 @contextlib.contextmanager
-def deterministic_algorithms() -> Iterator[None]:
+def deterministic_algorithms(strict: bool) -> Iterator[None]:
     """Eager in deterministic kernels where there are some; for the reference only.
 
-    Sums by atomic additions (an embedding's gradient) otherwise differ between two runs of the same eager program, and
-    nothing could be compared with it. The compiled program is never run in here: it was compiled without, and the
-    switch is one of its guards.
+    Sums by atomic additions (attention's and an embedding's gradients) otherwise differ between two runs of the same
+    eager program, and nothing could be compared with it. The compiled program is never run in here: it was compiled
+    without, and the switch is one of its guards.
+
+    Args:
+        strict: raise where an operator has no deterministic kernel; else warn. Flash attention's backward pass has one
+            and takes it only when strict.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn.deterministic
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
     torch.backends.cudnn.deterministic = True
     try:
         yield
@@ -94,6 +98,17 @@ class Subject:
             return snapshot(made)
         gradients = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
         return snapshot({"loss": made, "grad": gradients})
+
+    def deterministic_pair(self) -> tuple[Snapshot, Snapshot]:
+        """The outputs of two eager runs, in deterministic kernels as far as there are some."""
+        for strict in (True, False):
+            try:
+                with deterministic_algorithms(strict):
+                    return self.outputs(self.eager), self.outputs(self.eager)
+            except RuntimeError as error:
+                if not strict or "deterministic" not in str(error):
+                    raise
+        raise AssertionError("the second turn returns or raises")
 
     def float64_twin(self) -> Subject:
         """A copy in double precision, for the reference. Raises whatever the model raises when it cannot be copied."""

@@ -1,13 +1,12 @@
-"""Configs and cells as people type them: `cudagraphs+graph_partition=false`, and the command that measures a cell again."""
+"""Configs as people type them: `cudagraphs+graph_partition=false`."""
 
 from __future__ import annotations
 
 import json
-import shlex
 
 from collector.errors import ConfigError
 from collector.templates import TEMPLATES
-from collector.vocabulary import Cell, Config, OptionValue
+from collector.vocabulary import Config, OptionValue
 
 
 def parse_config(text: str) -> Config:
@@ -56,13 +55,6 @@ def parse_value(text: str) -> OptionValue:
     except ValueError:
         return text
     return value if value is None or isinstance(value, bool | int | float | str) else text
-
-
-def repro_command(cell: Cell) -> str:
-    """The command that measures a cell again, ready for a shell."""
-    words = ["inductor-watch", "run", "--suite", cell.suite, "--model", cell.model, "--config", cell.config.name]
-    words += ["--phase", cell.phase.value, "--dtype", cell.dtype, "--device", cell.device]
-    return shlex.join([*words, "--batch-size", str(cell.batch_size)])
 
 
 def _switch(named: dict[str, OptionValue], key: str) -> bool | None:

@@ -8,6 +8,12 @@ from dashboard import data, selection, sidebar, states, style, url
 from dashboard.markup import text
 from db.errors import SideError, StoreError
 
+#: Drawn here: an icon by name would be fetched from another host.
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0B61A4"/>'
+    '<path d="M2 9h3l2-5 3 8 1.5-3H14" fill="none" stroke="#fff" stroke-width="1.6"/></svg>'
+)
+
 PAGES = {
     "overview": st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
     "compare": st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
@@ -17,24 +23,27 @@ PAGES = {
 
 def main() -> None:
     """One run of the script: read what is asked for, draw the pickers, hand over to the page."""
-    st.set_page_config(page_title="inductor-watch", page_icon=":material/monitor_heart:", layout="wide")
+    st.set_page_config(page_title="inductor-watch", page_icon=_ICON, layout="wide")
     page = st.navigation(list(PAGES.values()), position="hidden")
     st.html(style.SHEET)
+    selection.remember(None)
     try:
-        store = data.opened()
-        if not store.runs():
-            states.show("No runs yet", "The database is there and holds no runs. Fill it, then reload:", states.FILL)
-            return
-        with st.sidebar:
-            _navigation()
-            sidebar.pickers(store)
-        chosen = selection.read(store)
+        _draw(page)
     except SideError as error:
         states.show("There is no such side", f"{error}. Pick another one at the left.")
-        return
     except StoreError as error:
         states.show("The database cannot be shown", f"{error}.", states.FILL if "no database" in str(error) else "")
+
+
+def _draw(page: st.Page) -> None:
+    store = data.opened()
+    if not store.runs():
+        states.show("No runs yet", "The database is there and holds no runs. Fill it, then reload:", states.FILL)
         return
+    with st.sidebar:
+        _navigation()
+        sidebar.pickers(store)
+    chosen = selection.read(store)
     selection.remember(chosen)
     with st.sidebar:
         sidebar.permalink(chosen)

@@ -19,9 +19,9 @@ ONCE = {"compile_cold_s": 0.10, "eager_peak_bytes": 0.01, "compiled_peak_bytes":
 
 RULE = (
     "Blue is better, orange is worse. A change of latency, device time or speedup stays grey while it is no larger than "
-    "the spreads of the compiled samples within the two runs, added up (or while a spread is unknown); compile time "
-    "stays grey below 10 %, memory below 1 %. A group's average is held against the median of its cells. "
-    "That is a rule of thumb, no statistical verdict."
+    "the relative spreads of the samples within the two runs, added up (or while one is unknown); compile time stays "
+    "grey below 10 %, memory below 1 %. A group's average is held against the median of its cells. That is a rule of "
+    "thumb, no statistical verdict."
 )
 
 _WORDS = {

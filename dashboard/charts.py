@@ -14,7 +14,8 @@ from collector.metrics import METRICS
 from dashboard import palette
 from dashboard.formats import TITLES, moment
 
-_HEIGHT, _LANE = 150, 22
+#: Pixels of a whole chart, title and axis included, and of a lane in one.
+_HEIGHT, _LANE, _AROUND = 205, 26, 90
 
 
 def run_axis(history: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -38,7 +39,9 @@ def metric_chart(
         .mark_line(point=alt.OverlayMarkDef(size=42, filled=True), strokeWidth=1.6)
         .encode(
             x=_x(labels),
-            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=4)),
+            y=alt.Y(
+                "value:Q", title=None, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=4, format="~g")
+            ),
             color=_color(configs),
             tooltip=[
                 alt.Tooltip("config:N"),
@@ -72,57 +75,38 @@ def status_chart(
                 "outcome:N",
                 title=None,
                 scale=alt.Scale(domain=kinds, range=["circle", "cross", "square", "triangle-up"]),
-                legend=alt.Legend(orient="top", symbolStrokeWidth=1.5),
+                legend=alt.Legend(orient="top", symbolStrokeWidth=1.5, columns=2),
             ),
             color=alt.condition("datum.outcome == 'failed'", alt.value(palette.bad()), alt.value(_NEUTRAL)),
             tooltip=["config:N", "status:N", alt.Tooltip("when:N", title="started (UTC)"), "run_id:N"],
         )
     )
-    height = _LANE * max(len(configs), 1) + 10
+    height = _LANE * max(len(configs), 1) + _AROUND + 58  # the legend
     return alt.layer(_rules(marked, labels), marks).properties(height=height, title=_title("how each run ended"))
 
 
-def sample_chart(samples: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> alt.FacetChart | None:
-    """Every sample as a tick and the median as a bar: a panel for eager and one for compiled, a lane per side."""
+def sample_chart(samples: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str]) -> alt.LayerChart:
+    """Every sample as a thin tick and the median as a thick one, a lane per side; in milliseconds by side."""
     rows = [
-        {"kind": kind, "side": side, "ms": float(value), "median": float(np.median(values[f"{kind}_ms"]))}
+        {"side": side, "ms": float(value), "median": float(np.median(values))}
         for side, values in samples.items()
-        for kind in ("eager", "compiled")
-        if f"{kind}_ms" in values
-        for value in values[f"{kind}_ms"]
+        for value in values
     ]
-    if not rows:
-        return None
     names = list(samples)
     colors = alt.Color(
-        "side:N",
-        legend=None,
-        scale=alt.Scale(domain=names, range=[palette.sides()[n] for n in ("base", "new")][-len(names) :]),
+        "side:N", legend=None, scale=alt.Scale(domain=names, range=[palette.sides()[role] for role in roles])
     )
-    lane = alt.Y("side:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
-    base = alt.Chart(pd.DataFrame(rows))
-    ticks = base.mark_tick(thickness=1.5, size=17, opacity=0.65).encode(
-        x=alt.X("ms:Q", title="ms per call", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6)),
-        y=lane,
-        color=colors,
-        tooltip=["side:N", "kind:N", alt.Tooltip("ms:Q", format=".4f")],
+    lane = alt.Y("side:N", title=None, sort=names, axis=alt.Axis(labelLimit=230))
+    base = alt.Chart(pd.DataFrame(rows)).encode(y=lane, color=colors)
+    ticks = base.mark_tick(thickness=1.5, size=18, opacity=0.6).encode(
+        x=alt.X("ms:Q", title="ms per call", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+        tooltip=["side:N", alt.Tooltip("ms:Q", format=".4f")],
     )
-    medians = base.mark_tick(thickness=3, size=27).encode(
-        x="median:Q", y=lane, color=colors, tooltip=["side:N", alt.Tooltip("median:Q", format=".4f", title="median ms")]
+    medians = base.mark_tick(thickness=4, size=30).encode(
+        x="median:Q", tooltip=["side:N", alt.Tooltip("median:Q", format=".4f", title="median ms")]
     )
-    return (
-        alt.layer(ticks, medians)
-        .properties(height=34 * len(names), width="container")
-        .facet(
-            row=alt.Row(
-                "kind:N",
-                title=None,
-                sort=["compiled", "eager"],
-                header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top"),
-            )
-        )
-        .resolve_scale(x="independent")
-    )
+    height = 42 * len(names) + _AROUND + 14
+    return alt.layer(ticks, medians).properties(height=height, title=_title(f"{kind} latency"))
 
 
 _NEUTRAL = "#7c8794"
@@ -145,13 +129,12 @@ def _x(labels: Sequence[str]) -> alt.X:
         title=None,
         grid=False,
     )
-    return alt.X("n:Q", axis=axis, scale=alt.Scale(domain=[-0.5, len(labels) - 0.5], nice=False))
+    return alt.X("n:Q", axis=axis, scale=alt.Scale(domain=[-0.5, len(labels) * 1.05 - 0.4], nice=False))
 
 
 def _color(configs: Sequence[str]) -> alt.Color:
     colors = list(palette.series())[: len(configs)]
-    legend = alt.Legend(orient="bottom", title=None, labelLimit=260, columns=3) if len(configs) > 1 else None
-    return alt.Color("config:N", scale=alt.Scale(domain=list(configs), range=colors), legend=legend)
+    return alt.Color("config:N", scale=alt.Scale(domain=list(configs), range=colors), legend=None)
 
 
 def _rules(marked: Mapping[str, int], labels: Sequence[str]) -> alt.LayerChart:

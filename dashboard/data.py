@@ -17,6 +17,7 @@ from analysis.compare import Comparison, SideSummary, compare, compare_configs, 
 from db import queries
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.filters import CellFilter
+from db.schema import HISTORY_METRICS
 from db.sides import Side
 
 _FEW, _MANY = 64, 512
@@ -68,6 +69,13 @@ class Data:
     def program(self, program_id: str | None) -> dict[str, Any]:
         """Effective options; empty where they are unknown."""
         return _program(self.engine, self.stamp, program_id) if program_id else {}
+
+    def default_program(self, run_id: str) -> str | None:
+        """The program of a run's cells under the default config, to tell which options another one changed."""
+        default = {info.config_id for info in self.axes().configs if info.request in ({}, {"template": "triton"})}
+        rows = self.summary(run_id, CellFilter()).cells
+        found = rows[rows["config_id"].isin(default)]["program_id"].dropna()
+        return str(found.iloc[0]) if found.nunique() == 1 else None
 
     def environment(self, environment_id: str | None) -> dict[str, Any]:
         """A fingerprint; empty where it is unknown."""
@@ -126,7 +134,7 @@ def _summary(_engine: Engine, stamp: str, side: str, filters: dict[str, list[str
 
 @st.cache_data(show_spinner=False, max_entries=_FEW)
 def _history(_engine: Engine, stamp: str, suite: str, model: str) -> pd.DataFrame:
-    return queries.model_history(_engine, suite, model)
+    return queries.model_history(_engine, suite, model, metrics=(*HISTORY_METRICS, "eager_ms", "compiled_peak_bytes"))
 
 
 @st.cache_data(show_spinner=False, max_entries=_MANY)

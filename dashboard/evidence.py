@@ -14,6 +14,10 @@ from analysis.surroundings import environment_differences
 _NUMBER = re.compile(r"^((?:triton|cpp)_.*?)_\d+$")
 
 
+#: What the collector calls the kernels that it does not list one by one.
+REST = "(other)"
+
+
 @dataclass(frozen=True, slots=True)
 class KernelChange:
     """Kernels of one name: launches and milliseconds per call on either side; None where a side has none of it."""
@@ -47,12 +51,12 @@ def kernels(details: Mapping[str, Any], kind: str) -> dict[str, tuple[float, flo
 def kernel_changes(
     base: Mapping[str, tuple[float, float]], new: Mapping[str, tuple[float, float]]
 ) -> list[KernelChange]:
-    """All kernels of both sides, the largest change of time first, then the longest."""
+    """All kernels of both sides, the largest change of time first; what was not listed one by one comes last."""
     found = []
     for name in {**base, **new}:
         before, after = base.get(name, (None, None)), new.get(name, (None, None))
         found.append(KernelChange(name, before[0], before[1], after[0], after[1]))
-    return sorted(found, key=lambda item: (-abs(item.change_ms), -(item.new_ms or 0.0), item.name))
+    return sorted(found, key=lambda item: (item.name == REST, -abs(item.change_ms), -(item.new_ms or 0.0), item.name))
 
 
 def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[EnvironmentDifference, ...]:

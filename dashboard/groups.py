@@ -128,6 +128,8 @@ def _same(base: Counts, new: Counts) -> bool:
 def _rate(counts: Counts) -> str:
     if not counts.asked:
         return span("soft", "none asked")
+    if counts.missing == counts.asked:
+        return span("soft", "none measured")
     return f"{text(share(counts.passed, counts.asked))} {span('soft', f'{counts.passed}/{counts.asked}')}"
 
 

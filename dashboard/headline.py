@@ -22,8 +22,6 @@ _ALWAYS = ("slower", "faster", "broke", "fixed", "missing")
 def compared_sentence(cells: pd.DataFrame, outcomes: Counter[str]) -> str:
     """One sentence (HTML) whose counts lead to the cells meant."""
     paired = int((cells["expected_base"] & cells["expected_new"]).sum())
-    if not paired:
-        return f"No cell is planned on both sides: {text(count(len(cells), 'cell'))}, nothing to compare."
     words = {"slower": "slower", "faster": "faster", "broke": "broke", "fixed": "fixed", "missing": "missing in new"}
     parts = [_linked(outcomes[name], name, words[name]) for name in _ALWAYS]
     rest = [("still_failing", "still failing"), ("not_applicable", "not applicable")]
@@ -48,9 +46,9 @@ def alone_sentence(cells: pd.DataFrame) -> str:
 def compared_cards(cells: pd.DataFrame, outcomes: Counter[str]) -> list[tuple[str, str, str]]:
     """Title, figure and note of the key figures of a comparison."""
     base, new = (counts(cells[cells[f"expected{side}"]], side) for side in ("_base", "_new"))
-    was = f"base {share(base.passed, base.asked)} ({base.passed}/{base.asked})"
+    was = f"base {_rate(base)} ({base.passed}/{base.asked})"
     return [
-        ("Passing", text(share(new.passed, new.asked)), text(f"{new.passed}/{new.asked}, {was}")),
+        ("Passing", text(_rate(new)), text(f"{new.passed}/{new.asked}, {was}")),
         _average(cells),
         ("Slower / faster", _two(outcomes, "slower", "faster"), "cells, beyond spread"),
         ("Broke / fixed", _two(outcomes, "broke", "fixed"), f"cells, {outcomes['still_failing']} still failing"),
@@ -69,7 +67,7 @@ def alone_cards(cells: pd.DataFrame) -> list[tuple[str, str, str]]:
         shown = f"{average:.2f}\N{MULTIPLICATION SIGN}" if average is not None else ABSENT
         found.append((title, shown, f"geometric mean, {text(count(len(values), 'cell'))}"))
     return [
-        ("Passing", text(share(total.passed, total.asked)), f"{total.passed}/{total.asked} asked"),
+        ("Passing", text(_rate(total)), f"{total.passed}/{total.asked} asked"),
         *found,
         ("Failing", f"{total.failed:,}", "see below for the reasons"),
         ("Missing", f"{total.missing:,}", "planned, not measured"),
@@ -83,6 +81,11 @@ def counts(cells: pd.DataFrame, side: str) -> Counts:
     unasked = int(status.isin([each.value for each in NOT_APPLICABLE]).sum())
     measured = int(status.notna().sum())
     return Counts(len(cells), measured, passed, measured - passed - unasked, unasked)
+
+
+def _rate(found: Counts) -> str:
+    """The pass rate; where nothing that was asked was measured there is none, rather than 0."""
+    return ABSENT if found.missing == found.asked else share(found.passed, found.asked)
 
 
 def _average(cells: pd.DataFrame) -> tuple[str, str, str]:

@@ -8,6 +8,14 @@ from collections.abc import Iterable, Sequence
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.changes import Change
 
+#: Characters with a meaning in Markdown, Streamlit's colours, icons and formulas included.
+_MARKDOWN = frozenset(r"\`*_{}[]()<>#+-.!|~$:&")
+
+
+def markdown(name: str) -> str:
+    """A name as Markdown that shows it as it is."""
+    return "".join(f"\\{char}" if char in _MARKDOWN else char for char in name)
+
 
 def text(value: object) -> str:
     """Anything as harmless HTML."""

@@ -11,9 +11,8 @@ import streamlit as st
 
 from collector.vocabulary import Cell
 from dashboard import states, url
-from dashboard.data import Data
 from dashboard.formats import moment
-from dashboard.markup import block, text
+from dashboard.markup import block, markdown, text
 from dashboard.selection import Selection, fixed
 from db.errors import nearest, one_line
 from db.filters import CellFilter
@@ -57,7 +56,8 @@ def choose(selection: Selection) -> Choice | None:
         states.show("There is no such model", f"No stored cell has {one_line(wanted)!r}{nearest(wanted, models)}.")
         return None
     suite, _, model = wanted.partition("/")
-    st.title(model.replace("*", r"\*").replace("_", r"\_").replace("[", r"\[").replace("<", "&lt;"), anchor=False)
+    st.title(markdown(model), anchor=False)
+    st.html(block(f'<p class="soft">{text(suite)}</p>'))
     columns = st.columns([2, 2, 3])
     _select(columns[0], "model", "Model", models, wanted)
     history = selection.data.history(suite, model)
@@ -148,12 +148,12 @@ def _across(configs: Sequence[str]) -> bool:
     """Draws the choice between two sides and two configs, where there are two configs."""
     if len(configs) < 2:
         return False
+    first, second = markdown(configs[0]), markdown(configs[1])
+    titles = {"": f"{first}, base against new", "configs": f"{first} against {second}, new side"}
     st.segmented_control(
         "Side by side",
         ["", "configs"],
-        format_func=lambda option: (
-            f"{configs[0]} against {configs[1]}, new side" if option else f"{configs[0]}, base against new"
-        ),
+        format_func=lambda option: titles[option],
         key=url.bind("versus", "configs" if url.get("versus") == "configs" else ""),
         on_change=url.changed,
         args=("versus",),
@@ -191,11 +191,3 @@ def _select(
 def started(half: Half) -> str:
     """When the half was measured and in which run; empty where it was not."""
     return f"{moment(half.found.started_at)} UTC, run {half.found.run_id}" if half.found else ""
-
-
-def program_of_default(data: Data, run_id: str, choice_rows: pd.DataFrame) -> str | None:
-    """The program that this model ran under the default config in that run, to tell which options differ from it."""
-    default = {info.config_id for info in data.axes().configs if info.request in ({}, {"template": "triton"})}
-    rows = choice_rows[(choice_rows["run_id"] == run_id) & choice_rows["config_id"].isin(default)]
-    found = rows["program_id"].dropna()
-    return str(found.iloc[0]) if len(found) else None

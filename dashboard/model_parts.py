@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import streamlit as st
+from numpy.typing import NDArray
 
+from analysis.changes import direction
 from analysis.results import EnvironmentDifference
 from collector.metrics import METRICS
-from collector.spelling import repro_command
-from dashboard import changes, evidence, url
+from collector.repro import repro_command
+from dashboard import changes, evidence
 from dashboard.data import Data
-from dashboard.formats import ABSENT, TITLES, count, milliseconds, number, signed
-from dashboard.markup import block, cell, change, row, span, status_tag, table, text
+from dashboard.formats import ABSENT, TITLES, number, signed
+from dashboard.markup import block, cell, change, markdown, row, span, status_tag, table, text
 from dashboard.model_choice import Half, started
 
 _SHOWN = (
@@ -21,30 +24,28 @@ _SHOWN = (
     *("compile_cold_s", "compiled_peak_bytes", "eager_peak_bytes", "compression", "graph_breaks", "recompiles"),
     *("cudagraph_skips", "kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
 )
-_TOP_KERNELS = 14
 
 
 def status(sides: Sequence[Half]) -> None:
     """Both sides' status and every number that either has."""
-    heads = "".join(
-        f"<li><b>{text(half.title)}</b> {_tag(half)} {span('soft', text(started(half)))}</li>" for half in sides
-    )
+    heads = "".join(f"<li>{_named(half)} {_tag(half)} {span('soft', text(started(half)))}</li>" for half in sides)
     st.html(block(f'<ul class="iw-sides">{heads}</ul>'))
     found = [half.found.metrics if half.found else {} for half in sides]
-    spreads = [half.found.spread.get("compiled_ms") if half.found else None for half in sides]
     rows = []
     for metric in _SHOWN:
         values = [metrics.get(metric) for metrics in found]
         if any(value is not None for value in values):
-            rows.append(_metric_row(metric, values, spreads))
+            rows.append(_metric_row(metric, values, [_spread(half, metric) for half in sides]))
     if rows:
-        names = [half.title for half in sides] + (["change"] if len(sides) == 2 else [])
+        names = [half.role for half in sides] + (["change"] if len(sides) == 2 else [])
         note = (
             ""
             if all(half.found and half.found.status == "pass" for half in sides)
             else "a side does not pass: see its status"
         )
-        st.html(block(table("What was measured", ["metric", *names], rows, note=note, numbers=1)))
+        shown = table("What was measured", ["metric", *names], rows, note=note, numbers=1)
+        width = "iw-narrow" if len(sides) == 2 else "iw-narrower"
+        st.html(block(f'<div class="{width}">{shown}</div>'))
         if len(sides) == 2:
             st.caption(changes.RULE)
 
@@ -56,7 +57,7 @@ def failures(sides: Sequence[Half]) -> None:
         if found is None or (found.exception is None and not found.log_tail):
             continue
         if found.exception is not None or found.message is not None:
-            st.subheader(f"Why {half.role} is {found.status}".replace("_", r"\_"), anchor=False)
+            st.subheader(markdown(f"Why {half.role} is {found.status}"), anchor=False)
             lines = {"stage": found.stage, "exception": found.exception, "message": found.message, "hint": found.hint}
             st.code(
                 "\n".join(f"{name}: {said}" for name, said in lines.items() if said), language=None, wrap_lines=True
@@ -66,53 +67,33 @@ def failures(sides: Sequence[Half]) -> None:
                 st.code(found.log_tail, language=None, height=320 if found.log_tail.count("\n") > 12 else "content")
 
 
-def kernels(sides: Sequence[Half]) -> None:
-    """Which kernels the time goes to, and which of them changed."""
-    kinds = [kind for kind in ("compiled", "eager") if any(_kernels(half, kind) for half in sides)]
-    if not kinds:
-        return
-    st.subheader("Kernels", anchor=False)
-    kind = url.get("kernels") if url.get("kernels") in kinds else kinds[0]
-    if len(kinds) > 1:
-        st.segmented_control(
-            "Kernels of",
-            kinds,
-            key=url.bind("kernels", kind),
-            on_change=url.changed,
-            args=("kernels", "compiled"),
-            required=True,
-            label_visibility="collapsed",
-        )
-    found = [_kernels(half, kind) for half in sides]
-    st.html(block(_kernel_table(sides, found, kind)))
-    st.caption(
-        "Device time of one call by kernel, from the profiler pass. Generated kernels are told apart by name without "
-        "their number, which shifts when a fusion comes or goes; those of one name are added up."
-    )
-
-
 def samples(data: Data, sides: Sequence[Half]) -> None:
     """How the samples behind the medians lie."""
     found = {half.title: data.samples(half.found.run_id, half.found.cell.cell_id) for half in sides if half.found}
-    found = {title: values for title, values in found.items() if values}
-    if not found:
+    drawn = {
+        kind: {title: values[f"{kind}_ms"] for title, values in found.items() if f"{kind}_ms" in values}
+        for kind in ("compiled", "eager")
+    }
+    if not any(drawn.values()):
         return
     from dashboard import charts  # altair takes long to import, and a page without samples does not need it
 
-    chart = charts.sample_chart(found)
-    if chart is not None:
-        st.subheader("Samples", anchor=False)
-        st.altair_chart(chart, key="samples", alt=_said_samples(sides))
-        st.caption("Every tick is one timed call, the thick one the median; eager and compiled calls took turns.")
+    st.subheader("Samples", anchor=False)
+    for place, (kind, values) in zip(st.columns(2), drawn.items(), strict=True):
+        if values:
+            roles = [half.role for half in sides if half.title in values]
+            chart = charts.sample_chart(values, kind, roles)
+            place.altair_chart(chart, key=f"samples_{kind}", alt=_said_samples(kind, values))
+    st.caption("Every tick is one timed call, the thick one the median; eager and compiled calls took turns.")
 
 
 def surroundings(data: Data, sides: Sequence[Half]) -> None:
     """Options and environment, as far as they differ."""
-    found = [half.found for half in sides]
-    if len(found) == 2 and found[0] and found[1]:
-        first, second = found
+    first, second = sides[0].found, sides[-1].found
+    if first or second:
+        st.subheader("Options and environment", anchor=False)
+    if len(sides) == 2 and first and second:
         heads = [half.title for half in sides]
-        st.subheader("What else differs", anchor=False)
         if first.program_id == second.program_id and first.program_id:
             _say(f"The effective options are the same (program {first.program_id}).")
         else:
@@ -123,8 +104,10 @@ def surroundings(data: Data, sides: Sequence[Half]) -> None:
             _say(f"The environment is the same (fingerprint {first.environment_id}).")
         else:
             _differences("Environment", around, heads, "No difference is recorded.")
-    for half in sides:
-        if half.found:
+    for half in sides[-1:]:
+        _against_default(data, half)
+    for place, half in zip(st.columns(len(sides)), sides, strict=True):
+        with place:
             _records(data, half)
 
 
@@ -146,6 +129,15 @@ def repro(sides: Sequence[Half]) -> None:
         st.code(command, language="bash", wrap_lines=True)
 
 
+def _named(half: Half) -> str:
+    return f"<b>{text(half.role)}</b>" + (f": {text(half.title)}" if half.title != half.role else "")
+
+
+def _spread(half: Half, metric: str) -> float | None:
+    """How much the samples behind a figure differ among themselves: the eager ones for eager figures."""
+    return half.found.spread.get("eager_ms" if metric.startswith("eager") else "compiled_ms") if half.found else None
+
+
 def _tag(half: Half) -> str:
     if half.found is None:
         return status_tag(None) if half.why == "missing" else span("tag", text(half.why))
@@ -158,74 +150,22 @@ def _metric_row(metric: str, values: Sequence[float | None], spreads: Sequence[f
     cells = [cell(text(number(metric, value)), "n") for value in values]
     if len(values) == 2:
         found = changes.change(metric, values[0], values[1], changes.band(metric, spreads[0], spreads[1]))
-        cells.append(cell(change(found) or text(_difference(values)), "n"))
+        cells.append(cell(change(found) or _difference(metric, values), "n"))
     return row(head, cells)
 
 
-def _difference(values: Sequence[float | None]) -> str:
-    """A count that was 0 has no ratio."""
+def _difference(metric: str, values: Sequence[float | None]) -> str:
+    """A count that was 0 has no ratio, and yet a change."""
     base, new = values
-    return ABSENT if base is None or new is None else signed(new - base, 0, "")
+    if base is None or new is None:
+        return ABSENT
+    sense = direction(metric, base, new)
+    return span(sense if sense in ("better", "worse") else "calm", text(signed(new - base, 0, "")))
 
 
-def _kernels(half: Half, kind: str) -> dict[str, tuple[float, float]]:
-    return evidence.kernels(half.found.details, kind) if half.found else {}
-
-
-def _kernel_table(sides: Sequence[Half], found: Sequence[dict[str, tuple[float, float]]], kind: str) -> str:
-    base, new = found if len(found) == 2 else ({}, found[0])
-    listed = evidence.kernel_changes(base, new)
-    both = len(found) == 2 and bool(base) and bool(new)
-    if not both:
-        listed.sort(key=lambda item: -max(item.new_ms or 0.0, item.base_ms or 0.0))
-    top = listed[:_TOP_KERNELS]
-    rows = [_kernel_row(item, len(found) == 2, both) for item in top]
-    rest = listed[_TOP_KERNELS:]
-    if rest:
-        rows.append(_rest_row(rest, len(found) == 2, both))
-    heads = [f"{half.title} {unit}" for half in sides for unit in ("launches", "ms")] + (["change, ms"] if both else [])
-    order = "by change of time" if both else "by time"
-    return table(f"{kind.capitalize()} kernels per call", ["kernel", *heads], rows, note=order, numbers=1)
-
-
-def _kernel_row(item: evidence.KernelChange, two: bool, both: bool) -> str:
-    name = item.name if len(item.name) <= 110 else f"{item.name[:107]}..."
-    head = f'<span class="iw-mono" title="{text(item.name)}">{text(name)}</span>'
-    pairs = [(item.base_launches, item.base_ms)] if two else []
-    pairs.append((item.new_launches, item.new_ms))
-    return row(head, [*_kernel_cells(pairs), *([_kernel_change(item.change_ms)] if both else [])])
-
-
-def _rest_row(rest: Sequence[evidence.KernelChange], two: bool, both: bool) -> str:
-    sides = [("base_launches", "base_ms")] if two else []
-    sides.append(("new_launches", "new_ms"))
-    pairs = [tuple(sum(getattr(item, name) or 0.0 for item in rest) or None for name in names) for names in sides]
-    cells = _kernel_cells([(pair[0], pair[1]) for pair in pairs])
-    total = sum(item.change_ms for item in rest)
-    return row(span("soft", f"{count(len(rest), 'other')}"), [*cells, *([_kernel_change(total)] if both else [])])
-
-
-def _kernel_cells(pairs: Sequence[tuple[float | None, float | None]]) -> list[str]:
-    return [
-        cell(text(shown), "n")
-        for launches, ms in pairs
-        for shown in (
-            ABSENT if launches is None else f"{launches:,.4g}",
-            ABSENT if ms is None else milliseconds(ms),
-        )
-    ]
-
-
-def _kernel_change(ms: float) -> str:
-    look = "worse" if ms > 0.0005 else "better" if ms < -0.0005 else "calm"
-    return cell(span(look, text(signed(ms, 3, ""))), "n")
-
-
-def _said_samples(sides: Sequence[Half]) -> str:
-    parts = [
-        f"{half.title} {number('compiled_ms', half.found.metrics.get('compiled_ms'))}" for half in sides if half.found
-    ]
-    return f"Samples of eager and compiled latency; compiled median: {', '.join(parts)}"
+def _said_samples(kind: str, samples: Mapping[str, NDArray[np.float64]]) -> str:
+    parts = [f"{title} {number('compiled_ms', float(np.median(values)))}" for title, values in samples.items()]
+    return f"Samples of {kind} latency; median: {', '.join(parts)}"
 
 
 def _differences(title: str, found: Sequence[EnvironmentDifference], heads: Sequence[str], nothing: str) -> None:
@@ -245,6 +185,16 @@ def _differences(title: str, found: Sequence[EnvironmentDifference], heads: Sequ
     st.html(block(table(title, ["key", *heads], rows)))
 
 
+def _against_default(data: Data, half: Half) -> None:
+    """The options of new that its run's default config does not have: what the config really changes."""
+    default = data.default_program(half.found.run_id) if half.found else None
+    if half.found is None or default is None or half.found.program_id in (None, default):
+        return
+    found = evidence.differences(data.program(default), data.program(half.found.program_id))
+    if found:
+        _differences("Options that differ from the default config of that run", found, ["default", half.title], "")
+
+
 def _records(data: Data, half: Half) -> None:
     found = half.found
     if found is None:
@@ -256,7 +206,7 @@ def _records(data: Data, half: Half) -> None:
     }
     for title, record in records.items():
         if record:
-            with st.expander(title.replace("_", r"\_")):
+            with st.expander(markdown(title)):
                 st.json(record, expanded=1)
 
 

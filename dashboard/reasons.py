@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import Any
 
 import pandas as pd
 
-from dashboard import url
+from dashboard import markup, url
+from dashboard.changes import band, change
+from dashboard.formats import TITLES, number
 from dashboard.markup import anchor, cell, row, span, status_tag, table, text
 
+#: A row of cells, as pandas hands it over.
+Record = dict[Hashable, Any]
 #: Longer messages are cut here; the model's page has all of it.
 _LIMIT = 220
 
@@ -20,7 +25,44 @@ def reason_table(caption: str, rows: pd.DataFrame, side: str = "", limit: int = 
     return table(caption, ["cell", "status", "reason"], shown, note=note)
 
 
-def model_link(record: dict[str, object]) -> str:
+def change_table(cells: pd.DataFrame, limit: int = 8) -> str:
+    """The cells whose device time (or latency) changed most beyond the spread; nothing where there are none."""
+    moved = cells[cells["outcome"].isin(["slower", "faster"])].sort_values("outcome_change", ascending=False)
+    if moved.empty:
+        return ""
+    rows = [_change_row(record) for record in moved.head(limit).to_dict("records")]
+    note = f"the first {limit} of {len(moved)} beyond spread" if len(moved) > limit else "all beyond spread"
+    return table("Changed most", ["cell", "what", "base", "new", "change"], rows, note=note, numbers=2)
+
+
+def _change_row(record: Record) -> str:
+    metric = record["outcome_metric"]
+    base, new = record[f"{metric}_base"], record[f"{metric}_new"]
+    found = change(metric, base, new, band(metric, record["spread_base"], record["spread_new"]))
+    values = [cell(text(number(metric, value)), "n") for value in (base, new)]
+    return row(_named(record), [cell(text(TITLES[metric])), *values, cell(markup.change(found), "n")])
+
+
+def _named(record: Record) -> str:
+    name = f"{text(record['model'])} {span('soft', text(record['config']))}"
+    where = span("soft", text(f"{record['suite']}, {record['phase']}, {record['dtype']}"))
+    return f"{anchor(model_link(record), name)}<br>{where}"
+
+
+def missing_table(caption: str, rows: pd.DataFrame, limit: int = 40) -> str:
+    """Missing cells, which have no reason of their own: a row per model, with the configs that are missing."""
+    keys = ["suite", "model", "phase", "dtype", "device", "batch_size"]
+    shown = []
+    for _, cells in rows.groupby(keys, sort=False):
+        records = cells.to_dict("records")
+        configs = ", ".join(anchor(model_link(record), text(record["config"])) for record in records)
+        where = span("soft", text(f"{records[0]['suite']}, {records[0]['phase']}, {records[0]['dtype']}"))
+        shown.append(row(f"{text(records[0]['model'])}<br>{where}", [cell(configs)]))
+    note = "planned, and no measurement was stored" + (f"; the first {limit} models" if len(shown) > limit else "")
+    return table(caption, ["model", "configs"], shown[:limit], note=note)
+
+
+def model_link(record: Record) -> str:
     """The address of the model's page for a row of cells."""
     setting = ",".join(str(record[name]) for name in ("phase", "dtype", "device", "batch_size"))
     return url.link(
@@ -28,17 +70,14 @@ def model_link(record: dict[str, object]) -> str:
     )
 
 
-def _row(record: dict[str, object], side: str) -> str:
-    name = f"{text(record['model'])} {span('soft', text(record['config']))}"
-    where = span("soft", text(f"{record['suite']}, {record['phase']}, {record['dtype']}"))
+def _row(record: Record, side: str) -> str:
     status = record[f"status{side}"]
     return row(
-        f"{anchor(model_link(record), name)}<br>{where}",
-        [cell(status_tag(status if isinstance(status, str) else None)), cell(_reason(record, side))],
+        _named(record), [cell(status_tag(status if isinstance(status, str) else None)), cell(_reason(record, side))]
     )
 
 
-def _reason(record: dict[str, object], side: str) -> str:
+def _reason(record: Record, side: str) -> str:
     if not isinstance(record[f"status{side}"], str):
         return span("soft", "planned, and no measurement of it was stored")
     stage, exception, message, hint = (

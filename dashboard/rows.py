@@ -36,24 +36,29 @@ class Rows:
     looks: pd.DataFrame
     cells: pd.DataFrame
 
+    def head(self, count: int) -> Rows:
+        """The first rows, which matter most; `cells` keeps all."""
+        return Rows(self.shown.head(count), self.looks.head(count), self.cells)
+
 
 def compared_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
     """Rows of a comparison with outcomes: what broke or went missing first, then by the largest change, then the rest."""
     ordered = _sorted(cells)
     shown = _names(ordered)
-    shown.insert(0, "outcome", [OUTCOMES[outcome] for outcome in ordered["outcome"]])
-    looks = pd.DataFrame("calm", index=shown.index, columns=shown.columns)
-    looks["outcome"] = [LOOKS.get(outcome, "calm") for outcome in ordered["outcome"]]
-    sides = ("expected_base", "status_base", "expected_new", "status_new")
-    shown["status"] = [_statuses(*values) for values in zip(*(ordered[name] for name in sides), strict=True)]
+    shown["outcome"] = [_spell(*pair) for pair in zip(ordered["outcome"], ordered["status_new"], strict=True)]
+    looks: dict[str, list[Look]] = {"outcome": [LOOKS.get(outcome, "calm") for outcome in ordered["outcome"]]}
     for metric in metrics:
         head, scale = METRIC_COLUMNS[metric]
+        shown[f"{head} Δ"], looks[f"{head} Δ"] = _change(ordered, metric)
         for side in ("base", "new"):
             shown[f"{head} {side}"] = _scaled(ordered[f"{metric}_{side}"], scale)
-        values, changed = _change(ordered, metric)
-        shown[f"{head} Δ"] = values
-        looks[f"{head} Δ"] = changed
-    return Rows(shown, looks.reindex(columns=shown.columns, fill_value="calm"), ordered)
+    sides = ("expected_base", "status_base", "expected_new", "status_new")
+    shown["status"] = [_statuses(*values) for values in zip(*(ordered[name] for name in sides), strict=True)]
+    shown = shown.join(_axes(ordered))
+    styles = pd.DataFrame("calm", index=shown.index, columns=shown.columns)
+    for name, values in looks.items():
+        styles[name] = values
+    return Rows(shown, styles, ordered)
 
 
 def alone_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
@@ -66,24 +71,28 @@ def alone_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
     for metric in metrics:
         head, scale = METRIC_COLUMNS[metric]
         shown[head] = _scaled(ordered[metric], scale)
+    shown = shown.join(_axes(ordered))
     return Rows(shown, pd.DataFrame("calm", index=shown.index, columns=shown.columns), ordered)
 
 
 def matching(cells: pd.DataFrame, words: str, configs: Sequence[str]) -> pd.DataFrame:
     """The cells whose text has all the words and whose config is one of those named, if any are."""
-    columns = ["suite", "model", "phase", "dtype", "device", "config"]
-    texts = cells[columns].astype(str).agg(" ".join, axis=1).str.lower() if len(cells) else pd.Series(dtype=str)
     keep = pd.Series(True, index=cells.index)
-    for word in words.lower().split():
-        keep &= texts.str.contains(word, regex=False)
+    if words and len(cells):
+        names = cells[["model", "phase", "dtype", "device", "config"]].astype(str)
+        texts = cells["suite"].astype(str).str.cat(names, sep=" ").str.lower()
+        for word in words.lower().split():
+            keep &= texts.str.contains(word, regex=False)
     return cells[keep & cells["config"].isin(list(configs))] if configs else cells[keep]
 
 
 def csv(cells: pd.DataFrame) -> bytes:
     """All columns in full precision. A name that a spreadsheet would run as a formula gets an apostrophe before it."""
     texts = cells.select_dtypes(include=["object", "str"]).columns
-    safe = cells.assign(**{name: [_inert(value) for value in cells[name]] for name in texts})
-    return safe.to_csv(index=False).encode()
+    safe = cells.copy()
+    for name in texts:
+        safe[name] = cells[name].map(_inert)
+    return str(safe.to_csv(index=False)).encode()
 
 
 def _inert(value: object) -> object:
@@ -95,18 +104,26 @@ def _sorted(cells: pd.DataFrame) -> pd.DataFrame:
     keys = cells.assign(
         _first=[_FIRST.get(outcome, 1) for outcome in cells["outcome"]],
         _order=[order[outcome] for outcome in cells["outcome"]],
-        _change=cells["rank_change"].where(cells["transition"] == "both_pass"),
-    ).sort_values(["_first", "_change", "_order", "cell"], ascending=[True, False, True, True], na_position="last")
-    return keys.drop(columns=["_first", "_order", "_change"]).reset_index(drop=True)
+    ).sort_values(
+        ["_first", "outcome_change", "_order", "cell"], ascending=[True, False, True, True], na_position="last"
+    )
+    return keys.drop(columns=["_first", "_order"]).reset_index(drop=True)
 
 
 def _names(cells: pd.DataFrame) -> pd.DataFrame:
-    """The columns that name a cell, less those in which all are the same."""
-    found = pd.DataFrame({"model": cells["model"].astype(str), "config": cells["config"].astype(str)})
-    for name in ("suite", "phase", "dtype", "device", "batch_size"):
-        if name in ("suite", "phase") or cells[name].nunique() > 1:
-            found[name.replace("batch_size", "batch")] = cells[name]
-    return found
+    """What tells cells apart at a glance."""
+    return cells[["model", "config", "phase"]].astype(str)
+
+
+def _axes(cells: pd.DataFrame) -> pd.DataFrame:
+    """The rest of what names a cell, less that in which all are the same."""
+    several = [name for name in ("dtype", "device", "batch_size") if cells[name].nunique() > 1]
+    return cells[["suite", *several]].rename(columns={"batch_size": "batch"})
+
+
+def _spell(outcome: str, status: object) -> str:
+    shown = OUTCOMES[outcome]
+    return f"{shown}: {status}" if outcome in ("broke", "still_failing") else shown
 
 
 def _statuses(expected_base: bool, base: object, expected_new: bool, new: object) -> str:

@@ -62,13 +62,18 @@ def read(data: Data) -> Selection:
     return Selection(data, new, base, filters, tuple(warnings), tuple(problems))
 
 
-def remember(selection: Selection) -> None:
-    """Hands the selection to the page that is drawn next."""
+def remember(selection: Selection | None) -> None:
+    """Hands the selection to the page that is drawn next, and to callbacks; None where the address names no side."""
     st.session_state[_KEY] = selection
 
 
+def remembered() -> Selection | None:
+    """What `remember` was given last in this session."""
+    return cast("Selection | None", st.session_state.get(_KEY))
+
+
 def current() -> Selection:
-    """What `remember` was given."""
+    """What `remember` was given for the page that is drawn now."""
     return cast(Selection, st.session_state[_KEY])
 
 

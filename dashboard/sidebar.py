@@ -9,9 +9,9 @@ import streamlit as st
 from dashboard import url
 from dashboard.data import Data
 from dashboard.formats import moment
-from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, current, fixed
+from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, fixed, remembered
 from db.queries import RunInfo
-from db.sides import Side
+from db.sides import Side, SideRun
 
 _ALL = ""
 
@@ -46,22 +46,27 @@ def permalink(selection: Selection) -> None:
 
 def run_label(run: RunInfo) -> str:
     """A run on one line: when, what, on which device, and what its label says."""
-    gpu = str(run.testbed.get("gpu") or run.testbed.get("accelerator") or run.testbed.get("cpu") or run.testbed_id)
-    parts = [moment(run.started_at), f"{run.branch}@{run.commit[:10]}", gpu, run.label, run.run_id]
+    parts = [moment(run.started_at), f"{run.branch}@{run.commit[:10]}", _device(run), run.label, run.run_id]
     return " · ".join(part for part in parts if part)
 
 
 def describe(side: Side) -> str:
     """A side in a few words: when its newest run started, what it is of and what its labels say."""
     labels = dict.fromkeys(run.label for run in side.runs if run.label)
-    return " · ".join([side.title, f"{moment(side.runs[0].started_at)} UTC", *labels])
+    devices = dict.fromkeys(map(_device, side.runs))
+    return " · ".join([side.title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels])
+
+
+def _device(run: RunInfo | SideRun) -> str:
+    """What a run was measured on, in the shortest words that its testbed has."""
+    return str(run.testbed.get("gpu") or run.testbed.get("accelerator") or run.testbed.get("cpu") or run.testbed_id)
 
 
 def _side(key: str, title: str, options: Sequence[str], labels: dict[str, str]) -> None:
     labels = labels | {
         LATEST: "latest run",
-        PREVIOUS: "previous: the run before new on that testbed",
-        NOTHING: "none: show new alone",
+        PREVIOUS: "previous run",
+        NOTHING: "none",
     }
     default = DEFAULTS[key]
     value = url.get(key) or default
@@ -91,7 +96,7 @@ def _filter(where: st.delta_generator.DeltaGenerator, key: str, names: Sequence[
 
 def _swap() -> None:
     """Resolved first: `latest` and `previous` would mean something else on the other side."""
-    selection = current()
-    if selection.base is not None:
+    selection = remembered()
+    if selection is not None and selection.base is not None:
         url.put("base", fixed(selection.new))
         url.put("new", fixed(selection.base))

@@ -13,6 +13,6 @@ inductor-watch ingest data/      # or read the bundles that came with the checko
 
 def show(title: str, sentence: str, commands: str = "") -> None:
     """A calm box; the commands, if any, below it to copy."""
-    st.html(f'<div class="iw iw-state" role="status"><strong>{text(title)}</strong>{text(sentence)}</div>')
+    st.html(f'<div class="iw iw-state" role="status"><h1>{text(title)}</h1>{text(sentence)}</div>')
     if commands:
         st.code(commands, language="bash")

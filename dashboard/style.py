@@ -1,35 +1,34 @@
-"""How hand-written HTML looks. Every colour is mixed from the theme's own, so that light and dark need no second sheet."""
+"""How hand-written HTML looks. Every colour is mixed with the text's own, so that light and dark need no second sheet."""
 
 from __future__ import annotations
 
 SHEET = """
 <style>
-:root {
-  --iw-worse: #d9731f; --iw-better: #2f86d1;
-}
-.iw { font-variant-numeric: tabular-nums; font-size: .875rem; line-height: 1.35; color: var(--st-text-color);
-  --iw-line: color-mix(in srgb, var(--st-text-color) 16%, transparent);
-  --iw-soft: color-mix(in srgb, var(--st-text-color) 72%, var(--st-background-color));
-  --iw-worse-text: color-mix(in oklab, var(--iw-worse) 50%, var(--st-text-color));
-  --iw-better-text: color-mix(in oklab, var(--iw-better) 55%, var(--st-text-color)); }
+[data-testid="stMainBlockContainer"] { padding: 2.2rem 2.2rem 4rem; max-width: 110rem; }
+.iw { --iw-worse: #d9731f; --iw-better: #2f86d1; font-variant-numeric: tabular-nums; font-size: .875rem; line-height: 1.35; }
+.iw, .iw * { --iw-line: color-mix(in srgb, currentColor 16%, transparent);
+  --iw-soft: color-mix(in srgb, currentColor 74%, transparent); }
+.iw p, .iw ul { margin: 0 0 .35rem; }
+.iw p, .iw ul, .iw ul li, .iw dl, .iw dl dd { font-size: inherit; }
 .iw a { color: inherit; text-decoration: none; }
 .iw a:hover, .iw a:focus-visible { text-decoration: underline; text-underline-offset: 2px; }
 .iw-scroll { overflow-x: auto; max-width: 100%; }
-.iw-scroll:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
+.iw-scroll:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
 .iw table { border-collapse: collapse; width: 100%; margin: 0; }
-.iw caption { caption-side: top; text-align: left; font-weight: 600; padding: 0 0 .3rem; color: var(--st-text-color); }
+.iw caption { caption-side: top; text-align: left; font-weight: 600; padding: 0 0 .3rem; color: inherit; }
 .iw caption small { font-weight: 400; color: var(--iw-soft); font-size: .8rem; }
 .iw th, .iw td { border: 0; border-bottom: 1px solid var(--iw-line); padding: .28rem .6rem; text-align: left;
   vertical-align: top; }
 .iw thead th { font-weight: 500; color: var(--iw-soft); font-size: .8rem; white-space: nowrap; vertical-align: bottom; }
 .iw tbody th { font-weight: 400; overflow-wrap: anywhere; min-width: 7.5rem; }
+.iw tbody th:has(.iw-mono) { min-width: 17rem; }
 .iw td.n, .iw th.n { text-align: right; white-space: nowrap; }
 .iw td.c { white-space: nowrap; }
 .iw td.c > a, .iw td.c > span { display: block; }
 .iw .arrow { color: var(--iw-soft); padding: 0 .15em; }
 .iw .calm, .iw .soft { color: var(--iw-soft); }
-.iw .worse { color: var(--iw-worse-text); font-weight: 600; }
-.iw .better { color: var(--iw-better-text); font-weight: 600; }
+.iw .worse { color: color-mix(in oklab, var(--iw-worse) 55%, currentColor); font-weight: 600; }
+.iw .better { color: color-mix(in oklab, var(--iw-better) 60%, currentColor); font-weight: 600; }
 .iw td.worse { background: color-mix(in srgb, var(--iw-worse) 15%, transparent); color: inherit; font-weight: inherit; }
 .iw td.better { background: color-mix(in srgb, var(--iw-better) 15%, transparent); color: inherit; font-weight: inherit; }
 .iw td.unplanned { color: var(--iw-soft); }
@@ -39,24 +38,32 @@ SHEET = """
   background: color-mix(in srgb, var(--iw-worse) 15%, transparent); }
 .iw .tag.pass { background: color-mix(in srgb, var(--iw-better) 12%, transparent); }
 .iw .tag.missing { border-style: dashed; border-color: var(--iw-soft); }
-.iw-verdict { font-size: 1.12rem; line-height: 1.5; margin: 0 0 .2rem; max-width: 75ch; }
-.iw-verdict a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
-.iw-cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.6rem, 1fr)); gap: .6rem; margin: .4rem 0 0; }
+.iw p.iw-verdict { font-size: 1.12rem; line-height: 1.5; margin: 0 0 .2rem; max-width: 75ch; }
+.iw p.iw-verdict a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
+.iw dl.iw-cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.6rem, 1fr)); gap: .6rem;
+  margin: .6rem 0 .3rem; padding: 0; }
 .iw-card { border: 1px solid var(--iw-line); border-radius: .4rem; padding: .5rem .75rem .55rem; }
-.iw-card dt { color: var(--iw-soft); font-size: .8rem; }
-.iw-card dd { margin: 0; font-size: 1.45rem; font-weight: 600; line-height: 1.25; }
-.iw-card dd.note { font-size: .8rem; font-weight: 400; color: var(--iw-soft); line-height: 1.3; }
+.iw .iw-card dt { color: var(--iw-soft); font-size: .8rem; }
+.iw .iw-card dd { margin: 0; font-size: 1.45rem; font-weight: 600; line-height: 1.25; }
+.iw .iw-card dd.note { font-size: .8rem; font-weight: 400; color: var(--iw-soft); line-height: 1.3; }
 .iw-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1.3rem 2rem;
   align-items: start; }
 .iw-mono { font-family: var(--st-code-font, monospace); font-size: .8rem; overflow-wrap: anywhere; }
-.iw details summary { cursor: pointer; }
+.iw-narrow { max-width: 56rem; }
+.iw-narrower { max-width: 30rem; }
+.iw ul.iw-sides, .iw ul.iw-notes { list-style: none; padding: 0; }
+.iw ul.iw-sides li { margin: 0 0 .2rem; }
+.iw ul.iw-mono { padding-left: 1.2rem; }
+.iw-legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; }
+.iw-legend i { display: inline-block; width: .8rem; height: .8rem; border-radius: 50%; margin-right: .4rem;
+  vertical-align: -.08rem; }
 .iw-state { border-left: 3px solid var(--iw-soft); padding: .35rem 0 .35rem 1rem; max-width: 75ch; }
-.iw-state strong { display: block; font-size: 1.15rem; margin-bottom: .15rem; }
-.iw-bar { display: inline-block; height: .55em; background: color-mix(in srgb, var(--st-text-color) 30%, transparent); }
+.iw-state h1 { font-size: 1.35rem; padding: 0; margin: 0 0 .15rem; }
 @media (max-width: 640px) {
+  [data-testid="stMainBlockContainer"] { padding: 3rem 1rem 3rem; }
   .iw th, .iw td { padding: .25rem .4rem; }
   .iw tbody th { min-width: 5.5rem; }
-  .iw-cards { grid-template-columns: repeat(2, 1fr); }
+  .iw dl.iw-cards { grid-template-columns: repeat(2, 1fr); }
 }
 </style>
 """

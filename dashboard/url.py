@@ -60,7 +60,7 @@ def widget(key: str) -> str:
     return f"{key}_widget"
 
 
-def bind(key: str, value: str | list[str] | None) -> str:
+def bind(key: str, value: str | list[str] | bool | None) -> str:
     """Sets the widget of `key` before it is drawn, and returns its key; pair it with `changed`."""
     st.session_state[widget(key)] = value
     return widget(key)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from collector.errors import ConfigError
 from collector.templates import TEMPLATES, resolve_config
 from collector.vocabulary import Cell, Config, Phase
-from collector.zoo.registry import select
+from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
+
+
+class PlanError(ConfigError):
+    """A file that holds no plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,23 @@ def make_plan(matrix: Matrix) -> Plan:
     # Config by config, so that a run that ends early has measured its first configs on every model.
     cells = [cell for config in matrix.configs for spec in fitting for cell in _cells(spec, matrix, config)]
     return Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason])
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file, as `inductor-watch plan --json` writes it; only its `cells` are needed.
+
+    Raises:
+        PlanError: no such plan in the file, or a cell that the installed zoo or torch does not know.
+    """
+    try:
+        cells = [Cell.from_json(cell) for cell in json.loads(path.read_text())["cells"]]
+        for cell in cells:
+            find(cell.suite, cell.model)
+    except (ValueError, KeyError, TypeError) as error:
+        raise PlanError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
+    for config, device in {(cell.config, cell.device) for cell in cells}:
+        check_config(config, device)
+    return Plan(cells)
 
 
 def check_config(config: Config, device: str) -> None:

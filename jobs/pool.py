@@ -4,6 +4,10 @@ Measuring is a small part of a cell; most of it is importing and compiling on th
 The device belongs to one cell at a time: a cell asks for it to run its model, to let Inductor time candidates (`tune`),
 and to measure. For a measurement every other cell's processes are stopped too (SIGSTOP), the device is given a moment
 to run dry, and only then is it granted. What a cell stood or waited is taken out of its compile time.
+
+Tuning is what a night with autotuning waits for: one cell holds the device for most of a minute. With `tune_together`
+several cells tune at once; Inductor takes the least of a hundred timings of each candidate, which other cells' work
+disturbs less than a median, but the choices may differ from those of a quiet device.
 """
 
 from __future__ import annotations
@@ -33,9 +37,11 @@ class Pool:
         workers: int = 1,
         variables: Mapping[str, str] | None = None,
         budget_s: float = float("inf"),
+        tune_together: bool = False,
     ) -> None:
         self._waiting = list(reversed(cells))
         self._settings = settings
+        self._tune_together = tune_together
         self._deadline = time.monotonic() + budget_s
         self._environ = {**os.environ, **(variables or {})}
         # One worker keeps all cores and is not pinned: there is nobody to keep it away from.
@@ -81,7 +87,9 @@ class Pool:
     def _turn(self) -> Iterator[Outcome]:
         for process in list(self._active):
             process.pump()
-            if process.asks and process not in self._queue and process is not self._holder:
+            if process.asks == "tune" and self._tune_together:
+                process.grant()
+            elif process.asks and process not in self._queue and process is not self._holder:
                 self._queue.append(process)
             if process.finished:
                 yield self._end(process)

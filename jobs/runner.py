@@ -74,28 +74,34 @@ def make_header(environment: Mapping[str, Any], names: RunNames, version: str) -
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a plan is worked through: cells at once, seconds after which no new one starts, whether they tune at once."""
+
+    workers: int = 1
+    budget_s: float = float("inf")
+    tune_together: bool = False
+
+
 def measure_plan(
     plan: Plan,
-    header: RunHeader,
+    writer: BundleWriter,
     environment: Mapping[str, Any],
-    folder: Path,
     settings: Settings,
     listen: Listener,
-    variables: Mapping[str, str] | None = None,
-    workers: int = 1,
-    budget_s: float = float("inf"),
+    variables: Mapping[str, str],
+    pace: Pace,
 ) -> Path:
     """Measures every cell of a plan and returns the closed bundle. `variables` are added to each cell's environment.
 
-    After `budget_s` seconds no new cell starts; those not measured by then stay missing.
-
-    Interrupted, it leaves the bundle open and on disk with all that was measured.
+    Cells that the budget leaves out stay missing. Interrupted, it leaves the bundle open and on disk with all that was
+    measured.
     """
-    writer = BundleWriter(folder, header)
+    pool = Pool(plan.cells, settings, pace.workers, variables, pace.budget_s, pace.tune_together)
     try:
         writer.environment(environment_id(environment), environment)
         writer.plan(plan.cells)
-        with closing(Pool(plan.cells, settings, workers, variables, budget_s).run()) as outcomes:
+        with closing(pool.run()) as outcomes:
             for outcome in outcomes:
                 listen(record(writer, outcome))
     except BaseException:

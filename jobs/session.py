@@ -9,12 +9,13 @@ from typing import Any
 import click
 from rich.console import Console
 
+from collector.bundle import BundleWriter
 from collector.settings import Settings
 from jobs.cli import tool_version
 from jobs.host import cell_variables
 from jobs.plan import Plan
 from jobs.progress import RunProgress
-from jobs.runner import RunNames, make_header, measure_plan
+from jobs.runner import Pace, RunNames, make_header, measure_plan
 
 
 class NothingPlannedError(click.ClickException):
@@ -30,8 +31,7 @@ def measure_and_store(
     settings: Settings,
     folder: Path,
     database: str | None,
-    workers: int = 1,
-    budget_s: float = float("inf"),
+    pace: Pace,
 ) -> tuple[str, RunProgress]:
     """Measures a plan, stores it, and returns the run's id and the progress with its counts.
 
@@ -44,11 +44,12 @@ def measure_and_store(
     require_cells(plan)
     store = _open(database) if database else None
     header = make_header(environment, names, tool_version())
+    writer = BundleWriter(folder, header)
     console = Console()
     announce(console, plan, header.run_id, header.branch, header.commit, environment)
     variables = cell_variables()
     with RunProgress(console, len(plan.cells)) as progress:
-        path = measure_plan(plan, header, environment, folder, settings, progress.took, variables, workers, budget_s)
+        path = measure_plan(plan, writer, environment, settings, progress.took, variables, pace)
     console.print(f"bundle {path}", highlight=False, soft_wrap=True)
     if store:
         console.print(f"database {database}: {store(path)} measurements stored", highlight=False, soft_wrap=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The H200 nights whose bundles lie under data/h200: one part at a time, each within ten minutes on one GPU and 16 cores.
-#   scripts/gpu_night.sh PART FOLDER      PART: cheap | aa | tuned | training | partition
+#   scripts/gpu_night.sh PART FOLDER      PART: cheap | aa | tuned | rest
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
 set -euo pipefail
 part=$1 folder=$2
@@ -24,16 +24,6 @@ case $part in
 cheap) night "${models[@]}" $(configs triton cudagraphs freezing aten cutlass) --label "templates without GEMM tuning" --max-hours 0.13 ;;
 aa) night "${models[@]}" $(configs triton cudagraphs) --label "A/A: the same code again" --max-hours 0.08 ;;
 tuned) night "${models[@]}" $(configs cpp_wrapper max_autotune tma) --label "cpp_wrapper and tuned GEMMs" --max-hours 0.145 ;;
-training)
-    night --phase training --model DistillGPT2 --model T5Small --model torchvision/resnet18 --label "training" --max-hours 0.1 \
-        $(configs triton cudagraphs freezing aten cutlass cpp_wrapper max_autotune tma)
-    ;;
-partition)
-    both=$(configs cudagraphs+graph_partition=false cudagraphs+graph_partition=true)
-    named=(--suite torchbench --label "graph_partition off and on")
-    night "${named[@]}" --model yolov3 --model speech_transformer $both
-    night "${named[@]}" --model vision_maskrcnn --dtype float16 $both
-    night "${named[@]}" --phase training $both
-    ;;
-*) echo "gpu_night.sh: no part '$part': cheap, aa, tuned, training or partition" >&2; exit 2 ;;
+rest) night --plan scripts/plans/h200_rest.json --tune-together --label "graph_partition, training, tuned GEMMs side by side" --max-hours 0.132 ;;
+*) echo "gpu_night.sh: no part '$part': cheap, aa, tuned or rest" >&2; exit 2 ;;
 esac

@@ -32,7 +32,9 @@ class MissingPackageError(ZooError, UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A model in float32 and its inputs, all on the CPU, drawn from the global generators.
+    """A model in float32 and its inputs, drawn from the global generators of the CPU.
+
+    The inputs are on the CPU. So is the model, or it is already on the device that it was built for.
 
     The loss takes the model's output and `targets`; whoever moves the inputs to a device moves `targets` likewise. Models
     that compute their own loss have `targets=None`.
@@ -96,9 +98,10 @@ class ModelSpec:
         return sizes[_device_key(device)]
 
     def build(self, batch_size: int, phase: Phase, device: str) -> Built:
-        """Builds the model and its inputs on the CPU, with random weights and without a network.
+        """Builds the model and its inputs, with random weights and without a network.
 
-        `device` chooses nothing but input sizes, such as a shorter sequence for a CPU. The caller seeds torch and NumPy
+        `device` chooses input sizes, such as a shorter sequence for a CPU, and where a vision model's batch norms are
+        calibrated; weights and inputs are the same for all. The caller seeds torch and NumPy
         right before; all is drawn from their global generators. Raises `MissingPackageError` for a missing package.
         """
         require(self)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from analysis.results import Comparison
 from dashboard import changes, outcomes, palette, url
-from dashboard.formats import count
+from dashboard.formats import ABSENT, count
 from dashboard.markup import block, text
 from dashboard.rows import COUNTS, METRIC_COLUMNS, Rows, alone_rows, compared_rows, csv, matching
 from dashboard.selection import Selection, current, fixed
@@ -18,12 +18,18 @@ from db.errors import FilterError, nearest, one_line
 
 _SIDES, _CONFIGS = "two sides", "two configs of new"
 _ROW_HEIGHT, _MOST_ROWS = 35, 22
+#: Colouring a table takes longer than all else on the page: half a second for 1,800 rows.
+_QUICK_ROWS = 250
+#: Pixels of columns whose texts may be long, and the characters from which that width is given.
+_WIDTHS = {"config": (230, 30), "outcome": (170, 16), "status": (180, 16)}
 
 
 def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Compare", anchor=False)
     mode = url.get("mode") if url.get("mode") == "configs" else ""
+    if url.get("mode") != mode:
+        _say(f"The address asks for the mode {one_line(url.get('mode'))!r}; there is only 'configs'.")
     st.segmented_control(
         "What is compared",
         ["", "configs"],
@@ -78,7 +84,7 @@ def _compared(found: Comparison, *, with_config: bool) -> None:
     cells = outcomes.with_outcomes(found.cells)
     kept = _filtered(cells, with_outcome=True, with_config=with_config)
     _table(compared_rows(kept, _metrics()), len(cells))
-    st.caption(f"What broke or went missing comes first, then the largest change of device time. {changes.RULE}")
+    st.caption(f"What broke or went missing comes first, then the largest change. {outcomes.RULE} {changes.RULE}")
 
 
 def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = True) -> pd.DataFrame:
@@ -128,10 +134,18 @@ def _table(rows: Rows, total: int) -> None:
     if rows.shown.empty:
         _say("No cell is left: nothing was planned on these sides." if not total else "No cell matches these filters.")
         return
+    found = len(rows.shown)
+    found = len(rows.shown)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.caption(f"{len(rows.shown):,} of {count(total, 'cell')}. Tick a row to open its model.", width="content")
+        said = st.container(width="content")
+        if found > _QUICK_ROWS and not _everything(found):
+            rows = rows.head(_QUICK_ROWS)
+        first = f"The first {len(rows.shown):,} of " if len(rows.shown) < found else ""
+        matching_cells = f" that match, of {total:,}" if found < total else ""
+        said.caption(f"{first}{count(found, 'cell')}{matching_cells}. Tick a row to open its model.", width="content")
+        cells = rows.cells
         st.download_button(
-            "CSV", data=lambda: csv(rows.cells), file_name="comparison.csv", mime="text/csv", icon=":material/download:"
+            "CSV", data=lambda: csv(cells), file_name="comparison.csv", mime="text/csv", icon=":material/download:"
         )
     styled = rows.shown.style.apply(lambda _: palette.backgrounds(rows.looks), axis=None)
     st.dataframe(
@@ -142,11 +156,28 @@ def _table(rows: Rows, total: int) -> None:
         key="cells",
         on_select=_opened,
         selection_mode="single-row",
+        placeholder=ABSENT,
         alt=f"{count(len(rows.shown), 'cell')}, the largest change first",
     )
     picked = st.session_state.pop("opened", None)
     if picked is not None and picked < len(rows.cells):
         st.switch_page("views/model.py", query_params=_model_query(rows.cells.iloc[picked]))
+
+
+def _everything(found: int) -> bool:
+    """Draws the switch between the rows that matter most and all of them."""
+    wanted = url.get("rows") == "all"
+    st.toggle(
+        f"Show all {found:,} rows",
+        key=url.bind("rows", wanted),
+        on_change=_switched,
+        help="Sorting covers what is shown.",
+    )
+    return wanted
+
+
+def _switched() -> None:
+    url.put("rows", "all" if st.session_state[url.widget("rows")] else None)
 
 
 def _opened() -> None:
@@ -171,6 +202,9 @@ def _column_config(shown: pd.DataFrame) -> dict[str, Any]:
     formats = {"latency ms": "%.3f", "device ms": "%.3f", "compile s": "%.1f", "peak GB": "%.2f"}
     counts = {METRIC_COLUMNS[metric][0] for metric in COUNTS}
     found: dict[str, Any] = {"model": st.column_config.TextColumn(pinned=True)}
+    for name, (width, longest) in _WIDTHS.items():
+        if name in shown and shown[name].str.len().max() > longest:
+            found[name] = st.column_config.TextColumn(width=width)
     for name in shown.columns:
         head = name.removesuffix(" base").removesuffix(" new").removesuffix(" Δ")
         if head not in {title for title, _ in METRIC_COLUMNS.values()}:

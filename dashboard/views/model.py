@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard import model_choice, model_history, model_parts
+from dashboard import model_choice, model_history, model_kernels, model_parts
 from dashboard.selection import Selection, current
 
 
@@ -14,7 +14,7 @@ def page(selection: Selection) -> None:
     sides = model_choice.sides(selection, choice)
     model_parts.status(sides)
     model_parts.failures(sides)
-    model_parts.kernels(sides)
+    model_kernels.show(sides)
     model_parts.samples(selection.data, sides)
     model_history.show(selection, choice)
     model_parts.surroundings(selection.data, sides)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
 from analysis.results import Comparison
 from analysis.transitions import Transition
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard import changes, groups, headline, outcomes
-from dashboard.markup import block, cards, text
-from dashboard.reasons import reason_table
-from dashboard.selection import Selection, current, fixed
+from dashboard import changes, groups, headline, outcomes, states, url
+from dashboard.markup import block, cards, markdown, text
+from dashboard.reasons import change_table, missing_table, reason_table
+from dashboard.selection import NOTHING, Selection, current, fixed
 from dashboard.sidebar import describe
 
 _UNASKED = [status.value for status in NOT_APPLICABLE]
@@ -29,20 +31,34 @@ def page(selection: Selection) -> None:
 
 def _compared(found: Comparison) -> None:
     cells = outcomes.with_outcomes(found.cells)
+    if not (cells["expected_base"] & cells["expected_new"]).any():
+        _nothing_shared(found)
+        return
     tally = outcomes.counts(cells)
     _head(
         headline.compared_sentence(cells, tally),
         f"base {describe(found.base)}\nnew {describe(found.new)}",
-        headline.compared_cards(cells, tally) if len(cells) else [],
+        headline.compared_cards(cells, tally),
         found.notes,
     )
+    if moved := change_table(cells):
+        st.html(block(moved))
+    _lists(cells[cells["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])])
     bands = groups.group_bands(cells)
     for setting, items in groups.sections(found.suites).items():
-        st.subheader(setting.title, anchor=False)
+        st.subheader(markdown(setting.title), anchor=False)
         st.html(block(groups.section_tables(items, bands)))
-    if len(cells):
-        st.caption(changes.RULE)
-    _lists(cells)
+    st.caption(f"{outcomes.RULE} {changes.RULE}")
+    _lists(cells[~cells["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])])
+
+
+def _nothing_shared(found: Comparison) -> None:
+    """Tables of one side beside tables of another would only look like a comparison."""
+    states.show(
+        "Nothing to compare",
+        f"No cell is planned on both sides under these filters. Base is {describe(found.base)}; new is "
+        f"{describe(found.new)}. Pick another base at the left, or none to see new alone.",
+    )
 
 
 def _lists(cells: pd.DataFrame) -> None:
@@ -56,7 +72,8 @@ def _lists(cells: pd.DataFrame) -> None:
     for title, (transition, side) in wanted.items():
         rows = cells[cells["transition"] == transition.value]
         if len(rows):
-            st.html(block(reason_table(f"{title}: {len(rows)}", rows, side)))
+            draw = missing_table if transition is Transition.MISSING else partial(reason_table, side=side)
+            st.html(block(draw(f"{title}: {len(rows)}", rows)))
     new = cells[cells["transition"] == Transition.ENTERED.value]
     failing = new[new["status_new"] != Status.PASS.value]
     if len(failing):
@@ -66,20 +83,30 @@ def _lists(cells: pd.DataFrame) -> None:
 def _alone(selection: Selection) -> None:
     found = selection.data.summary(fixed(selection.new), selection.filters)
     cells = found.cells
-    why = "" if selection.problems else "No base: pick one at the left to see changes."
+    if cells.empty:
+        states.show(
+            "Nothing to show", f"{describe(found.side)} has no cell under these filters. Widen them at the left."
+        )
+        return
+    why = "" if selection.problems else f"{_why_alone()} Pick a base at the left to see changes."
     notes = (*found.notes, why) if why else found.notes
-    _head(
-        headline.alone_sentence(cells), describe(found.side), headline.alone_cards(cells) if len(cells) else [], notes
-    )
+    _head(headline.alone_sentence(cells), describe(found.side), headline.alone_cards(cells), notes)
     for setting, items in groups.sections(found.suites).items():
-        st.subheader(setting.title, anchor=False)
+        st.subheader(markdown(setting.title), anchor=False)
         st.html(block(groups.section_tables(items, {})))
     asked = ~cells["status"].isin(_UNASKED)
     failed = cells[cells["status"].notna() & asked & (cells["status"] != Status.PASS.value)]
     lists = {"Failing": failed, "Missing": cells[cells["status"].isna()], "Could not be asked here": cells[~asked]}
     for title, rows in lists.items():
         if len(rows):
-            st.html(block(reason_table(f"{title}: {len(rows)}", rows)))
+            draw = missing_table if title == "Missing" else reason_table
+            st.html(block(draw(f"{title}: {len(rows)}", rows)))
+
+
+def _why_alone() -> str:
+    if url.get("base") == NOTHING:
+        return "No base is chosen."
+    return "No earlier run on this testbed planned any of these cells."
 
 
 def _head(sentence: str, sides: str, figures: list[tuple[str, str, str]], notes: tuple[str, ...]) -> None:

@@ -50,7 +50,7 @@ def command(
     from jobs.host import probe
     from jobs.night import default_dtype, join
     from jobs.plan import Matrix, make_plan
-    from jobs.runner import RunNames
+    from jobs.runner import Pace, RunNames
     from jobs.session import measure_and_store
 
     if not suites and not models:
@@ -68,7 +68,7 @@ def command(
     names = RunNames(branch, commit, repo, "adhoc", label)
     settings = Settings(rounds=samples, timeout_s=timeout)
     run_id, progress = measure_and_store(
-        plan, environment, names, settings, out, None if no_store else database, workers
+        plan, environment, names, settings, out, None if no_store else database, Pace(workers)
     )
     if not no_store:
         click.echo(f"look at it: inductor-watch compare latest~1 {run_id} --db {database}")

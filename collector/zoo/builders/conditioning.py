@@ -2,8 +2,8 @@
 
 A network with fresh weights is a poor test of a compiler. Batch norms that saw no data pass on what they get, so that
 activations die out or blow up with depth; branches that are to be learnt start with a gain of zero. Either way, whole
-parts of the program could compute nonsense and the output would still agree with eager's. Neither function changes
-the program, only the values in it.
+parts of the program could compute nonsense and the output would still agree with eager's. Nothing here changes the
+program, only the values in it.
 """
 
 from __future__ import annotations

@@ -24,14 +24,14 @@ def build(batch_size: int, phase: Phase, device: str) -> Built:
     wake_dead_gains(model)
     place = settle(model, device)
     calibrate_batch_norms(model.backbone, lambda: model.backbone(torch.randn(2, 3, _HEIGHT, _WIDTH).to(place)))
-    _make_decided(model)
+    _make_decided(model, place)
     images = [torch.rand(3, _HEIGHT, _WIDTH) for _ in range(batch_size)]
     if phase is Phase.INFERENCE:
         return Built(model, (images,), {}, summed_losses)
     return Built(model, (images, [_objects() for _ in images]), {}, summed_losses)
 
 
-def _make_decided(model: Any) -> None:
+def _make_decided(model: Any, place: str) -> None:
     """Spreads the scores of both stages.
 
     Fresh scores are all but equal: no class would pass the threshold, and which proposals are kept would hang on the last
@@ -41,7 +41,7 @@ def _make_decided(model: Any) -> None:
     spread_output(model.roi_heads.box_predictor.cls_score, 3.0)
     model.eval()
     with torch.no_grad():
-        model([torch.rand(3, _HEIGHT, _WIDTH)])
+        model([torch.rand(3, _HEIGHT, _WIDTH).to(place)])
 
 
 def _objects() -> dict[str, torch.Tensor]:

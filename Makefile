@@ -1,0 +1,39 @@
+# make nightly   environment, CPU zoo, database, summary     make dashboard   look at it
+# make test      the test suite                              make check       lint, types, import rules, tests
+# TORCH=torch==2.12.0 chooses another torch; TORCH_INDEX_URL an index to take it from; VENV another folder.
+PYTHON ?= python3
+VENV ?= .venv
+DB ?= inductor-watch.db
+WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 3)); elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.PHONY: help setup nightly dashboard test check lint slow data
+help:
+	@sed -n '1,3p' Makefile | cut -c3-
+
+# Each recipe asks the bootstrap for the Python to use; it installs nothing that is already there.
+BOOTSTRAP = $(PYTHON) scripts/bootstrap.py $(VENV)
+
+setup:
+	@$(BOOTSTRAP)
+
+nightly:
+	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli nightly --db $(DB) --workers $(WORKERS) $(NIGHTLY)
+
+dashboard:
+	@python=$$($(BOOTSTRAP) | tail -n 1) && INDUCTOR_WATCH_DB=$(DB) $$python -m streamlit run dashboard/app.py
+
+data:
+	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli ingest data --db $(DB)
+
+test:
+	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest $(PYTEST)
+
+slow:
+	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
+
+lint:
+	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m ruff check . && $$python -m ruff format --check . && \
+	    $$python -m mypy && $$(dirname $$python)/lint-imports
+
+check: lint test

@@ -1,0 +1,56 @@
+"""Pages under test: the real entrance, run by Streamlit's own test harness on a store of synthetic runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from tests.dashboard import stores
+
+APP = Path(__file__).parents[2] / "dashboard" / "app.py"
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture(scope="session")
+def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    return stores.fill(folder / "store.db", folder)
+
+
+@pytest.fixture
+def open_app(monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Opens a page of the app on a store, with an address; it must draw something and raise nothing."""
+
+    def opened(store: Path | str, page: str = "", **query: str | list[str]) -> AppTest:
+        monkeypatch.setenv("INDUCTOR_WATCH_DB", str(store))
+        st.cache_data.clear()
+        st.cache_resource.clear()
+        app = AppTest.from_file(str(APP), default_timeout=30)
+        for key, value in query.items():
+            app.query_params[key] = value
+        if page:
+            app.run()
+            app.switch_page(f"views/{page}.py")
+            for key, value in query.items():
+                app.query_params[key] = value
+        return ran(app)
+
+    return opened
+
+
+def ran(app: AppTest) -> AppTest:
+    """Runs the page; a script that does not even compile raises nothing and draws nothing, so both are looked at."""
+    app.run()
+    assert not app.exception, [(error.message, error.stack_trace) for error in app.exception]
+    assert text_of(app).strip()
+    return app
+
+
+def text_of(app: AppTest) -> str:
+    """All HTML, code and captions on the page, the style sheet left out."""
+    parts = [element.proto.body for element in app.get("html") if "<style>" not in element.proto.body]
+    parts += [element.value for kind in (app.title, app.subheader, app.caption, app.code) for element in kind]
+    return "\n".join(parts)

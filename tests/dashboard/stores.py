@@ -1,0 +1,72 @@
+"""Stores full of synthetic runs (their label says so), for the dashboard's tests."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from collector.vocabulary import Cell, Config, Measurement, Phase, Status
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from tests.factories import CONFIGS, LABEL, cell, failing, header, night, passing, write_bundle
+
+__all__ = ["LABEL", "header", "night", "write_bundle"]
+
+HOSTILE = "<script>alert(1)</script>*_`$x$"
+SHAS = ("a1" * 20, "b2" * 20, "c3" * 20, "d4" * 20)
+PARTITION = Config(template="cudagraphs", overrides={"graph_partition": False})
+
+
+def cells() -> list[Cell]:
+    """Two suites, two phases, three configs."""
+    found = [cell(model, config) for model in ("bert", "gpt2", "t5", "opt") for config in CONFIGS]
+    found += [cell(model, config, suite="timm") for model in ("resnet50", "vit_base") for config in CONFIGS]
+    found += [
+        cell(model, config, phase=Phase.TRAINING, dtype="amp") for model in ("bert", "gpt2") for config in CONFIGS
+    ]
+    return found
+
+
+def measure(minutes: float, slower: Sequence[str] = (), failing_models: Sequence[str] = (), seed: int = 0):
+    """How each cell came out: `slower` models take a fifth longer, `failing_models` do not compile under cudagraphs."""
+
+    def make(which: Cell) -> Measurement:
+        if which.model in failing_models and which.config.name == "cudagraphs":
+            return failing(which, minutes=minutes)
+        if which.config.name == "max-autotune" and which.model == "vit_base":
+            return failing(which, Status.UNAVAILABLE, minutes=minutes)
+        found = passing(which, minutes=minutes, slower=1.2 if which.model in slower else 1.0, seed=seed)
+        slow = found.metrics["compiled_kernel_ms"]
+        kernels = [
+            ["triton_poi_fused_add_0", 12.0, slow * 0.7],
+            ["triton_red_fused_1", 6.0, slow * 0.2],
+            [f"gemm_{seed % 2}", 2.0, slow * 0.1],
+        ]
+        details = {
+            "compiled_kernels": kernels,
+            "eager_kernels": [["at::native::add", 40.0, found.metrics["eager_kernel_ms"]]],
+        }
+        return replace(found, details=details | {"graph_break_reasons": {"print() <b>called</b>": 1}})
+
+    return make
+
+
+def fill(path: Path, folder: Path, runs: int = 2) -> Path:
+    """A store with that many nights of main: in the last one gpt2 is slower and opt no longer compiles."""
+    bundles = []
+    for index in range(runs):
+        is_last, minutes = index == runs - 1 and runs > 1, index * 1440.0
+        make = measure(minutes + 1, ("gpt2",) if is_last else (), ("opt",) if is_last else ("t5",), seed=index)
+        sha = SHAS[index % len(SHAS)]
+        bundles.append(
+            night(folder, f"night-{index}", minutes=minutes, cells=cells(), make=make, seed=index, commit=sha)
+        )
+    return store(path, bundles)
+
+
+def store(path: Path, bundles: Sequence[Path]) -> Path:
+    """A store of these bundles."""
+    engine = open_store(path, write=True)
+    for bundle in bundles:
+        ingest_bundle(engine, bundle)
+    engine.dispose()
+    return path

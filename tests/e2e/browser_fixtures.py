@@ -1,0 +1,93 @@
+"""A real Streamlit server on a free loopback port, and a headless Chromium that looks at it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard import stores
+
+ROOT = Path(__file__).parents[2]
+#: Streamlit's own word that the script has ended and the page is connected.
+READY = '[data-testid="stApp"][data-test-script-state="notRunning"][data-test-connection-state="CONNECTED"]'
+_START_S = 30
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The dashboard as a person starts it, on a store of three synthetic nights; its address."""
+    folder = tmp_path_factory.mktemp("browser")
+    store = stores.fill(folder / "store.db", folder, runs=3)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [Path(sys.executable).with_name("streamlit"), "run", "dashboard/app.py", "--server.port", str(port)]
+    log = folder / "server.log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, "INDUCTOR_WATCH_DB": str(store)}, stdout=stream, stderr=stream
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        _wait(address, process, log)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless browser; skips where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("no chromium on this machine: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium, server):
+    """A page of its own context that fails the test if it asks another host for anything or a script breaks."""
+    context = chromium.new_context(viewport={"width": 1300, "height": 900}, base_url=server)
+    opened = context.new_page()
+    strangers: list[str] = []
+    opened.on("request", lambda request: None if _is_ours(request.url) else strangers.append(request.url))
+    opened.on("pageerror", lambda error: strangers.append(str(error)))
+    yield opened
+    context.close()
+    assert strangers == []
+
+
+def settled(page) -> None:
+    """Waits until the script has ended and a heading is there."""
+    page.wait_for_timeout(150)
+    page.wait_for_selector(READY)
+    page.wait_for_selector("h1")
+
+
+def _is_ours(address: str) -> bool:
+    return address.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))
+
+
+def _wait(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=1):  # noqa: S310 -- loopback
+                return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"streamlit did not start:\n{log.read_text()}")

@@ -1,0 +1,72 @@
+"""The dashboard in a real browser: look, follow, pick, open a model, hand the address on."""
+
+import re
+
+from tests.e2e.browser_fixtures import chromium, page, server, settled  # noqa: F401 -- fixtures
+
+WIDE_ENOUGH = 390
+
+
+def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
+    page.goto("/")
+    settled(page)
+    assert "6 slower" in page.locator(".iw-verdict").inner_text()
+
+    page.locator(".iw-verdict a", has_text="slower").click()
+    page.wait_for_url("**/compare?*outcome=slower*")
+    settled(page)
+    assert "6 cells that match, of 24" in page.get_by_test_id("stMain").inner_text()
+
+    page.get_by_test_id("stDataFrame").first.click(position={"x": 16, "y": 52})
+    page.wait_for_url("**/model?*")
+    settled(page)
+    assert page.locator("h1").inner_text() == "gpt2"
+    assert "slower" in page.get_by_test_id("stMain").inner_text()
+
+    page.go_back()
+    page.wait_for_url("**/compare?*")
+    settled(page)
+    assert page.locator("h1").inner_text() == "Compare"
+
+
+def test_the_permalink_opened_afresh_shows_the_same(page, chromium, server):  # noqa: F811
+    page.goto("/?suite=timm")
+    settled(page)
+    shown = page.locator(".iw-verdict").inner_text()
+    page.get_by_text("Permalink").click()
+    link = page.locator('[data-testid="stSidebar"] [data-testid="stCode"] code').inner_text().replace("\n", "")
+    assert re.match(rf"{server}/?\?.*base=night-1", link) and "new=night-2" in link and "suite=timm" in link
+
+    context = chromium.new_context()
+    fresh = context.new_page()
+    fresh.goto(link)
+    settled(fresh)
+    assert fresh.locator(".iw-verdict").inner_text() == shown
+    assert fresh.locator(".iw-verdict a").count() == page.locator(".iw-verdict a").count()
+    context.close()
+
+
+def test_the_picker_takes_a_commit_and_the_address_follows(page):  # noqa: F811
+    page.goto("/")
+    settled(page)
+    box = page.locator(".st-key-base_widget input")
+    box.fill("a1a1a1a1")
+    box.press("Enter")
+    page.wait_for_url("**base=a1a1a1a1*")
+    settled(page)
+    assert "base main@a1a1a1a1a1 (night-0)" in page.get_by_test_id("stMain").inner_text()
+
+    page.get_by_role("link", name="Compare").first.click()
+    page.wait_for_url("**/compare?*base=a1a1a1a1*")
+    settled(page)
+    assert "base main@a1a1a1a1a1 (night-0)" in page.get_by_test_id("stMain").inner_text()
+
+
+def test_every_page_fits_a_narrow_screen(page):  # noqa: F811
+    page.set_viewport_size({"width": WIDE_ENOUGH, "height": 800})
+    for place in ("/", "/compare", "/model?model=huggingface/gpt2"):
+        page.goto(place)
+        settled(page)
+        page.wait_for_timeout(400)
+        width = page.get_by_test_id("stMain").evaluate("element => element.scrollWidth")
+        assert width <= WIDE_ENOUGH, place
