@@ -19,7 +19,6 @@ from typing import IO, Any
 
 from collector.cores import pin_to_cores
 from collector.failures import classify
-from collector.measure import measure
 from collector.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
@@ -68,7 +67,10 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
 
 def serve(request: dict[str, Any], host: PipeHost) -> None:
     """Measures the requested cell and reports its outcome."""
+    # Imported here and not above: torch sizes its thread pools by the cores it finds when it is imported, and a pool
+    # larger than the cores this process is pinned to makes every operator wait for a thread that cannot run.
     from collector.autotuning import hold_device_while_tuning
+    from collector.measure import measure
     from collector.zoo.registry import find
 
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])

@@ -28,7 +28,7 @@ _NOTHING = "-"
 def console() -> Console:
     """A console that never breaks a table's line where the output goes to a file."""
     found = Console()
-    return found if found.is_terminal else Console(width=200)
+    return found if found.is_terminal else Console(width=400)
 
 
 def print_summary(database: str, side_text: str) -> None:
@@ -72,7 +72,7 @@ def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
 
 def describe_side(side: Side) -> str:
     """A side in one line: branch, commit, runs, where and when."""
-    newest = side.runs[-1]
+    newest = side.runs[0]
     names = ", ".join(run.run_id for run in side.runs[:3]) + (", ..." if len(side.runs) > 3 else "")
     place = newest.testbed.get("gpu") or newest.testbed.get("cpu") or "unknown testbed"
     labels = sorted({run.label for run in side.runs if run.label})

@@ -95,7 +95,7 @@ MODELS: tuple[ModelSpec, ...] = (
     _text("BlenderbotForCausalLM", 4, 128, None, notes="2.5 billion parameters: too large for a CPU"),
     _text("DebertaV2ForMaskedLM", 2, 512, None, notes="too slow on a CPU; PyTorch skips it for now"),
     _text("DistilBertForMaskedLM", 128, 128, 32, tags=(_NIGHT,)),
-    _text("DistillGPT2", 16, 512, 32, architecture="GPT2LMHeadModel", config={"n_layer": 6}, tags=(_NIGHT,)),
+    _text("DistillGPT2", 16, 512, 32, architecture="GPT2LMHeadModel", config={"n_layer": 6}),
     _text("ElectraForCausalLM", 32, 512, 64, tags=(_NIGHT,)),
     _text("GPT2ForSequenceClassification", 4, 1024, config={"pad_token_id": 0}),
     _text(
