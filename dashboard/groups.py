@@ -56,7 +56,13 @@ def section_tables(items: Sequence[Item], bands: dict[tuple[str, str], float | N
             return _figure_cell(item, metric, bands.get((_key(item.group), metric)))
 
         parts.append(_matrix(items, TITLES[metric], note, figure))
-    return f'<div class="iw-grid">{"".join(parts)}</div>'
+    return f'<div class="iw-grid" style="--iw-least: {_least_width(items)}rem">{"".join(parts)}</div>'
+
+
+def _least_width(items: Sequence[Item]) -> int:
+    """How wide a table must be to show all its suites, in rem; where two do not fit side by side there is one a line."""
+    each = 7 if isinstance(items[0], SuiteSummary) else 9
+    return 8 + each * len({item.group.suite for item in items})
 
 
 def group_bands(cells: pd.DataFrame) -> dict[tuple[str, str], float | None]:

@@ -1,0 +1,195 @@
+"""A bundle gives back every whole line that was written, however it was cut, and says what was lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from collector.bundle import FORMAT, BundleError, BundleWriter, RunHeader, read_bundle
+from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
+
+CELLS = [cell("bert"), cell("gpt2")]
+
+
+@pytest.fixture
+def closed(tmp_path):
+    return write_bundle(tmp_path, header("r1"), [passing(CELLS[0]), failing(CELLS[1])])
+
+
+@pytest.fixture
+def open_one(tmp_path):
+    measured = [passing(CELLS[0], rounds=2, details={}), failing(CELLS[1])]
+    return write_bundle(tmp_path, header("r1"), measured, closed=False)
+
+
+def test_all_that_was_written_is_read_back(closed):
+    found = read_bundle(closed)
+    assert found.header == header("r1")
+    assert found.planned == CELLS
+    assert found.measurements == [passing(CELLS[0]), failing(CELLS[1])]
+    assert list(found.environments.values()) == [ENVIRONMENT]
+    assert len(found.programs) == 1
+    assert found.finished_at == at(600)
+    assert found.damage == []
+
+
+def test_closing_leaves_one_compressed_file(closed, tmp_path):
+    assert closed.name == "r1.jsonl.gz"
+    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
+    records = [json.loads(line)["record"] for line in gzip.decompress(closed.read_bytes()).splitlines()]
+    assert (records[0], records[-1]) == ("run", "end")
+
+
+def test_equal_runs_give_equal_bytes(tmp_path):
+    first, second = (
+        write_bundle(tmp_path / name, header("r1"), [passing(CELLS[0])]).read_bytes() for name in ("a", "b")
+    )
+    assert first == second
+
+
+def test_an_abandoned_run_stays_plain_and_readable(open_one, tmp_path):
+    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl"]
+    found = read_bundle(open_one)
+    assert len(found.measurements) == 2
+    assert found.finished_at is None
+    assert found.damage == []
+
+
+def test_a_measurement_is_on_disk_before_the_next_is_taken(tmp_path):
+    writer = BundleWriter(tmp_path, header("r1"))
+    for count, which in enumerate(CELLS, start=1):
+        writer.measurement(passing(which))
+        assert len(read_bundle(writer.path).measurements) == count
+    writer.abandon()
+
+
+def test_an_environment_and_a_program_are_written_once(tmp_path):
+    writer = BundleWriter(tmp_path, header("r1"))
+    for _ in range(3):
+        writer.environment("e1", {"torch": "2.13"})
+        writer.program("p1", {"freezing": True})
+    writer.abandon()
+    assert len(writer.path.read_bytes().splitlines()) == 3
+
+
+def test_a_second_writer_never_overwrites_a_run(open_one, tmp_path):
+    before = open_one.read_bytes()
+    with pytest.raises(FileExistsError):
+        BundleWriter(tmp_path, header("r1"))
+    assert open_one.read_bytes() == before
+
+
+def test_a_bundle_cut_at_any_byte_gives_its_whole_lines_and_reports_the_rest(open_one, tmp_path):
+    whole = open_one.read_bytes()
+    first_line = whole.index(b"\n") + 1
+    cut = tmp_path / "cut.jsonl"
+    everything = read_bundle(open_one).measurements
+    for length in range(len(whole) + 1):
+        cut.write_bytes(whole[:length])
+        if length < first_line:
+            with pytest.raises(BundleError, match="not a bundle"):
+                read_bundle(cut)
+            continue
+        found = read_bundle(cut)
+        lines = whole[:length].count(b"\n")
+        kept = sum(len(part) for part in (found.planned, found.environments, found.programs, found.measurements))
+        assert kept == lines - 1
+        assert found.measurements == everything[: len(found.measurements)]
+        assert found.finished_at is None
+        assert bool(found.damage) is not whole[:length].endswith(b"\n")
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_a_compressed_bundle_that_ends_early_is_damaged_and_keeps_its_lines(tmp_path, share):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell(f"m{number}")) for number in range(40)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    found = read_bundle(path)
+    assert "the compressed stream ends early" in found.damage
+    assert found.header.run_id == "r1"
+    assert found.finished_at is None
+    assert len(found.planned) > 0
+
+
+def test_a_broken_byte_in_a_compressed_bundle_is_told(tmp_path):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell(f"m{number}")) for number in range(40)])
+    whole = bytearray(path.read_bytes())
+    whole[-6] ^= 0xFF  # in the checksum
+    path.write_bytes(whole)
+    try:
+        problems = read_bundle(path).damage
+    except BundleError as error:
+        problems = [str(error)]
+    assert len(problems) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json",
+        b"[1, 2]",
+        b'"text"',
+        b"null",
+        b'{"no": "record"}',
+        b'{"record": "surprise"}',
+        b'{"record": "measurement"}',
+        b'{"record": "planned", "cell": {"suite": "x"}}',
+        b"\xff\xfe",
+        b"",
+        b"[" * 200_000,
+        b'{"a":' * 100_000,
+        b'{"record": "measurement", "cell": {"suite": "s", "model": "m", "phase": "inference", "dtype": "amp", '
+        b'"device": "cpu", "batch_size": 1e999, "config": {}}, "status": "pass", "started_at": "", "wall_s": 1}',
+    ],
+)
+def test_a_line_that_is_no_record_is_damage_and_the_rest_is_read(open_one, line):
+    lines = open_one.read_bytes().splitlines()
+    open_one.write_bytes(b"\n".join([*lines[:1], line, *lines[1:]]) + b"\n")
+    found = read_bundle(open_one)
+    assert len(found.measurements) == 2
+    assert len(found.damage) == 1
+    assert found.damage[0].startswith("line 2 is not a record")
+
+
+def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "new.jsonl"
+    path.write_text(json.dumps({"record": "run", "format": FORMAT + 1, **header("r1").to_json()}) + "\n")
+    with pytest.raises(BundleError, match="update inductor-watch") as caught:
+        read_bundle(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"hello\n",
+        b'{"record": "planned"}\n',
+        b'{"record": "run", "format": 1}\n',
+        b"[]\n",
+        b"5\n",
+        b"\x1f\x8b\x00",
+        b"\x1f\x8b",
+        b"[" * 200_000 + b"\n",
+        b'{"record": "run", "format": 1e999}\n',
+    ],
+)
+def test_what_is_no_bundle_is_refused_in_one_line(tmp_path, content):
+    path = tmp_path / "odd.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(BundleError) as caught:
+        read_bundle(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(BundleError, match="cannot read"):
+        read_bundle(tmp_path / "nowhere.jsonl.gz")
+
+
+def test_a_header_field_of_a_newer_writer_is_ignored():
+    assert RunHeader.from_json({**header("r1").to_json(), "weather": "fine"}) == header("r1")

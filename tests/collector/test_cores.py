@@ -1,0 +1,39 @@
+"""Cores are shared out evenly, and a process keeps to those it was given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from collector.cores import VARIABLE, share_out
+
+ASK = "import os; from collector.cores import pin_to_cores; pin_to_cores(); print(sorted(os.sched_getaffinity(0)))"
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "expected"),
+    [
+        ([0, 1], 2, [[0], [1]]),
+        ([0, 1, 2, 3], 2, [[0, 1], [2, 3]]),
+        ([4, 7, 9], 2, [[4], [7]]),
+        ([0, 1, 2], 1, [[0, 1, 2]]),
+    ],
+)
+def test_each_worker_gets_as_many_neighbours(cores, workers, expected):
+    assert share_out(cores, workers) == expected
+
+
+def test_more_workers_than_cores_is_refused():
+    with pytest.raises(ValueError, match="3 workers need at least 3 cores, there are 2"):
+        share_out([0, 1], 3)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_process_keeps_to_its_cores(given):
+    here = sorted(os.sched_getaffinity(0))
+    environ = {**os.environ, VARIABLE: str(here[-1])} if given else {**os.environ, VARIABLE: ""}
+    done = subprocess.run([sys.executable, "-c", ASK], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(here[-1:] if given else here)

@@ -1,0 +1,176 @@
+"""When compiled outputs count as right, and what is said when they do not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch._dynamo.utils
+
+from collector.correctness import compare, identical
+from collector.tolerances import Tolerance
+
+TIGHT = Tolerance(1e-3, 2.0)
+
+
+def wave(numel=2000, scale=1.0, seed=0, dtype=torch.float32):
+    return (torch.randn(numel, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale).to(dtype)
+
+
+def judged(eager, compiled, reference=None, tolerance=TIGHT):
+    wrap = [{"x": value} for value in (eager, compiled)]
+    return compare(*wrap, None if reference is None else {"x": reference}, tolerance)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0, 1e-2, 1e-5])
+@pytest.mark.parametrize("with_reference", [True, False])
+def test_a_difference_within_the_tolerance_passes(scale, with_reference):
+    eager = wave(scale=scale)
+    found = judged(eager, eager + 1e-5 * scale, eager.double() if with_reference else None)
+    assert found.problem is None
+    assert found.cosine == pytest.approx(1.0, abs=1e-6)
+    assert found.compared == 1
+
+
+def _with(tensor, index, value):
+    changed = tensor.clone()
+    changed[index] = value
+    return changed
+
+
+EAGER = wave()
+WHOLE = torch.arange(12)
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "said"),
+    [
+        (EAGER, -EAGER, "RMSE to float64"),
+        (EAGER, EAGER + 1, "RMSE to float64"),
+        (EAGER, wave(seed=1), "RMSE to float64"),
+        (EAGER, torch.zeros_like(EAGER), "RMSE to float64"),
+        (EAGER, EAGER.double(), "dtype torch.float64 instead of torch.float32"),
+        (EAGER, EAGER.bfloat16(), "dtype torch.bfloat16 instead of torch.float32"),
+        (EAGER, EAGER.reshape(2, 1000), "shape (2, 1000) instead of (2000,)"),
+        (EAGER, _with(EAGER, 3, math.nan), "1 values are NaN or infinite, eager has 0"),
+        (EAGER, _with(EAGER, 3, math.inf), "1 values are NaN or infinite, eager has 0"),
+        (_with(EAGER, 3, math.nan), EAGER, "0 values are NaN or infinite, eager has 1"),
+        (WHOLE, _with(WHOLE, 5, 7), "1 of 12 values differ"),
+        (WHOLE > 3, WHOLE > 5, "2 of 12 values differ"),
+        ("positive", "negative", "'negative' instead of 'positive'"),
+        (1.0, 1.1, "1.1 instead of 1.0"),
+        (True, 1, "1 instead of True"),
+        (None, EAGER, "instead of None"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(eager, compiled, said):
+    reference = eager.double() if isinstance(eager, torch.Tensor) and eager.is_floating_point() else None
+    problem = judged(eager, compiled, reference).problem
+    assert problem is not None
+    assert problem.startswith("x: ")
+    assert said in problem
+
+
+@pytest.mark.parametrize("replaced", [math.nan, math.inf, -math.inf])
+def test_the_same_nan_or_infinity_in_both_passes(replaced):
+    eager = _with(EAGER, 3, replaced)
+    assert judged(eager, eager.clone(), eager.double()).problem is None
+
+
+@pytest.mark.parametrize("made", [-math.inf, math.nan])
+def test_an_infinity_of_the_other_kind_is_a_problem(made):
+    assert judged(_with(EAGER, 3, math.inf), _with(EAGER, 3, made)).problem is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [({"a": EAGER}, {"b": EAGER}), ({"a": EAGER}, {"a": EAGER, "b": EAGER}), ({"a": EAGER}, {})],
+)
+def test_another_structure_is_a_problem_named_by_its_path(first, second):
+    found = compare(first, second, None, TIGHT)
+    assert found.problem.startswith("outputs differ in structure at ")
+    assert found.compared == 0
+    assert identical(first, second) == "the structure of the outputs"
+
+
+def test_of_several_problems_the_first_is_told_and_the_rest_counted():
+    eager = {"a": WHOLE, "b": WHOLE, "c": WHOLE}
+    found = compare(eager, {name: value + 1 for name, value in eager.items()}, None, TIGHT)
+    assert found.problem == "a: 12 of 12 values differ (and 2 more)"
+
+
+def test_without_a_reference_the_direction_decides():
+    assert judged(EAGER, EAGER + 0.01 * wave(seed=1)).problem is None
+    assert "cosine similarity" in judged(EAGER, EAGER + wave(seed=1)).problem
+
+
+@pytest.mark.parametrize(("times", "passes"), [(1.0, True), (1.9, True), (6.0, False)])
+def test_the_error_against_float64_may_be_eagers_own_times_the_multiplier(times, passes):
+    exact, noise = wave(dtype=torch.float64), wave(seed=1, dtype=torch.float64) * 0.01
+    found = judged((exact + noise).float(), (exact - times * noise).float(), exact)
+    assert (found.problem is None) is passes
+    assert found.rmse_ratio == pytest.approx(times, rel=1e-3)
+
+
+@pytest.mark.parametrize(("numel", "times", "passes"), [(8, 9, True), (400, 7, True), (2000, 7, False)])
+def test_small_tensors_get_pytorchs_larger_multipliers(numel, times, passes):
+    exact, noise = wave(numel, dtype=torch.float64), wave(numel, seed=1, dtype=torch.float64) * 0.01
+    assert (judged((exact + noise).float(), (exact - times * noise).float(), exact).problem is None) is passes
+
+
+@pytest.mark.parametrize("wrong", [lambda t: -t, torch.zeros_like, lambda t: 3 * t])
+@pytest.mark.parametrize("with_reference", [True, False])
+def test_a_tiny_gradient_that_is_wholly_wrong_fails_where_pytorchs_rule_passes_it(wrong, with_reference):
+    exact = wave(scale=1e-5, dtype=torch.float64)
+    eager = exact.float()
+    made = wrong(eager)
+    if not with_reference and torch.nn.functional.cosine_similarity(made, eager, dim=0) > 0.99:
+        pytest.skip("a wrong length has the right direction: only a reference can tell")
+    found = judged(eager, made, exact if with_reference else None)
+    assert found.problem is not None
+    # torch._dynamo.utils.same takes its tolerance as absolute, so that there this passes: the reason for our own rule.
+    assert torch._dynamo.utils.same(eager, made, exact, tol=1e-3)
+
+
+def test_rounding_noise_far_below_its_fellows_passes():
+    eager = {"weight": wave(), "bias": wave(scale=1e-9, seed=1)}
+    made = {"weight": wave(), "bias": wave(scale=1e-9, seed=2)}
+    exact = {"weight": wave(dtype=torch.float64), "bias": torch.zeros(2000, dtype=torch.float64)}
+    found = compare(eager, made, exact, TIGHT)
+    assert found.problem is None
+    assert found.cosine == pytest.approx(1.0)
+
+
+def test_a_large_value_where_eager_has_noise_fails():
+    eager = {"weight": wave(), "bias": wave(scale=1e-9, seed=1)}
+    made = {"weight": wave(), "bias": wave(scale=1e-2, seed=2)}
+    exact = {"weight": wave(dtype=torch.float64), "bias": torch.zeros(2000, dtype=torch.float64)}
+    assert compare(eager, made, exact, TIGHT).problem.startswith("bias: RMSE")
+
+
+def test_a_reference_of_another_shape_or_with_nan_is_not_used():
+    assert judged(EAGER, EAGER.clone(), torch.zeros(3).double()).rmse_ratio is None
+    assert judged(EAGER, EAGER.clone(), torch.full((2000,), math.nan).double()).rmse_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "path"),
+    [
+        (EAGER, EAGER.clone(), None),
+        (_with(EAGER, 0, math.nan), _with(EAGER, 0, math.nan), None),
+        (math.nan, math.nan, None),
+        (EAGER, EAGER + 1e-6, "x"),
+        (EAGER, EAGER.double(), "x"),
+        (EAGER, EAGER.reshape(1, -1), "x"),
+        (1, 1.0, "x"),
+        (1, True, "x"),
+    ],
+)
+def test_two_eager_runs_agree_bit_by_bit_or_not_at_all(one, two, path):
+    assert identical({"x": one}, {"x": two}) == path
+
+
+def test_an_empty_output_and_an_empty_tensor_agree():
+    assert compare({}, {}, None, TIGHT).problem is None
+    assert judged(torch.empty(0), torch.empty(0)).problem is None

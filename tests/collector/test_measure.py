@@ -1,0 +1,248 @@
+"""What `measure` says of a cell, with models of a few lines: each stage's outcome, and real numbers on a pass."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+import torch._inductor.config
+from torch import nn
+
+from collector.measure import measure
+from collector.metrics import METRICS
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
+from collector.zoo.spec import Built
+
+FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
+#: Dynamo without Inductor: whatever does not depend on generated kernels is asked of this, it compiles in no time.
+EAGER_BACKEND = Config(backend="eager")
+CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, EAGER_BACKEND)
+#: What a CPU measures of a pass.
+ON_A_CPU = {
+    *("eager_ms", "compiled_ms", "speedup", "compile_cold_s", "eager_peak_bytes", "compiled_peak_bytes", "compression"),
+    *("graphs", "graph_breaks", "recompiles", "kernels_generated", "kernels_extern"),
+}
+
+
+def tiny():
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
+
+
+class Breaks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        torch._dynamo.graph_break("asked for by the test")
+        return {"logits": self.last(x)}
+
+
+class WrongWhenCompiled(nn.Module):
+    def forward(self, x):
+        return x + 1 if torch.compiler.is_compiling() else x
+
+
+class Raises(nn.Module):
+    def forward(self, x):
+        raise ValueError(f"no forward for a batch of {len(x)}")
+
+
+class RaisesWhenCompiled(nn.Module):
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            return x @ x.new_ones(3, 5)
+        return x
+
+
+@torch.compiler.disable
+def unseeded_noise(x):
+    return torch.randn(x.shape, generator=torch.Generator().manual_seed(int.from_bytes(os.urandom(4))))
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + unseeded_noise(x)
+
+
+class Seeded(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, training=True)
+
+
+def builder(make):
+    def build(batch_size, phase, device):
+        return Built(make(), (torch.randn(batch_size, 16),), {}, lambda out, _: out.float().square().mean())
+
+    return build
+
+
+def measured(make, **changes) -> Measurement:
+    return measure(replace(CELL, **changes), builder(make), FEW).measurement
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_inductor(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+            yield
+
+
+@pytest.fixture(scope="module")
+def passing(quick_inductor):
+    """One real compilation with Inductor: inference with a graph break."""
+    return measure(replace(CELL, config=Config(template="triton")), builder(Breaks), FEW)
+
+
+@pytest.fixture(scope="module")
+def training(quick_inductor):
+    """The other real compilation: a training step."""
+    return measure(replace(CELL, config=Config(template="triton"), phase=Phase.TRAINING), builder(tiny), FEW)
+
+
+def test_a_pass_has_every_metric_of_a_cpu(passing):
+    found = passing.measurement
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert set(found.metrics) >= ON_A_CPU
+    assert set(found.metrics) <= set(METRICS)
+    assert all(math.isfinite(value) for value in found.metrics.values())
+    assert found.metrics["compile_cold_s"] > 0
+
+
+def test_a_cpu_reports_no_device_time(passing):
+    assert not [name for name in passing.measurement.metrics if "kernel_ms" in name or name == "device_speedup"]
+
+
+def test_samples_come_in_pairs_and_their_medians_are_the_latencies(passing):
+    found = passing.measurement
+    assert {name: len(values) for name, values in found.samples.items()} == {"eager_ms": 5, "compiled_ms": 5}
+    for name, values in found.samples.items():
+        assert found.metrics[name] == pytest.approx(sorted(values)[2], abs=1e-5)
+        assert min(values) > 0
+    assert found.metrics["speedup"] == found.metrics["eager_ms"] / found.metrics["compiled_ms"]
+    assert found.metrics["compression"] == found.metrics["eager_peak_bytes"] / found.metrics["compiled_peak_bytes"]
+
+
+def test_a_graph_break_is_counted_with_its_reason(passing):
+    found = passing.measurement
+    assert found.metrics["graph_breaks"] == 1
+    assert found.metrics["graphs"] == 2
+    assert "asked for by the test" in str(found.details["graph_break_reasons"])
+
+
+def test_an_outcome_says_what_its_ids_stand_for(passing):
+    assert passing.environment["torch"] == torch.__version__
+    assert passing.environment["device"] == "cpu"
+    assert "freezing" in passing.program
+    assert passing.measurement.program_id
+    assert passing.measurement.environment_id
+
+
+def test_a_measurement_can_be_written_and_read(passing):
+    written = json.loads(json.dumps(passing.measurement.to_json(), allow_nan=False))
+    assert Measurement.from_json(written) == passing.measurement
+
+
+def test_a_training_step_compares_the_loss_and_every_gradient(training):
+    found = training.measurement
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert found.details["tensors_compared"] == 1 + 4  # the loss; two weights and two biases
+    assert found.metrics["cosine"] > 0.999
+    assert found.metrics["error_rmse_ratio"] >= 0
+
+
+def test_a_wrong_output_fails_and_names_where():
+    found = measured(WrongWhenCompiled)
+    assert found.status is Status.FAIL_ACCURACY
+    assert found.failure.stage is Stage.CORRECTNESS
+    assert "output" in found.failure.message
+
+
+def test_a_wrong_output_is_timed_all_the_same():
+    assert len(measured(WrongWhenCompiled).samples["compiled_ms"]) == FEW.rounds
+
+
+def test_an_eager_error_is_the_models_own():
+    found = measured(Raises)
+    assert found.status is Status.EAGER_FAIL
+    assert (found.failure.stage, found.failure.exception) == (Stage.EAGER, "ValueError")
+    assert found.failure.message == "no forward for a batch of 4"
+    assert "compiled_ms" not in found.metrics
+
+
+def test_an_error_under_the_compiler_fails_to_compile():
+    found = measured(RaisesWhenCompiled)
+    assert found.status is Status.FAIL_TO_COMPILE
+    assert found.failure.stage is Stage.COMPILE
+    assert "speedup" not in found.metrics
+
+
+def test_a_graph_break_under_fullgraph_fails_to_compile():
+    found = measured(Breaks, config=Config(backend="eager", fullgraph=True))
+    assert found.status is Status.FAIL_TO_COMPILE
+
+
+def test_a_model_that_draws_unseeded_noise_is_nondeterministic():
+    found = measured(Noisy)
+    assert found.status is Status.NONDETERMINISTIC
+    assert "two eager runs differ at output" in found.failure.message
+
+
+def test_a_model_that_draws_from_the_seeded_generator_is_not():
+    assert measured(Seeded).status is Status.PASS
+
+
+def test_a_model_that_cannot_be_built_fails_to_load():
+    def build(batch_size, phase, device):
+        raise ImportError("no such library")
+
+    found = measure(CELL, build, FEW).measurement
+    assert (found.status, found.failure.stage) == (Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL)
+
+
+@pytest.mark.parametrize(
+    ("config", "phase", "status"),
+    [
+        (Config(template="tritn"), Phase.INFERENCE, Status.CONFIG_ERROR),
+        (Config(template="freezing"), Phase.TRAINING, Status.CONFIG_ERROR),
+        (Config(template="cudagraphs"), Phase.INFERENCE, Status.UNAVAILABLE),
+        (Config(template="tma"), Phase.INFERENCE, Status.UNAVAILABLE),
+        (Config(template="cutlass"), Phase.INFERENCE, Status.UNAVAILABLE),
+    ],
+)
+def test_what_cannot_be_asked_ends_before_a_model_is_built(config, phase, status):
+    def build(batch_size, phase, device):
+        raise AssertionError("a model was built")
+
+    found = measure(replace(CELL, config=config, phase=phase), build, FEW).measurement
+    assert found.status is status
+    assert found.failure.stage is Stage.RESOLVE_CONFIG
+    assert found.metrics == {}
+
+
+def test_stages_are_told_in_order_and_the_device_is_asked_for():
+    told = []
+
+    class Listening:
+        def stage(self, stage):
+            told.append(stage)
+
+        def exclusive(self, purpose="measure"):
+            told.append(purpose)
+            return nullcontext()
+
+    assert measure(CELL, builder(tiny), FEW, Listening()).measurement.status is Status.PASS
+    assert [item for item in told if isinstance(item, Stage)] == [
+        *(Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER, Stage.COMPILE),
+        *(Stage.CORRECTNESS, Stage.TIMING, Stage.PROFILE, Stage.DONE),
+    ]
+    assert told[told.index(Stage.TIMING) + 1] == "measure"
+    assert told[told.index(Stage.EAGER) + 1] == "device"

@@ -1,0 +1,111 @@
+"""Outputs of any structure are cloned at once, under paths that name them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+
+import pytest
+import torch
+from transformers.modeling_outputs import BaseModelOutput
+
+from collector.snapshot import UnknownOutputError, snapshot
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+@dataclass
+class Boxed:
+    tensor: torch.Tensor
+    note: str = "kept"
+
+
+class Plain:
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.size = (640, 480)
+
+
+class Empty:
+    __slots__ = ()
+
+
+STRUCTURES = [
+    (lambda t: t, "output"),
+    (lambda t: {"logits": t}, "['logits']"),
+    (lambda t: OrderedDict(a=t), "['a']"),
+    (lambda t: [t], "[0]"),
+    (lambda t: (None, t), "[1]"),
+    (lambda t: Pair(1, t), ".right"),
+    (lambda t: Boxed(t), ".tensor"),
+    (lambda t: BaseModelOutput(last_hidden_state=t), "['last_hidden_state']"),
+    (lambda t: Plain(t), ".tensor"),
+    (lambda t: [{"boxes": Pair(Boxed(t), None)}], "[0]['boxes'].left.tensor"),
+]
+
+
+@pytest.mark.parametrize(("wrap", "path"), STRUCTURES)
+def test_what_is_written_later_into_the_source_does_not_show(wrap, path):
+    source = torch.arange(4.0)
+    found = snapshot(wrap(source))
+    source.fill_(-1)
+    assert torch.equal(found[path], torch.arange(4.0))
+
+
+@pytest.mark.parametrize(("wrap", "path"), STRUCTURES)
+def test_a_clone_carries_no_gradient_history(wrap, path):
+    source = torch.ones(3, requires_grad=True) * 2
+    assert snapshot(wrap(source))[path].requires_grad is False
+
+
+@pytest.mark.parametrize("value", [True, 3, 2.5, 1j, "text", None])
+def test_scalars_are_kept_as_they_are(value):
+    assert snapshot([value, {"x": value}]) == {"[0]": value, "[1]['x']": value}
+
+
+def test_all_fields_of_a_structure_are_there():
+    found = snapshot(Plain(torch.ones(1)))
+    assert sorted(found) == [".size[0]", ".size[1]", ".tensor"]
+
+
+def test_views_of_one_buffer_become_tensors_of_their_own():
+    buffer = torch.arange(6.0)
+    found = snapshot([buffer[:3], buffer[3:]])
+    buffer.zero_()
+    assert found["[0]"].tolist() == [0, 1, 2]
+    assert found["[1]"].tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("value", [object(), Empty(), {1, 2}, b"bytes", range(3)])
+def test_an_unknown_type_is_refused_by_name(value):
+    with pytest.raises(UnknownOutputError, match=type(value).__qualname__):
+        snapshot({"logits": value})
+
+
+def _list_in_itself():
+    found = []
+    found.append(found)
+    return found
+
+
+def _object_in_itself():
+    found = Plain(torch.ones(1))
+    found.tensor = found
+    return found
+
+
+def _twice_in_itself():
+    found = {}
+    found["a"], found["b"] = found, [found, found]
+    return found
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("make", [_list_in_itself, _object_in_itself, _twice_in_itself])
+def test_a_structure_that_holds_itself_ends_in_an_error(make):
+    with pytest.raises(UnknownOutputError, match="nested deeper"):
+        snapshot(make())
+
+
+def test_an_empty_structure_has_no_leaves():
+    assert snapshot([{}, ()]) == {}

@@ -1,0 +1,122 @@
+"""Configs as people type them, and the command that measures a cell again."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given, settings
+
+from collector.errors import ConfigError
+from collector.repro import repro_command
+from collector.spelling import parse_config, parse_value
+from collector.vocabulary import Cell, Config, Phase
+from jobs.commands.run import command
+from jobs.options import build_configs
+from tests.collector.words import configs
+
+
+@settings(max_examples=300, deadline=None)
+@given(configs)
+def test_a_name_reads_back_as_the_config_that_it_names(config):
+    assert parse_config(config.name) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "config"),
+    [
+        ("default", Config()),
+        ("cudagraphs", Config(template="cudagraphs")),
+        ("max-autotune", Config(mode="max-autotune")),
+        ("aten+max-autotune", Config(template="aten", mode="max-autotune")),
+        ("cudagraphs+graph_partition=false", Config(template="cudagraphs", overrides={"graph_partition": False})),
+        ("freezing", Config(template="freezing")),
+        ("triton+freezing=true", Config(template="triton", freezing=True)),
+        ("triton+dynamic=false+fullgraph", Config(template="triton", dynamic=False, fullgraph=True)),
+        ("backend=eager", Config(backend="eager")),
+        (" triton + max_autotune=True ", Config(template="triton", overrides={"max_autotune": True})),
+    ],
+)
+def test_a_typed_config_means_what_it_says(text, config):
+    assert parse_config(text) == config
+
+
+@pytest.mark.parametrize("value", [1e16, 1e300, -2.5e22, 1e-9])
+def test_a_large_number_reads_back_from_a_name(value):
+    config = Config(overrides={"some_option": value})
+    assert parse_config(config.name) == config
+
+
+@pytest.mark.parametrize("value", ["true", "null", "12", "1.5", "a+b"])
+def test_a_string_that_looks_like_something_else_reads_back_from_a_name(value):
+    config = Config(overrides={"some_option": value})
+    assert parse_config(config.name) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty part"),
+        ("triton+", "empty part"),
+        ("+triton", "empty part"),
+        ("=1", "empty part"),
+        ("triton+aten", "two templates"),
+        ("max-autotune+reduce-overhead", "two modes"),
+        ("triton+freezing=maybe", "freezing is true or false"),
+        ("triton+dynamic=1", "dynamic is true or false"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_one_line(text, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        parse_config(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("None", None),
+        ("null", None),
+        ("3", 3),
+        ("2.5", 2.5),
+        ("ATEN,TRITON", "ATEN,TRITON"),
+        ("[1]", "[1]"),
+        ("", ""),
+    ],
+)
+def test_a_value_is_a_word_a_number_or_text(text, value):
+    found = parse_value(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_no_value_breaks_the_id_of_its_config(text):
+    assert len(parse_config(f"triton+some_option={text}").config_id) == 12
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(),
+        Config(template="cudagraphs", overrides={"graph_partition": False}),
+        Config(mode="max-autotune-no-cudagraphs", freezing=True, fullgraph=True),
+        Config(template="aten", overrides={"max_autotune_gemm_backends": "ATEN,TRITON"}),
+        Config(overrides={"cpp.gemm_cache_blocking": "it's; $HOME"}),
+        Config(backend="eager", dynamic=True),
+    ],
+)
+@pytest.mark.parametrize("phase", list(Phase))
+def test_the_repro_command_asks_the_real_verb_for_the_same_cell(config, phase):
+    cell = Cell("torchbench", "vision_maskrcnn", phase, "float16", "cpu", 3, config)
+    program, verb, *words = shlex.split(repro_command(cell))
+    assert (program, verb) == ("inductor-watch", "run")
+    found = command.make_context("run", words).params
+    assert found["suites"] == (cell.suite,)
+    assert found["models"] == (cell.model,)
+    assert found["phases"] == (cell.phase,)
+    assert (found["dtype"], found["device"], found["batch_size"]) == (cell.dtype, cell.device, cell.batch_size)
+    names = ("configs", "template", "mode", "overrides", "freezing", "dynamic", "fullgraph")
+    assert build_configs(**{name: found[name] for name in names}) == [cell.config]

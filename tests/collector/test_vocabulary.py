@@ -1,0 +1,140 @@
+"""The shared words survive JSON unchanged, and their ids depend on what they say alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from collector.vocabulary import (
+    NOT_APPLICABLE,
+    Cell,
+    Config,
+    Failure,
+    Measurement,
+    Phase,
+    Status,
+    canonical_json,
+    short_hash,
+)
+from tests.collector.words import cells, configs, failures, measurements
+
+
+def over_the_wire(value):
+    return json.loads(json.dumps(value.to_json(), allow_nan=False))
+
+
+@given(configs)
+def test_a_config_survives_json(config):
+    found = Config.from_json(over_the_wire(config))
+    assert found == config
+    assert found.config_id == config.config_id
+
+
+@given(cells)
+def test_a_cell_survives_json(cell):
+    found = Cell.from_json(over_the_wire(cell))
+    assert found == cell
+    assert found.cell_id == cell.cell_id
+
+
+@given(failures)
+def test_a_failure_survives_json(failure):
+    assert Failure.from_json(over_the_wire(failure)) == failure
+
+
+@settings(max_examples=60, deadline=None)
+@given(measurements)
+def test_a_measurement_survives_json(measurement):
+    assert Measurement.from_json(over_the_wire(measurement)) == measurement
+
+
+def blank(**changes):
+    cell = Cell("s", "m", Phase.INFERENCE, "float32", "cpu", 1, Config())
+    return replace(Measurement(cell, Status.PASS, "2026-08-01T00:00:00+00:00", 1.0), **changes)
+
+
+def test_what_was_not_measured_is_absent_and_zero_is_not():
+    written = blank(metrics={"graph_breaks": 0.0}).to_json()
+    assert written["metrics"] == {"graph_breaks": 0.0}
+    assert "samples" not in written
+    assert "failure" not in written
+    assert Measurement.from_json(written).metrics == {"graph_breaks": 0.0}
+
+
+def test_an_unmeasured_replicate_is_the_first():
+    assert Measurement.from_json({k: v for k, v in blank().to_json().items() if k != "replicate"}).replicate == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"suite": "t"},
+        {"model": "n"},
+        {"phase": Phase.TRAINING},
+        {"dtype": "amp"},
+        {"device": "cuda"},
+        {"batch_size": 2},
+        {"config": Config(template="triton")},
+    ],
+)
+def test_every_field_of_a_cell_is_part_of_its_id(change):
+    assert replace(blank().cell, **change).cell_id != blank().cell.cell_id
+
+
+def test_the_order_of_overrides_does_not_matter():
+    one, two = Config(overrides={"a": 1, "b": 2}), Config(overrides={"b": 2, "a": 1})
+    assert one.config_id == two.config_id
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one.name == two.name
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (Config(), "default"),
+        (Config(mode="default"), "default"),
+        (Config(template="cudagraphs"), "cudagraphs"),
+        (Config(mode="max-autotune"), "max-autotune"),
+        (Config(template="cudagraphs", overrides={"graph_partition": False}), "cudagraphs+graph_partition=false"),
+        (Config(freezing=False, dynamic=True, fullgraph=True), "default+freezing=false+dynamic=true+fullgraph"),
+        (Config(backend="eager"), "default+backend=eager"),
+        (Config(overrides={"b": None, "a": "x"}), "default+a=x+b=null"),
+    ],
+)
+def test_a_config_is_called_by_what_differs_from_the_default(config, name):
+    assert config.name == name
+
+
+def test_an_unknown_field_of_a_config_is_refused_by_name():
+    with pytest.raises(ValueError, match="weather"):
+        Config.from_json({"template": "triton", "weather": "fine"})
+
+
+@pytest.mark.parametrize(
+    ("error", "change"),
+    [
+        (KeyError, {"cell": {}}),
+        (ValueError, {"status": "fine"}),
+        (ValueError, {"wall_s": "long"}),
+        (TypeError, {"wall_s": None}),
+        (ValueError, {"cell": {**blank().cell.to_json(), "phase": "dreaming"}}),
+    ],
+)
+def test_a_measurement_that_is_none_is_refused(error, change):
+    with pytest.raises(error):
+        Measurement.from_json(blank().to_json() | change)
+
+
+def test_only_what_could_not_be_asked_leaves_the_pass_rate():
+    assert {Status.UNAVAILABLE, Status.SKIPPED} == NOT_APPLICABLE
+
+
+def test_equal_values_have_equal_texts_and_nan_has_none():
+    assert canonical_json({"b": 1, "a": "ä"}) == '{"a":"\\u00e4","b":1}'
+    assert short_hash({"a": 1, "b": 2}) == short_hash({"b": 2, "a": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        canonical_json(float("nan"))

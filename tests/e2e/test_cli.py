@@ -1,0 +1,261 @@
+"""The command line as people call it: real processes, real bundles, a real database; exit codes and one line of error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.factories import cell, header, matrix, night, passing, write_bundle
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLES = sorted((ROOT / "data" / "h200").glob("*.gz"))
+
+
+def call(*words, folder, prelude="pass", **environ):
+    code = f"import sys; sys.argv[0] = 'inductor-watch'; {prelude}; from jobs.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def tell(done):
+    return f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+
+
+def is_one_line(done, code, *said):
+    assert done.returncode == code, tell(done)
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "internal error" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.strip()]
+    # Click shows the usage before what is wrong with it; the last line is what counts.
+    assert [line for line in errors if not line.startswith(("Usage:", "Try "))] == errors[-1:], tell(done)
+    for word in said:
+        assert word in errors[-1], tell(done)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A folder with a database that holds the bundles under data/; what the first ingest printed comes along."""
+    folder = tmp_path_factory.mktemp("filled")
+    return folder, call("ingest", *BUNDLES, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A folder with a database of two synthetic runs that have no cell in common."""
+    folder = tmp_path_factory.mktemp("small")
+    one = night(folder / "runs", "one", cells=matrix(["bert"]))
+    two = night(folder / "runs", "two", cells=matrix(["gpt2"]), minutes=60)
+    assert call("ingest", one, two, folder=folder).returncode == 0
+    return folder
+
+
+def run_ending(text):
+    (found,) = [path.name.removesuffix(".jsonl.gz") for path in BUNDLES if path.name.endswith(f"{text}.jsonl.gz")]
+    return found
+
+
+def test_the_gpu_night_is_ingested_with_one_command(filled):
+    done = filled[1]
+    assert done.returncode == 0, tell(done)
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(BUNDLES)
+    assert all(" 0 updated, 0 unchanged" in line and " 0 new" not in line for line in lines)
+    assert done.stderr == ""
+
+
+def test_ingesting_the_same_bundles_again_brings_nothing(filled):
+    done = call("ingest", *BUNDLES, "--json", folder=filled[0])
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(reports) == len(BUNDLES)
+    assert all((report["new"], report["updated"], report["changed"]) == (0, 0, False) for report in reports)
+    assert all(report["unchanged"] > 0 for report in reports)
+
+
+def test_runs_lists_every_run(filled):
+    done = call("runs", "--json", folder=filled[0])
+    rows = json.loads(done.stdout)
+    assert {row["run_id"] for row in rows} == {path.name.removesuffix(".jsonl.gz") for path in BUNDLES}
+    assert all(sum(row["statuses"].values()) == row["measured"] > 0 for row in rows)
+    text = call("runs", folder=filled[0]).stdout
+    assert all(row["run_id"] in text for row in rows)
+
+
+def test_the_same_code_twice_compares_as_nine_pairs_of_the_default_template(filled):
+    done = call("compare", run_ending("059f"), run_ending("810d"), "--json", folder=filled[0])
+    assert done.returncode == 0, tell(done)
+    found = json.loads(done.stdout)
+    suites = [suite for suite in found["suites"] if suite["config"] == "triton"]
+    assert sum(suite["figures"]["speedup"]["n"] for suite in suites) == 9
+    for suite in suites:
+        figure = suite["figures"]["device_speedup"]
+        assert figure["ratio"] == pytest.approx(1.0, abs=0.05)  # nothing but the moment differs
+    assert found["transitions"]["broke"] == found["transitions"]["fixed"] == 0
+
+
+def test_a_comparison_is_a_table_for_people_too(filled):
+    done = call("compare", run_ending("059f"), run_ending("810d"), "--config", "triton", folder=filled[0])
+    assert done.returncode == 0, tell(done)
+    assert "changed most" in done.stdout
+    assert "pass rate" in done.stdout
+    assert "nan" not in done.stdout.lower()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["comparr", "a", "b"], "compare"),
+        (["nightly", "--device", "tpu"], "tpu"),
+        (["run"], "--model"),
+        (["run", "--model", "NoSuchModel", "--device", "cpu"], "NoSuchModel"),
+        (["run", "--suite", "hugingface", "--device", "cpu"], "huggingface"),
+        (["run", "--model", "Bert*", "--template", "tritn", "--device", "cpu"], "triton"),
+        (["run", "--model", "Bert*", "--mode", "max-autotun", "--device", "cpu"], "max-autotune"),
+        (["run", "--model", "Bert*", "-c", "cudagraphs=true", "--device", "cpu"], "triton.cudagraphs"),
+        (["run", "--model", "Bert*", "-c", "novalue", "--device", "cpu"], "KEY=VALUE"),
+        (["run", "--model", "Bert*", "--config", "triton", "--template", "aten", "--device", "cpu"], "not both"),
+        (["run", "--model", "Bert*", "--samples", "1"], "--samples"),
+        (["zoo", "--suite", "tim"], "timm"),
+        (["zoo", "--model", "resnett50"], "resnet"),
+        (["ingest"], "BUNDLES"),
+        (["ingest", "nowhere.jsonl.gz"], "nowhere.jsonl.gz"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words, said, tmp_path):
+    is_one_line(call(*words, folder=tmp_path), 2, said)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compare", "nosuchside", "latest"], "nosuchside"),
+        (["compare", "latest", "latest~9"], "latest"),
+        (["compare", "latest", "latest", "--model", "brt"], "bert"),
+        (["compare", "latest", "latest", "--suite", "hugingface"], "huggingface"),
+        (["compare", "latest", "latest", "--config", "cudagraph"], "cudagraphs"),
+    ],
+)
+def test_a_side_or_filter_that_is_not_there_is_exit_code_2(words, said, small):
+    is_one_line(call(*words, folder=small), 2, said)
+
+
+def test_no_overlap_is_exit_code_3(small):
+    done = call("compare", "one", "two", "--json", folder=small)
+    is_one_line(done, 3, "no cell in common")
+    assert json.loads(done.stdout)["transitions"]["both_pass"] == 0
+
+
+def test_nothing_to_measure_is_exit_code_3(tmp_path):
+    done = call("run", "--model", "vision_maskrcnn", "--dtype", "float16", "--device", "cpu", folder=tmp_path)
+    is_one_line(done, 3, "nothing to measure")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_exit_code_4(tmp_path):
+    bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0o500)
+    is_one_line(call("ingest", bundle, "--db", shut / "w.db", folder=tmp_path), 4, "cannot be written")
+    assert list(shut.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_exit_code_4(tmp_path):
+    bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
+    is_one_line(call("ingest", bundle, "--db", tmp_path / "no" / "w.db", folder=tmp_path), 4, "does not exist")
+
+
+@pytest.mark.parametrize("verb", [["runs"], ["compare", "latest", "latest"], ["db", "upgrade"]])
+def test_a_newer_schema_is_exit_code_4_and_left_alone(verb, tmp_path):
+    assert call("db", "upgrade", folder=tmp_path).returncode == 0
+    with sqlite3.connect(tmp_path / "inductor-watch.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'from_the_future'")
+    connection.close()
+    is_one_line(call(*verb, folder=tmp_path), 4, "from_the_future", "update inductor-watch")
+
+
+def test_a_file_that_is_no_database_is_exit_code_4_and_left_alone(tmp_path):
+    (tmp_path / "notes.db").write_text("dear diary, this is no database at all")
+    is_one_line(call("runs", "--db", "notes.db", folder=tmp_path), 4, "not a database")
+    assert (tmp_path / "notes.db").read_text().startswith("dear diary")
+
+
+def test_no_database_yet_says_how_to_make_one(tmp_path):
+    is_one_line(call("runs", folder=tmp_path), 4, "nightly", "ingest")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cut_bundle_is_ingested_with_a_message(tmp_path):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell("bert")), passing(cell("gpt2"))], closed=False)
+    path.write_bytes(path.read_bytes()[:-40])
+    done = call("ingest", path, folder=tmp_path)
+    assert done.returncode == 0, tell(done)
+    assert "run r1: 1 new" in done.stdout
+    assert "cut in the middle" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", ["hello\n", '{"record": "run", "format": 99}\n', "[" * 100_000])
+def test_a_file_that_is_no_bundle_leaves_the_database_as_it_was(content, tmp_path):
+    (tmp_path / "odd.jsonl").write_text(content)
+    is_one_line(call("ingest", "odd.jsonl", folder=tmp_path), 2, "odd.jsonl")
+    assert json.loads(call("runs", "--json", folder=tmp_path).stdout) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["zoo", "--json"], ["compare", "latest", "latest", "--json"], ["runs"], ["--help"], ["run", "--help"]]
+)
+def test_reading_verbs_import_no_torch(words, small):
+    prelude = "import atexit; atexit.register(lambda: sys.stderr.write(str('torch' in sys.modules)))"
+    done = call(*words, folder=small, prelude=prelude)
+    assert done.returncode == 0, tell(done)
+    assert done.stderr.endswith("False")
+
+
+def test_zoo_lists_the_named_models(tmp_path):
+    rows = json.loads(call("zoo", "--json", folder=tmp_path).stdout)
+    assert {"vision_maskrcnn", "yolov3", "speech_transformer"} <= {row["name"] for row in rows}
+    assert sum(row["suite"] == "huggingface" for row in rows) >= 12
+
+
+def test_templates_show_ids_and_what_is_missing(tmp_path):
+    done = call("templates", "--json", "--device", "cpu", folder=tmp_path)
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert len(rows) == 8
+    assert rows["triton"]["config_id"] == "264ea7452d8c"
+    assert "GPU" in rows["cudagraphs"]["unavailable"]
+    assert rows["triton"]["unavailable"] is None
+
+
+def test_a_reader_that_closes_the_pipe_early_is_no_error(filled):
+    line = f"{sys.executable} -m jobs.cli runs --db {filled[0] / 'inductor-watch.db'} | head -c 1"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_one_real_cell_from_the_command_line_to_the_comparison(tmp_path):
+    words = ["run", "--model", "ViTTinyForImageClassification", "--config", "triton", "--device", "cpu"]
+    done = call(*words, "--samples", "5", "--fail", folder=tmp_path)
+    assert done.returncode == 0, tell(done)
+    assert "[1/1]" in done.stdout
+    assert "pass" in done.stdout
+    (bundle,) = (tmp_path / "runs").iterdir()
+    assert bundle.name.endswith(".jsonl.gz")
+    found = json.loads(call("compare", "latest", "latest", "--json", folder=tmp_path).stdout)
+    assert found["transitions"]["both_pass"] == 1
+    (suite,) = found["suites"]
+    assert suite["figures"]["speedup"]["ratio"] == 1.0

@@ -1,0 +1,102 @@
+"""What a run tells while it goes on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from collector.vocabulary import Status
+from jobs.progress import RunProgress, describe, format_s
+from tests.factories import cell, failing, passing
+
+
+def quiet():
+    return Console(file=io.StringIO(), width=60)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (41.6, "42 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (600, "10 min"),
+        (5399, "1 h 30 min"),
+        (7260, "2 h 1 min"),
+    ],
+)
+def test_seconds_are_said_as_people_say_them(seconds, text):
+    assert format_s(seconds) == text
+
+
+def test_what_is_unavailable_or_skipped_is_not_failing():
+    progress = RunProgress(quiet(), total=len(Status))
+    for status in Status:
+        progress.took(passing(cell()) if status is Status.PASS else failing(cell(), status))
+    assert progress.done == len(Status)
+    assert progress.failing == len(Status) - 3
+
+
+def test_before_the_first_cell_nobody_knows_how_long_it_takes():
+    progress = RunProgress(quiet(), total=3)
+    assert progress.left_s() is None
+    progress.took(passing(cell()))
+    assert progress.left_s() >= 0
+
+
+def test_after_the_last_cell_nothing_is_left():
+    progress = RunProgress(quiet(), total=1)
+    progress.took(passing(cell()))
+    assert progress.left_s() == 0
+
+
+def test_without_a_terminal_every_cell_is_one_line_with_counts_and_time_left():
+    console = quiet()
+    with RunProgress(console, total=2) as progress:
+        progress.took(passing(cell("bert")))
+        progress.took(failing(cell("gpt2")))
+    first, second = console.file.getvalue().strip().splitlines()
+    assert first.startswith("[1/2] huggingface/bert inference bfloat16 cuda bs8 default  pass")
+    assert "0 failing" in first
+    assert second.startswith("[2/2] huggingface/gpt2")
+    assert "fail_to_compile: no kernel fits" in second
+    assert second.endswith("1 failing, 0 s left)")
+
+
+def test_square_brackets_in_a_message_are_shown_as_they_are():
+    console = quiet()
+    found = failing(cell())
+    found.failure.message = "shape [bold]x[/bold] at [0]"
+    RunProgress(console, total=1).took(found)
+    assert "shape [bold]x[/bold] at [0]" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "text"),
+    [
+        ({}, "pass  "),
+        ({"speedup": 1.5, "compiled_ms": 2.0}, "pass  1.50x  2 ms"),
+        (
+            {"speedup": 1.5, "device_speedup": 1.25, "compiled_ms": 0.12345, "compile_cold_s": 9.87},
+            "pass  1.50x  device 1.25x  0.123 ms  compile 9.9 s",
+        ),
+    ],
+)
+def test_a_pass_is_told_by_the_figures_that_were_measured(metrics, text):
+    assert describe(passing(cell(), metrics=metrics)) == text
+
+
+@pytest.mark.parametrize("message", ["", "\n", "  "])
+def test_a_failure_without_words_is_told_by_its_status(message):
+    found = failing(cell(), Status.CRASHED)
+    found.failure.message = message
+    assert describe(found).startswith("crashed")
+
+
+def test_a_long_reason_is_cut_to_its_first_line():
+    found = failing(cell())
+    found.failure.message = "x" * 500 + "\nsecond line"
+    assert describe(found) == "fail_to_compile: " + "x" * 140

@@ -1,0 +1,116 @@
+"""A comparison and a summary as people read them, from a synthetic store with round numbers."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from analysis.compare import Counts, compare, summarise
+from collector.vocabulary import Status
+from db.ingest import ingest_bundle
+from db.sides import resolve_side
+from jobs.rendering import pass_rate, print_summary, show_comparison, show_summary
+from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
+
+CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]
+
+
+def measured(which, slower=1.0, **metrics):
+    samples = {"eager_ms": [4.0] * 5, "compiled_ms": [2.0 * slower] * 5}
+    found = {"eager_ms": 4.0, "compiled_ms": 2.0 * slower, "speedup": 2.0 / slower, "compile_cold_s": 10.0, **metrics}
+    return passing(which, metrics=found, samples=samples, details={})
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Base and new: one model slower, one broken, one fixed, one not measured any more."""
+    engine = new_store(tmp_path / "store.db")
+    base = [measured(CELLS[0]), measured(CELLS[1]), failing(CELLS[2]), measured(CELLS[3])]
+    new = [measured(CELLS[0], 1.25), failing(CELLS[1], Status.OOM), measured(CELLS[2])]
+    ingest_bundle(engine, write_bundle(tmp_path, header("base"), base))
+    later = header("new", minutes=60, commit=COMMIT_B)
+    ingest_bundle(engine, write_bundle(tmp_path, later, new, planned=CELLS))
+    yield engine
+    engine.dispose()
+
+
+def lines(console):
+    """The printed lines without the widths of their columns."""
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip(" ─")]
+
+
+def shown(engine, limit=20):
+    console = Console(file=io.StringIO(), width=200)
+    with engine.connect() as connection:
+        found = compare(connection, *(resolve_side(connection, name) for name in ("base", "new")))
+    show_comparison(console, found, limit)
+    return lines(console)
+
+
+GOLDEN = """\
+base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, unknown testbed [synthetic test data]
+new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, unknown testbed [synthetic test data]
+suite phase config pass rate paired speedup x device x compile s compression x
+huggingface inference bfloat16 default 75% 3/4 -> 50% 2/4 (1 missing) 1 2.00 -> 1.60 -20.0% - 10.0 -> 10.0 +0.0% -
+broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
+fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
+missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
+changed most (by device time where both sides have it; no statement yet whether it is noise):
+cell by base ms new ms change % speedup x compile s spread %
+huggingface/bert inference bfloat16 cuda bs8 default wall 2 2.5 +25.0% 2.00 -> 1.60 10.0 -> 10.0 0.0"""
+
+
+def test_a_comparison_is_told_in_these_words(store):
+    assert "\n".join(shown(store)) == GOLDEN
+
+
+def test_a_limit_keeps_the_largest_changes(tmp_path):
+    engine = new_store(tmp_path / "many.db")
+    factors = dict(zip(CELLS, (1.0, 1.1, 0.5, 1.3), strict=True))
+    ingest_bundle(engine, write_bundle(tmp_path, header("base"), [measured(which) for which in CELLS]))
+    slower = [measured(which, factor) for which, factor in factors.items()]
+    ingest_bundle(engine, write_bundle(tmp_path, header("new", minutes=60), slower))
+    ranked = [line for line in shown(engine, limit=2) if " wall " in line]
+    assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/vit"]
+    engine.dispose()
+
+
+def test_a_summary_names_what_failed_and_what_is_missing(store):
+    console = Console(file=io.StringIO(), width=200)
+    with store.connect() as connection:
+        show_summary(console, summarise(connection, resolve_side(connection, "new")))
+    text = lines(console)
+    assert "oom huggingface/gpt2 inference bfloat16 default" in text
+    assert "missing huggingface/vit inference bfloat16 default" in text
+    assert any("50% 2/4 (1 missing)" in line for line in text)
+
+
+def test_a_summary_is_printed_from_a_database_by_its_path(store, tmp_path, capsys):
+    print_summary(str(tmp_path / "store.db"), "new")
+    assert "huggingface" in capsys.readouterr().out
+
+
+def test_brackets_in_a_model_are_no_markup(tmp_path):
+    engine = new_store(tmp_path / "odd.db")
+    odd = replace(CELLS[0], model="[red]bert[/red]")
+    for name, minutes in (("base", 0), ("new", 60)):
+        ingest_bundle(engine, write_bundle(tmp_path, header(name, minutes=minutes), [measured(odd)]))
+    assert any("[red]bert[/red]" in line for line in shown(engine))
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        (Counts(planned=0, measured=0, passed=0, failed=0, not_applicable=0), "-"),
+        (Counts(planned=12, measured=12, passed=11, failed=1, not_applicable=0), "92% 11/12"),
+        (Counts(planned=4, measured=3, passed=2, failed=1, not_applicable=0), "50% 2/4 (1 missing)"),
+        (Counts(planned=4, measured=4, passed=0, failed=0, not_applicable=4), "- (4 n/a)"),
+        (Counts(planned=5, measured=4, passed=2, failed=1, not_applicable=1), "50% 2/4 (1 missing) (1 n/a)"),
+    ],
+)
+def test_a_pass_rate_tells_its_denominator_and_what_is_missing(counts, text):
+    assert pass_rate(counts) == text
