@@ -28,6 +28,9 @@ from collector.vocabulary import Cell, Measurement
 
 FORMAT = 1
 
+#: What reading a line that is no record can raise: no JSON, missing or odd fields, nesting without end, 1e999 as a count.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+
 
 class BundleError(Exception):
     """A bundle that cannot be used at all; the text says why and what to do."""
@@ -144,9 +147,14 @@ def read_bundle(path: Path) -> BundleContents:
     for number, line in enumerate(lines, start=2):
         try:
             _take(contents, json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except _UNREADABLE as error:
             damage.append(f"line {number} is not a record ({type(error).__name__}: {error})")
     return contents
+
+
+def check_bundle(path: Path) -> RunHeader:
+    """Reads no more than the first line. Raises `BundleError` like `read_bundle`."""
+    return _header(path, next(_lines(path, []), None))
 
 
 def _header(path: Path, line: bytes | None) -> RunHeader:
@@ -155,7 +163,7 @@ def _header(path: Path, line: bytes | None) -> RunHeader:
         if record["record"] != "run":
             raise ValueError("no run record")
         version, header = int(record["format"]), RunHeader.from_json(record)
-    except (ValueError, KeyError, TypeError) as error:
+    except _UNREADABLE as error:
         raise BundleError(
             f"{path} is not a bundle: its first line is no run record; see docs/architecture.md"
         ) from error
@@ -200,7 +208,7 @@ def _chunks(path: Path, damage: list[str]) -> Iterator[bytes]:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         inflate = zlib.decompressobj(wbits=31) if packed else None
-        while chunk := raw.read(1 << 20):
+        while chunk := raw.read(4096):  # little at a time: a broken byte costs no more than what came with it
             try:
                 yield inflate.decompress(chunk) if inflate else chunk
             except zlib.error as error:

@@ -109,8 +109,11 @@ def _compare_leaf(
             if torch.equal(eager, compiled)
             else f"{int((eager != compiled).sum())} of {eager.numel()} values differ"
         )
-    if not torch.equal(eager.isfinite(), compiled.isfinite()):
-        return f"{int((~compiled.isfinite()).sum())} values are NaN or infinite, eager has {int((~eager.isfinite()).sum())}"
+    # By kind: an infinity of the other sign or a NaN in the place of one is as wrong as one where eager has a number.
+    if any(not torch.equal(kind(eager), kind(compiled)) for kind in (torch.isnan, torch.isposinf, torch.isneginf)):
+        counts = int((~compiled.isfinite()).sum()), int((~eager.isfinite()).sum())
+        elsewhere = " in other places or of another kind" if counts[0] == counts[1] else ""
+        return f"{counts[0]} values are NaN or infinite, eager has {counts[1]}{elsewhere}"
     usable = isinstance(exact, torch.Tensor) and exact.shape == eager.shape and bool(exact.isfinite().all())
     return _compare_floats(eager, compiled, exact if usable else None, tolerance, floor, ratios, cosines)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 #: Everything up to and with the folder that holds installed packages, the standard library, or this project.
-_INSTALLED = re.compile(r"(?:/[^\s\"':,()]+?)?/(?:site-packages|dist-packages|lib/python3\.\d+)/")
+_INSTALLED = re.compile(r"(?:/[^\s\"':,()]+?)?/(?:(?:lib/python3\.\d+/)?(?:site|dist)-packages|lib/python3\.\d+)/")
 _PROJECT = re.compile(re.escape(str(Path(__file__).resolve().parents[1])) + "/")
 
 

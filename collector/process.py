@@ -247,6 +247,7 @@ def tell_no_paths(measurement: Measurement) -> None:
     measurement.log_tail = shorten(measurement.log_tail)
     if measurement.failure:
         measurement.failure.message = shorten(measurement.failure.message)
+        measurement.failure.hint = shorten(measurement.failure.hint)
 
 
 def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from collector.errors import ConfigError
 from collector.templates import TEMPLATES
@@ -54,6 +55,8 @@ def parse_value(text: str) -> OptionValue:
         value = json.loads(word)
     except ValueError:
         return text
+    if isinstance(value, float) and not math.isfinite(value):
+        return text  # no option is infinite, and JSON, in which a config is stored, knows no such number
     return value if value is None or isinstance(value, bool | int | float | str) else text
 
 

@@ -129,7 +129,22 @@ class Config:
 
 
 def _spell(value: OptionValue) -> str:
-    return json.dumps(value) if isinstance(value, bool) or value is None else str(value)
+    """A value in a config's name, so that it reads back as itself; `+` joins parts and never stands in one."""
+    if isinstance(value, str):
+        return json.dumps(value).replace("+", "\\u002b") if _reads_as_something_else(value) else value
+    if isinstance(value, float):
+        return repr(value).replace("e+", "e")
+    return json.dumps(value)
+
+
+def _reads_as_something_else(text: str) -> bool:
+    if "+" in text or text in ("True", "False", "None"):
+        return True
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ SHEET = """
 .iw .iw-card dt { color: var(--iw-soft); font-size: .8rem; }
 .iw .iw-card dd { margin: 0; font-size: 1.45rem; font-weight: 600; line-height: 1.25; }
 .iw .iw-card dd.note { font-size: .8rem; font-weight: 400; color: var(--iw-soft); line-height: 1.3; }
-.iw-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--iw-least, 27rem)), 1fr)); gap: 1.3rem 2rem;
+.iw-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--iw-least, 27rem)), 1fr));
+  gap: 1.3rem 2rem;
   align-items: start; }
 .iw-mono { font-family: var(--st-code-font, monospace); font-size: .8rem; overflow-wrap: anywhere; }
 .iw-narrow { max-width: 56rem; }

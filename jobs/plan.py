@@ -70,7 +70,7 @@ def read_plan(path: Path) -> Plan:
         cells = [Cell.from_json(cell) for cell in json.loads(path.read_text())["cells"]]
         for cell in cells:
             find(cell.suite, cell.model)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise PlanError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
     for config, device in {(cell.config, cell.device) for cell in cells}:
         check_config(config, device)

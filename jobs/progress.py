@@ -65,7 +65,7 @@ class RunProgress:
 def describe(measurement: Measurement) -> str:
     """One cell's outcome in a few words: the figures of a pass, the reason of anything else."""
     if measurement.status is not Status.PASS:
-        reason = measurement.failure.message.splitlines()[0][:140] if measurement.failure else ""
+        reason = (measurement.failure.message.splitlines() or [""])[0][:140] if measurement.failure else ""
         return f"{measurement.status}: {reason}" if reason else str(measurement.status)
     found = measurement.metrics
     parts = [f"{found['speedup']:.2f}x"] if "speedup" in found else []

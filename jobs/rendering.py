@@ -44,7 +44,7 @@ def show_summary(out: Console, summary: SideSummary) -> None:
     for suite in summary.suites:
         group = suite.group
         figures = [_number(suite.figures[name], digits) for name, _, digits in _FIGURES]
-        table.add_row(group.suite, _phase(group.phase, group.dtype), group.config, pass_rate(suite.counts), *figures)
+        _add(table, group.suite, _phase(group.phase, group.dtype), group.config, pass_rate(suite.counts), *figures)
     out.print(table)
     _print_notes(out, summary.notes)
     _print_failures(out, summary.cells)
@@ -64,7 +64,7 @@ def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
         config = group.config if group.config == suite.base_config else f"{suite.base_config} -> {group.config}"
         paired = suite.figures["speedup"].n
         figures = [_pair(suite.figures[name], digits) for name, _, digits in _FIGURES]
-        table.add_row(group.suite, _phase(group.phase, group.dtype), config, rates, str(paired), *figures)
+        _add(table, group.suite, _phase(group.phase, group.dtype), config, rates, str(paired), *figures)
     out.print(table)
     _print_status_changes(out, comparison)
     _print_changed_most(out, comparison, limit)
@@ -119,6 +119,11 @@ def _table(*headings: str) -> Table:
     return table
 
 
+def _add(table: Table, *cells: str) -> None:
+    # As texts: a name with brackets in it is no markup.
+    table.add_row(*(Text(cell) for cell in cells))
+
+
 def _print_notes(out: Console, notes: Sequence[str]) -> None:
     for note in notes:
         out.print(Text(f"note: {note}"))
@@ -155,7 +160,8 @@ def _print_changed_most(out: Console, comparison: Comparison, limit: int) -> Non
     table = _table("cell", "by", "base ms", "new ms", "change %", "speedup x", "compile s", "spread %")
     for row in changed.to_dict("records"):
         metric = str(row["rank_metric"])
-        table.add_row(
+        _add(
+            table,
             str(row["cell"]),
             "device" if metric == "compiled_kernel_ms" else "wall",
             f"{row[f'{metric}_base']:.4g}",

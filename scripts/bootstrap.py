@@ -23,7 +23,7 @@ _CPU_TORCH = "torch==2.13.0"
 
 def main() -> int:
     """Creates the environment named on the command line, or takes the active one, and installs into it."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever Python is there
         print(f"inductor-watch needs Python 3.11 or newer, this is {sys.version.split()[0]}", file=sys.stderr)
         return 2
     words = [word for word in sys.argv[1:] if not word.startswith("-")]

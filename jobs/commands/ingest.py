@@ -17,11 +17,15 @@ from jobs.options import db_option, json_option
 @json_option
 def command(bundles: tuple[Path, ...], database: str, as_json: bool) -> None:
     """Ingests each bundle, all of it or, where it cannot be read at all, nothing of it."""
+    from collector.bundle import check_bundle
     from db.engine import open_store
     from db.ingest import ingest_bundle
 
+    paths = find_bundles(bundles)
+    for path in paths:
+        check_bundle(path)  # before a database is made for nothing
     engine = open_store(database, write=True)
-    for path in find_bundles(bundles):
+    for path in paths:
         report = ingest_bundle(engine, path)
         if as_json:
             click.echo(json.dumps({"bundle": str(path), **asdict(report)}))

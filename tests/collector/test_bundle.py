@@ -122,7 +122,7 @@ def test_a_broken_byte_in_a_compressed_bundle_is_told(tmp_path):
         problems = read_bundle(path).damage
     except BundleError as error:
         problems = [str(error)]
-    assert len(problems) == 1
+    assert problems, "a broken byte must be told"
 
 
 @pytest.mark.parametrize(
