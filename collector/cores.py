@@ -15,6 +15,11 @@ def pin_to_cores() -> None:
         os.sched_setaffinity(0, {int(number) for number in text.split(",")})
 
 
+def spell_cores(cores: Sequence[int]) -> dict[str, str]:
+    """The variable that has a process keep to these cores; nothing for none."""
+    return {VARIABLE: ",".join(map(str, cores))} if cores else {}
+
+
 def share_out(cores: Sequence[int], workers: int) -> list[list[int]]:
     """Divides cores among workers, equally many each and neighbours together; what is left over stays free.
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,10 +18,26 @@ from collector.vocabulary import short_hash
 
 #: Installed packages whose version can change a number.
 PACKAGES = ("torch", "triton", "transformers", "timm", "torchvision", "numpy")
-#: What must be equal for two latencies to be comparable.
-TESTBED_KEYS = ("device", "gpu", "gpu_memory_bytes", "driver", "cpu", "cores", "node")
+#: What must be equal for two latencies, or two compile times, to be comparable.
+TESTBED_KEYS = (
+    "device",
+    "gpu",
+    "gpu_index",
+    "gpu_memory_bytes",
+    "driver",
+    "cpu",
+    "cores",
+    "torch_threads",
+    "workers",
+    "start",
+    "node",
+)
+#: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number.
+WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
+START_VARIABLE = "INDUCTOR_WATCH_START"
+GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 #: Variables that change what torch or its compiler does; those that only place files are left out.
-_PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "CUDA_VISIBLE", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
+_PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
 _PLACES = ("_DIR", "_PATH", "_HOME")
 
 
@@ -34,17 +51,29 @@ def fingerprint(device: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "device": device,
         "python": platform.python_version(),
-        "platform": platform.platform(terse=True),
+        "kernel": ".".join(platform.release().split(".")[:2]),
+        "libc": " ".join(platform.libc_ver()),
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "node": os.environ.get("INDUCTOR_WATCH_NODE") or platform.node(),
         "torch_git": torch.version.git_version,
         "torch_threads": torch.get_num_threads(),
+        **_told(),
         **{name: version for name in PACKAGES if (version := _version(name))},
-        **{f"env.{key}": value for key, value in sorted(os.environ.items()) if _matters(key)},
+        **{f"env.{key}": value for key, value in sorted(os.environ.items()) if _matters(key, value)},
     }
     found["torch"] = torch.__version__
     return found | (_gpu(torch) if device == "cuda" else {})
+
+
+def _told() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, variable in (("workers", WORKERS_VARIABLE), ("gpu_index", GPU_VARIABLE)):
+        if os.environ.get(variable, "").isdigit():
+            found[key] = int(os.environ[variable])
+    if start := os.environ.get(START_VARIABLE):
+        found["start"] = start
+    return found
 
 
 def _gpu(torch: Any) -> dict[str, Any]:
@@ -81,8 +110,8 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _matters(key: str) -> bool:
-    return key.startswith(_PREFIXES) and not key.endswith(_PLACES)
+def _matters(key: str, value: str) -> bool:
+    return key.startswith(_PREFIXES) and not key.endswith(_PLACES) and not Path(value).is_absolute()
 
 
 def _version(package: str) -> str | None:
@@ -93,6 +122,16 @@ def _version(package: str) -> str | None:
 
 
 def _driver() -> str | None:
+    """The GPU driver's version: from the kernel where it tells, since asking the tool takes longer than all else here."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
+    except (OSError, IndexError):
+        return _ask_driver()
+    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
+    return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None) or _ask_driver()
+
+
+def _ask_driver() -> str | None:
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

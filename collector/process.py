@@ -7,23 +7,21 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from collector.launcher import Launcher, LauncherError
 from collector.outcome import Outcome
 from collector.paths import shorten
 from collector.settings import Settings
 from collector.spans import union_length
+from collector.tokens import PREFIX, VARIABLE, kill_tokens
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
 
-#: Every process of a cell carries its token in this variable; what has left the process group is found by it.
-_TOKEN = "INDUCTOR_WATCH_CELL"  # noqa: S105
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
 #: Seconds a process has for going by itself once its outcome is known.
 _GRACE_S = 5.0
@@ -32,7 +30,14 @@ _GRACE_S = 5.0
 class CellProcess:
     """A running cell. Feed it with `pump`; when `finished`, take `outcome` and call `close`."""
 
-    def __init__(self, cell: Cell, settings: Settings, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        settings: Settings,
+        launcher: Launcher,
+        environ: Mapping[str, str] | None = None,
+        cores: Sequence[int] = (),
+    ) -> None:
         self.cell, self.settings = cell, settings
         self.stage = Stage.START
         #: What the process waits to be granted, and whether it has it.
@@ -41,6 +46,10 @@ class CellProcess:
         self.began = time.monotonic()
         #: Spans for which the process stood still or waited for a grant; they count against no limit and no compile time.
         self.stood: list[tuple[float, float]] = []
+        #: Seconds for which it held the device, by purpose.
+        self.held_s: dict[str, float] = {}
+        #: What it was last granted the device for.
+        self.purpose, self._granted_at = "", 0.0
         self._stands_since: float | None = None
         self._asked_at = 0.0
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -48,39 +57,34 @@ class CellProcess:
         self._done_at: float | None = None
         self._log = bytearray()
         self._pending = b""
-        self._folder = Path(tempfile.mkdtemp(prefix="inductor-watch-"))
+        self._launcher = launcher
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._token = self._folder.name
-        self._process, self._report = self._start(environ or os.environ)
+        self._start(environ or os.environ, cores)
 
-    def _start(self, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
-        read_end, write_end = os.pipe()
-        command = [sys.executable, "-m", "collector.worker", "--report", str(write_end)]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=cell_environment(environ, self._folder, self._token),
-            pass_fds=[write_end],
-            start_new_session=True,
-        )
-        os.close(write_end)
-        assert process.stdout is not None  # noqa: S101 - asked for above
-        for descriptor in (read_end, process.stdout.fileno()):
+    def _start(self, environ: Mapping[str, str], cores: Sequence[int]) -> None:
+        their_answers, answers = os.pipe()
+        self._output, their_output = os.pipe()
+        self._report, their_report = os.pipe()
+        theirs = (their_answers, their_output, their_report)
+        self._answers = os.fdopen(answers, "wb")
+        for descriptor in (self._report, self._output):
             os.set_blocking(descriptor, False)
-        self._write(process, {"cell": self.cell.to_json(), "settings": self.settings.to_json()})
-        return process, read_end
+        variables = cell_environment(environ, self._folder, self._token)
+        try:
+            self.pid = self._launcher.start(self._token, variables, cores, theirs)
+        except LauncherError:
+            self._let_go()
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        self._write({"cell": self.cell.to_json(), "settings": self.settings.to_json()})
 
     @property
     def descriptors(self) -> list[int]:
         """What to wait on before the next `pump`."""
-        assert self._process.stdout is not None  # noqa: S101
-        return [self._report, self._process.stdout.fileno()]
-
-    @property
-    def pid(self) -> int:
-        """The process, which is also the id of its group."""
-        return self._process.pid
+        return [self._report, self._output]
 
     def pump(self) -> None:
         """Takes in what the process has written, and ends it once its time is up."""
@@ -97,7 +101,7 @@ class CellProcess:
     @property
     def finished(self) -> bool:
         """True when the process has gone, or has said all and may be ended."""
-        code = self._process.poll()
+        code = self._launcher.exit_code(self.pid)
         if code is not None:
             self.pump()
             if self._outcome is None:
@@ -112,8 +116,9 @@ class CellProcess:
     def grant(self) -> None:
         """Answers the process's wish to have the machine to itself."""
         self.stood.append((self._asked_at, time.monotonic()))
+        self.purpose, self._granted_at = self.asks or "", time.monotonic()
         self.asks, self.holds = None, True
-        self._write(self._process, {"granted": "exclusive"})
+        self._write({"granted": self.purpose})
 
     def stand(self) -> None:
         """Makes every process of the cell stand still."""
@@ -134,7 +139,7 @@ class CellProcess:
 
     def _signal_all(self, number: signal.Signals) -> bool:
         try:
-            os.killpg(self._process.pid, number)
+            os.killpg(self.pid, number)
         except ProcessLookupError:
             return False
         return True
@@ -149,11 +154,7 @@ class CellProcess:
         self._drain_log()
         self.kill()
         self._drain_log()
-        os.close(self._report)
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                _close_quietly(stream.close)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._let_go()
         outcome = self._outcome or self._lost(Status.CRASHED, "Interrupted", "the run was interrupted")
         if outcome.measurement.status is not Status.PASS:
             outcome.measurement.log_tail = self._tail()
@@ -162,15 +163,15 @@ class CellProcess:
 
     def kill(self) -> None:
         """Kills the process, its group, and whatever of it has left the group."""
-        _close_quietly(lambda: os.killpg(self._process.pid, signal.SIGKILL))
-        self._process.wait()
-        # A child that is forking while it is looked for can slip through once, hardly ever twice.
-        for _ in range(3):
-            strays = list(processes_with_token(self._token))
-            for pid in strays:
-                _close_quietly(lambda pid=pid: os.kill(pid, signal.SIGKILL))  # type: ignore[misc]
-            if not strays:
-                break
+        _close_quietly(lambda: os.killpg(self.pid, signal.SIGKILL))
+        self._launcher.await_end(self.pid, _GRACE_S)
+        kill_tokens([self._token])
+        self._launcher.reap(self.pid)
+
+    def _let_go(self) -> None:
+        for close in (self._answers.close, lambda: os.close(self._report), lambda: os.close(self._output)):
+            _close_quietly(close)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if "stage" in message:
@@ -179,10 +180,14 @@ class CellProcess:
             self.asks, self._asked_at = str(message["ask"]), time.monotonic()
         elif "done" in message:
             self.holds = False
+            spent = self.held_s.get(self.purpose, 0.0) + time.monotonic() - self._granted_at
+            self.held_s[self.purpose] = round(spent, 3)
         elif "outcome" in message:
             found = message["outcome"]
             measurement = Measurement.from_json(found["measurement"])
             self._take_out_standing(measurement)
+            measurement.details["waited_s"] = round(self._stood_s(self.began, time.monotonic()), 3)
+            measurement.details["held_s"] = dict(self.held_s)
             self._outcome = Outcome(measurement, dict(found["environment"]), dict(found["program"]))
         elif "error" in message:
             failure = Failure.from_json(message["error"]["failure"])
@@ -203,12 +208,9 @@ class CellProcess:
             yield from whole
 
     def _drain_log(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101
-        if self._process.stdout.closed:
-            return
         # Bounded per call: a process that prints faster than this reads must not keep the parent here.
         for _ in range(256):
-            chunk = _read(self._process.stdout.fileno())
+            chunk = _read(self._output)
             if not chunk:
                 break
             self._log += chunk
@@ -218,18 +220,15 @@ class CellProcess:
     def _tail(self) -> str:
         return bytes(self._log[-_TAIL_KEPT:]).decode("utf-8", "replace")
 
-    def _write(self, process: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
-        assert process.stdin is not None  # noqa: S101
-        try:
-            process.stdin.write(json.dumps(message).encode() + b"\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has just died; `finished` will see that
+    def _write(self, message: Mapping[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has just died; `finished` will see that
+            self._answers.write(json.dumps(message).encode() + b"\n")
+            self._answers.flush()
 
     def _died(self, code: int) -> Outcome:
         if code >= 0:
             return self._lost(Status.CRASHED, "ExitCode", f"the process ended with code {code} and without a result")
-        name = signal.Signals(-code).name
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = "often the kernel's out-of-memory killer" if name == "SIGKILL" else None
         return self._lost(Status.CRASHED, name, f"the process was ended by {name}", hint)
 
@@ -259,19 +258,7 @@ def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> di
         found[name] = str(folder / place)
     # cuBLAS and cuDNN pick deterministic workspaces by this; PyTorch's benchmarks set it too.
     found.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    return found | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", _TOKEN: token}
-
-
-def processes_with_token(token: str) -> Iterator[int]:
-    """The living processes whose environment carries a cell's token."""
-    needle = f"{_TOKEN}={token}".encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if needle in (entry / "environ").read_bytes().split(b"\0"):
-                    yield int(entry.name)
-            except OSError:
-                continue  # it has gone, or belongs to somebody else
+    return found | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", VARIABLE: token}
 
 
 def _read(descriptor: int) -> bytes:

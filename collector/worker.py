@@ -15,9 +15,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
-from collector.cores import pin_to_cores
+from collector.cpu import session_cpu_s
 from collector.failures import classify
 from collector.outcome import Outcome
 from collector.settings import Settings
@@ -76,16 +76,14 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model)
     hold_device_while_tuning(host)
-    host.send({"outcome": outcome_to_json(measure(cell, spec.build, settings, host))})
+    outcome = measure(cell, spec.build, settings, host)
+    outcome.measurement.details["cpu_s"] = session_cpu_s()
+    host.send({"outcome": outcome_to_json(outcome)})
 
 
-def main() -> None:
-    """Entry point of `python -m collector.worker --report FD`."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--report", type=int, required=True, metavar="FD", help="descriptor for report lines")
-    arguments = parser.parse_args()
-    pin_to_cores()
-    with os.fdopen(arguments.report, "w", encoding="utf-8") as report:
+def work(report_descriptor: int) -> NoReturn:
+    """Serves the request on standard input and ends the process."""
+    with os.fdopen(report_descriptor, "w", encoding="utf-8") as report:
         host = PipeHost(report, sys.stdin)
         try:
             serve(json.loads(sys.stdin.readline()), host)
@@ -96,6 +94,13 @@ def main() -> None:
     sys.stderr.flush()
     # Inductor's pools and CUDA's teardown may hang or crash at exit; all that matters is already reported.
     os._exit(0)
+
+
+def main() -> None:
+    """Entry point of `python -m collector.worker --report FD`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--report", type=int, required=True, metavar="FD", help="descriptor for report lines")
+    work(parser.parse_args().report)
 
 
 if __name__ == "__main__":

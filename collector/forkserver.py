@@ -1,0 +1,274 @@
+"""The process that starts the measuring processes of a run: forked from one that has imported torch, or fresh ones.
+
+Importing torch and the model libraries takes longer than compiling a small model, and is the same for every cell. A
+server that has imported them once, and has never touched a GPU, forks a child per cell in milliseconds. What is
+imported ahead is the same for all cells: the models' libraries, and the modules that a compilation of a small program
+was seen to import, so that a cold compile time holds no module imports either.
+
+The server also outlives nobody: when the process that started it is gone, it kills every process of every cell. It
+listens on a Unix socket that keeps message boundaries; every message is a JSON object:
+
+    asked     {"start": TOKEN, "environ": {...}, "cores": [...]} with three descriptors: standard input, output, report
+              {"reap": PID}
+    answered  {"ready": {"threads": [NAME, ...], "modules": N}}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from collector.cores import pin_to_cores
+from collector.tokens import LENGTH, VARIABLE, kill_tokens
+
+#: The largest message either way; a request carries a whole environment.
+MESSAGE_BYTES = 1 << 20
+#: prctl's request to be signalled when the parent dies (linux/prctl.h).
+_PR_SET_PDEATHSIG = 1
+
+
+class ForkServer:
+    """Starts processes on request and tells how they ended."""
+
+    def __init__(self, channel: socket.socket, preloaded: bool) -> None:
+        self._channel, self._preloaded = channel, preloaded
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ, None)
+        self._tokens: dict[int, str] = {}
+
+    def serve(self) -> None:
+        """Answers until the other end of the channel is closed, then kills all that it started."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._tell_end(key.data, key.fd)
+                elif not self._answer():
+                    self._kill_all()
+                    return
+
+    def _answer(self) -> bool:
+        try:
+            text, descriptors, _, _ = socket.recv_fds(self._channel, MESSAGE_BYTES, 3)
+        except ConnectionError:
+            return False
+        if not text:
+            return False
+        request = json.loads(text)
+        if "reap" in request:
+            self._reap(int(request["reap"]))
+            return True
+        pid = self._start(request, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._tokens[pid] = str(request["start"])
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
+        self._send({"started": request["start"], "pid": pid})
+        return True
+
+    def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
+        reading, writing = os.pipe()
+        server = os.getpid()
+        pid = os.fork()
+        if pid:
+            os.close(writing)
+            # Until the child has a group of its own and shows its token: who is told of it may stop or kill it at once.
+            os.read(reading, 1)
+            os.close(reading)
+            return pid
+        try:
+            os.setsid()
+            die_with(server)
+            self._become_cell(request, descriptors, writing)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(70)  # nothing that goes wrong in the child may go on as a second server
+
+    def _become_cell(self, request: Mapping[str, Any], descriptors: Sequence[int], starting: int) -> NoReturn:
+        self._selector.close()
+        self._channel.close()
+        answers, output, report = descriptors
+        for source, target in ((answers, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        os.set_inheritable(report, True)
+        if request["cores"]:
+            os.sched_setaffinity(0, request["cores"])
+        command = [sys.executable, "-m", "collector.worker", "--report", str(report)]
+        if not self._preloaded:
+            os.execve(command[0], command, request["environ"])  # noqa: S606 - this closes `starting`
+        take_environment(request["environ"], str(request["start"]))
+        os.close(starting)
+        from collector.worker import work
+
+        work(report)
+
+    def _tell_end(self, pid: int, descriptor: int) -> None:
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        if pid not in self._tokens:  # let go of while it still ran: nobody asks for it any more
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+            return
+        # Not reaped yet: as long as it is there, its number belongs to nobody else and its group can be killed.
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        if found is not None:
+            code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+            self._send({"ended": pid, "code": code})
+
+    def _reap(self, pid: int) -> None:
+        if self._tokens.pop(pid, None) is not None:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        with suppress(ConnectionError):
+            self._channel.send(json.dumps(message).encode())
+
+    def _kill_all(self) -> None:
+        for pid in self._tokens:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        kill_tokens(self._tokens.values())
+
+
+def die_with(parent: int) -> None:
+    """Has the kernel kill this process when its parent dies, even one that was stopped."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it had died before it was asked for
+        os._exit(70)
+
+
+def take_environment(environ: Mapping[str, str], token: str) -> None:
+    """Makes `environ` this process's own, and the token visible to whoever looks for the cell's processes.
+
+    The kernel shows a process's environment as it was when the program started; the token is therefore written over the
+    placeholder that the server was started with, which its children, forked or not, then show.
+    """
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    place = libc.getenv(VARIABLE.encode())
+    if place and len(token) == LENGTH:
+        ctypes.memmove(place, token.encode(), LENGTH)
+    for name in os.environ.keys() - environ.keys():
+        del os.environ[name]
+    os.environ.update(environ)
+    tempfile.tempdir = None  # it was looked up under the server's environment
+
+
+def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
+    """Imports what cells will need: libraries by name, and classes as `module:name` where a library loads lazily."""
+    from collector.zoo.offline import forbid_hubs
+
+    forbid_hubs()
+    for name in ("collector.worker", "collector.measure", "collector.autotuning", "collector.zoo.registry", *libraries):
+        # A library that does not import (built for another torch, say) fails in the cells that need it.
+        with suppress(Exception):
+            importlib.import_module(name)
+    for spelled in classes:
+        module, _, name = spelled.partition(":")
+        # A class that this version of the library lacks fails in its own cell, with its own status.
+        with suppress(Exception):
+            getattr(importlib.import_module(module), name)
+
+
+def preload_compiler(device: str, channel: int) -> None:
+    """Imports the modules that a child was seen to import while it compiled a small program.
+
+    The child closes `channel`, which would else stay open for as long as one of its compile workers lives.
+    """
+    with tempfile.TemporaryDirectory(prefix="inductor-watch-scout-", ignore_cleanup_errors=True) as folder:
+        modules = _modules_of_a_compilation(device, channel, folder)
+    for name in modules:
+        with suppress(Exception):
+            importlib.import_module(name)
+
+
+def _modules_of_a_compilation(device: str, channel: int, folder: str) -> list[str]:
+    reading, writing = os.pipe()
+    server = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            die_with(server)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.close(reading)
+            os.close(channel)
+            _scout(device, writing, folder)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as stream:
+            # To its line's end and no further: compile workers that the child leaves behind hold the pipe open.
+            return stream.readline().split()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _scout(device: str, writing: int, folder: str) -> None:
+    before = set(sys.modules)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR"):
+        os.environ[name] = folder
+    tempfile.tempdir = None
+    from collector.warming import compile_something
+
+    with suppress(Exception):
+        compile_something(device)
+    found = [name for name in list(sys.modules) if name not in before and not name.startswith("_")]
+    with os.fdopen(writing, "w") as stream:
+        stream.write(" ".join(name for name in found if _may_be_preloaded(name)) + "\n")
+        stream.flush()
+        signal.pause()  # until it is killed, together with its compile workers
+
+
+def _may_be_preloaded(name: str) -> bool:
+    # Inductor loads the programs that it has generated as modules of no file that would still be there.
+    origin = getattr(getattr(sys.modules.get(name), "__spec__", None), "origin", None)
+    return bool(origin) and name.partition(".")[0] in sys.modules and Path(str(origin)).is_file()
+
+
+def main() -> None:
+    """Entry point of `python -m collector.forkserver --channel FD [--device D --library L ... --class M:N ...]`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--device", help="import torch and what a compilation for this device needs")
+    parser.add_argument("--library", action="append", default=[])
+    parser.add_argument("--class", dest="classes", action="append", default=[])
+    options = parser.parse_args()
+    pin_to_cores()
+    channel = socket.socket(fileno=options.channel)
+    if options.device:
+        # Who ends the server while it imports leaves none of its folders behind; a child has the default again.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        preload(options.library, options.classes)
+        preload_compiler(options.device, options.channel)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        gc.collect()
+        gc.freeze()  # the collector of a child then leaves the shared pages alone
+    server = ForkServer(channel, preloaded=bool(options.device))
+    threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    ready = {"threads": threads, "modules": len(sys.modules)}
+    with suppress(ConnectionError):  # who asked for it has gone meanwhile
+        channel.send(json.dumps({"ready": ready}).encode())
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()
