@@ -40,13 +40,12 @@ def interleaved_ms(
     """
     samples: tuple[list[float], list[float]] = ([], [])
     deadline = time.perf_counter() + limit_s
-    with garbage_collection_off():
-        for done in range(rounds):
-            if done >= 5 and time.perf_counter() > deadline:
-                break
-            # Which of the two comes first changes each round, so that neither always runs on the other's warm caches.
-            for which in ((0, 1), (1, 0))[done % 2]:
-                samples[which].append(1e3 * timed_s((eager, compiled)[which], device))
+    for done in range(rounds):
+        if done >= 5 and time.perf_counter() > deadline:
+            break
+        # Which of the two comes first changes each round, so that neither always runs on the other's warm caches.
+        for which in ((0, 1), (1, 0))[done % 2]:
+            samples[which].append(1e3 * timed_s((eager, compiled)[which], device))
     return samples
 
 
@@ -57,8 +56,7 @@ def median_ms(samples: list[float]) -> float:
 
 @contextmanager
 def garbage_collection_off() -> Iterator[None]:
-    """Collects once, then keeps Python's cyclic collector from running in the middle of a sample."""
-    gc.collect()
+    """Keeps Python's cyclic collector from running in the middle of a sample. Collect once before."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable
@@ -36,7 +37,8 @@ class Host(Protocol):
         """Is told where the cell is, so that a crash or a time-out can be placed."""
 
     def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
-        """Entered while no other cell may use the device; with purpose `measure`, nor any core."""
+        """Entered to use the device: `device` beside others that run their models, `tune` while those stand still,
+        `measure` while everything else does."""
 
 
 class Alone:
@@ -93,14 +95,18 @@ class _Run:
         self._enter(Stage.CORRECTNESS)
         with self.host.exclusive("device"):
             self._check(subject, compiled)
-        self._enter(Stage.TIMING)
-        self._time(subject, compiled)
-        self._enter(Stage.PROFILE)
-        self._profile(subject, compiled)
+        self._measure(subject, compiled)
         self._enter(Stage.DONE)
+
+    def _note_reserved(self) -> None:
+        """Keeps the most that the allocator ever took from the device: what a pool must leave free for such a cell."""
+        if self.cell.device == "cuda" and torch.cuda.is_initialized():
+            reserved = torch.cuda.max_memory_reserved()
+            self.details["device_bytes"] = max(reserved, self.details.get("device_bytes", 0))
 
     def outcome(self) -> Outcome:
         """What is known now, whatever stage it ended in."""
+        self._note_reserved()
         measurement = Measurement(
             cell=self.cell,
             status=self.status,
@@ -131,13 +137,14 @@ class _Run:
 
     def _eager(self, subject: Subject) -> None:
         seed_everything()
-        with self.host.exclusive("device"):
-            for _ in range(2):
-                subject.eager()
-            synchronize(self.cell.device)
-            self._peak("eager_peak_bytes", subject, subject.eager)
+        # Three calls, most of it the loading of libraries: too little work for the device to ask for it.
+        for _ in range(2):
+            subject.eager()
+        synchronize(self.cell.device)
+        self._peak("eager_peak_bytes", subject, subject.eager)
 
     def _peak(self, name: str, subject: Subject, call: Callable[[], Any], calls: int = 1) -> None:
+        self._note_reserved()
         subject.release_gradients()
         resident = [*subject.model.parameters(), *subject.model.buffers()]
         if (peak := memory.peak_bytes(call, self.cell.device, resident, calls)) is not None:
@@ -197,32 +204,41 @@ class _Run:
             if self.cell.device == "cuda":
                 torch.cuda.empty_cache()
 
-    def _time(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        device, settings = self.cell.device, self.settings
-        before = self.metrics.get("recompiles")
-        with self.host.exclusive():
-            for call in (subject.eager, compiled):
+    def _measure(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        """Samples and profiles in one go: everything else stands still meanwhile, so that only what must is in there."""
+        device, settings, on_gpu = self.cell.device, self.settings, self.cell.device == "cuda"
+        calls = {"eager": subject.eager, "compiled": compiled}
+        self._enter(Stage.TIMING)
+        if on_gpu:
+            with self.host.exclusive("device"):
+                profiling.warm_up()
+        gc.collect()
+        recordings: dict[str, profiling.Recording] = {}
+        with self.host.exclusive(), garbage_collection_off():
+            for call in calls.values():
                 timed_s(call, device)
-            eager_ms, compiled_ms = interleaved_ms(
-                subject.eager, compiled, device, settings.rounds, settings.sample_limit_s
-            )
-        self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}
-        self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(eager_ms), median(compiled_ms)
-        self._ratio("speedup", "eager_ms", "compiled_ms")
-        self._count()
-        if before is not None and self.metrics.get("recompiles", before) > before:
-            self.details["recompiled_while_timed"] = self.metrics["recompiles"] - before
-
-    def _profile(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        if self.cell.device != "cuda":
-            return  # a CPU has no device-busy time apart from its wall time
-        for name, call in (("eager", subject.eager), ("compiled", compiled)):
-            with self.host.exclusive(), garbage_collection_off():
-                found = profiling.device_time(call, self.settings.profile_calls)
-            if found is not None:
+            samples = interleaved_ms(subject.eager, compiled, device, settings.rounds, settings.sample_limit_s)
+            self._take_samples(*samples)
+            if on_gpu:  # a CPU has no device-busy time apart from its wall time
+                self._enter(Stage.PROFILE)
+                recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
+        self._count_again()
+        for name, recording in recordings.items():
+            if (found := profiling.device_time(recording)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
+
+    def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
+        self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}
+        self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(eager_ms), median(compiled_ms)
+        self._ratio("speedup", "eager_ms", "compiled_ms")
+
+    def _count_again(self) -> None:
+        before = self.metrics.get("recompiles")
+        self._count()
+        if before is not None and self.metrics.get("recompiles", before) > before:
+            self.details["recompiled_while_timed"] = self.metrics["recompiles"] - before
 
     def _ratio(self, name: str, over: str, under: str) -> None:
         """A ratio of two metrics, where both were measured and the lower is not zero."""

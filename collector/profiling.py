@@ -26,16 +26,34 @@ class DeviceTime:
     kernels: list[tuple[str, float, float]]
 
 
-def device_time(call: Callable[[], Any], calls: int = 5) -> DeviceTime | None:
-    """Profiles `calls` calls on the GPU; None if the profiler saw no device activity.
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the profiler saw of some calls, not yet read."""
 
-    Busy time is the union, not the sum, of the intervals: kernels on two streams at once keep the device busy once.
-    """
+    profiler: profile
+    calls: int
+
+
+def warm_up() -> None:
+    """Starts and stops the profiler once: its first start in a process takes longer than what it is to observe."""
+    with _profiler():
+        torch.zeros(1, device="cuda")
+        synchronize("cuda")
+
+
+def record(call: Callable[[], Any], calls: int = 5) -> Recording:
+    """Profiles `calls` calls on the GPU. Reading the recording takes longer than making it, and needs no quiet machine."""
     synchronize("cuda")
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=False) as profiler:
+    with _profiler() as profiler:
         for _ in range(calls):
             call()
         synchronize("cuda")
+    return Recording(profiler, calls)
+
+
+def device_time(recording: Recording) -> DeviceTime | None:
+    """The device-busy time of a call and its kernels; None if the profiler saw no device activity."""
+    profiler, calls = recording.profiler, recording.calls
     # The raw events: building the tree of profiler.events() takes seconds for a large model.
     raw = profiler.profiler.kineto_results.events() if profiler.profiler else []
     events = [
@@ -48,6 +66,10 @@ def device_time(call: Callable[[], Any], calls: int = 5) -> DeviceTime | None:
     starts = [(event.start_ns() - origin, event.duration_ns()) for event in events]
     spans = [(float(start), float(start + length)) for start, length in starts]
     return DeviceTime(union_length(spans) / 1e6 / calls, len(events) / calls, _table(events, calls))
+
+
+def _profiler() -> profile:
+    return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=False)
 
 
 def _annotation(event: Any) -> bool:
