@@ -8,22 +8,23 @@ import subprocess
 import sys
 from typing import Any
 
+from collector.cores import spell_cores
 from collector.toolchain import SKIP_VARIABLE
-from jobs.pool import worker_variables
+from jobs.lane import Place
 
 
 class HostError(Exception):
     """torch cannot be used here; the text says why and what to do."""
 
 
-def probe(device: str | None, workers: int = 1) -> dict[str, Any]:
-    """The environment's fingerprint as one of `workers` sees it; without a device the GPU if there is one, else the CPU.
+def probe(device: str | None, place: Place | None = None) -> dict[str, Any]:
+    """The environment's fingerprint as a cell at a place sees it; without a device the GPU if there is one, else the CPU.
 
     Raises:
         HostError: torch is not installed, or the device asked for is not there.
     """
     command = [sys.executable, "-m", "collector.environment", *([device] if device else [])]
-    environ = os.environ | worker_variables(workers)
+    environ = os.environ | ({**place.variables, **spell_cores(place.cores[0])} if place else {})
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     if done.returncode != 0:
         raise HostError(_reason(done.stderr, device))

@@ -85,6 +85,14 @@ measuring_options = _all(
         show_default=True,
         help="Cells that compile at once, each on its own cores; one alone measures while the others stand still.",
     ),
+    click.option(
+        "--start",
+        type=click.Choice(["fork", "spawn"]),
+        default="fork",
+        show_default=True,
+        help="Fork each cell from a process that has imported everything, or start a fresh one: slower, as a user would.",
+    ),
+    click.option("--gpus", metavar="all|N,M...", help="GPUs to measure on, each with workers of its own [the first]."),
     click.option("--no-store", is_flag=True, help="Write the bundle only; `ingest` can store it later, elsewhere."),
 )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,9 +15,12 @@ from collector.bundle import BundleWriter, RunHeader
 from collector.environment import environment_id, extract_testbed
 from collector.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Measurement
-from jobs.plan import Plan
+from collector.vocabulary import Cell, Measurement
+from jobs.lane import Lane, LostDeviceError, MemoryOf, Place, unknown
 from jobs.pool import Pool
+from jobs.preloading import preload_for
+from jobs.tuning import tunes
+from jobs.twins import Work, copy_for
 
 Listener = Callable[[Measurement], None]
 
@@ -57,8 +61,10 @@ def branch_of(torch_version: str) -> str:
     return "release/" + ".".join(public.split(".")[:2])
 
 
-def make_header(environment: Mapping[str, Any], names: RunNames, version: str) -> RunHeader:
-    """The first record of a run on this machine."""
+def make_header(
+    environment: Mapping[str, Any], names: RunNames, version: str, asked: dict[str, Any] | None = None
+) -> RunHeader:
+    """The first record of a run on this machine; `asked` is what `resume` will need."""
     return RunHeader(
         run_id=new_run_id(),
         branch=names.branch or branch_of(str(environment["torch"])),
@@ -71,51 +77,106 @@ def make_header(environment: Mapping[str, Any], names: RunNames, version: str) -
         commit_date=names.commit_date,
         commit_title=names.commit_title,
         tool_version=version,
+        asked=asked,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a plan is worked through: cells at once, seconds after which no new one starts, whether they tune at once."""
+    """How a plan is worked through.
+
+    `workers` cells at once on each GPU; after `budget_s` seconds no new one starts; `tune_together`: they may autotune at
+    once; `start`: `fork` from a process that has imported everything, or `spawn` a fresh one a cell; `gpus`: as in
+    `jobs.places.choose_gpus`; `exclusive`: one cell at a time, on the cores of one of the workers.
+    """
 
     workers: int = 1
     budget_s: float = float("inf")
     tune_together: bool = False
+    start: str = "fork"
+    gpus: str | None = None
+    exclusive: bool = False
 
 
-def measure_plan(
-    plan: Plan,
-    writer: BundleWriter,
-    environment: Mapping[str, Any],
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What one device does in a run: its work, where, in which environment, and the bundle that it is written to."""
+
+    work: Work
+    place: Place
+    environment: Mapping[str, Any]
+    writer: BundleWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The closed bundles, and the error that ended the run before its time, if one did."""
+
+    paths: list[Path]
+    lost: LostDeviceError | None = None
+
+
+def measure_shifts(
+    shifts: Sequence[Shift],
     settings: Settings,
     listen: Listener,
     variables: Mapping[str, str],
     pace: Pace,
-) -> Path:
-    """Measures every cell of a plan and returns the closed bundle. `variables` are added to each cell's environment.
+    memory_of: MemoryOf = unknown,
+) -> Result:
+    """Does the work of all shifts side by side and closes their bundles.
 
-    Cells that the budget leaves out stay missing. Interrupted, it leaves the bundle open and on disk with all that was
-    measured.
+    `variables` are added to each cell's environment; `memory_of` tells the bytes of device memory that a cell needs.
+    Cells that the budget leaves out stay missing, and so do all that a lost GPU leaves. Interrupted, it leaves the
+    bundles open and on disk with all that was measured.
+
+    Raises:
+        LauncherError: the processes that start the cells keep dying.
     """
-    pool = Pool(plan.cells, settings, pace.workers, variables, pace.budget_s, pace.tune_together)
+    lost = None
+    lanes = [_lane(shift, settings, variables, pace, memory_of) for shift in shifts]
     try:
-        writer.environment(environment_id(environment), environment)
-        writer.plan(plan.cells)
-        with closing(pool.run()) as outcomes:
-            for outcome in outcomes:
-                listen(record(writer, outcome))
+        for shift in shifts:
+            shift.writer.environment(environment_id(shift.environment), shift.environment)
+            for copy in shift.work.copies:
+                shift.writer.measurement(copy)
+                listen(copy)
+        with closing(Pool(lanes, pace.budget_s).run()) as outcomes:
+            for index, outcome in outcomes:
+                twins = shifts[index].work.twins.get(outcome.measurement.cell.cell_id, ())
+                for measurement in record(shifts[index].writer, outcome, twins):
+                    listen(measurement)
+    except LostDeviceError as error:
+        lost = error
     except BaseException:
-        writer.abandon()
+        for shift in shifts:
+            shift.writer.abandon()
         raise
-    return writer.close(now())
+    return Result([shift.writer.close(now()) for shift in shifts], lost)
 
 
-def record(writer: BundleWriter, outcome: Outcome) -> Measurement:
-    """Writes one outcome: its environment and program first, if they are new, then the measurement."""
+def _lane(shift: Shift, settings: Settings, variables: Mapping[str, str], pace: Pace, memory_of: MemoryOf) -> Lane:
+    device = str(shift.environment["device"])
+    return Lane(
+        shift.work.cells,
+        settings,
+        shift.place,
+        {**os.environ, **variables},
+        preload_for(shift.work.cells, device) if pace.start == "fork" else None,
+        pace.tune_together,
+        memory_of,
+        tunes,
+    )
+
+
+def record(writer: BundleWriter, outcome: Outcome, twins: Sequence[Cell] = ()) -> list[Measurement]:
+    """Writes one outcome: its environment and program first, if they are new, then the measurement under each name."""
     measurement = outcome.measurement
     if outcome.environment and measurement.environment_id:
         writer.environment(measurement.environment_id, outcome.environment)
     if outcome.program and measurement.program_id:
         writer.program(measurement.program_id, outcome.program)
-    writer.measurement(measurement)
-    return measurement
+    found = [measurement, *(copy_for(twin, measurement) for twin in twins)]
+    for item in found:
+        writer.measurement(item)
+    return found

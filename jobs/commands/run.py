@@ -40,6 +40,8 @@ def command(
     timeout: float,
     out: Path,
     workers: int,
+    start: str,
+    gpus: str | None,
     no_store: bool,
     database: str,
     fail: bool,
@@ -47,19 +49,19 @@ def command(
 ) -> None:
     """Plans what the options select, measures it and prints one line a cell."""
     from collector.settings import Settings
-    from jobs.host import probe
     from jobs.night import default_dtype, join
     from jobs.plan import Matrix, make_plan
     from jobs.runner import Pace, RunNames
     from jobs.session import measure_and_store
+    from jobs.testbeds import device_of, find_testbeds
 
     if not suites and not models:
         raise click.UsageError(
             "name what to measure: --model NAME (see `inductor-watch zoo`), or --suite NAME for all of one"
         )
     configs = build_configs(**config)
-    environment = probe(device, workers)
-    place = str(environment["device"])
+    testbeds = find_testbeds(device, Pace(workers, start=start, gpus=gpus))
+    place = device_of(testbeds)
     matrices = [
         Matrix(place, dtype or default_dtype(place, phase), configs, suites, models, (), (phase,), batch_size)
         for phase in parse_phases(phases)
@@ -67,10 +69,8 @@ def command(
     plan = join(make_plan(matrix) for matrix in matrices)
     names = RunNames(branch, commit, repo, "adhoc", label)
     settings = Settings(rounds=samples, timeout_s=timeout)
-    run_id, progress = measure_and_store(
-        plan, environment, names, settings, out, None if no_store else database, Pace(workers)
-    )
+    runs, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
     if not no_store:
-        click.echo(f"look at it: inductor-watch compare latest~1 {run_id} --db {database}")
+        click.echo(f"look at it: inductor-watch compare latest~1 {runs[0]} --db {database}")
     if fail and progress.failing:
         raise SystemExit(1)

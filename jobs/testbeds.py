@@ -1,0 +1,71 @@
+"""Where a run measures: each place with the environment that a cell there sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from jobs.host import probe
+from jobs.lane import Place
+from jobs.places import choose_gpus, list_gpus, make_places
+from jobs.resuming import Unfinished, check_place
+from jobs.runner import Pace
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """A place, the fingerprint of its environment, and the pace there."""
+
+    __test__ = False  # the field's word, no test class
+
+    place: Place
+    environment: dict[str, Any]
+    pace: Pace
+
+
+def find_testbeds(device: str | None, pace: Pace) -> list[Testbed]:
+    """The testbeds of this machine that a pace asks for: one a GPU, or the CPU.
+
+    Where there are several, the pace of each names them all: each has a part of the host's cores, and a run that is
+    resumed without its companions must get that part again.
+
+    Raises:
+        HostError: torch is not installed, or the device asked for is not there.
+        PlaceError: a GPU that is not there, or more workers than cores.
+    """
+    gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else pace.gpus)
+    places = make_places(gpus, pace.workers, pace.start, pace.exclusive)
+    with ThreadPoolExecutor(len(places)) as threads:
+        environments = list(threads.map(partial(probe, device), places))
+    named = replace(pace, gpus=",".join(str(gpu.index) for gpu in gpus)) if len(gpus) > 1 else pace
+    return [Testbed(*found, named) for found in zip(places, environments, strict=True)]
+
+
+def testbeds_of(found: Sequence[Unfinished], paces: Sequence[Pace]) -> list[Testbed]:
+    """The testbed of each unfinished run of a night, in the same order.
+
+    Raises:
+        ResumeError: this machine or its torch is not the one that a run began on.
+        HostError, PlaceError: as `find_testbeds`.
+    """
+    names = [name for pace in paces for name in (pace.gpus or "").split(",") if name]
+    device = found[0].contents.header.testbed.get("device")
+    here = find_testbeds(device, replace(paces[0], gpus=",".join(dict.fromkeys(names)) or None))
+    chosen = [_testbed_for(run, here) for run in found]
+    for run, testbed in zip(found, chosen, strict=True):
+        check_place(run, testbed.environment)
+    return chosen
+
+
+def _testbed_for(run: Unfinished, here: Sequence[Testbed]) -> Testbed:
+    index = run.contents.header.testbed.get("gpu_index")
+    # Without its own it gets any, and is refused with both named.
+    return next((testbed for testbed in here if testbed.environment.get("gpu_index") == index), here[0])
+
+
+def device_of(testbeds: Sequence[Testbed]) -> str:
+    """The device that all of them have."""
+    return str(testbeds[0].environment["device"])
