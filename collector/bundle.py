@@ -3,27 +3,28 @@
 A bundle is the source of truth; a database is built from it and can be rebuilt at any time. Its records, one per line,
 each a JSON object with a `record` field:
 
-    run          first line: format, run_id, branch, commit, testbed, trigger, attempt, started_at
-    planned      one per cell that this run means to measure
+    run          first line: format, run_id, branch, commit, testbed, trigger, started_at, how it was asked for
+    planned      one per cell that this run means to measure; they are there together with the first line or not at all
     environment  environment_id and the whole fingerprint, once
     program      program_id and the effective options, once
-    measurement  one per cell measured
-    end          last line of a closed run: finished_at
+    measurement  one per cell measured; where a cell has several the last one counts
+    end          the run was closed: finished_at
+    resumed      the run was taken up again, open or closed: attempt, at
 
 A file cut at any byte gives the whole lines before the cut; `BundleContents.damage` says what was lost.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from collector.bundle_file import both_paths, create, pack, read_lines, take_up
+from collector.errors import BundleError as BundleError
 from collector.vocabulary import Cell, Measurement
 
 FORMAT = 1
@@ -32,13 +33,9 @@ FORMAT = 1
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
-class BundleError(Exception):
-    """A bundle that cannot be used at all; the text says why and what to do."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What is known of a run before its first cell. Times are ISO 8601 in UTC."""
+    """What is known of a run before its first cell. Times are ISO 8601 in UTC; `asked` is what it takes to resume it."""
 
     run_id: str
     branch: str
@@ -52,6 +49,7 @@ class RunHeader:
     commit_date: str | None = None
     commit_title: str | None = None
     tool_version: str = ""
+    asked: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -65,19 +63,35 @@ class RunHeader:
 
 
 class BundleWriter:
-    """Appends records to `FOLDER/<run_id>.jsonl`; `close` gzips the file and returns the final path."""
+    """Appends records to `FOLDER/<run_id>.jsonl`; `close` gzips the file and returns the final path.
 
-    def __init__(self, folder: Path, header: RunHeader) -> None:
+    The plan is written with the first line: a kill leaves a run whose plan is whole, or none. Cells without a
+    measurement later count as missing. While a writer has the file nobody else can write it.
+    """
+
+    def __init__(self, folder: Path, header: RunHeader, planned: Iterable[Cell] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{header.run_id}.jsonl"
         self._seen: set[str] = set()
-        self._stream: IO[bytes] = self.path.open("xb")
-        self._write({"record": "run", "format": FORMAT, **header.to_json()})
+        first = {"record": "run", "format": FORMAT, **header.to_json()}
+        plan = ({"record": "planned", "cell": cell.to_json()} for cell in planned)
+        self._stream: IO[bytes] = create(self.path, map(_encode, [first, *plan]))
 
-    def plan(self, cells: list[Cell]) -> None:
-        """Says which cells this run means to measure; those without a measurement later count as missing."""
-        for cell in cells:
-            self._write({"record": "planned", "cell": cell.to_json()})
+    @classmethod
+    def reopen(cls, path: Path, at: str) -> tuple[BundleWriter, BundleContents]:
+        """Takes up a run where it stopped, be it open, cut or closed; returns the writer and all that is there already.
+
+        Raises:
+            BundleError: no such bundle, not a bundle, or another process writes it. The file is then as it was.
+        """
+        plain, packed = both_paths(path)
+        check_bundle(plain if plain.exists() else packed)
+        writer = object.__new__(cls)
+        writer.path, writer._stream = plain, take_up(plain)
+        contents = read_bundle(plain)
+        writer._seen = {*contents.environments, *contents.programs}
+        writer._write({"record": "resumed", "attempt": contents.attempt + 1, "at": at})
+        return writer, contents
 
     def environment(self, environment_id: str, data: Mapping[str, Any]) -> None:
         """Records a fingerprint, the first time it is met."""
@@ -94,17 +108,8 @@ class BundleWriter:
     def close(self, finished_at: str) -> Path:
         """Ends the run: writes the last record, compresses, removes the plain file, returns the `.jsonl.gz` path."""
         self._write({"record": "end", "finished_at": finished_at})
-        self._stream.close()
-        final = self.path.with_suffix(".jsonl.gz")
-        partial = final.with_suffix(".gz.partial")
-        with self.path.open("rb") as source, partial.open("wb") as raw:
-            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-                while chunk := source.read(1 << 20):
-                    packed.write(chunk)
-            raw.flush()
-            os.fsync(raw.fileno())
-        partial.replace(final)
-        self.path.unlink()
+        final = pack(self.path)
+        self._stream.close()  # and with it the lock, once there is nothing left to write to
         return final
 
     def abandon(self) -> None:
@@ -117,14 +122,21 @@ class BundleWriter:
             self._write(record)
 
     def _write(self, record: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        self._stream.write(_encode(record))
         self._stream.flush()
         os.fsync(self._stream.fileno())
 
 
+def _encode(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
 @dataclass(slots=True)
 class BundleContents:
-    """A bundle as read. `finished_at` is None for a run that did not end; `damage` lists what could not be read."""
+    """A bundle as read. `finished_at` is None for a run that did not end; `damage` lists what could not be read.
+
+    `attempt` counts how often the run was started: once, and once more with every `resume`.
+    """
 
     header: RunHeader
     planned: list[Cell] = field(default_factory=list)
@@ -132,7 +144,12 @@ class BundleContents:
     programs: dict[str, dict[str, Any]] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
     finished_at: str | None = None
+    attempt: int = 1
     damage: list[str] = field(default_factory=list)
+
+    def latest(self) -> dict[str, Measurement]:
+        """What counts, by `cell_id`: a cell that was measured again was measured again for a reason."""
+        return {measurement.cell.cell_id: measurement for measurement in self.measurements}
 
 
 def read_bundle(path: Path) -> BundleContents:
@@ -142,8 +159,9 @@ def read_bundle(path: Path) -> BundleContents:
         BundleError: no such file, no readable first line, or a format newer than this program.
     """
     damage: list[str] = []
-    lines = _lines(path, damage)
-    contents = BundleContents(_header(path, next(lines, None)), damage=damage)
+    lines = read_lines(path, damage)
+    header = _header(path, next(lines, None))
+    contents = BundleContents(header, attempt=header.attempt, damage=damage)
     for number, line in enumerate(lines, start=2):
         try:
             _take(contents, json.loads(line))
@@ -154,7 +172,7 @@ def read_bundle(path: Path) -> BundleContents:
 
 def check_bundle(path: Path) -> RunHeader:
     """Reads no more than the first line. Raises `BundleError` like `read_bundle`."""
-    return _header(path, next(_lines(path, []), None))
+    return _header(path, next(read_lines(path, []), None))
 
 
 def _header(path: Path, line: bytes | None) -> RunHeader:
@@ -186,33 +204,7 @@ def _take(contents: BundleContents, record: Mapping[str, Any]) -> None:
             contents.measurements.append(Measurement.from_json(record))
         case "end":
             contents.finished_at = str(record["finished_at"])
+        case "resumed":
+            contents.attempt, contents.finished_at = int(record["attempt"]), None
         case other:
             raise ValueError(f"unknown record {other!r}")
-
-
-def _lines(path: Path, damage: list[str]) -> Iterator[bytes]:
-    """Whole lines only: what follows the last newline of a cut file is reported, not returned."""
-    pending = b""
-    try:
-        for chunk in _chunks(path, damage):
-            *whole, pending = (pending + chunk).split(b"\n")
-            yield from whole
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
-    if pending:
-        damage.append(f"the last {len(pending)} bytes are a line cut in the middle")
-
-
-def _chunks(path: Path, damage: list[str]) -> Iterator[bytes]:
-    with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        inflate = zlib.decompressobj(wbits=31) if packed else None
-        while chunk := raw.read(4096):  # little at a time: a broken byte costs no more than what came with it
-            try:
-                yield inflate.decompress(chunk) if inflate else chunk
-            except zlib.error as error:
-                damage.append(f"the compressed stream is broken ({error})")
-                return
-        if inflate and not inflate.eof:
-            damage.append("the compressed stream ends early")

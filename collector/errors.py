@@ -14,6 +14,10 @@ class UnavailableError(Exception):
     """The request is sound, but this machine or this torch lacks a component; the text names it."""
 
 
+class BundleError(Exception):
+    """A bundle that cannot be used at all; the text says why and what to do."""
+
+
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
     """The known words nearest to a misspelt one, for an error message: `did you mean a, b?` or the whole list."""
     words = sorted(known)

@@ -62,7 +62,7 @@ def _begin(path: Path, contents: BundleContents) -> Incoming:
             "branch": clean(header.branch),
             "trigger": clean(str(header.trigger)),
             "label": clean(str(header.label)),
-            "attempt": whole(header.attempt, "attempt"),
+            "attempt": whole(contents.attempt, "attempt"),
             "started_at": to_epoch(header.started_at),
             "finished_at": _end(contents.finished_at, damage),
             "tool_version": clean(str(header.tool_version)),

@@ -119,9 +119,10 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool, bool]:
         return key, True, True
     if (known.branch, known.commit, known.testbed) != (row["branch"], commit, testbed):
         raise _two_runs(conn, known)
-    is_longer = row["lines"] >= known.lines
+    is_longer = (row["lines"], row["attempt"]) >= (known.lines, known.attempt)
     grown = {
-        "finished_at": row["finished_at"] if row["finished_at"] is not None else known.finished_at,
+        "attempt": max(row["attempt"], known.attempt),
+        "finished_at": _finished_at(row, known),
         "lines": max(row["lines"], known.lines),
         "bundle": row["bundle"] if is_longer else known.bundle,
     }
@@ -129,6 +130,15 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool, bool]:
     if changed:
         conn.execute(update(Run).where(Run.id == known.id).values(grown))
     return known.id, changed, is_longer
+
+
+def _finished_at(row: dict[str, Any], known: Any) -> float | None:
+    """When the run ended as its latest attempt tells: a run that was resumed is open again until that ends too."""
+    stored: float | None = known.finished_at
+    incoming: float | None = row["finished_at"]
+    if row["attempt"] != known.attempt:
+        return incoming if row["attempt"] > known.attempt else stored
+    return stored if incoming is None else incoming
 
 
 def _two_runs(conn: Connection, known: Any) -> StoreError:

@@ -17,6 +17,7 @@ FOUND, USAGE, NOT_ENOUGH_DATA, INTERNAL = 1, 2, 3, 4
 VERBS = {
     "run": "measure some cells now, store and show them",
     "nightly": "measure the zoo under the night's configs, store and show them",
+    "resume": "go on with a run that was killed, interrupted or out of time",
     "plan": "the cells a nightly would measure",
     "ingest": "put bundles into the database",
     "compare": "two sides: suites, then the models that changed most",
@@ -78,10 +79,13 @@ def expected_errors() -> dict[type[BaseException], int]:
     """Errors that are somebody's input or surroundings, with their exit code; all others are ours."""
     from collector.bundle import BundleError
     from collector.errors import ConfigError
+    from collector.launcher import LauncherError
     from collector.zoo.spec import ZooError
     from jobs.host import HostError
+    from jobs.lane import LostDeviceError
 
     found: dict[type[BaseException], int] = dict.fromkeys((ConfigError, ZooError, HostError, BundleError), USAGE)
+    found |= {LostDeviceError: INTERNAL, LauncherError: INTERNAL}
     if importlib.util.find_spec("sqlalchemy"):  # a host that only measures may lack it
         from db.errors import FilterError, SideError, StoreError
 
@@ -97,7 +101,7 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted: what was measured is in the bundle", err=True)
+        click.echo("interrupted: what was measured is in the bundle, `inductor-watch resume` goes on", err=True)
         code = 130
     except BrokenPipeError:
         # The reader of a pipe has seen enough; without this Python complains once more while it closes.

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from collector.bundle import BundleWriter
+from collector.bundle import BundleWriter, RunHeader
 from collector.settings import Settings
+from jobs.asked import asked_settings, to_asked
 from jobs.cli import tool_version
+from jobs.cost import CostModel, learn_from
 from jobs.host import cell_variables
 from jobs.plan import Plan
 from jobs.progress import RunProgress
-from jobs.runner import Pace, RunNames, make_header, measure_plan
+from jobs.resuming import Unfinished
+from jobs.runner import Pace, RunNames, Shift, make_header, measure_shifts, new_run_id, now
+from jobs.schedule import longest_first, shares
+from jobs.testbeds import Testbed
+from jobs.twins import Work, plan_work
 
 
 class NothingPlannedError(click.ClickException):
@@ -26,42 +33,109 @@ class NothingPlannedError(click.ClickException):
 
 def measure_and_store(
     plan: Plan,
-    environment: dict[str, Any],
+    testbeds: Sequence[Testbed],
     names: RunNames,
     settings: Settings,
     folder: Path,
     database: str | None,
-    pace: Pace,
-) -> tuple[str, RunProgress]:
-    """Measures a plan, stores it, and returns the run's id and the progress with its counts.
+    costs: Path | None = None,
+) -> tuple[list[str], RunProgress]:
+    """Measures a plan, stores it, and returns the runs' ids (one a testbed) and the progress with its counts.
 
     The database is opened before anything is measured, so that a folder that cannot be written is known at once.
-    Without a database the bundle is all there is.
+    Without a database the bundles are all there is. `costs` is where to learn what cells take (else `folder`).
 
     Raises:
         NothingPlannedError: the plan is empty.
+        LostDeviceError: a GPU stopped answering; what was measured is stored.
     """
     require_cells(plan)
     store = _open(database) if database else None
-    header = make_header(environment, names, tool_version())
-    writer = BundleWriter(folder, header)
+    model = learn_from(costs or folder)
     console = Console()
-    announce(console, plan, header.run_id, header.branch, header.commit, environment)
+    shifts, runs, night = [], [], new_run_id()
+    for testbed, cells in zip(testbeds, shares(plan.cells, model, len(testbeds)), strict=True):
+        asked = to_asked(settings, testbed.pace, testbed.environment, night)
+        header = make_header(testbed.environment, names, tool_version(), asked)
+        work = in_order(plan_work(cells), model, testbed.pace)
+        announce(console, header, work, testbed.environment)
+        writer = BundleWriter(folder, header, cells)
+        runs.append(header.run_id)
+        shifts.append(Shift(work, testbed.place, testbed.environment, writer))
+    for line in plan.left_out:
+        console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
+    progress = _measure(console, shifts, settings, testbeds[0].pace, store, model)
+    return runs, progress
+
+
+def resume_and_store(
+    found: Sequence[Unfinished], testbeds: Sequence[Testbed], database: str | None
+) -> tuple[list[str], RunProgress]:
+    """Takes up the runs of a night where they stopped, as `measure_and_store` would have gone on with them.
+
+    Raises:
+        BundleError: another process writes one of the runs.
+        LostDeviceError: a GPU stopped answering; what was measured is stored.
+    """
+    store = _open(database) if database else None
+    model = learn_from(found[0].path.parent)
+    console = Console()
+    shifts, runs = [], []
+    for run, testbed in zip(found, testbeds, strict=True):
+        writer, contents = BundleWriter.reopen(run.path, now())
+        # Asked again: before it was locked somebody may have gone on with it.
+        work = in_order(run.work(contents), model, testbed.pace)
+        announce(console, contents.header, work, testbed.environment, attempt=contents.attempt + 1)
+        shifts.append(Shift(work, testbed.place, testbed.environment, writer))
+        runs.append(contents.header.run_id)
+    settings = asked_settings(found[0].contents.header.asked or {})
+    return runs, _measure(console, shifts, settings, testbeds[0].pace, store, model)
+
+
+def in_order(work: Work, model: CostModel, pace: Pace) -> Work:
+    """The work with its longest cells first, or in the plan's order where the budget may cut it short."""
+    return replace(work, cells=longest_first(work.cells, model, pace.workers, pace.budget_s))
+
+
+def _measure(
+    console: Console,
+    shifts: Sequence[Shift],
+    settings: Settings,
+    pace: Pace,
+    store: Callable[[Path], str] | None,
+    model: CostModel,
+) -> RunProgress:
     variables = cell_variables()
-    with RunProgress(console, len(plan.cells)) as progress:
-        path = measure_plan(plan, writer, environment, settings, progress.took, variables, pace)
-    console.print(f"bundle {path}", highlight=False, soft_wrap=True)
-    if store:
-        console.print(f"database {database}: {store(path)} measurements stored", highlight=False, soft_wrap=True)
-    return header.run_id, progress
+    total = sum(shift.work.total for shift in shifts)
+    with RunProgress(console, total) as progress:
+        result = measure_shifts(
+            shifts, settings, progress.took, variables, pace, lambda cell: model.estimate(cell).memory_bytes
+        )
+    for path in result.paths:
+        console.print(f"bundle {path}", highlight=False, soft_wrap=True)
+        if store:
+            console.print(store(path), highlight=False, soft_wrap=True)
+    if progress.done < total:
+        again = f"`inductor-watch resume --out {result.paths[0].parent}` goes on"
+        left = f"{total - progress.done} cells were not begun in time: {again}"
+        console.print(left, highlight=False, soft_wrap=True)
+    if result.lost:
+        raise result.lost
+    return progress
 
 
-def _open(database: str) -> Callable[[Path], int]:
+def _open(database: str) -> Callable[[Path], str]:
+    """Opens the store; what is returned puts a bundle into it and says so in a line."""
     from db.engine import open_store
     from db.ingest import ingest_bundle
 
     engine = open_store(database, write=True)
-    return lambda path: ingest_bundle(engine, path).new
+
+    def put(path: Path) -> str:
+        report = ingest_bundle(engine, path)
+        return f"database {database}: {report.new + report.updated} measurements stored"
+
+    return put
 
 
 def require_cells(plan: Plan) -> None:
@@ -71,13 +145,30 @@ def require_cells(plan: Plan) -> None:
         raise NothingPlannedError(f"nothing to measure: {reasons} (see `inductor-watch zoo`)")
 
 
-def announce(console: Console, plan: Plan, run_id: str, branch: str, commit: str, environment: dict[str, Any]) -> None:
-    """Says what is about to be measured, on what, and what was left out."""
+def announce(
+    console: Console, header: RunHeader, work: Work, environment: dict[str, Any], attempt: int | None = None
+) -> None:
+    """Says what is about to be measured and on what; `attempt` is for a run that is taken up again."""
     place = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
+    again = f", attempt {attempt}" if attempt else ""
     console.print(
-        f"run {run_id}: {len(plan.cells)} cells on {place}, torch {environment['torch']}, {branch}@{commit[:10]}",
+        f"run {header.run_id}{again}: {work.total} cells on {place}, torch {environment['torch']}, "
+        f"{header.branch}@{header.commit[:10]}",
         highlight=False,
         soft_wrap=True,
     )
-    for line in plan.left_out:
-        console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
+    if work.named_twice:
+        console.print(
+            f"{work.named_twice} of them are another's program under a second name: measured once, shown under each",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def print_night(database: str, run_id: str) -> None:
+    """The summary table of a run that is in the database, and how to look further."""
+    from jobs.rendering import print_summary
+
+    print_summary(database, run_id)
+    click.echo("look at it:  make dashboard   or   inductor-watch dashboard --db " + database)
+    click.echo(f"compare:     inductor-watch compare latest~1 latest --db {database}")

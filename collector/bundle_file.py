@@ -1,0 +1,179 @@
+"""The file of a bundle: plain and locked while a writer has it, gzipped when the run is closed.
+
+`RUN.jsonl` is a run in progress, or one that was interrupted; `RUN.jsonl.gz` is a closed one. Where both are there, a
+kill came between making one and removing the other, and the plain one has all that the other has. `*.partial` is a file
+in the making, of no worth to anybody.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from collector.errors import BundleError
+
+_PLAIN, _PACKED, _PARTIAL = ".jsonl", ".jsonl.gz", ".partial"
+_CHUNK = 1 << 20
+
+
+def create(path: Path, lines: Iterable[bytes]) -> IO[bytes]:
+    """A new file, locked, open for appending; it appears with these lines in it or, after a kill, not at all.
+
+    Raises:
+        FileExistsError: there is such a run.
+        BundleError: another process is making it.
+    """
+    stream = _open_locked(_beside(path, _PARTIAL), "a+b")
+    # Whoever makes a run holds the lock of its partial file, so that nobody comes between this look and the renaming.
+    for taken in both_paths(path):
+        if taken.exists():
+            stream.close()
+            raise FileExistsError(errno.EEXIST, "there is such a run already", str(taken))
+    _fill(stream, lines)
+    _beside(path, _PARTIAL).replace(path)
+    _sync_folder(path)
+    return stream
+
+
+def take_up(path: Path) -> IO[bytes]:
+    """The plain file of a run, locked, cut to whole lines, open for appending; a closed run is unpacked for it.
+
+    Raises:
+        BundleError: no such run, or another process writes it.
+    """
+    plain, packed = both_paths(path)
+    if plain.exists():
+        stream = _open_locked(plain, "r+b")
+        _cut_half_line(stream)
+        return stream
+    if not packed.exists():
+        raise BundleError(f"cannot read {path}: no such bundle")
+    stream = _open_locked(_beside(plain, _PARTIAL), "a+b")
+    if plain.exists():
+        stream.close()
+        raise _busy(plain)
+    _fill(stream, (line + b"\n" for line in read_lines(packed, [])))
+    _beside(plain, _PARTIAL).replace(plain)
+    _sync_folder(plain)
+    return stream
+
+
+def pack(plain: Path) -> Path:
+    """Replaces a plain file by its gzipped form at once; equal contents give equal bytes. Returns the new path."""
+    final = both_paths(plain)[1]
+    partial = _beside(final, _PARTIAL)
+    with plain.open("rb") as source, partial.open("wb") as raw:
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+            while chunk := source.read(_CHUNK):
+                packed.write(chunk)
+        raw.flush()
+        os.fsync(raw.fileno())
+    partial.replace(final)
+    _sync_folder(final)
+    plain.unlink()
+    return final
+
+
+def both_paths(path: Path) -> tuple[Path, Path]:
+    """The run's plain and its gzipped path, from either of them. Raises `BundleError` for a name of another form."""
+    for suffix in (_PACKED, _PLAIN):
+        if path.name.endswith(suffix):
+            stem = path.name.removesuffix(suffix)
+            return path.with_name(stem + _PLAIN), path.with_name(stem + _PACKED)
+    raise BundleError(f"{path} is not a bundle: its name does not end in {_PLAIN} or {_PACKED}")
+
+
+def read_lines(path: Path, damage: list[str]) -> Iterator[bytes]:
+    """Whole lines only, without their ends: what follows the last newline of a cut file is reported, not returned.
+
+    Raises:
+        BundleError: the file cannot be read.
+    """
+    pending = b""
+    try:
+        for chunk in _chunks(path, damage):
+            *whole, pending = (pending + chunk).split(b"\n")
+            yield from whole
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
+    if pending:
+        damage.append(f"the last {len(pending)} bytes are a line cut in the middle")
+
+
+def _chunks(path: Path, damage: list[str]) -> Iterator[bytes]:
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        inflate = zlib.decompressobj(wbits=31) if packed else None
+        while chunk := raw.read(4096):  # little at a time: a broken byte costs no more than what came with it
+            try:
+                yield inflate.decompress(chunk) if inflate else chunk
+            except zlib.error as error:
+                damage.append(f"the compressed stream is broken ({error})")
+                return
+        if inflate and not inflate.eof:
+            damage.append("the compressed stream ends early")
+
+
+def _open_locked(path: Path, mode: str) -> IO[bytes]:
+    import fcntl  # not at the top: where there is none, bundles can still be read
+
+    try:
+        stream: IO[bytes] = path.open(mode)
+    except FileNotFoundError as error:
+        raise _busy(path) from error  # closed by its writer since it was seen
+    try:
+        # The lock lives and dies with the process: after a kill nobody has to be asked, and nothing to be removed.
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine = path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except BlockingIOError:
+        mine = False
+    except OSError:
+        return stream  # a file system without locks: to measure is worth more than to refuse
+    if not mine:
+        stream.close()
+        raise _busy(path)
+    return stream
+
+
+def _busy(path: Path) -> BundleError:
+    return BundleError(f"{path} is being written by another process: wait until that has ended")
+
+
+def _fill(stream: IO[bytes], lines: Iterable[bytes]) -> None:
+    stream.truncate(0)  # what an earlier try left
+    stream.writelines(lines)
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _cut_half_line(stream: IO[bytes]) -> None:
+    """Takes away what follows the last newline: the line that a kill left half-written."""
+    end = stream.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - _CHUNK)
+        stream.seek(start)
+        newline = stream.read(end - start).rfind(b"\n")
+        end = start + newline + 1
+        if newline >= 0:
+            break
+    stream.truncate(end)
+    stream.seek(end)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _sync_folder(path: Path) -> None:
+    # A file is found again after the host's death only if its folder's entry is on disk too.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,53 @@
+"""`inductor-watch resume`: go on with a run where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from jobs.options import db_option
+
+
+@click.command(
+    help="Go on with a run that was killed, interrupted or out of time; without RUN the newest unfinished one."
+)
+@click.argument("run", required=False, metavar="[RUN_ID|BUNDLE]")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Folder of the bundles.",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="[as many as the run had]")
+@click.option("--max-hours", type=click.FloatRange(min=0), help="Start no cell after this; the rest stays missing.")
+@click.option("--retry-failed", is_flag=True, help="Measure failed cells again too; the new outcome counts.")
+@click.option("--no-store", is_flag=True, help="Write the bundle only; `ingest` can store it later, elsewhere.")
+@db_option
+def command(
+    run: str | None,
+    out: Path,
+    workers: int | None,
+    max_hours: float | None,
+    retry_failed: bool,
+    no_store: bool,
+    database: str,
+) -> None:
+    """Finds the run, sees that this is its machine and its torch, measures what is left and prints the summary."""
+    from jobs.asked import asked_pace
+    from jobs.resuming import asked_of, find_night
+    from jobs.session import print_night, resume_and_store
+    from jobs.testbeds import testbeds_of
+
+    found = find_night(out, run, retry_failed)
+    if not found:
+        click.echo(f"nothing left to do: every planned cell {'of ' + run if run else 'in ' + str(out)} is measured")
+        return
+    budget_s = float("inf") if max_hours is None else 3600 * max_hours
+    paces = [asked_pace(asked_of(one), workers, budget_s) for one in found]
+    runs, _ = resume_and_store(found, testbeds_of(found, paces), None if no_store else database)
+    if no_store:
+        return
+    for run_id in runs:
+        print_night(database, run_id)
