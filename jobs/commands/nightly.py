@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from jobs.options import db_option, measuring_options, naming_options
+from jobs.options import db_option, json_option, measuring_options, naming_options
 from jobs.plan import read_plan
 from jobs.selection import night_options, planned_night
 
@@ -16,6 +16,7 @@ from jobs.selection import night_options, planned_night
 @naming_options
 @measuring_options
 @click.option("--max-hours", type=click.FloatRange(min=0), help="Start no cell after this; the rest stays missing.")
+@click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers.")
 @click.option("--tune-together", is_flag=True, help="Let several cells autotune at once: faster, choices less certain.")
 @click.option(
     "--plan",
@@ -23,6 +24,13 @@ from jobs.selection import night_options, planned_night
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Measure the cells of this file, in its order, as `plan --json` writes them.",
 )
+@click.option("--dry-run", is_flag=True, help="Measure nothing: cells, predicted hours, and what would take them.")
+@click.option(
+    "--costs",
+    type=click.Path(exists=True, path_type=Path),
+    help="A bundle or a folder of bundles to learn from what cells take. [--out]",
+)
+@json_option
 @db_option
 def command(
     suites: tuple[str, ...],
@@ -40,30 +48,42 @@ def command(
     timeout: float,
     out: Path,
     workers: int,
+    start: str,
+    gpus: str | None,
     no_store: bool,
     max_hours: float | None,
+    exclusive: bool,
     tune_together: bool,
     plan_file: Path | None,
+    dry_run: bool,
+    costs: Path | None,
+    as_json: bool,
     database: str,
 ) -> None:
     """Plans, measures, stores; prints the summary table and how to look further."""
     from collector.settings import Settings
-    from jobs.host import probe
+    from jobs.dry_run import run_dry
     from jobs.runner import Pace, RunNames
-    from jobs.session import measure_and_store
+    from jobs.session import measure_and_store, print_night, require_cells
+    from jobs.testbeds import device_of, find_testbeds
 
-    environment = probe(device, workers)
-    place = str(environment["device"])
+    if as_json and not dry_run:
+        raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
+    pace = Pace(workers, float("inf") if max_hours is None else 3600 * max_hours, tune_together, start, gpus, exclusive)
+    # A dry run may plan for a device that is not here.
+    testbeds = [] if dry_run and device else find_testbeds(device, pace)
+    place = device if not testbeds else device_of(testbeds)
+    assert place is not None  # noqa: S101 - one of both tells
     night = (place, suites, models, phases, dtype, batch_size, configs)
     plan = read_plan(plan_file) if plan_file else planned_night(*night)
+    if dry_run:
+        require_cells(plan)
+        run_dry(plan, costs, out, pace, as_json, len(testbeds) or 1)
+        return
     names = RunNames(branch, commit, repo, "nightly", label)
-    pace = Pace(workers, float("inf") if max_hours is None else 3600 * max_hours, tune_together)
     settings = Settings(samples, timeout_s=timeout)
-    run_id, _ = measure_and_store(plan, environment, names, settings, out, None if no_store else database, pace)
+    runs, _ = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database, costs)
     if no_store:
         return
-    from jobs.rendering import print_summary
-
-    print_summary(database, run_id)
-    click.echo("look at it:  make dashboard   or   inductor-watch dashboard --db " + database)
-    click.echo(f"compare:     inductor-watch compare latest~1 latest --db {database}")
+    for run_id in runs:
+        print_night(database, run_id)

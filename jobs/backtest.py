@@ -1,0 +1,111 @@
+"""How long measured nights took against what the costs of their own cells predict: what a prediction must be multiplied by.
+
+The factor holds what no cell's own clock sees: starting and ending its process, workers that wait for the device at the
+same moment, and the end of a night when not every worker has a cell.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from collector.bundle import BundleContents
+from collector.vocabulary import Measurement
+from jobs.cost import CostModel
+from jobs.schedule import bounds
+from jobs.twins import SAME_PROGRAM
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What one GPU did in a run that had `gpus`: its cells, workers, and seconds, taken and predicted."""
+
+    run_id: str
+    gpu: int
+    gpus: int
+    cells: int
+    workers: int
+    took_s: float
+    predicted_s: float
+
+
+def backtest(contents: BundleContents) -> list[Night]:
+    """A bundle against its own prediction, GPU by GPU; one with too few cells to keep its workers busy is left out."""
+    by_gpu = _by_gpu(contents)
+    nights = (_night(contents, gpu, len(by_gpu), by_gpu[gpu]) for gpu in sorted(by_gpu))
+    return [night for night in nights if night is not None]
+
+
+def backtests(history: Sequence[BundleContents]) -> list[Night]:
+    """Every bundle that can be held against its prediction, in the order of the history."""
+    return [night for contents in history for night in backtest(contents)]
+
+
+def measured(contents: BundleContents) -> list[Measurement]:
+    """What a bundle's run did: its measurements without those taken over from a cell of the same program."""
+    return [item for item in contents.measurements if SAME_PROGRAM not in item.details]
+
+
+def slack(nights: Sequence[Night]) -> float:
+    """Seconds taken over seconds predicted, over all nights together; 1 where there is none."""
+    predicted = sum(night.predicted_s for night in nights)
+    return sum(night.took_s for night in nights) / predicted if predicted else 1.0
+
+
+def _by_gpu(contents: BundleContents) -> dict[int, list[Measurement]]:
+    """The measurements of each GPU by its number; a cell that died before it could say goes to the only one there is."""
+    found: dict[int | None, list[Measurement]] = defaultdict(list)
+    for item in measured(contents):
+        found[_surroundings(contents, item).get("gpu_index")].append(item)
+    silent = found.pop(None, [])
+    told = {int(gpu): items for gpu, items in found.items() if gpu is not None}
+    if len(told) > 1:
+        return told
+    gpu = next(iter(told), 0)
+    return {gpu: [*told.get(gpu, []), *silent]}
+
+
+def _night(contents: BundleContents, gpu: int, gpus: int, items: Sequence[Measurement]) -> Night | None:
+    spans = sorted(_spans(items))
+    if not spans:
+        return None
+    told = [_surroundings(contents, item).get("workers") for item in items]
+    workers = max((number for number in told if number), default=0) or _most_at_once(spans)
+    took_s = max(end for _, end in spans) - spans[0][0]
+    if len(spans) < 2 * workers or took_s <= 0:
+        return None
+    cells = [item.cell for item in items]
+    model = CostModel.learn(items)
+    # Longer than the night itself the device cannot have been held by one at a time: then cells tuned together.
+    together = bounds(cells, model, workers).device_limited_s > took_s
+    predicted = bounds(cells, model, workers, together).predicted_s
+    return Night(contents.header.run_id, gpu, gpus, len(cells), workers, took_s, predicted) if predicted > 0 else None
+
+
+def _surroundings(contents: BundleContents, item: Measurement) -> Mapping[str, Any]:
+    return contents.environments.get(item.environment_id or "", {})
+
+
+def _spans(items: Sequence[Measurement]) -> list[tuple[float, float]]:
+    """Start and end of each cell, in seconds since the epoch."""
+    found = []
+    for item in items:
+        try:
+            start = datetime.fromisoformat(item.started_at).timestamp()
+        except ValueError:
+            continue
+        found.append((start, start + item.wall_s))
+    return found
+
+
+def _most_at_once(spans: Sequence[tuple[float, float]]) -> int:
+    # Starts are known to the second: a cell that ends within one of another's start did not run beside it.
+    events = sorted([(start, 1) for start, _ in spans] + [(max(start, end - 1.0), -1) for start, end in spans])
+    running = most = 0
+    for _, change in events:
+        running += change
+        most = max(most, running)
+    return max(most, 1)

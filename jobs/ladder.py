@@ -1,0 +1,106 @@
+"""What a cell would have measured, from the cells nearest to it: one quantity at a time, medians only.
+
+The rungs, from the best: the cell itself; its model and phase under another config, scaled by how the two configs relate
+on the models that have both; the config's median in that phase; the phase's; the device's. Cells of another device are
+never asked: a CPU says nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import StrEnum
+from statistics import median
+
+from collector.vocabulary import Cell, Phase
+
+#: Device, suite, model, phase: what the configs of a model are compared within.
+ModelKey = tuple[str, str, str, Phase]
+
+
+class Source(StrEnum):
+    """Where an estimate comes from, the best first."""
+
+    MEASURED = "measured"
+    MODEL = "model"
+    CONFIG = "config"
+    PHASE = "phase"
+    OVERALL = "overall"
+    DEFAULT = "default"
+
+
+class Ladder:
+    """Estimates one quantity in its own unit. A cell measured several times counts once, by its median."""
+
+    def __init__(self, values: Iterable[tuple[Cell, float]]) -> None:
+        cells: dict[str, Cell] = {}
+        found: dict[str, list[float]] = defaultdict(list)
+        for cell, value in values:
+            cells[cell.cell_id] = cell
+            found[cell.cell_id].append(value)
+        self._exact = {name: median(several) for name, several in found.items()}
+        self._models = _by_model(cells, self._exact)
+        self._ratios: dict[tuple[str, Phase | None, str, str], float | None] = {}
+        self._medians = _group_medians(self._models)
+
+    def estimate(self, cell: Cell) -> tuple[float, Source] | None:
+        """The value for a cell and the rung it comes from; None where nothing of its device was measured."""
+        if (value := self._exact.get(cell.cell_id)) is not None:
+            return value, Source.MEASURED
+        config = cell.config.config_id
+        if (value := self._from_model(cell, config)) is not None:
+            return value, Source.MODEL
+        rungs = (
+            (Source.CONFIG, (cell.device, cell.phase, config)),
+            (Source.PHASE, (cell.device, cell.phase, None)),
+            (Source.OVERALL, (cell.device, None, None)),
+        )
+        return next(((self._medians[key], source) for source, key in rungs if key in self._medians), None)
+
+    def _from_model(self, cell: Cell, config: str) -> float | None:
+        known = self._models.get(_model_key(cell), {})
+        if config in known:  # under another dtype or batch size: nearer than any other config
+            return known[config]
+        ratios = {other: self._ratio(cell.device, cell.phase, config, other) for other in known}
+        scaled = [known[other] * ratio for other, ratio in ratios.items() if ratio is not None]
+        return median(scaled) if scaled else None
+
+    def _ratio(self, device: str, phase: Phase, config: str, other: str) -> float | None:
+        """How `config` relates to `other`; from the other phases where no model of this one has both."""
+        found = self._ratio_within(device, phase, config, other)
+        return self._ratio_within(device, None, config, other) if found is None else found
+
+    def _ratio_within(self, device: str, phase: Phase | None, config: str, other: str) -> float | None:
+        asked = (device, phase, config, other)
+        if asked not in self._ratios:
+            both = [
+                (values[config], values[other])
+                for key, values in self._models.items()
+                if key[0] == device and phase in (None, key[3]) and config in values and other in values
+            ]
+            under = median(value for _, value in both) if both else 0.0
+            self._ratios[asked] = median(value for value, _ in both) / under if under > 0 else None
+        return self._ratios[asked]
+
+
+def _model_key(cell: Cell) -> ModelKey:
+    return cell.device, cell.suite, cell.model, cell.phase
+
+
+def _by_model(cells: dict[str, Cell], values: dict[str, float]) -> dict[ModelKey, dict[str, float]]:
+    """Per model and phase the value of each config; several sizes or dtypes of one config count by their median."""
+    several: dict[ModelKey, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name, cell in cells.items():
+        several[_model_key(cell)][cell.config.config_id].append(values[name])
+    return {key: {config: median(found) for config, found in configs.items()} for key, configs in several.items()}
+
+
+def _group_medians(
+    models: dict[ModelKey, dict[str, float]],
+) -> dict[tuple[str, Phase | None, str | None], float]:
+    groups: dict[tuple[str, Phase | None, str | None], list[float]] = defaultdict(list)
+    for (device, _, _, phase), configs in models.items():
+        for config, value in configs.items():
+            for key in ((device, phase, config), (device, phase, None), (device, None, None)):
+                groups[key].append(value)
+    return {key: median(values) for key, values in groups.items()}

@@ -1,0 +1,101 @@
+"""Whether a pool measures what one process a cell, in sequence, measures: the same cells both ways, paired.
+
+python scripts/compare_ways.py SEQUENCE_BUNDLE POOL_BUNDLE
+
+The unit is the cell, never the sample: within a process samples depend on each other. For each metric the natural logarithm
+of pool over sequence is taken per cell. Shown are its geometric mean with a 95 % interval from 10,000 bootstrap samples of
+models (cells of one model are drawn together), and Wilcoxon's signed-rank test of no shift. "equal" means that the whole
+interval lies within the smallest effect that matters: 2 % for times of the device and of a call (docs/architecture.md).
+The spread of compile times is judged on the A/A pair that every night carries: `triton` and `default` are one program.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import wilcoxon
+
+from collector.bundle import read_bundle
+from collector.vocabulary import Measurement, Status
+
+_METRICS = (
+    "eager_kernel_ms",
+    "compiled_kernel_ms",
+    "device_speedup",
+    "eager_ms",
+    "compiled_ms",
+    "speedup",
+    "compile_cold_s",
+)
+_MATTERS = 0.02
+_DRAWS, _SEED = 10_000, 1
+
+
+def main() -> None:
+    """Prints a line a metric, then the spread of compile times each way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sequence", type=Path)
+    parser.add_argument("pool", type=Path)
+    options = parser.parse_args()
+    sequence, pool = passing(options.sequence), passing(options.pool)
+    both = sorted(sequence.keys() & pool.keys())
+    statuses = f"{len(sequence)} cells pass in sequence, {len(pool)} in the pool, {len(both)} in both"
+    print(statuses)
+    print(f"{'pool over sequence':<20} {'cells':>5} {'ratio':>7} {'95 % interval':>16} {'p':>7}  within {_MATTERS:.0%}")
+    for metric in _METRICS:
+        pairs = [(sequence[cell], pool[cell]) for cell in both]
+        _print_metric(
+            metric, [(one, other) for one, other in pairs if metric in one.metrics and metric in other.metrics]
+        )
+    for name, way in (("sequence", sequence), ("pool", pool)):
+        spread = aa_spread(way, "compile_cold_s")
+        if spread.size:
+            print(
+                f"compile time of one program twice, {name}: median {np.median(spread):.1%}, largest {spread.max():.1%}"
+            )
+
+
+def passing(path: Path) -> dict[str, Measurement]:
+    """The newest measurement of every cell that passes, by `cell_id`."""
+    return {key: item for key, item in read_bundle(path).latest().items() if item.status is Status.PASS}
+
+
+def aa_spread(items: Mapping[str, Measurement], metric: str) -> np.ndarray:
+    """|a/b - 1| of a metric over the models that have both halves of the A/A pair."""
+    halves: dict[str, dict[str, float]] = defaultdict(dict)
+    for item in items.values():
+        if item.cell.config.name in ("triton", "default") and metric in item.metrics:
+            halves[item.cell.model][item.cell.config.name] = item.metrics[metric]
+    pairs = [(found["triton"], found["default"]) for found in halves.values() if len(found) == 2]
+    return np.array([max(pair) / min(pair) - 1 for pair in pairs])
+
+
+def _print_metric(metric: str, pairs: list[tuple[Measurement, Measurement]]) -> None:
+    if len(pairs) < 2:
+        return
+    shifts = np.array([np.log(other.metrics[metric] / one.metrics[metric]) for one, other in pairs])
+    low, high = interval(shifts, [one.cell.model for one, _ in pairs], np.mean)
+    p = wilcoxon(shifts).pvalue
+    equal = "yes" if -np.log1p(_MATTERS) < low and high < np.log1p(_MATTERS) else "no"
+    span = f"{np.exp(low):.3f} .. {np.exp(high):.3f}"
+    print(f"{metric:<20} {len(pairs):>5} {np.exp(shifts.mean()):>7.3f} {span:>16} {p:>7.3f}  {equal}")
+
+
+def interval(
+    values: np.ndarray, models: list[str], statistic: Callable[[np.ndarray], float], level: float = 0.95
+) -> tuple[float, float]:
+    """A percentile bootstrap interval whose unit is the model."""
+    groups = [values[[index for index, name in enumerate(models) if name == model]] for model in dict.fromkeys(models)]
+    random = np.random.default_rng(_SEED)
+    drawn = random.integers(len(groups), size=(_DRAWS, len(groups)))
+    found = [statistic(np.concatenate([groups[index] for index in row])) for row in drawn]
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+if __name__ == "__main__":
+    main()

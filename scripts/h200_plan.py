@@ -1,0 +1,118 @@
+"""Plans of the H200 nights under data/h200, as `nightly --plan` reads them; what matters most comes first.
+
+python scripts/h200_plan.py night|tuned|aa|ways > plan.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+
+from collector.spelling import parse_config
+from collector.vocabulary import Cell, Phase
+from collector.zoo.registry import all_models, find
+
+#: Measured under everything: three text models, four of images, and two of those that graph partitions were made for.
+CORE = (
+    "huggingface/BertForMaskedLM",
+    "huggingface/DistillGPT2",
+    "huggingface/T5Small",
+    "timm/mobilenetv2_100",
+    "timm/deit_tiny_patch16_224.fb_in1k",
+    "torchvision/resnet18",
+    "torchvision/squeezenet1_1",
+    "torchbench/yolov3",
+    "torchbench/speech_transformer",
+)
+TRAINED = ("huggingface/DistillGPT2", "huggingface/T5Small", "torchvision/resnet18")
+ALSO_TRAINED = (
+    "huggingface/BertForMaskedLM",
+    "huggingface/DistilBertForMaskedLM",
+    "huggingface/ElectraForCausalLM",
+    "huggingface/OPTForCausalLM",
+    "huggingface/ViTForImageClassification",
+    "timm/mobilenetv2_100",
+    "timm/deit_tiny_patch16_224.fb_in1k",
+    "timm/visformer_small",
+    "torchvision/resnet50",
+    "torchvision/mobilenet_v3_large",
+    "torchvision/squeezenet1_1",
+)
+#: Programs that time no candidates for matrix products; `default` is `triton` again, for an A/A comparison in every night.
+CHEAP = ("triton", "default", "cudagraphs", "reduce-overhead", "aten", "freezing", "cutlass")
+TUNED = ("max_autotune", "max-autotune-no-cudagraphs", "tma", "max-autotune")
+PARTITIONS = ("cudagraphs+graph_partition=false", "cudagraphs+graph_partition=true")
+#: A dozen models for the two ways of working through a plan, and six configs of theirs.
+WAYS = (
+    *CORE[:7],
+    "huggingface/ElectraForCausalLM",
+    "huggingface/ViTForImageClassification",
+    "timm/visformer_small",
+    "torchvision/resnet50",
+    "torchvision/mobilenet_v3_large",
+)
+WAYS_CONFIGS = ("triton", "cudagraphs", "freezing", "aten", "default", "cudagraphs+graph_partition=false")
+
+
+def cells(models: Iterable[str], configs: Iterable[str], phase: Phase, dtype: str) -> list[Cell]:
+    """The cells of some models under some configs, config by config; a model that does not take the dtype is left out."""
+    found = []
+    specs = [find(*name.split("/", 1)) for name in models]
+    for config in configs:
+        for spec in specs:
+            if spec.supports(phase, "cuda", dtype):
+                batch_size = spec.batch_size(phase, "cuda")
+                found.append(Cell(spec.suite, spec.name, phase, dtype, "cuda", batch_size, parse_config(config)))
+    return found
+
+
+def tuned() -> list[Cell]:
+    """The core under the templates and modes that autotune matrix products; some of it training."""
+    return [
+        *cells(CORE, TUNED[:3], Phase.INFERENCE, "bfloat16"),
+        *cells(TRAINED, ("max_autotune", "tma"), Phase.TRAINING, "amp"),
+        *cells(CORE, TUNED[3:], Phase.INFERENCE, "bfloat16"),
+    ]
+
+
+def night() -> list[Cell]:
+    """The core, some of it training, then the zoo, then a dozen models training, under all that tunes no matrix products."""
+    everything = [str(spec) for spec in all_models()]
+    inference, training = Phase.INFERENCE, Phase.TRAINING
+    return [
+        *cells(("torchbench/speech_transformer", "torchbench/yolov3"), PARTITIONS, inference, "bfloat16"),
+        *cells(("torchbench/vision_maskrcnn",), PARTITIONS, inference, "float16"),
+        *cells(TRAINED, (*CHEAP, "cpp_wrapper"), training, "amp"),
+        *cells(CORE, (*CHEAP, "cpp_wrapper"), inference, "bfloat16"),
+        *cells(everything, CHEAP, inference, "bfloat16"),
+        *cells(ALSO_TRAINED, ("triton", "cudagraphs"), training, "amp"),
+        *cells(("torchbench/speech_transformer", "torchbench/yolov3"), PARTITIONS, training, "amp"),
+        *cells(everything, ("cpp_wrapper",), inference, "bfloat16"),
+        *cells(ALSO_TRAINED, ("cpp_wrapper",), training, "amp"),
+    ]
+
+
+def again() -> list[Cell]:
+    """What is measured a second time by the same code, for an A/A comparison of two runs."""
+    return cells(
+        dict.fromkeys((*CORE, *WAYS)), ("triton", "cudagraphs", "aten", "freezing"), Phase.INFERENCE, "bfloat16"
+    )
+
+
+def ways() -> list[Cell]:
+    """What is measured both by a process a cell in sequence and by the pool."""
+    return cells(WAYS, WAYS_CONFIGS, Phase.INFERENCE, "bfloat16")
+
+
+def main() -> None:
+    """Prints the plan asked for."""
+    plans = {"night": night, "tuned": tuned, "aa": again, "ways": ways}
+    if len(sys.argv) != 2 or sys.argv[1] not in plans:
+        sys.exit(f"usage: python scripts/h200_plan.py {'|'.join(plans)}")
+    found = {cell.cell_id: cell for cell in plans[sys.argv[1]]()}
+    print(json.dumps({"cells": [cell.to_json() for cell in found.values()]}))
+
+
+if __name__ == "__main__":
+    main()
