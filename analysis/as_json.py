@@ -39,6 +39,7 @@ def _compared(row: dict[str, Any]) -> dict[str, Any]:
         **{name: row[name] for name in _CELL},
         "transition": row["transition"],
         "program_changed": row["program_changed"],
+        "testbed_changed": row["testbed_changed"],
         "base": _side(row, "base"),
         "new": _side(row, "new"),
         "change": {name: _change(row, name) for name in METRICS if _both(row, name)},

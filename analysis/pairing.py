@@ -27,7 +27,8 @@ def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False)
     - of each side, with `_base` and `_new` behind the name: expected, cell_id, config, config_id and all of
       `db.side_rows.MEASURED_COLUMNS` (status, spread, metrics, ...), absent where there is no measurement
     - `<metric>_ratio`: new over base; NaN where a side has none or base is 0 and new is not
-    - transition (a value of `Transition`), program_changed (None where a side has no program)
+    - transition (a value of `Transition`), program_changed (None where a side has no program), testbed_changed (None
+      where a side has no measurement)
     - rank_metric, rank_ratio and rank_change (the absolute natural logarithm of the ratio), for the largest change
 
     `across_configs` pairs cells that differ in their config only; then each side's rows must be of one config.
@@ -37,12 +38,13 @@ def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False)
     for name in _CONFIG:
         both[name] = both[f"{name}_new"].where(both["expected_new"], both[f"{name}_base"])
     both["transition"] = transitions(both)
-    both["program_changed"] = _program_changed(both)
+    both["program_changed"] = _changed(both, "program_id")
+    both["testbed_changed"] = _changed(both, "testbed_id")
     both = pd.concat([both, _ratios(both)], axis=1)
     both = both.join(_ranks(both))
     both["cell"] = _spelled(both)
     both = both.sort_values([*AXES, "config", "config_id"], ignore_index=True)
-    first = ["cell", *CELL_COLUMNS, "transition", "program_changed"]
+    first = ["cell", *CELL_COLUMNS, "transition", "program_changed", "testbed_changed"]
     return both[first + [name for name in both.columns if name not in first]]
 
 
@@ -63,8 +65,8 @@ def _of_side(rows: pd.DataFrame, side: str) -> pd.DataFrame:
     return rows[[*CELL_COLUMNS, *MEASURED_COLUMNS]].rename(columns=own).assign(**{f"expected_{side}": True})
 
 
-def _program_changed(both: pd.DataFrame) -> pd.Series:
-    base, new = both["program_id_base"], both["program_id_new"]
+def _changed(both: pd.DataFrame, name: str) -> pd.Series:
+    base, new = both[f"{name}_base"], both[f"{name}_new"]
     return (base != new).astype(object).where(base.notna() & new.notna(), None)
 
 

@@ -125,19 +125,25 @@ class Comparison:
         """The cells in one of the given transitions, in the order of `cells`."""
         return self.cells[self.cells["transition"].isin([transition.value for transition in transitions])]
 
+    @property
+    def on_other_testbeds(self) -> int:
+        """How many cells both sides measured, but each on another testbed: another GPU of the night is one, too."""
+        return int((self.cells["testbed_changed"] == True).sum())  # noqa: E712 -- a column of True, False and None
+
     def transitions(self) -> dict[Transition, int]:
         """How many cells there are of each transition, zeros included."""
         found = self.cells["transition"].value_counts()
         return {transition: int(found.get(transition.value, 0)) for transition in Transition}
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys: base, new, filters, notes, environment, transitions, suites, cells."""
+        """A JSON object with stable keys: base, new, filters, notes, environment, on_other_testbeds, transitions, ..."""
         return {
             "base": self.base.to_json(),
             "new": self.new.to_json(),
             "filters": self.filters.to_json(),
             "notes": list(self.notes),
             "environment": [difference.to_json() for difference in self.environment],
+            "on_other_testbeds": self.on_other_testbeds,
             "transitions": {transition.value: count for transition, count in self.transitions().items()},
             "suites": [suite.to_json() for suite in self.suites],
             "cells": comparison_cells(self.cells),

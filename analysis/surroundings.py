@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 
 from analysis.results import EnvironmentDifference
 from collector.vocabulary import canonical_json
-from db.sides import Side
+from db.sides import Side, SideRun
 
 
 def environment_differences(
@@ -28,25 +29,35 @@ def environment_differences(
 
 
 def testbed_notes(base: Side, new: Side, cells: pd.DataFrame) -> list[str]:
-    """A line for every device type whose paired cells were measured on more than one testbed."""
+    """A line for every device type of which cells were measured on another testbed in new than in base: how many, and why."""
     known = {run.testbed_id: run.testbed for run in (*base.runs, *new.runs)}
     notes = []
-    for device, rows in cells.groupby("device", sort=True):
-        sides = [tuple(sorted(rows[f"testbed_id_{side}"].dropna().unique())) for side in ("base", "new")]
-        if len(set(sides[0]) | set(sides[1])) > 1:
-            shown = " against ".join(_spell_testbeds(side, known) for side in sides)
-            notes.append(f"{device} cells were measured on different testbeds, latencies do not compare: {shown}")
+    for device, rows in cells[cells["testbed_changed"].notna()].groupby("device", sort=True):
+        moved = rows[rows["testbed_changed"].astype(bool)]
+        if len(moved):
+            pairs = Counter(zip(moved["testbed_id_base"], moved["testbed_id_new"], strict=True))
+            notes.append(
+                f"{len(moved)} of {len(rows)} {device} cells measured on both sides were measured on different testbeds, "
+                f"where latencies do not compare: {_spell_differences(pairs, known)}"
+            )
     return notes
 
 
 def run_notes(*sides: Side) -> list[str]:
-    """A line for every run that has no end record: cells without a row may still be coming."""
+    """A line for every night of which runs have no end record: cells without a row may still be coming."""
     runs = {run.run_id: run for side in sides for run in side.runs}
-    return [
-        f"run {run.run_id} has no end record: it was cut short or is still going"
-        for run in runs.values()
-        if run.finished_at is None
-    ]
+    nights: dict[str, list[SideRun]] = {}
+    for run in runs.values():
+        nights.setdefault(run.night, []).append(run)
+    notes = []
+    for night, of_night in nights.items():
+        still_open = [run.run_id for run in of_night if run.finished_at is None]
+        if len(still_open) == 1:
+            notes.append(f"run {still_open[0]} has no end record: it was cut short or is still going")
+        elif still_open:
+            which = f"{len(still_open)} of {len(of_night)} runs of night {night} have no end record"
+            notes.append(f"{which}: they were cut short or are still going")
+    return notes
 
 
 def _values(fingerprints: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
@@ -65,9 +76,19 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def _spell_testbeds(ids: tuple[str, ...], known: Mapping[str, Mapping[str, Any]]) -> str:
-    return " and ".join(f"{testbed_id} ({_spell(known[testbed_id])})" for testbed_id in ids) or "none"
-
-
-def _spell(testbed: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in sorted(testbed.items()))
+def _spell_differences(pairs: Mapping[tuple[str, str], int], known: Mapping[str, Mapping[str, Any]]) -> str:
+    """`gpu_index in 12 cells (0 against 1 and 2), ...`: key by key what differs between the testbeds, base against new."""
+    counts: Counter[str] = Counter()
+    values: dict[str, tuple[set[str], set[str]]] = {}
+    for (base, new), cells in pairs.items():
+        for key in known[base].keys() | known[new].keys():
+            both = known[base].get(key), known[new].get(key)
+            if both[0] != both[1]:
+                counts[key] += cells
+                for seen, value in zip(values.setdefault(key, (set(), set())), both, strict=True):
+                    seen.add("nothing" if value is None else str(value))
+    found = []
+    for key in sorted(counts):
+        base_values, new_values = (" and ".join(sorted(side)) for side in values[key])
+        found.append(f"{key} in {counts[key]} cell{'s' * (counts[key] > 1)} ({base_values} against {new_values})")
+    return ", ".join(found)

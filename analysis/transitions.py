@@ -17,8 +17,9 @@ class Transition(StrEnum):
     BROKE = "broke"
     FIXED = "fixed"
     STILL_FAILING = "still_failing"
-    MISSING = "missing"  # expected on both sides, no row in new
+    MISSING = "missing"  # expected on both sides, a row in base only
     MISSING_IN_BASE = "missing_in_base"  # expected on both sides, a row in new only
+    MISSING_IN_BOTH = "missing_in_both"  # expected on both sides, no row in either
     NOT_APPLICABLE = "not_applicable"  # unavailable or skipped on a side
     ENTERED = "entered"  # not planned in base
     LEFT = "left"  # not planned in new
@@ -31,6 +32,7 @@ def transitions(cells: pd.DataFrame) -> pd.Series:
     rules = [
         (~cells["expected_base"], Transition.ENTERED),
         (~cells["expected_new"], Transition.LEFT),
+        (base.isna() & new.isna(), Transition.MISSING_IN_BOTH),
         (new.isna(), Transition.MISSING),
         (base.isna(), Transition.MISSING_IN_BASE),
         (base.isin(_UNASKED) | new.isin(_UNASKED), Transition.NOT_APPLICABLE),

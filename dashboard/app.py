@@ -37,7 +37,7 @@ def main() -> None:
 
 def _draw(page: st.Page) -> None:
     store = data.opened()
-    if not store.runs():
+    if not store.nights():
         states.show("No runs yet", "The database is there and holds no runs. Fill it, then reload:", states.FILL)
         return
     with st.sidebar:

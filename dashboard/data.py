@@ -30,9 +30,9 @@ class Data:
     engine: Engine
     stamp: str
 
-    def runs(self) -> list[queries.RunInfo]:
-        """All runs, newest first."""
-        return _runs(self.engine, self.stamp)
+    def nights(self) -> list[queries.NightInfo]:
+        """All nights with their runs, newest first."""
+        return _nights(self.engine, self.stamp)
 
     def axes(self) -> queries.Axes:
         """Every name that cells are made of."""
@@ -102,8 +102,8 @@ def _engine(where: str, inode: int) -> Engine:
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
-def _runs(_engine: Engine, stamp: str) -> list[queries.RunInfo]:
-    return queries.list_runs(_engine)
+def _nights(_engine: Engine, stamp: str) -> list[queries.NightInfo]:
+    return queries.list_nights(_engine)
 
 
 @st.cache_data(show_spinner=False, max_entries=4)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.changes import percent
 from analysis.figures import Counts
+from analysis.pairing import AXES
 from analysis.stats.geomean import geomean
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import changes, url
@@ -24,7 +25,11 @@ def compared_sentence(cells: pd.DataFrame, outcomes: Counter[str]) -> str:
     paired = int((cells["expected_base"] & cells["expected_new"]).sum())
     words = {"slower": "slower", "faster": "faster", "broke": "broke", "fixed": "fixed", "missing": "missing in new"}
     parts = [_linked(outcomes[name], name, words[name]) for name in _ALWAYS]
-    rest = [("still_failing", "still failing"), ("not_applicable", "not applicable")]
+    rest = [
+        ("still_failing", "still failing"),
+        ("missing_in_both", "missing in both"),
+        ("not_applicable", "not applicable"),
+    ]
     parts += [_linked(outcomes[name], name, shown) for name, shown in rest if outcomes[name]]
     return (
         f"Of {text(count(paired, 'cell'))} on both sides, {', '.join(parts[:2])} beyond the runs' own spread; "
@@ -52,7 +57,11 @@ def compared_cards(cells: pd.DataFrame, outcomes: Counter[str]) -> list[tuple[st
         _average(cells),
         ("Slower / faster", _two(outcomes, "slower", "faster"), "cells, beyond spread"),
         ("Broke / fixed", _two(outcomes, "broke", "fixed"), f"cells, {outcomes['still_failing']} still failing"),
-        ("Missing in new", f"{outcomes['missing']:,}", "planned, not measured"),
+        (
+            "Missing in new",
+            f"{outcomes['missing']:,}",
+            f"planned, not measured; {outcomes['missing_in_both']:,} in both",
+        ),
     ]
 
 
@@ -60,12 +69,13 @@ def alone_cards(cells: pd.DataFrame) -> list[tuple[str, str, str]]:
     """Title, figure and note of the key figures of one side."""
     total = counts(cells, "")
     passing = cells[cells["status"] == Status.PASS.value]
+    measured, once = _once(passing, "")
     found = []
     for metric, title in (("device_speedup", "Device speedup"), ("speedup", "Speedup")):
-        values = passing[metric][passing[metric] > 0].tolist()
+        values = measured[metric][measured[metric] > 0].tolist()
         average = geomean(values)
         shown = f"{average:.2f}\N{MULTIPLICATION SIGN}" if average is not None else ABSENT
-        found.append((title, shown, f"geometric mean, {text(count(len(values), 'cell'))}"))
+        found.append((title, shown, f"geometric mean, {text(count(len(values), 'cell'))}{once}"))
     return [
         ("Passing", text(_rate(total)), f"{total.passed}/{total.asked} asked"),
         *found,
@@ -94,14 +104,25 @@ def _average(cells: pd.DataFrame) -> tuple[str, str, str]:
     if both.empty:
         metric, title = "compiled_ms", "Compiled latency"
         both = cells[(cells["transition"] == "both_pass") & (cells["compiled_ms_ratio"] > 0)]
+    both, once = _once(both, "_base", "_new")
     average = geomean(both[f"{metric}_ratio"].tolist())
     if average is None:
         return title, ABSENT, "no cell has it on both sides"
     spreads = (both["spread_base"] + both["spread_new"]).dropna().tolist()
     look = changes.look(metric, average, median(spreads) if spreads else None)
-    note = f"geometric mean, {count(len(both), 'cell')}"
+    note = f"geometric mean, {count(len(both), 'cell')}{once}"
     word = changes.word(metric, average) if look != "calm" else "within spread"
     return title, span(look, text(signed(percent(average)))), text(f"{word}, {note}")
+
+
+def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
+    """The cells without those that show another's outcome, and words that say so if there are any.
+
+    Of one program under several names one is measured, and its figures under all of them would weigh several times.
+    """
+    told = ("run_id", "program_id", "started_at", "compiled_ms", "compiled_kernel_ms")
+    found = cells.drop_duplicates([*AXES, *(f"{name}{side}" for side in sides for name in told)])
+    return found, ", equal programs once" if len(found) < len(cells) else ""
 
 
 def _linked(number: int, outcome: str, words: str) -> str:

@@ -23,7 +23,9 @@ def show(selection: Selection, choice: Choice) -> None:
     """Draws the section."""
     st.subheader("History", anchor=False)
     chosen = choice.history[choice.history["config"].isin(choice.configs)]
-    testbeds = {run.testbed_id for run in selection.new.runs}
+    # Of a night on several GPUs: the one on which this model was.
+    mine = chosen[chosen["run_id"].isin(selection.new.run_ids)]
+    testbeds = set(mine["testbed_id"]) or {run.testbed_id for run in selection.new.runs}
     here = chosen[chosen["testbed_id"].isin(testbeds)]
     here = here.drop_duplicates(["run_id", "config"], keep="last")
     runs = here["run_id"].nunique()

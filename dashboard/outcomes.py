@@ -21,6 +21,7 @@ OUTCOMES = {
     "fixed": "fixed",
     "within": "within spread",
     "missing_in_base": "missing in base",
+    "missing_in_both": "missing in both",
     "not_applicable": "not applicable",
     "entered": "only planned in new",
     "left": "only planned in base",

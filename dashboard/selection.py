@@ -11,13 +11,13 @@ from dashboard import url
 from dashboard.data import Data
 from db.errors import SideError, nearest, one_line
 from db.filters import CellFilter
-from db.queries import Axes, RunInfo
+from db.queries import Axes, NightInfo
 from db.sides import Side
 
 LATEST, PREVIOUS, NOTHING = "latest", "previous", "none"
 #: What an address without the key stands for.
 DEFAULTS = {"new": LATEST, "base": PREVIOUS}
-#: How many earlier runs are asked whether they share cells with the new side.
+#: How many earlier nights are asked whether they share cells with the new side.
 _LOOK_BACK = 20
 _KEY = "selection"
 
@@ -40,8 +40,10 @@ class Selection:
 
 
 def fixed(side: Side) -> str:
-    """A text that names the same side tomorrow: a run, or a branch with the commit in full."""
-    if side.kind in ("latest", "run") or len(side.branches) > 1:
+    """A text that names the same side tomorrow: a night, a run, or a branch with the commit in full."""
+    if side.kind in ("latest", "night"):
+        return side.nights[0]
+    if side.kind == "run" or len(side.branches) > 1:
         return side.run_ids[0]
     return f"{side.branches[0]}@{side.commits[0]}"
 
@@ -77,21 +79,27 @@ def current() -> Selection:
     return cast(Selection, st.session_state[_KEY])
 
 
-def previous(data: Data, new: Side) -> RunInfo | None:
-    """The newest earlier run on the same testbed that has at least half of new's cells, else any of them, else None."""
-    known = {run.run_id: run for run in data.runs()}
+def previous(data: Data, new: Side) -> NightInfo | None:
+    """The newest earlier night that has at least half of new's cells, else any of them, else None.
+
+    One of its testbeds is one of new's: of several GPUs some may be others, and a comparison says of how many cells.
+    """
     testbeds = {run.testbed_id for run in new.runs}
     before = min(run.started_at for run in new.runs)
-    earlier = [run for run in known.values() if run.started_at < before and run.testbed_id in testbeds][:_LOOK_BACK]
+    earlier = [
+        night
+        for night in data.nights()
+        if night.started_at < before and any(run.testbed_id in testbeds for run in night.runs)
+    ][:_LOOK_BACK]
     if not earlier:
         return None
     wanted = _cells(data, fixed(new))
     any_shared = None
-    for run in earlier:
-        shared = len(wanted & _cells(data, run.run_id))
+    for night in earlier:
+        shared = len(wanted & _cells(data, night.night))
         if shared and shared * 2 >= len(wanted):
-            return run
-        any_shared = any_shared or (run if shared else None)
+            return night
+        any_shared = any_shared or (night if shared else None)
     return any_shared
 
 
@@ -106,7 +114,7 @@ def _base(data: Data, new: Side) -> Side | None:
     if wanted != PREVIOUS:
         return data.side(wanted)
     found = previous(data, new)
-    return data.side(found.run_id) if found else None
+    return data.side(found.night) if found else None
 
 
 def _filters(axes: Axes) -> tuple[CellFilter, list[str]]:

@@ -10,21 +10,24 @@ from dashboard import url
 from dashboard.data import Data
 from dashboard.formats import moment
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, fixed, remembered
-from db.queries import RunInfo
-from db.sides import Side, SideRun
+from db.runs import RunInfo, describe_places, device_name
+from db.sides import Side
 
 _ALL = ""
 
 
 def pickers(data: Data) -> None:
     """Draws the choice of sides and filters; it is read back from the address."""
-    runs = data.runs()
-    labels = {run.run_id: run_label(run) for run in runs}
+    nights = data.nights()
+    runs = [run for night in nights for run in night.runs]
+    labels = {run.run_id: label(run.run_id, [run]) for run in runs}
+    labels |= {night.night: label(night.night, night.runs) for night in nights}
     branches = list(dict.fromkeys(run.branch for run in runs))
     labels |= {branch: f"branch {branch}: its newest commit" for branch in branches}
-    _side("base", "Base", [PREVIOUS, NOTHING, *branches, *(run.run_id for run in runs)], labels)
+    names = [night.night for night in nights]
+    _side("base", "Base", [PREVIOUS, NOTHING, *branches, *names], labels)
     st.button("Swap base and new", icon=":material/swap_vert:", key="swap", on_click=_swap, width="stretch")
-    _side("new", "New", [LATEST, *branches, *(run.run_id for run in runs)], labels)
+    _side("new", "New", [LATEST, *branches, *names], labels)
     axes = data.axes()
     columns = st.columns(2, gap="small")
     _filter(columns[0], "phase", axes.phases)
@@ -44,28 +47,25 @@ def permalink(selection: Selection) -> None:
         st.caption("Both sides are spelled out in it: it shows the same comparison after newer runs have come in.")
 
 
-def run_label(run: RunInfo) -> str:
-    """A run on one line: when, what, on which device, and what its label says."""
-    parts = [moment(run.started_at), f"{run.branch}@{run.commit[:10]}", _device(run), run.label, run.run_id]
+def label(name: str, runs: Sequence[RunInfo]) -> str:
+    """A night or a run on one line: when, what, on which devices, and what its label says."""
+    newest = runs[0]
+    place = describe_places(run.testbed for run in runs) or newest.testbed_id
+    parts = [moment(newest.started_at), f"{newest.branch}@{newest.commit[:10]}", place, newest.label, name]
     return " · ".join(part for part in parts if part)
 
 
 def describe(side: Side) -> str:
     """A side in a few words: when its newest run started, what it is of and what its labels say."""
     labels = dict.fromkeys(run.label for run in side.runs if run.label)
-    devices = dict.fromkeys(map(_device, side.runs))
+    devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
     return " · ".join([side.title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels])
-
-
-def _device(run: RunInfo | SideRun) -> str:
-    """What a run was measured on, in the shortest words that its testbed has."""
-    return str(run.testbed.get("gpu") or run.testbed.get("accelerator") or run.testbed.get("cpu") or run.testbed_id)
 
 
 def _side(key: str, title: str, options: Sequence[str], labels: dict[str, str]) -> None:
     labels = labels | {
-        LATEST: "latest run",
-        PREVIOUS: "previous run",
+        LATEST: "latest night",
+        PREVIOUS: "previous night",
         NOTHING: "none",
     }
     default = DEFAULTS[key]
@@ -78,7 +78,8 @@ def _side(key: str, title: str, options: Sequence[str], labels: dict[str, str]) 
         on_change=url.changed,
         args=(key, default),
         accept_new_options=True,
-        help="Pick a run or branch, or type a commit (six digits or more), branch@commit, latest~2 or a run id.",
+        help="Pick a night or branch, or type a commit (six digits or more), branch@commit, latest~2 or the id of a run "
+        "(a night on several GPUs has one for each).",
     )
 
 

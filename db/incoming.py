@@ -59,6 +59,7 @@ def _begin(path: Path, contents: BundleContents) -> Incoming:
         _check_header(header)
         run = {
             "run_id": clean(header.run_id),
+            "night": clean(str(header.night or header.run_id)),
             "branch": clean(header.branch),
             "trigger": clean(str(header.trigger)),
             "label": clean(str(header.label)),

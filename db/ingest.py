@@ -125,6 +125,8 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool, bool]:
         "finished_at": _finished_at(row, known),
         "lines": max(row["lines"], known.lines),
         "bundle": row["bundle"] if is_longer else known.bundle,
+        # A database that was upgraded has the run's own name here until its bundle is stored again.
+        "night": row["night"] if is_longer else known.night,
     }
     changed = any(getattr(known, name) != value for name, value in grown.items())
     if changed:

@@ -23,3 +23,8 @@ def to_epoch(text: str) -> float:
 def from_epoch(seconds: float) -> datetime:
     """The moment in UTC, to the microsecond."""
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def moment_of(seconds: float | None) -> datetime | None:
+    """The moment, or None where there is none."""
+    return None if seconds is None else from_epoch(seconds)

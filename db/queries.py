@@ -1,7 +1,8 @@
-"""What is in the store: runs, branches, commits, and the names that cells are made of.
+"""What is in the store: branches, commits, and the names that cells are made of.
 
-Further questions, importable from here too: one measurement (`db.details`), histories (`db.history`), the rows of a
-side (`db.side_rows`), what a person's text stands for (`db.sides`). All take an engine or a connection.
+Further questions, importable from here too: runs and nights (`db.runs`), one measurement (`db.details`), histories
+(`db.history`), the rows of a side (`db.side_rows`), what a person's text stands for (`db.sides`). All take an engine or
+a connection.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from db.details import (
 from db.errors import FilterError, SideError, StoreError
 from db.filters import EVERYTHING, CellFilter, check_filter
 from db.history import cell_history, model_history, suite_history
-from db.moments import from_epoch
-from db.schema import CellRow, Commit, ConfigRow, Meta, Model, Run, Testbed
+from db.moments import from_epoch, moment_of
+from db.runs import NightInfo, RunInfo, list_nights, list_runs
+from db.schema import CellRow, Commit, ConfigRow, Meta, Model, Run
 from db.side_rows import side_environments, side_rows
 from db.sides import Side, SideRun, resolve_side
 
@@ -42,6 +44,7 @@ __all__ = [
     "FilterError",
     "MeasurementInfo",
     "ModelInfo",
+    "NightInfo",
     "RunInfo",
     "Side",
     "SideError",
@@ -55,6 +58,7 @@ __all__ = [
     "commits",
     "environment",
     "evidence",
+    "list_nights",
     "list_runs",
     "measurement",
     "model_history",
@@ -66,35 +70,6 @@ __all__ = [
     "side_rows",
     "suite_history",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """One run with its counts of cells. `finished_at` is None for a run without an end record: cut, or still going."""
-
-    run_id: str
-    branch: str
-    repo: str
-    commit: str
-    commit_date: datetime | None
-    commit_title: str | None
-    testbed_id: str
-    testbed: dict[str, Any]
-    trigger: str
-    label: str
-    attempt: int
-    started_at: datetime
-    finished_at: datetime | None
-    tool_version: str
-    bundle: str
-    planned: int
-    measured: int
-    statuses: dict[str, int]
-
-    @property
-    def missing(self) -> int:
-        """Cells that were expected and have no measurement."""
-        return self.planned - self.measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,42 +129,6 @@ def revision(source: Source) -> int:
         return int(conn.execute(select(Meta.value).where(Meta.key == "revision")).scalar() or 0)
 
 
-def list_runs(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[RunInfo]:
-    """Runs, newest first."""
-    query = (
-        select(Run, Commit.repo, Commit.sha, Commit.author_date, Commit.title, Testbed.testbed_id, Testbed.data)
-        .join(Commit, Run.commit == Commit.id)
-        .join(Testbed, Run.testbed == Testbed.id)
-        .order_by(Run.started_at.desc(), Run.run_id.desc())
-        .limit(limit)
-    )
-    with connected(source) as conn:
-        rows = conn.execute(query if branch is None else query.where(Run.branch == branch)).all()
-    return [
-        RunInfo(
-            run_id=row.run_id,
-            branch=row.branch,
-            repo=row.repo,
-            commit=row.sha,
-            commit_date=_moment(row.author_date),
-            commit_title=row.title,
-            testbed_id=row.testbed_id,
-            testbed=row.data,
-            trigger=row.trigger,
-            label=row.label,
-            attempt=row.attempt,
-            started_at=from_epoch(row.started_at),
-            finished_at=_moment(row.finished_at),
-            tool_version=row.tool_version,
-            bundle=row.bundle,
-            planned=row.planned,
-            measured=row.measured,
-            statuses=row.statuses,
-        )
-        for row in rows
-    ]
-
-
 def branches(source: Source) -> list[BranchInfo]:
     """Branches that have runs, the one that ran last first."""
     newest = func.max(Run.started_at).label("newest")
@@ -213,7 +152,7 @@ def commits(source: Source, branch: str | None = None, limit: int | None = None)
         rows = conn.execute(query if branch is None else query.where(Run.branch == branch)).all()
     return [
         CommitInfo(
-            row.repo, row.sha, _moment(row.author_date), row.title, row.pr_number, row.runs, from_epoch(row.newest)
+            row.repo, row.sha, moment_of(row.author_date), row.title, row.pr_number, row.runs, from_epoch(row.newest)
         )
         for row in rows
     ]
@@ -235,7 +174,3 @@ def axes(source: Source) -> Axes:
         devices=tuple(sorted({row.device for row in kinds})),
         configs=tuple(ConfigInfo(row.config_id, row.name, row.request) for row in configs),
     )
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else from_epoch(seconds)

@@ -105,13 +105,18 @@ class CellRow(Base):
 
 
 class Run(Base):
-    """One pass over a plan. The counts are of cells and are kept by ingest; `lines` is how much of the bundle was read."""
+    """One pass over a plan. The counts are of cells and are kept by ingest; `lines` is how much of the bundle was read.
+
+    `night` is shared by the runs that several GPUs make of one plan, else it is the `run_id`. Its default is there for
+    SQLite, which adds no column that must have a value without one.
+    """
 
     __tablename__ = "runs"
     __table_args__ = (
         Index("ix_runs_branch", "branch", "started_at"),
         Index("ix_runs_started", "started_at"),
         Index("ix_runs_commit", "commit"),
+        Index("ix_runs_night", "night", "started_at"),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[str] = mapped_column(unique=True)
@@ -129,6 +134,7 @@ class Run(Base):
     planned: Mapped[int]
     measured: Mapped[int]
     statuses: Mapped[dict[str, Any]]
+    night: Mapped[str] = mapped_column(server_default="")
 
 
 class Planned(Base):

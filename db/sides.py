@@ -13,9 +13,10 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from db.connecting import Source, connected
 from db.errors import SideError, nearest, one_line
 from db.moments import from_epoch
+from db.runs import newest_nights
 from db.schema import Commit, Run, Testbed
 
-SideKind = Literal["latest", "run", "commit", "branch", "branch@commit"]
+SideKind = Literal["latest", "run", "night", "commit", "branch", "branch@commit"]
 
 #: Fewer digits of a commit than this are taken for a mistake.
 SHORTEST_SHA = 6
@@ -27,6 +28,7 @@ class SideRun:
 
     key: int
     run_id: str
+    night: str
     branch: str
     commit: str
     repo: str
@@ -66,10 +68,33 @@ class Side:
         return tuple(dict.fromkeys(run.branch for run in self.runs))
 
     @property
+    def nights(self) -> tuple[str, ...]:
+        """The nights of its runs, each once, newest run first."""
+        return tuple(dict.fromkeys(run.night for run in self.runs))
+
+    @property
     def title(self) -> str:
-        """What a heading shows: `main@0123456789 (run-1)`, or `main@0123456789 (3 runs)`."""
+        """What a heading shows: `main@0123456789 (run-1)`, `... (night n-1, 4 GPUs)`, `... (3 runs)`."""
         where = f"{'+'.join(self.branches)}@{'+'.join(sha[:10] for sha in self.commits)}"
-        return f"{where} ({self.runs[0].run_id if len(self.runs) == 1 else f'{len(self.runs)} runs'})"
+        return f"{where} ({self._spelled})"
+
+    @property
+    def _spelled(self) -> str:
+        runs, nights = len(self.runs), len(self.nights)
+        if nights == 1 and (runs > 1 or self.kind in ("latest", "night")) and self.nights != self.run_ids:
+            return f"night {self.nights[0]}, {self._devices}"
+        if runs == 1:
+            return self.run_ids[0]
+        return f"{runs} runs" if nights == runs else f"{nights} night{'s' * (nights > 1)}, {runs} runs"
+
+    @property
+    def _devices(self) -> str:
+        """How many GPUs there were, where there was one a run."""
+        found = {
+            f"{run.testbed.get('node')}/{run.testbed['gpu_index']}" for run in self.runs if "gpu_index" in run.testbed
+        }
+        what = "GPU" if len(found) == len(self.runs) else "run"
+        return f"{len(self.runs)} {what}{'s' * (len(self.runs) > 1)}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
@@ -79,6 +104,7 @@ class Side:
             "runs": [
                 {
                     "run_id": run.run_id,
+                    "night": run.night,
                     "repo": run.repo,
                     "branch": run.branch,
                     "commit": run.commit,
@@ -95,9 +121,10 @@ class Side:
 def resolve_side(source: Source, text: str) -> Side:
     """The runs that `text` names.
 
-    `latest`, `latest~N` (N runs earlier), a run id or a unique beginning of one, a commit (at least six digits), a
-    branch (its newest commit that has runs), or `branch@commit`. A name that is spelled out in full wins over one that
-    is only begun. A commit or branch stands for all runs of that commit, a run id or `latest` for that one run.
+    `latest`, `latest~N` (N nights earlier), the name of a night or of a run or a unique beginning of one, a commit (at
+    least six digits), a branch (its newest commit that has runs), or `branch@commit`. A name that is spelled out in full
+    wins over one that is only begun. A night or `latest` stands for all runs of that night, a commit or branch for all
+    runs of that commit, a run id for that one run. Most nights are one run and have its name.
 
     Raises:
         SideError: the database has no runs, or `text` names none or more than one thing; one line with the nearest names.
@@ -105,21 +132,18 @@ def resolve_side(source: Source, text: str) -> Side:
     with connected(source) as conn:
         if match := re.fullmatch(r"latest(?:~(\d{1,9}))?", text):
             return _latest(conn, text, int(match[1] or 0))
-        for resolve in (_exact_run, _exact_branch, _branch_and_commit, _exact_commit, _prefix):
+        for resolve in (_exact_run, _exact_night, _exact_branch, _branch_and_commit, _exact_commit, _prefix):
             if side := resolve(conn, text):
                 return side
         raise _unknown(conn, text)
 
 
 def _latest(conn: Connection, text: str, back: int) -> Side:
-    keys = conn.execute(
-        select(Run.id).order_by(Run.started_at.desc(), Run.run_id.desc()).offset(back).limit(1)
-    ).scalars()
-    key = next(iter(keys), None)
-    if key is not None:
-        return Side(text, "latest", _runs(conn, Run.id == key))
-    count = len(conn.execute(select(Run.id)).all())
-    raise SideError(f"{text}: the database holds {count} runs" if count else _EMPTY)
+    night = conn.execute(newest_nights().offset(back).limit(1)).scalar()
+    if night is not None:
+        return Side(text, "latest", _runs(conn, Run.night == night))
+    count = len(conn.execute(newest_nights()).all())
+    raise SideError(f"{text}: the database holds {count} night{'s' * (count > 1)}" if count else _EMPTY)
 
 
 _EMPTY = "the database holds no runs yet: run `inductor-watch nightly` or `inductor-watch ingest BUNDLE`"
@@ -127,6 +151,10 @@ _EMPTY = "the database holds no runs yet: run `inductor-watch nightly` or `induc
 
 def _exact_run(conn: Connection, text: str) -> Side | None:
     return _side(text, "run", _runs(conn, Run.run_id == text))
+
+
+def _exact_night(conn: Connection, text: str) -> Side | None:
+    return _side(text, "night", _runs(conn, Run.night == text))
 
 
 def _exact_branch(conn: Connection, text: str) -> Side | None:
@@ -155,13 +183,21 @@ def _branch_and_commit(conn: Connection, text: str) -> Side | None:
 
 
 def _prefix(conn: Connection, text: str) -> Side | None:
-    """A beginning of a run id or of a commit; naming one of each is fine only if the run belongs to that commit."""
+    """A beginning of a run id, a night or a commit.
+
+    Naming several is fine only if one holds the others: a commit its runs, a night of several runs its own.
+    """
     by_run = _runs(conn, func.substr(Run.run_id, 1, len(text)) == text) if text else ()
+    by_night = _runs(conn, func.substr(Run.night, 1, len(text)) == text, Run.night != Run.run_id) if text else ()
     by_sha = _by_sha(conn, text)
-    if by_sha and {run.key for run in by_run} <= {run.key for run in by_sha}:
+    named = {run.key for run in (*by_run, *by_night)}
+    if by_sha and named <= {run.key for run in by_sha}:
         return _commit_side(text, "commit", by_sha)
-    if len(by_run) + len({run.commit for run in by_sha}) > 1:
-        raise _ambiguous(text, [run.run_id for run in by_run] + [run.commit for run in by_sha])
+    nights = dict.fromkeys(run.night for run in by_night)
+    if len(nights) == 1 and not by_sha and named == {run.key for run in by_night}:
+        return _side(text, "night", _runs(conn, Run.night.in_(nights)))
+    if len(by_run) + len(nights) + len({run.commit for run in by_sha}) > 1:
+        raise _ambiguous(text, [*nights, *(run.run_id for run in by_run), *(run.commit for run in by_sha)])
     return _side(text, "run", by_run)
 
 
@@ -194,6 +230,7 @@ def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
         SideRun(
             key=row.id,
             run_id=row.run_id,
+            night=row.night,
             branch=row.branch,
             commit=row.sha,
             repo=row.repo,
@@ -214,11 +251,15 @@ def _ambiguous(text: str, candidates: Sequence[str]) -> SideError:
 
 
 def _unknown(conn: Connection, text: str) -> SideError:
-    rows = conn.execute(select(Run.run_id, Run.branch, Commit.sha).join(Commit, Run.commit == Commit.id)).all()
+    rows = conn.execute(
+        select(Run.run_id, Run.night, Run.branch, Commit.sha).join(Commit, Run.commit == Commit.id)
+    ).all()
     if not rows:
         return SideError(_EMPTY)
     names = {name for row in rows for name in row} | {"latest"}
-    return SideError(f"no run, branch or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}")
+    return SideError(
+        f"no night, run, branch or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}"
+    )
 
 
 def _too_short(sha: str) -> str:

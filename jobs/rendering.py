@@ -22,6 +22,8 @@ _FIGURES = (
     ("compile_cold_s", "compile s", 1),
     ("compression", "compression x", 2),
 )
+#: Missing cells up to this many are named one by one.
+_NAMED = 20
 _NOTHING = "-"
 
 
@@ -71,13 +73,14 @@ def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
 
 
 def describe_side(side: Side) -> str:
-    """A side in one line: branch, commit, runs, where and when."""
+    """A side in one line: branch, commit, night or runs, where and when."""
     newest = side.runs[0]
-    names = ", ".join(run.run_id for run in side.runs[:3]) + (", ..." if len(side.runs) > 3 else "")
+    names = ", ".join(side.run_ids[:3]) + (", ..." if len(side.runs) > 3 else "")
+    what = side.title if len(side.nights) == 1 else f"{newest.branch}@{newest.commit[:10]} ({names})"
     place = newest.testbed.get("gpu") or newest.testbed.get("cpu") or "unknown testbed"
     labels = sorted({run.label for run in side.runs if run.label})
     label = f" [{', '.join(labels)}]" if labels else ""
-    return f"{newest.branch}@{newest.commit[:10]} ({names}), {newest.started_at:%Y-%m-%d %H:%M} UTC, {place}{label}"
+    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {place}{label}"
 
 
 def pass_rate(counts: Counts) -> str:
@@ -134,8 +137,18 @@ def _print_failures(out: Console, cells: pd.DataFrame) -> None:
     missing = cells[cells["status"].isna()]
     for row in failing.itertuples():
         out.print(Text(f"{row.status:<18} {_name(row)}"), soft_wrap=True)
+    _print_not_reached(out, missing, "missing")
+
+
+def _print_not_reached(out: Console, missing: pd.DataFrame, words: str) -> None:
+    """A few missing cells by name; of many, as a night out of time leaves them, only how many of each config."""
+    if len(missing) > _NAMED:
+        counts = missing["config"].value_counts(sort=False)
+        text = ", ".join(f"{config} {count}" for config, count in counts.items())
+        out.print(Text(f"{words:<18} {len(missing)} cells: {text}"), soft_wrap=True)
+        return
     for row in missing.itertuples():
-        out.print(Text(f"{'missing':<18} {_name(row)}"), soft_wrap=True)
+        out.print(Text(f"{words:<18} {_name(row)}"), soft_wrap=True)
 
 
 def _name(row: Any) -> str:
@@ -149,6 +162,7 @@ def _print_status_changes(out: Console, comparison: Comparison) -> None:
                 status if isinstance(status, str) else "missing" for status in (row.status_base, row.status_new)
             )
             out.print(Text(f"{transition.replace('_', ' '):<14} {row.cell}: {before} -> {after}"), soft_wrap=True)
+    _print_not_reached(out, comparison.with_transition(Transition.MISSING_IN_BOTH), "missing in both")
 
 
 def _print_changed_most(out: Console, comparison: Comparison, limit: int) -> None:

@@ -61,6 +61,9 @@ def _nothing_shared(found: Comparison) -> None:
     )
 
 
+_NOT_THERE = (Transition.MISSING, Transition.MISSING_IN_BOTH)
+
+
 def _lists(cells: pd.DataFrame) -> None:
     wanted = {
         "Broke": (Transition.BROKE, "_new"),
@@ -68,11 +71,12 @@ def _lists(cells: pd.DataFrame) -> None:
         "Still failing": (Transition.STILL_FAILING, "_new"),
         "Fixed (why it failed in base)": (Transition.FIXED, "_base"),
         "Not applicable": (Transition.NOT_APPLICABLE, "_new"),
+        "Missing in both": (Transition.MISSING_IN_BOTH, "_new"),
     }
     for title, (transition, side) in wanted.items():
         rows = cells[cells["transition"] == transition.value]
         if len(rows):
-            draw = missing_table if transition is Transition.MISSING else partial(reason_table, side=side)
+            draw = missing_table if transition in _NOT_THERE else partial(reason_table, side=side)
             st.html(block(draw(f"{title}: {len(rows)}", rows)))
     new = cells[cells["transition"] == Transition.ENTERED.value]
     failing = new[new["status_new"] != Status.PASS.value]
@@ -106,7 +110,7 @@ def _alone(selection: Selection) -> None:
 def _why_alone() -> str:
     if url.get("base") == NOTHING:
         return "No base is chosen."
-    return "No earlier run on this testbed planned any of these cells."
+    return "No earlier night on this testbed planned any of these cells."
 
 
 def _head(sentence: str, sides: str, figures: list[tuple[str, str, str]], notes: tuple[str, ...]) -> None:

@@ -3,33 +3,75 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jobs.options import db_option, json_option
 
+if TYPE_CHECKING:
+    from db.runs import NightInfo, RunInfo
 
-@click.command(help="The runs in the database, newest first.")
+
+@click.command(help="The nights in the database with their runs, newest first.")
 @click.option("--branch", help="Only runs of this branch.")
-@click.option("--limit", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=30, show_default=True, help="Nights to show.")
 @db_option
 @json_option
 def command(branch: str | None, limit: int, database: str, as_json: bool) -> None:
-    """Prints one line a run: id, branch and commit, cells by status."""
+    """Prints a line a night, and below it one for each of its runs where there are several; as JSON a row a run."""
     from db.engine import open_store
-    from db.queries import list_runs
+    from db.runs import list_nights
 
-    runs = list_runs(open_store(database, write=False), branch=branch, limit=limit)
+    nights = list_nights(open_store(database, write=False), branch=branch, limit=limit)
     if as_json:
-        rows = [{"run_id": run.run_id, "branch": run.branch, "commit": run.commit, "label": run.label} for run in runs]
-        counts = [{"planned": run.planned, "measured": run.measured, "statuses": run.statuses} for run in runs]
-        click.echo(json.dumps([row | count for row, count in zip(rows, counts, strict=True)], indent=2))
+        click.echo(json.dumps([_row(run) for night in nights for run in night.runs], indent=2))
         return
-    for run in runs:
-        counts_text = ", ".join(f"{count} {status}" for status, count in sorted(run.statuses.items()))
-        missing = f", {run.planned - run.measured} missing" if run.planned > run.measured else ""
-        label = f" [{run.label}]" if run.label else ""
-        place = run.testbed.get("gpu") or run.testbed.get("cpu") or ""
-        click.echo(f"{run.run_id}  {run.branch}@{run.commit[:10]}  {place}{label}: {counts_text or 'nothing'}{missing}")
-    if not runs:
+    for night in nights:
+        for line in _lines(night):
+            click.echo(line)
+    if not nights:
         click.echo("no runs: measure some with `inductor-watch nightly`, or ingest bundles")
+
+
+def _row(run: RunInfo) -> dict[str, Any]:
+    return {
+        "night": run.night,
+        "run_id": run.run_id,
+        "branch": run.branch,
+        "commit": run.commit,
+        "label": run.label,
+        "attempt": run.attempt,
+        "started_at": run.started_at.isoformat(),
+        "finished_at": run.finished_at.isoformat() if run.finished_at else None,
+        "testbed_id": run.testbed_id,
+        "testbed": run.testbed,
+        "planned": run.planned,
+        "measured": run.measured,
+        "statuses": run.statuses,
+    }
+
+
+def _lines(night: NightInfo) -> list[str]:
+    from db.runs import device_name
+
+    newest = night.runs[0]
+    what = " + ".join(dict.fromkeys(f"{run.branch}@{run.commit[:10]}" for run in night.runs))
+    labels = ", ".join(dict.fromkeys(run.label for run in night.runs if run.label))
+    is_alone = len(night.runs) == 1 and newest.run_id == night.night
+    place = f"{night.place}{_attempt(newest) if is_alone else ''}{f' [{labels}]' if labels else ''}"
+    found = [f"{night.night}  {what}  {place}: {_counts(night)}"]
+    for run in () if is_alone else night.runs:
+        index = run.testbed.get("gpu_index")
+        where = device_name(run.testbed) + ("" if index is None else f" {index}")
+        found.append(f"    {run.run_id}  {where}{_attempt(run)}: {_counts(run)}")
+    return found
+
+
+def _attempt(run: RunInfo) -> str:
+    return f", attempt {run.attempt}" if run.attempt > 1 else ""
+
+
+def _counts(of: NightInfo | RunInfo) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(of.statuses.items()))
+    return (counts or "nothing") + (f", {of.missing} missing" if of.missing > 0 else "")

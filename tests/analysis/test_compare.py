@@ -79,7 +79,7 @@ def test_every_pair_of_outcomes_has_its_transition(store, put):
         "fixed": "fixed",
         "failing": "still_failing",
         "gone": "missing",
-        "never": "missing",
+        "never": "missing_in_both",
         "late": "missing_in_base",
         "left": "left",
         "entered": "entered",
@@ -88,10 +88,10 @@ def test_every_pair_of_outcomes_has_its_transition(store, put):
         "skipped": "not_applicable",
     }
     assert sum(found.transitions().values()) == 12
-    assert found.transitions()[Transition.MISSING] == 2
+    assert found.transitions()[Transition.MISSING] == 1
     assert any("1 cells that pass in base are unavailable" in note for note in found.notes)
     change = found.suites[0]
-    assert change.missing == ("gone", "never")
+    assert change.missing == ("gone",)
     assert change.listed[Transition.BROKE] == ("broke",)
     assert Transition.BOTH_PASS not in change.listed
     assert (change.listed[Transition.LEFT], change.base.planned, change.base.missing) == (("left",), 10, 2)
@@ -295,6 +295,50 @@ def test_testbeds_of_different_devices_are_no_mixture(store, put):
     assert not any("testbeds" in note for note in compare(store, side, side).notes)
 
 
+def test_cells_of_a_night_that_moved_to_another_gpu_are_counted(store, put):
+    gpus = [{**TESTBED, "gpu_index": index} for index in range(2)]
+    for name, commit, first in (("old", COMMIT_A, "ab"), ("next", COMMIT_B, "ac")):
+        second = [model for model in "abcd" if model not in first]
+        for models, gpu in ((first, gpus[0]), (second, gpus[1])):
+            put([passing(cell(model)) for model in models], testbed=gpu, night=name, commit=commit)
+    base, new = resolve_side(store, "old"), resolve_side(store, "next")
+    found = compare(store, base, new)
+    assert found.notes == (
+        "2 of 4 cuda cells measured on both sides were measured on different testbeds, where latencies do not compare: "
+        "gpu_index in 2 cells (0 and 1 against 0 and 1)",
+    )
+    assert by_model(found)["testbed_changed"].to_dict() == {"a": False, "b": True, "c": True, "d": False}
+    assert (found.on_other_testbeds, found.to_json()["on_other_testbeds"]) == (2, 2)
+    assert [row["testbed_changed"] for row in found.to_json()["cells"]] == [False, True, True, False]
+    assert found.transitions()[Transition.BOTH_PASS] == 4  # none of them is hidden
+    same = compare(store, base, base)
+    assert (same.notes, same.on_other_testbeds) == (("base and new are the same runs",), 0)
+
+
+def test_a_cell_without_a_measurement_was_on_no_other_testbed(store, put):
+    base = put([passing(cell("a")), passing(cell("b"))])
+    other = {**TESTBED, "driver": "2.0", "start": "fork"}
+    new = put([passing(cell("a"))], planned=[cell("a"), cell("b"), cell("c")], testbed=other)
+    found = compare(store, base, new)
+    assert by_model(found)["testbed_changed"].to_dict() == {"a": True, "b": None, "c": None}
+    assert "1 of 1 cuda cells" in found.notes[0]
+    assert "driver in 1 cell (1.0 against 2.0), start in 1 cell (nothing against fork)" in found.notes[0]
+
+
+def test_two_configs_of_a_night_may_have_been_on_two_gpus(store, put):
+    for index, config in enumerate((DEFAULT, CUDAGRAPHS)):
+        put([passing(cell("a", config))], testbed={**TESTBED, "gpu_index": index}, night="n")
+    found = compare_configs(store, resolve_side(store, "n"), "default", "cudagraphs")
+    assert any("different testbeds" in note and "gpu_index in 1 cell" in note for note in found.notes)
+
+
+def test_open_runs_of_one_night_are_one_note(store, put):
+    for index in range(3):
+        put([passing(cell(f"m{index}"))], night="n", closed=index == 1)
+    (note,) = summarise(store, resolve_side(store, "n")).notes
+    assert note == "2 of 3 runs of night n have no end record: they were cut short or are still going"
+
+
 def test_an_open_run_is_noted(store, put):
     base = put([passing(cell())])
     new = put([passing(cell())], closed=False, commit=COMMIT_B)
@@ -340,7 +384,9 @@ def test_json_has_the_same_keys_everywhere_and_null_for_the_unmeasured(store, pu
     base = put([passing(cell("a")), passing(cell("b")), failing(cell("c"))])
     new = put([passing(cell("a")), failing(cell("b"))], planned=[cell(name) for name in "abc"], commit=COMMIT_B)
     found = json.loads(json.dumps(compare(store, base, new).to_json(), allow_nan=False))
-    assert list(found) == ["base", "new", "filters", "notes", "environment", "transitions", "suites", "cells"]
+    assert list(found) == [
+        *("base", "new", "filters", "notes", "environment", "on_other_testbeds", "transitions", "suites", "cells")
+    ]
     assert len({tuple(row) for row in found["cells"]}) == 1
     assert len({(tuple(row["base"]), tuple(row["new"])) for row in found["cells"]}) == 1
     gone = found["cells"][2]

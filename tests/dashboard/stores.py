@@ -7,7 +7,7 @@ from pathlib import Path
 from collector.vocabulary import Cell, Config, Measurement, Phase, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from tests.factories import CONFIGS, LABEL, cell, failing, header, night, passing, write_bundle
+from tests.factories import CONFIGS, LABEL, TESTBED, cell, failing, header, night, passing, write_bundle
 
 __all__ = ["LABEL", "header", "night", "write_bundle"]
 
@@ -60,6 +60,31 @@ def fill(path: Path, folder: Path, runs: int = 2) -> Path:
         bundles.append(
             night(folder, f"night-{index}", minutes=minutes, cells=cells(), make=make, seed=index, commit=sha)
         )
+    return store(path, bundles)
+
+
+def fill_gpus(path: Path, folder: Path, gpus: Sequence[int] = (2, 2)) -> Path:
+    """A store with a night on so many GPUs each; models move between them where a night has other GPUs than the last."""
+    bundles = []
+    for index, count in enumerate(gpus):
+        models = sorted({which.model for which in cells()})
+        for gpu in range(count):
+            mine = [which for which in cells() if models.index(which.model) % count == gpu]
+            name, minutes = f"on{count}-{index}", index * 1440.0
+            testbed = {**TESTBED, "accelerator": "Synthetic GPU", "gpu_index": gpu}
+            bundles.append(
+                night(
+                    folder,
+                    f"{name}-gpu{gpu}",
+                    minutes=minutes,
+                    cells=mine,
+                    make=measure(minutes + 1, ("gpt2",) if index else (), seed=index),
+                    seed=index,
+                    commit=SHAS[index % len(SHAS)],
+                    night=name,
+                    testbed=testbed,
+                )
+            )
     return store(path, bundles)
 
 

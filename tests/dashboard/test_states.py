@@ -48,14 +48,14 @@ def test_a_file_that_is_no_database(open_app, tmp_path):
 def test_an_unknown_commit_is_told_with_the_nearest(open_app, two_nights, page):
     app = open_app(two_nights, page, new="b2b2b2b3")
 
-    assert "no run, branch or commit is called &#x27;b2b2b2b3&#x27;" in text_of(app)
+    assert "no night, run, branch or commit is called &#x27;b2b2b2b3&#x27;" in text_of(app)
     assert app.selectbox(key="new_widget").value == "b2b2b2b3"
 
 
 def test_an_unknown_base_is_told_and_new_is_shown_alone(open_app, two_nights):
     said = text_of(open_app(two_nights, base="nothing-like-it"))
 
-    assert "Base: no run, branch or commit is called &#x27;nothing-like-it&#x27;" in said
+    assert "Base: no night, run, branch or commit is called &#x27;nothing-like-it&#x27;" in said
     assert "One side alone" in said
 
 

@@ -15,6 +15,7 @@ def answers(engine: Engine) -> dict[str, Any]:
     runs = queries.list_runs(engine)
     found: dict[str, Any] = {
         "runs": runs,
+        "nights": queries.list_nights(engine),
         "branches": queries.branches(engine),
         "commits": queries.commits(engine),
         "axes": queries.axes(engine),

@@ -4,7 +4,7 @@ from db.engine import open_store
 from db.errors import SideError
 from db.ingest import ingest_bundle
 from db.sides import resolve_side
-from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, header, night, passing, write_bundle
+from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header, night, passing, write_bundle
 
 A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
 
@@ -113,7 +113,7 @@ def test_an_unknown_commit_of_a_known_branch_says_so(runs):
 
 
 def test_latest_beyond_the_oldest_run_says_how_many_there_are(runs):
-    assert "holds 5 runs" in refusal(runs, "latest~5")
+    assert "holds 5 nights" in refusal(runs, "latest~5")
 
 
 @pytest.mark.parametrize("text", ["latest", "main", "x@y", ""])
@@ -140,6 +140,94 @@ def test_a_side_says_what_it_is(runs):
     assert side.title == f"main@{COMMIT_A[:10]} (2 runs)"
     assert side.commits == (COMMIT_A,)
     assert [run["run_id"] for run in side.to_json()["runs"]] == ["night-1b", "night-1"]
+
+
+@pytest.fixture
+def nights(store, tmp_path):
+    """A night of one run, one of three GPUs, one of one run again, and one of two runs that tell no GPU; newest last."""
+    found = {"n-1": ["n-1"], "g-night": ["a1", "b2", "b3"], "n-2": ["n-2"], "pair": ["p1", "p2"]}
+    for number, (name, runs_of_it) in enumerate(found.items()):
+        for index, run_id in enumerate(runs_of_it):
+            head = header(
+                run_id,
+                minutes=60 * number + index,
+                night="" if [name] == runs_of_it else name,
+                commit=(COMMIT_A, COMMIT_B, COMMIT_C, COMMIT_C)[number],
+                testbed={**TESTBED, "gpu_index": index} if name == "g-night" else TESTBED,
+            )
+            ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell(f"m{index}"))]))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("latest", "latest", ("p2", "p1")),
+        ("latest~1", "latest", ("n-2",)),
+        ("latest~2", "latest", ("b3", "b2", "a1")),
+        ("latest~3", "latest", ("n-1",)),
+        ("g-night", "night", ("b3", "b2", "a1")),
+        ("g-", "night", ("b3", "b2", "a1")),
+        ("a1", "run", ("a1",)),
+        ("b2", "run", ("b2",)),
+        ("a", "run", ("a1",)),
+        ("n-1", "run", ("n-1",)),
+        ("p", "night", ("p2", "p1")),  # the night and its own runs begin so: the night has them all
+        (COMMIT_B, "commit", ("b3", "b2", "a1")),
+        ("main", "branch", ("p2", "p1", "n-2")),
+    ],
+)
+def test_a_night_stands_for_all_its_runs_and_a_run_for_itself(nights, text, kind, expected):
+    side = resolve_side(nights, text)
+    assert (side.kind, side.run_ids) == (kind, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("latest", f"main@{COMMIT_C[:10]} (night pair, 2 runs)"),
+        ("latest~1", f"main@{COMMIT_C[:10]} (n-2)"),
+        ("g-night", f"main@{COMMIT_B[:10]} (night g-night, 3 GPUs)"),
+        (COMMIT_B, f"main@{COMMIT_B[:10]} (night g-night, 3 GPUs)"),
+        ("b2", f"main@{COMMIT_B[:10]} (b2)"),
+        ("main", f"main@{COMMIT_C[:10]} (2 nights, 3 runs)"),
+    ],
+)
+def test_a_title_names_the_night(nights, text, title):
+    assert resolve_side(nights, text).title == title
+
+
+def test_a_night_of_which_one_run_is_here_keeps_its_name(store, tmp_path):
+    ingest_bundle(store, night(tmp_path, "r1", night="whole", testbed={**TESTBED, "gpu_index": 3}))
+    for text in ("latest", "whole", "wh"):
+        assert resolve_side(store, text).title == f"main@{COMMIT_A[:10]} (night whole, 1 GPU)"
+    assert resolve_side(store, "r1").title == f"main@{COMMIT_A[:10]} (r1)"
+
+
+def test_nights_are_counted_by_their_newest_run(store, tmp_path):
+    for run_id, minutes, name in (("r1", 0, "long"), ("r2", 60, "between"), ("r3", 90, "long")):
+        ingest_bundle(store, night(tmp_path, run_id, minutes=minutes, night=name))
+    assert resolve_side(store, "latest").run_ids == ("r3", "r1")
+    assert resolve_side(store, "latest~1").run_ids == ("r2",)
+    assert "holds 2 nights" in refusal(store, "latest~2")
+
+
+def test_a_beginning_of_two_nights_or_of_a_night_and_a_stranger_is_ambiguous(store, tmp_path):
+    for number, (run_id, name) in enumerate([("x1", "20-a"), ("x2", "20-a"), ("x3", "20-b"), ("20-ab", "")]):
+        ingest_bundle(store, night(tmp_path, run_id, minutes=number, night=name))
+    assert "20-a, 20-ab, 20-b" in refusal(store, "20-")
+    assert resolve_side(store, "20-a").run_ids == ("x2", "x1")
+    assert resolve_side(store, "20-ab").run_ids == ("20-ab",)
+    assert "x1, x2, x3" in refusal(store, "x")  # although two of them are a night: its name begins otherwise
+
+
+def test_an_unknown_text_names_the_nearest_night(nights):
+    assert "g-night" in refusal(nights, "g-nigth")
+
+
+def test_each_run_tells_its_night(nights):
+    assert [run["night"] for run in resolve_side(nights, "b2").to_json()["runs"]] == ["g-night"]
+    assert resolve_side(nights, "main").nights == ("pair", "n-2")
 
 
 def test_resolving_works_on_a_read_only_store(runs, tmp_path):

@@ -1,0 +1,105 @@
+"""Nights on several GPUs: one choice in the pickers, one side on the pages."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from dashboard import headline
+from tests.dashboard import stores
+from tests.dashboard.conftest import ran, text_of
+from tests.factories import cell
+
+
+def plain(app):
+    return re.sub(r"<[^>]+>", "", text_of(app))
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory):
+    """Two GPUs, two GPUs again, then three, to which half of the models move."""
+    folder = tmp_path_factory.mktemp("gpus")
+    return stores.fill_gpus(folder / "store.db", folder, (2, 2, 3))
+
+
+def test_a_night_is_compared_as_a_whole_with_the_night_before(open_app, moved):
+    said = plain(open_app(moved))
+
+    assert "Of 24 cells on both sides" in said
+    assert "(night on2-1, 2 GPUs)" in said and "(night on3-2, 3 GPUs)" in said
+
+
+def test_cells_on_another_gpu_than_in_base_are_counted(open_app, moved):
+    note = "cuda cells measured on both sides were measured on different testbeds"
+
+    assert note not in plain(open_app(moved, base="latest~2", new="latest~1"))
+    for page in ("", "compare"):
+        said = plain(open_app(moved, page))
+        assert re.search(rf"\d+ of 24 {note}, where latencies do not compare: gpu_index in \d+ cells", said)
+
+
+def test_pickers_have_one_entry_a_night(open_app, moved):
+    app = open_app(moved)
+
+    labels = app.selectbox(key="new_widget").options
+    assert labels[:2] == ["latest night", "branch main: its newest commit"]
+    assert [name.rpartition(" · ")[2] for name in labels[2:]] == ["on3-2", "on2-1", "on2-0"]
+    assert "3 x Synthetic GPU" in labels[2]
+    app.selectbox(key="base_widget").select("on2-0")
+    ran(app)
+    assert app.query_params["base"] == "on2-0" and "(night on2-0, 2 GPUs)" in plain(app)
+
+
+def test_a_run_of_a_night_is_still_named_by_its_id(open_app, moved):
+    app = open_app(moved, base="on2-0-gpu1", new="on2-1-gpu1")
+
+    assert "(on2-0-gpu1)" in plain(app) and "(on2-1-gpu1)" in plain(app)
+    assert "Of 24 cells" not in plain(app)
+    assert app.selectbox(key="new_widget").value == "on2-1-gpu1"
+    assert "Synthetic GPU · synthetic test data · on2-1-gpu1" in app.selectbox(key="new_widget").options[-1]
+
+
+def test_the_permalink_and_the_swap_name_nights(open_app, moved):
+    app = open_app(moved)
+
+    assert any("base=on2-1" in code.value and "new=on3-2" in code.value for code in app.code)
+    app.button(key="swap").click()
+    ran(app)
+    assert (app.query_params["base"], app.query_params["new"]) == ("on3-2", "on2-1")
+
+
+def test_a_night_on_other_gpus_alone_is_no_base_unless_asked_for(open_app, tmp_path):
+    def one(run_id, minutes, gpu):
+        testbed = {"gpu_index": gpu}
+        return stores.night(tmp_path, run_id, minutes=minutes, cells=[cell()], testbed=testbed, night=f"{run_id}-night")
+
+    store = stores.store(tmp_path / "store.db", [one("first", 0, 0), one("second", 60, 1)])
+
+    assert "No earlier night on this testbed" in plain(open_app(store))
+    assert "1 of 1 cuda cells" in plain(open_app(store, base="first"))
+
+
+def test_the_history_of_a_model_is_of_the_gpu_it_was_on(open_app, moved):
+    for page_of, runs in (("bert", "3 runs"), ("vit_base", "1 run")):
+        suite = "timm" if page_of == "vit_base" else "huggingface"
+        said = plain(open_app(moved, "model", model=f"{suite}/{page_of}", config="default"))
+        assert f"{runs} " in said and "on new's testbed" in said
+    assert "2 runs on other testbeds left out." in said
+
+
+def measured(which, started, device_ms, status="pass"):
+    axes = {name: getattr(which, name) for name in ("suite", "model", "dtype", "device", "batch_size")}
+    told = {"run_id": "r", "program_id": "p", "compiled_ms": 1.0, "compiled_kernel_ms": device_ms}
+    ratios = {"device_speedup": device_ms, "speedup": 1.0}
+    return {**axes, "phase": "inference", "status": status, "started_at": started, **told, **ratios}
+
+
+def test_a_program_under_two_names_weighs_once_in_an_average_and_counts_twice():
+    twice = [measured(cell("a"), 1, 4.0), measured(cell("a"), 1, 4.0), measured(cell("b"), 1, 1.0)]
+    again = measured(cell("b"), 2, 1.0)  # measured again is no copy
+
+    cards = {title: (figure, note) for title, figure, note in headline.alone_cards(pd.DataFrame([*twice, again]))}
+
+    assert cards["Passing"][1] == "4/4 asked"
+    assert cards["Device speedup"] == ("1.59\N{MULTIPLICATION SIGN}", "geometric mean, 3 cells, equal programs once")
+    assert all("once" not in note for _, _, note in headline.alone_cards(pd.DataFrame([twice[0], again])))

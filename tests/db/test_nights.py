@@ -1,0 +1,115 @@
+"""Nights: the runs that several GPUs make of one plan."""
+
+import itertools
+
+import pytest
+
+from collector.bundle import check_bundle
+from collector.vocabulary import Status
+from db.ingest import ingest_bundle
+from db.queries import list_nights, list_runs, resolve_side, revision, side_rows
+from db.runs import describe_places
+from tests.db.answers import answers
+from tests.factories import COMMIT_A, TESTBED, at, cell, failing, header, new_store, night, passing, write_bundle
+
+GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for index in range(3)]
+
+
+def test_a_run_is_a_night_of_its_own_unless_its_header_says_otherwise(store, tmp_path):
+    for number, (run_id, name) in enumerate({"r1": "", "r2": "n", "r3": "n"}.items()):
+        ingest_bundle(store, night(tmp_path, run_id, minutes=number, night=name))
+    assert [(run.run_id, run.night) for run in list_runs(store)] == [("r3", "n"), ("r2", "n"), ("r1", "r1")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "expected"),
+    [
+        ({"night": "n"}, "", "n"),  # where the first bundles of several GPUs say it
+        ({"night": "n"}, "m", "m"),
+        ({"night": ""}, "", "r1"),
+        ({"pace": {}}, "", "r1"),
+        (None, "", "r1"),
+        ("odd", "", "r1"),
+        ({"night": 7}, "", "7"),
+    ],
+)
+def test_the_night_is_read_from_where_a_bundle_says_it(store, tmp_path, asked, name, expected):
+    path = write_bundle(tmp_path, header("r1", asked=asked, night=name), [passing(cell())])
+    assert str(check_bundle(path).night or "r1") == expected
+    ingest_bundle(store, path)
+    assert [run.night for run in list_runs(store)] == [expected]
+
+
+def test_nights_are_listed_newest_first_with_their_runs_and_sums(store, tmp_path):
+    cells = [cell(f"m{number}") for number in range(4)]
+    ingest_bundle(store, night(tmp_path, "alone", minutes=30, cells=cells))
+    for index, gpu in enumerate(GPUS):
+        made = [failing(cells[index], Status.OOM) if index == 2 else passing(cells[index])]
+        head = header(f"g{index}", minutes=index, night="n", testbed=gpu)
+        ingest_bundle(store, write_bundle(tmp_path, head, made, planned=[cells[index], cell(f"lost{index}")]))
+    alone, several = list_nights(store)
+    assert (alone.night, [run.run_id for run in alone.runs], alone.statuses) == ("alone", ["alone"], {"pass": 4})
+    assert (several.night, [run.run_id for run in several.runs]) == ("n", ["g2", "g1", "g0"])
+    assert (several.statuses, several.missing, several.place) == ({"pass": 2, "oom": 1}, 3, "3 x A GPU")
+    assert several.started_at.isoformat() == at(2)
+    assert [found.night for found in list_nights(store, limit=1)] == ["alone"]
+    assert list_nights(store, branch="nosuch") == []
+    assert len(side_rows(store, resolve_side(store, "n"))) == 6
+
+
+def test_a_limit_counts_nights_and_leaves_none_of_their_runs_out(store, tmp_path):
+    for number, (run_id, name) in enumerate({"r0": "old", "r1": "old", "r2": "", "r3": "new", "r4": "new"}.items()):
+        ingest_bundle(store, night(tmp_path, run_id, minutes=number, night=name, branch="main" if number else "side"))
+    assert [len(found.runs) for found in list_nights(store, limit=2)] == [2, 1]
+    assert [run.run_id for found in list_nights(store, branch="main") for run in found.runs] == ["r4", "r3", "r2", "r1"]
+
+
+def test_nights_come_out_equal_in_whatever_order_their_bundles_come(tmp_path):
+    paths = [
+        night(tmp_path, f"g{index}", minutes=index, night="n", testbed=gpu, cells=[cell(f"m{index}")])
+        for index, gpu in enumerate(GPUS)
+    ]
+    found = []
+    for number, order in enumerate(itertools.permutations(paths)):
+        store = new_store(tmp_path / f"{number}.db")
+        for path in order:
+            ingest_bundle(store, path)
+        found.append(answers(store))
+        store.dispose()
+    assert all(item == found[0] for item in found)
+
+
+def test_a_bundle_that_tells_its_night_at_last_is_a_change_and_then_none(store, tmp_path):
+    cells = [passing(cell())]
+    ingest_bundle(store, write_bundle(tmp_path / "old", header("r1"), cells))
+    path = write_bundle(tmp_path / "new", header("r1", night="n"), cells)
+    before = revision(store)
+    assert [ingest_bundle(store, path).changed for _ in range(2)] == [True, False]
+    assert revision(store) == before + 1
+    assert resolve_side(store, "n").run_ids == ("r1",)
+
+
+def test_twins_count_as_cells_and_the_night_as_their_sum(store, tmp_path):
+    first = passing(cell("bert"))
+    copy = passing(cell("bert", batch_size=9), details={"same_program_as": "default"})
+    for index, gpu in enumerate(GPUS[:2]):
+        made = [first, copy] if index == 0 else [passing(cell("gpt2"))]
+        ingest_bundle(store, write_bundle(tmp_path, header(f"g{index}", night="n", testbed=gpu), made))
+    (found,) = list_nights(store)
+    assert (found.statuses, sum(run.measured for run in found.runs)) == ({"pass": 3}, 3)
+    assert len(side_rows(store, resolve_side(store, COMMIT_A))) == 3
+
+
+@pytest.mark.parametrize(
+    ("testbeds", "words"),
+    [
+        ([TESTBED], "Synthetic GPU"),
+        ([TESTBED, TESTBED], "Synthetic GPU"),  # the same place twice
+        (GPUS, "3 x A GPU"),
+        ([*GPUS[:2], {"cpu": "A CPU"}], "2 x A GPU and A CPU"),
+        ([{**GPUS[0], "node": name} for name in ("here", "there")], "2 x A GPU"),
+        ([{}], ""),
+    ],
+)
+def test_places_are_told_with_how_many_there_are(testbeds, words):
+    assert describe_places(testbeds) == words
