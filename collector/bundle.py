@@ -3,7 +3,7 @@
 A bundle is the source of truth; a database is built from it and can be rebuilt at any time. Its records, one per line,
 each a JSON object with a `record` field:
 
-    run          first line: format, run_id, branch, commit, testbed, trigger, started_at, how it was asked for
+    run          first line: format, run_id, night, branch, commit, testbed, trigger, started_at, how it was asked for
     planned      one per cell that this run means to measure; they are there together with the first line or not at all
     environment  environment_id and the whole fingerprint, once
     program      program_id and the effective options, once
@@ -35,7 +35,10 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, 
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What is known of a run before its first cell. Times are ISO 8601 in UTC; `asked` is what it takes to resume it."""
+    """What is known of a run before its first cell. Times are ISO 8601 in UTC; `asked` is what it takes to resume it.
+
+    `night` is shared by the runs that several GPUs make of one plan; a run without one is a night of its own.
+    """
 
     run_id: str
     branch: str
@@ -50,6 +53,7 @@ class RunHeader:
     commit_title: str | None = None
     tool_version: str = ""
     asked: dict[str, Any] | None = None
+    night: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -59,7 +63,12 @@ class RunHeader:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunHeader:
         """The inverse of `to_json`; fields it does not know are ignored, so that newer writers can add some."""
-        return cls(**{key: value for key, value in data.items() if key in cls.__dataclass_fields__})
+        found = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        if not found.get("night"):
+            # The first bundles of several GPUs say it among what was asked for.
+            asked = found.get("asked")
+            found["night"] = (isinstance(asked, Mapping) and asked.get("night")) or ""
+        return cls(**found)
 
 
 class BundleWriter:

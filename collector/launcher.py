@@ -66,6 +66,7 @@ class Launcher:
         self.preload = preload
         self.ready: dict[str, Any] = {}
         self._timeout_s = timeout_s
+        self._ready_by = time.monotonic() + timeout_s
         self._dead = False
         self._codes: dict[int, int] = {}
         self._started: dict[str, int] = {}
@@ -116,9 +117,20 @@ class Launcher:
 
     def wait_until_ready(self) -> None:
         """Waits until the server has imported everything. Raises `LauncherError` if it does not come up."""
-        deadline = time.monotonic() + self._timeout_s
         while not self.ready:
-            self._receive(max(0.01, deadline - time.monotonic()))
+            self._receive(max(0.01, self._ready_by - time.monotonic()))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server has imported everything; does not wait. One that takes too long counts as lost."""
+        if not self.ready:
+            try:
+                self._receive(0)
+            except BlockingIOError:
+                self._dead = self._dead or time.monotonic() > self._ready_by
+            except LauncherError:
+                return False
+        return bool(self.ready)
 
     def exit_code(self, pid: int) -> int | None:
         """How a process ended: its code, minus the signal's number, or None while it runs or if the server is gone."""

@@ -73,6 +73,7 @@ class CellProcess:
         variables = cell_environment(environ, self._folder, self._token)
         try:
             self.pid = self._launcher.start(self._token, variables, cores, theirs)
+            self.began = time.monotonic()  # what the launcher took before it is no part of the cell
         except LauncherError:
             self._let_go()
             raise

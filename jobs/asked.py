@@ -13,10 +13,11 @@ from jobs.runner import Pace
 def to_asked(settings: Settings, pace: Pace, environment: Mapping[str, Any], night: str = "") -> dict[str, Any]:
     """What a run's header keeps of its request, and of the torch that it measures; the budget is each attempt's own.
 
-    `night` is shared by the runs that several GPUs make of one plan.
+    `night` is where the first bundles of several GPUs said it; today it is a field of the header.
     """
     kept = {name: value for name, value in asdict(pace).items() if name != "budget_s"}
-    return {"settings": settings.to_json(), "pace": kept, "torch_git": environment["torch_git"], "night": night}
+    found = {"settings": settings.to_json(), "pace": kept, "torch_git": environment["torch_git"]}
+    return {**found, "night": night} if night else found
 
 
 def asked_settings(asked: Mapping[str, Any]) -> Settings:
@@ -24,8 +25,8 @@ def asked_settings(asked: Mapping[str, Any]) -> Settings:
     return Settings.from_json(asked["settings"])
 
 
-def asked_pace(asked: Mapping[str, Any], workers: int | None, budget_s: float) -> Pace:
-    """The pace in a header, with other `workers` where some are named. Raises `KeyError` or `TypeError`."""
+def asked_pace(asked: Mapping[str, Any], budget_s: float) -> Pace:
+    """The pace in a header, with this attempt's budget. Raises `KeyError` or `TypeError`."""
     known = {item.name for item in fields(Pace)}
     pace = Pace(**{name: value for name, value in asked["pace"].items() if name in known})
-    return replace(pace, workers=workers or pace.workers, budget_s=budget_s)
+    return replace(pace, budget_s=budget_s)

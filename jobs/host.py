@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from typing import Any
 
 from collector.cores import spell_cores
@@ -32,6 +33,7 @@ def probe(device: str | None, place: Place | None = None) -> dict[str, Any]:
     return found
 
 
+@cache
 def cell_variables() -> dict[str, str]:
     """Environment variables for the cells of a run on this machine, besides those that every cell gets.
 

@@ -123,6 +123,8 @@ class Lane:
     def start_waiting(self, watch: Watch) -> None:
         """Fills the free workers. Raises `LauncherError` once too many fork servers were lost."""
         self.prepare()
+        if self._launcher is None or not self._launcher.is_ready:
+            return
         while self._free and not self._measuring() and (cell := self._choose()) is not None:
             try:
                 self._begin(cell, watch)
@@ -175,7 +177,7 @@ class Lane:
             return self._alone.pop(0) if self._alone and not self._active else None
         fitting = [place for place, cell in enumerate(self._waiting) if self._fits(cell)]
         # Cells that autotune wait for each other: two are enough to keep the device busy, the cores are for the others.
-        tuning = sum(self._tunes(process.cell) for process in self._active)
+        tuning = 0 if self._tune_together else sum(self._tunes(process.cell) for process in self._active)
         for place in fitting:
             if tuning < _TUNING or not self._tunes(self._waiting[place]):
                 return self._waiting.pop(place)
@@ -225,8 +227,12 @@ class Lane:
             return
         # Measurements go first: they are short and the last thing a cell needs before its place is free again.
         self._queue.sort(key=lambda process: process.asks != "measure")
-        while self._queue and self._may_hold(self._queue[0]):
-            self._give(self._queue.pop(0))
+        for process in list(self._queue):
+            if self._may_hold(process):
+                self._queue.remove(process)
+                self._give(process)
+            elif process.asks == "measure":
+                break
         if self._next is None and not self._held_alone():
             self._resume_all()
 

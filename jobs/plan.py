@@ -60,11 +60,12 @@ def make_plan(matrix: Matrix) -> Plan:
     return Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason])
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path, place: str) -> Plan:
     """The plan in a file, as `inductor-watch plan --json` writes it; only its `cells` are needed.
 
     Raises:
-        PlanError: no such plan in the file, or a cell that the installed zoo or torch does not know.
+        PlanError: no such plan in the file, a cell for another device than `place`, or one that the installed zoo or
+            torch does not know.
     """
     try:
         cells = [Cell.from_json(cell) for cell in json.loads(path.read_text())["cells"]]
@@ -72,6 +73,8 @@ def read_plan(path: Path) -> Plan:
             find(cell.suite, cell.model)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise PlanError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
+    if others := sorted({cell.device for cell in cells} - {place}):
+        raise PlanError(f"{path} plans cells for {', '.join(others)}, and this night measures on {place}: see --device")
     for config, device in {(cell.config, cell.device) for cell in cells}:
         check_config(config, device)
     return Plan(cells)

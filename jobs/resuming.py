@@ -70,11 +70,11 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
     found = find_run(folder, name, retry_failed)
     if found is None:
         return []
-    night = (found.contents.header.asked or {}).get("night")
+    night = found.contents.header.night
     if name or not night:
         return [found]
     runs = [Unfinished(path, read_bundle(path), retry_failed) for path in _newest_first(folder)]
-    ours = [run for run in runs if (run.contents.header.asked or {}).get("night") == night and not run.is_done]
+    ours = [run for run in runs if run.contents.header.night == night and not run.is_done]
     return sorted(ours, key=lambda run: run.contents.header.run_id)
 
 
@@ -83,7 +83,7 @@ def asked_of(found: Unfinished) -> dict[str, Any]:
     asked = found.contents.header.asked
     try:
         asked_settings(asked or {})
-        asked_pace(asked or {}, None, 0)
+        asked_pace(asked or {}, 0)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ResumeError(
             f"{found.path} does not say how its run was asked for, or says it for another version of inductor-watch: "

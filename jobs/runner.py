@@ -62,9 +62,9 @@ def branch_of(torch_version: str) -> str:
 
 
 def make_header(
-    environment: Mapping[str, Any], names: RunNames, version: str, asked: dict[str, Any] | None = None
+    environment: Mapping[str, Any], names: RunNames, version: str, asked: dict[str, Any] | None = None, night: str = ""
 ) -> RunHeader:
-    """The first record of a run on this machine; `asked` is what `resume` will need."""
+    """The first record of a run on this machine; `asked` is what `resume` will need, `night` what its runs share."""
     return RunHeader(
         run_id=new_run_id(),
         branch=names.branch or branch_of(str(environment["torch"])),
@@ -78,6 +78,7 @@ def make_header(
         commit_title=names.commit_title,
         tool_version=version,
         asked=asked,
+        night=night,
     )
 
 

@@ -14,14 +14,14 @@ from collector.bundle import BundleWriter, RunHeader
 from collector.settings import Settings
 from jobs.asked import asked_settings, to_asked
 from jobs.cli import tool_version
-from jobs.cost import CostModel, learn_from
+from jobs.cost import CostModel, learn_from, read_history
 from jobs.host import cell_variables
 from jobs.plan import Plan
 from jobs.progress import RunProgress
 from jobs.resuming import Unfinished
 from jobs.runner import Pace, RunNames, Shift, make_header, measure_shifts, new_run_id, now
 from jobs.schedule import longest_first, shares
-from jobs.testbeds import Testbed
+from jobs.testbeds import Testbed, last_lanes
 from jobs.twins import Work, plan_work
 
 
@@ -51,12 +51,15 @@ def measure_and_store(
     """
     require_cells(plan)
     store = _open(database) if database else None
-    model = learn_from(costs or folder)
+    history = read_history(costs or folder)
+    model = CostModel.learn(measurement for run in history for measurement in run.measurements)
+    shared = shares(plan.cells, model, len(testbeds), last_lanes(history, testbeds))
     console = Console()
-    shifts, runs, night = [], [], new_run_id()
-    for testbed, cells in zip(testbeds, shares(plan.cells, model, len(testbeds)), strict=True):
-        asked = to_asked(settings, testbed.pace, testbed.environment, night)
-        header = make_header(testbed.environment, names, tool_version(), asked)
+    shifts, runs = [], []
+    night = new_run_id() if len(testbeds) > 1 else ""
+    for testbed, cells in zip(testbeds, shared, strict=True):
+        asked = to_asked(settings, testbed.pace, testbed.environment)
+        header = make_header(testbed.environment, names, tool_version(), asked, night)
         work = in_order(plan_work(cells), model, testbed.pace)
         announce(console, header, work, testbed.environment)
         writer = BundleWriter(folder, header, cells)
@@ -165,10 +168,14 @@ def announce(
         )
 
 
-def print_night(database: str, run_id: str) -> None:
-    """The summary table of a run that is in the database, and how to look further."""
+def print_night(database: str, run_ids: Sequence[str]) -> None:
+    """The summary table of the night that these runs belong to, as the database has it, and how to look further."""
+    from db.engine import open_store
+    from db.sides import resolve_side
     from jobs.rendering import print_summary
 
-    print_summary(database, run_id)
+    with open_store(database, write=False).connect() as connection:
+        (night,) = resolve_side(connection, run_ids[0]).nights
+    print_summary(database, night)
     click.echo("look at it:  make dashboard   or   inductor-watch dashboard --db " + database)
     click.echo(f"compare:     inductor-watch compare latest~1 latest --db {database}")

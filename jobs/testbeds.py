@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from jobs.host import probe
+from collector.bundle import BundleContents
+from collector.environment import extract_testbed
+from jobs.host import cell_variables, probe
 from jobs.lane import Place
 from jobs.places import choose_gpus, list_gpus, make_places
 from jobs.resuming import Unfinished, check_place
 from jobs.runner import Pace
+from jobs.schedule import Group, group_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ def find_testbeds(device: str | None, pace: Pace) -> list[Testbed]:
     """
     gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else pace.gpus)
     places = make_places(gpus, pace.workers, pace.start, pace.exclusive)
-    with ThreadPoolExecutor(len(places)) as threads:
+    with ThreadPoolExecutor(len(places) + 1) as threads:
+        threads.submit(cell_variables)  # asked for later: both take seconds, and neither needs the other
         environments = list(threads.map(partial(probe, device), places))
     named = replace(pace, gpus=",".join(str(gpu.index) for gpu in gpus)) if len(gpus) > 1 else pace
     return [Testbed(*found, named) for found in zip(places, environments, strict=True)]
@@ -64,6 +68,21 @@ def _testbed_for(run: Unfinished, here: Sequence[Testbed]) -> Testbed:
     index = run.contents.header.testbed.get("gpu_index")
     # Without its own it gets any, and is refused with both named.
     return next((testbed for testbed in here if testbed.environment.get("gpu_index") == index), here[0])
+
+
+def last_lanes(history: Iterable[BundleContents], testbeds: Sequence[Testbed]) -> dict[Group, int]:
+    """On which of the testbeds each group of cells was measured last; `history` begins with the newest run.
+
+    A series stays on one GPU that way: two of a kind differ by a few tenths of a percent.
+    """
+    lanes = {extract_testbed(testbed.environment).get("gpu_index"): lane for lane, testbed in enumerate(testbeds)}
+    found: dict[Group, int] = {}
+    for run in history:
+        lane = lanes.get(run.header.testbed.get("gpu_index"))
+        if lane is not None and run.header.testbed.get("node") == testbeds[lane].environment.get("node"):
+            for measurement in run.measurements:
+                found.setdefault(group_of(measurement.cell), lane)
+    return found
 
 
 def device_of(testbeds: Sequence[Testbed]) -> str:

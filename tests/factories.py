@@ -140,9 +140,8 @@ def write_bundle(
     closed: bool = True,
 ) -> Path:
     """A bundle of these measurements; it plans their cells unless told what it plans. Returns its path."""
-    writer = BundleWriter(folder, head)
     cells = [item.cell for item in measurements] if planned is None else list(planned)
-    writer.plan(list(dict.fromkeys(cells)))
+    writer = BundleWriter(folder, head, dict.fromkeys(cells))
     for item in measurements:
         if item.environment_id:
             writer.environment(item.environment_id, environment or ENVIRONMENT)

@@ -75,7 +75,7 @@ def command(
     place = device if not testbeds else device_of(testbeds)
     assert place is not None  # noqa: S101 - one of both tells
     night = (place, suites, models, phases, dtype, batch_size, configs)
-    plan = read_plan(plan_file) if plan_file else planned_night(*night)
+    plan = read_plan(plan_file, place) if plan_file else planned_night(*night)
     if dry_run:
         require_cells(plan)
         run_dry(plan, costs, out, pace, as_json, len(testbeds) or 1)
@@ -83,7 +83,5 @@ def command(
     names = RunNames(branch, commit, repo, "nightly", label)
     settings = Settings(samples, timeout_s=timeout)
     runs, _ = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database, costs)
-    if no_store:
-        return
-    for run_id in runs:
-        print_night(database, run_id)
+    if not no_store:
+        print_night(database, runs)

@@ -20,7 +20,6 @@ from jobs.options import db_option
     show_default=True,
     help="Folder of the bundles.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="[as many as the run had]")
 @click.option("--max-hours", type=click.FloatRange(min=0), help="Start no cell after this; the rest stays missing.")
 @click.option("--retry-failed", is_flag=True, help="Measure failed cells again too; the new outcome counts.")
 @click.option("--no-store", is_flag=True, help="Write the bundle only; `ingest` can store it later, elsewhere.")
@@ -28,7 +27,6 @@ from jobs.options import db_option
 def command(
     run: str | None,
     out: Path,
-    workers: int | None,
     max_hours: float | None,
     retry_failed: bool,
     no_store: bool,
@@ -45,9 +43,7 @@ def command(
         click.echo(f"nothing left to do: every planned cell {'of ' + run if run else 'in ' + str(out)} is measured")
         return
     budget_s = float("inf") if max_hours is None else 3600 * max_hours
-    paces = [asked_pace(asked_of(one), workers, budget_s) for one in found]
+    paces = [asked_pace(asked_of(one), budget_s) for one in found]
     runs, _ = resume_and_store(found, testbeds_of(found, paces), None if no_store else database)
-    if no_store:
-        return
-    for run_id in runs:
-        print_night(database, run_id)
+    if not no_store:
+        print_night(database, runs)

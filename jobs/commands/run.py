@@ -69,8 +69,8 @@ def command(
     plan = join(make_plan(matrix) for matrix in matrices)
     names = RunNames(branch, commit, repo, "adhoc", label)
     settings = Settings(rounds=samples, timeout_s=timeout)
-    runs, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
+    _, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
     if not no_store:
-        click.echo(f"look at it: inductor-watch compare latest~1 {runs[0]} --db {database}")
+        click.echo(f"look at it: inductor-watch compare latest~1 latest --db {database}")
     if fail and progress.failing:
         raise SystemExit(1)

@@ -100,7 +100,7 @@ def test_a_plan_in_a_file_is_read_back_in_its_order(tmp_path):
     cells = list(reversed(make_plan(small()).cells))
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"cells": [cell.to_json() for cell in cells], "left_out": ["x"]}))
-    assert read_plan(path).cells == cells
+    assert read_plan(path, "cpu").cells == cells
 
 
 def _cell(**changes):
@@ -126,7 +126,7 @@ def test_a_file_that_holds_no_plan_is_refused_in_one_line(make, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(make())
     with pytest.raises(PlanError, match="holds no plan") as caught:
-        read_plan(path)
+        read_plan(path, "cpu")
     assert "\n" not in str(caught.value)
 
 
@@ -138,7 +138,7 @@ def test_a_plan_for_what_is_not_here_is_refused(change, error, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"cells": [_cell(**change)]}))
     with pytest.raises(error):
-        read_plan(path)
+        read_plan(path, "cpu")
 
 
 def test_a_cpu_night_has_six_models_by_four_configs_and_a_training_cell():
@@ -172,3 +172,10 @@ def test_a_gpu_night_has_every_template_and_mode_and_training_in_amp():
 )
 def test_the_default_dtype_is_that_of_pytorchs_nights(device, phase, dtype):
     assert default_dtype(device, phase) == dtype
+
+
+def test_a_plan_for_another_device_is_refused(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"cells": [cell.to_json() for cell in make_plan(small()).cells]}))
+    with pytest.raises(PlanError, match="plans cells for cpu, and this night measures on cuda"):
+        read_plan(path, "cuda")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +11,9 @@ from collector.bundle import BundleWriter, read_bundle
 from collector.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.plan import Plan
-from jobs.runner import Pace, RunNames, branch_of, make_header, measure_plan, new_run_id, now, record
+from jobs.lane import Place
+from jobs.runner import Pace, RunNames, Shift, branch_of, make_header, measure_shifts, new_run_id, now, record
+from jobs.twins import Work
 from tests.factories import ENVIRONMENT, header, passing
 
 FACTS = {"torch": "2.13.0+cpu", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "python": "3.11"}
@@ -61,8 +63,15 @@ def test_now_is_a_second_in_utc():
 
 
 def measure(tmp_path, listen, pace=None):
-    writer = BundleWriter(tmp_path, header("r1"))
-    return measure_plan(Plan(CELLS), writer, FACTS, HASTY, listen, {}, pace or Pace())
+    return work(tmp_path, Work(CELLS), listen, pace or Pace(start="spawn"))
+
+
+def work(tmp_path, left, listen, pace):
+    shift = Shift(left, Place([[]]), FACTS, BundleWriter(tmp_path, header("r1"), CELLS))
+    found = measure_shifts([shift], HASTY, listen, {}, pace)
+    assert found.lost is None
+    (path,) = found.paths
+    return path
 
 
 def test_a_run_that_comes_to_its_end_is_a_closed_bundle(tmp_path):
@@ -102,9 +111,26 @@ def test_an_outcome_is_written_after_what_its_ids_stand_for(tmp_path):
     writer = BundleWriter(tmp_path, header("r1"))
     measurement = passing(CELLS[0])
     for _ in range(2):
-        assert record(writer, Outcome(measurement, ENVIRONMENT, {"freezing": True})) is measurement
+        assert record(writer, Outcome(measurement, ENVIRONMENT, {"freezing": True})) == [measurement]
     writer.abandon()
     found = read_bundle(writer.path)
     assert found.environments == {measurement.environment_id: ENVIRONMENT}
     assert found.programs == {measurement.program_id: {"freezing": True}}
     assert found.measurements == [measurement, measurement]
+
+
+def test_an_outcome_is_written_under_the_name_of_every_twin(tmp_path):
+    writer = BundleWriter(tmp_path, header("r1"))
+    measurement = passing(CELLS[0])
+    twins = [replace(CELLS[0], config=Config(mode=mode)) for mode in ("reduce-overhead", "max-autotune")]
+    written = record(writer, Outcome(measurement, ENVIRONMENT, {"freezing": True}), twins)
+    writer.abandon()
+    assert [item.cell for item in written] == [CELLS[0], *twins]
+    assert read_bundle(writer.path).measurements == written
+    assert {tuple(item.samples["compiled_ms"]) for item in written} == {tuple(measurement.samples["compiled_ms"])}
+
+
+def test_copies_from_an_earlier_attempt_are_written_before_anything_is_measured(tmp_path):
+    copy, heard = passing(CELLS[1]), []
+    path = work(tmp_path, Work([], copies=[copy]), heard.append, Pace(start="spawn"))
+    assert read_bundle(path).measurements == heard == [copy]

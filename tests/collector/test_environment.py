@@ -1,0 +1,124 @@
+"""What is told of a machine: all that a number depends on, and nothing that only says where files lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector.cores import VARIABLE as CORES_VARIABLE
+from collector.environment import (
+    GPU_VARIABLE,
+    START_VARIABLE,
+    TESTBED_KEYS,
+    WORKERS_VARIABLE,
+    environment_id,
+    extract_testbed,
+)
+from tests.collector.processes import ROOT
+
+NODE = "a-node-of-tests"
+#: Variables that change numbers, and others that only place files or name things of the host.
+TOLD = {
+    "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+    "TRITON_INTERPRET": "0",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+}
+UNTOLD = {
+    "TORCHINDUCTOR_CACHE_DIR": "/home/someone/cache",
+    "TORCH_HOME": "/home/someone/torch",
+    "TRITON_PTXAS_PATH": "/home/someone/ptxas",
+    "TORCH_TRACE": "/home/someone/trace",
+    "TORCH_LOGS_OUT": "/home/someone/log",
+    "CUDA_VISIBLE_DEVICES": "GPU-5e1d0cf9",
+    "HOSTNAME": "secret-host",
+    "PYTHONPATH": f"/home/someone/lib:{ROOT}",
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """The fingerprint of this machine as a worker of a pool sees it."""
+    told = {WORKERS_VARIABLE: "4", START_VARIABLE: "fork", GPU_VARIABLE: "3", CORES_VARIABLE: last_core()}
+    folder = tmp_path_factory.mktemp("someone")
+    untold = {name: value.replace("/home/someone", str(folder)) for name, value in UNTOLD.items()}
+    return asked({**told, **TOLD, **untold, "INDUCTOR_WATCH_NODE": NODE})
+
+
+def last_core():
+    return str(max(os.sched_getaffinity(0)))
+
+
+def asked(variables):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("INDUCTOR_", "TORCH", "OMP_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "collector.environment", "cpu"],
+        env={**clean, **variables},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_testbed_has_what_the_pool_told_and_what_a_worker_has(found):
+    testbed = extract_testbed(found)
+    assert testbed.pop("cpu")
+    assert testbed == {
+        "device": "cpu",
+        "gpu_index": 3,
+        "cores": 1,
+        "torch_threads": 1,
+        "workers": 4,
+        "start": "fork",
+        "node": NODE,
+    }
+
+
+def test_variables_that_change_a_number_are_told(found):
+    assert {key: found.get(f"env.{key}") for key in TOLD} == TOLD
+
+
+def test_nothing_says_where_files_lie_or_which_host_and_devices_these_are(found):
+    text = json.dumps(found)
+    for name in UNTOLD:
+        assert f"env.{name}" not in found
+    for word in ("someone", "5e1d0cf9", "secret-host", str(Path.home()), str(ROOT), sys.prefix, sys.executable):
+        assert word not in text
+    for name in {platform.node(), socket.gethostname(), socket.getfqdn()} - {"", "localhost"}:
+        assert name not in text
+
+
+def test_without_a_pool_its_keys_are_missing_and_the_node_is_the_host():
+    found = asked({})
+    assert not {"workers", "start", "gpu_index", "gpu"} & found.keys()
+    assert found["node"] == platform.node()
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert [key for key, value in found.items() if key != "node" and value == platform.node()] == []
+
+
+def test_a_gpu_is_the_device_only_where_it_was_asked_for(found):
+    assert found["device"] == "cpu"
+    assert not {"driver", "capability", "cuda", "gpu_memory_bytes"} & found.keys()
+
+
+@pytest.mark.parametrize("key", TESTBED_KEYS)
+def test_every_key_of_the_testbed_makes_another_one(key):
+    base = dict.fromkeys(TESTBED_KEYS, 1) | {"torch": "2.13.0", "kernel": "6.1"}
+    assert extract_testbed(base | {key: 2}) != extract_testbed(base)
+    assert environment_id(base | {key: 2}) != environment_id(base)
+
+
+def test_a_library_belongs_to_the_environment_and_not_to_the_testbed():
+    base = dict.fromkeys(TESTBED_KEYS, 1) | {"torch": "2.13.0"}
+    other = base | {"torch": "2.14.0"}
+    assert extract_testbed(other) == extract_testbed(base)
+    assert environment_id(other) != environment_id(base)
+    assert environment_id(dict(reversed(base.items()))) == environment_id(base)

@@ -1,0 +1,102 @@
+"""A cell forked from a server that has imported torch, as a night's cells are: measured like a fresh one."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from collector.launcher import Launcher, Preload
+from collector.process import CellProcess
+from collector.settings import Settings
+from collector.tokens import processes_with_token
+from collector.toolchain import SKIP_VARIABLE
+from collector.vocabulary import Status
+from tests.collector.processes import ROOT, Script, cell, wait_until, write_hook
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_hook(tmp_path_factory.mktemp("forked") / "hook")
+
+
+@pytest.fixture(scope="module")
+def environ(folder):
+    # No probing of the CPU's instructions, which would take ten seconds of the test's time.
+    return {**os.environ, SKIP_VARIABLE: "1", "PYTHONPATH": f"{folder}:{ROOT}"}
+
+
+@pytest.fixture(scope="module")
+def launcher(environ):
+    found = Launcher(environ, Preload("cpu", ["transformers", "preloaded"]))
+    found.wait_until_ready()
+    yield found
+    found.close()
+
+
+def measured(launcher, environ, which):
+    process = CellProcess(which, Settings(rounds=5, timeout_s=200), launcher, environ)
+    token = process._token
+    try:
+        wait_until(lambda: answered(process) or process.finished, 200)
+    finally:
+        found = process.close().measurement
+    assert list(processes_with_token(token)) == []
+    return found
+
+
+def answered(process):
+    """Gives the cell all that it asks for."""
+    process.pump()
+    if process.asks:
+        process.grant()
+
+
+def test_a_server_that_has_seen_a_compilation_has_one_thread(launcher):
+    assert len(launcher.ready["threads"]) == 1
+
+
+def test_the_modules_of_the_compiler_are_there_before_a_cell_begins(launcher, folder):
+    names = [
+        "torch",
+        "transformers",
+        "torch._inductor.codegen.cpp",
+        "torch._inductor.graph",
+        "torch._functorch.aot_autograd",
+    ]
+    code = f"import json, sys; print(json.dumps([name in sys.modules for name in {names}]))"
+    script = Script(launcher, code, folder)
+    try:
+        assert script.result() == [True] * len(names)
+    finally:
+        script.close()
+    assert "torch._inductor.codegen.cpp" not in sys.modules  # of the tests' own process: nothing here was imported
+
+
+def test_two_cells_of_one_server_are_measured_and_both_compile_cold(launcher, environ):
+    first, second = (measured(launcher, environ, cell()) for _ in range(2))
+    for found in (first, second):
+        assert found.status is Status.PASS, (found.failure, found.log_tail)
+        assert found.metrics["compile_cold_s"] > 0.5
+        assert found.metrics["graphs"] == 1
+        assert found.details["cpu_s"] > 0.5
+        assert set(found.details["held_s"]) == {"device", "measure"}
+    assert (first.program_id, first.environment_id) == (second.program_id, second.environment_id)
+    # A cache that the first one left would make the second compile in a fraction of the time.
+    assert second.metrics["compile_cold_s"] > 0.4 * first.metrics["compile_cold_s"]
+
+
+def test_a_forked_cell_generates_what_a_fresh_one_does(launcher, environ):
+    fresh = Launcher(environ)
+    try:
+        spawned = measured(fresh, environ, cell())
+    finally:
+        fresh.close()
+    forked = measured(launcher, environ, cell())
+    assert spawned.status is forked.status is Status.PASS
+    assert spawned.program_id == forked.program_id
+    for name in ("graphs", "graph_breaks", "kernels_generated", "eager_peak_bytes", "compiled_peak_bytes"):
+        assert spawned.metrics.get(name) == forked.metrics.get(name), name

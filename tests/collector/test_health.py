@@ -1,0 +1,116 @@
+"""Whether a failure may be the device's, and what is said of a device that does not answer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+import pytest
+
+from collector.health import is_suspect, why_unhealthy
+from tests.collector.processes import ROOT, dead, wait_until
+
+needs_no_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
+
+#: As torch 2.x, Triton and cuDNN print them.
+OF_THE_DEVICE = [
+    "CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronously reported at some other API call",
+    "CUDA error: device-side assert triggered",
+    "CUDA error: uncorrectable ECC error encountered",
+    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(handle, opa, opb, m, n, k)`",
+    "CUDA driver error: unknown error",
+    "CUDA unknown error - this may be due to an incorrectly set up environment",
+    "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices()",
+    "No CUDA GPUs are available",
+    "CUDA initialization: CUDA driver initialization failed, you might not have a CUDA gpu.",
+    "Can't initialize NVML",
+    "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
+    "Torch not compiled with CUDA enabled",
+    "Triton Error [CUDA]: an illegal memory access was encountered",
+    "backend='inductor' raised:\nRuntimeError: Triton Error [CUDA]: unspecified launch failure",
+    "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    "no CUDA-capable device is detected",
+]
+OF_THE_PROGRAM = [
+    "",
+    "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.80 GiB",
+    "No choices to select, please consider adding ATEN into max_autotune_gemm_backends",
+    "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+    "\"addmm_impl_cpu_\" not implemented for 'Half'",
+    "logits: RMSE to float64 0.1, eager's own 0.001",
+    "suite huggingface has no model NoSuchModel: did you mean BertForMaskedLM?",
+    "out of resource: shared memory, Required: 294912, Hardware limit: 232448",
+    "CUTLASS needs an NVIDIA GPU",
+]
+
+
+@pytest.mark.parametrize("message", OF_THE_DEVICE)
+def test_what_cuda_its_driver_and_nvml_say_is_suspect(message):
+    assert is_suspect(message)
+
+
+@pytest.mark.parametrize("message", OF_THE_PROGRAM)
+def test_what_a_model_or_the_compiler_says_is_not(message):
+    assert not is_suspect(message)
+
+
+def checked(folder, code, timeout_s=60.0):
+    """The reason when the check's process runs this code before anything else."""
+    (folder / "sitecustomize.py").write_text(code)
+    return why_unhealthy({**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"}, timeout_s)
+
+
+@needs_no_gpu
+def test_without_a_gpu_the_reason_is_one_line_that_names_the_error():
+    reason = why_unhealthy(os.environ)
+    assert reason.startswith(("AssertionError: ", "RuntimeError: "))
+    assert "CUDA" in reason or "NVIDIA" in reason
+    assert "\n" not in reason
+
+
+def test_the_reason_is_the_error_and_not_the_advice_that_cuda_appends(tmp_path):
+    text = """Traceback (most recent call last):
+  File "collector/health.py", line 1, in main
+torch.AcceleratorError: CUDA error: unspecified launch failure
+Search for `cudaErrorLaunchFailure' in https://docs.nvidia.com/cuda/ for more information.
+CUDA kernel errors might be asynchronously reported at some other API call.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+
+"""
+    reason = checked(tmp_path, f"import os, sys; sys.stderr.write({text!r}); sys.stderr.flush(); os._exit(1)")
+    assert reason == "torch.AcceleratorError: CUDA error: unspecified launch failure"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("os._exit(3)", "the check ended with code 3"),
+        ("os.kill(os.getpid(), 11)", "the check ended with code -11"),
+        ("os.write(2, b'the GPU computes wrong results\\n\\n'); os._exit(1)", "the GPU computes wrong results"),
+        ("os.write(2, b'\\xff bad bytes'); os._exit(1)", "\ufffd bad bytes"),
+    ],
+)
+def test_other_ends_have_a_reason_too(tmp_path, code, reason):
+    assert checked(tmp_path, f"import os; {code}") == reason
+
+
+def test_an_end_without_an_error_is_health(tmp_path):
+    assert checked(tmp_path, "import os; os.write(2, b'a warning'); os._exit(0)") is None
+
+
+def test_a_device_that_hangs_is_given_up_in_time(tmp_path):
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    began = time.monotonic()
+    assert checked(tmp_path, code, 1.0) == "it did not answer within 1 s"
+    assert time.monotonic() - began < 4
+    wait_until(lambda: dead(int((tmp_path / "pid").read_text())))
+
+
+def test_the_environment_given_is_the_one_it_is_asked_in(tmp_path):
+    code = "import os; os.write(2, os.environ.get('CUDA_VISIBLE_DEVICES', 'none').encode()); os._exit(1)"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "CUDA_VISIBLE_DEVICES": "GPU-1234"}
+    assert why_unhealthy(environ) == "GPU-1234"

@@ -1,0 +1,101 @@
+"""How a fork server ends: closed, killed, or never ready. Its processes end with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.launcher import Launcher, LauncherError, Preload
+from collector.tokens import processes_with_token
+from tests.collector.processes import FAMILY, SLEEP, Script, dead, serving, wait_until
+
+
+@pytest.fixture(params=["spawn", "fork"])
+def kind(request):
+    return request.param
+
+
+def test_closing_the_channel_ends_every_process_of_every_cell(tmp_path, kind):
+    with serving(tmp_path / "hook", kind) as launcher:
+        found = [Script(launcher, FAMILY, tmp_path / "hook").says() for _ in range(2)]
+        os.killpg(found[1].pid, signal.SIGSTOP)
+        processes = [pid for item in found for pid in processes_with_token(item.token)]
+        assert len(processes) == 8
+        server = launcher.pid
+    assert dead(server)
+    wait_until(lambda: all(map(dead, processes)), 3)
+
+
+def test_a_killed_server_takes_its_children_along_and_is_lost(tmp_path, kind):
+    with serving(tmp_path / "hook", kind) as launcher:
+        found = [Script(launcher, SLEEP, tmp_path / "hook").says() for _ in range(2)]
+        os.killpg(found[1].pid, signal.SIGSTOP)
+        assert not launcher.lost
+        os.kill(launcher.pid, signal.SIGKILL)
+        wait_until(lambda: launcher.lost)
+        wait_until(lambda: all(dead(item.pid) for item in found), 3)
+        assert launcher.exit_code(found[0].pid) is None
+        for _ in range(2):
+            with pytest.raises(LauncherError, match="the fork server is gone"):
+                Script(launcher, SLEEP, tmp_path / "hook")
+        launcher.reap(found[0].pid)  # nobody answers, nobody complains
+
+
+def test_a_server_that_does_not_get_ready_is_given_up_in_time(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n")
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=0.5)
+    with pytest.raises(LauncherError, match=r"did not answer within 0\.5 s"):
+        launcher.wait_until_ready()
+    assert launcher.lost
+    with pytest.raises(LauncherError):
+        Script(launcher, SLEEP, tmp_path)
+    pid = launcher.pid
+    launcher.close()
+    assert dead(pid)
+
+
+def test_asking_whether_a_server_is_ready_does_not_wait_and_gives_up_in_time(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n")
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=1)
+    began = time.monotonic()
+    assert not launcher.is_ready
+    assert not launcher.lost
+    assert time.monotonic() - began < 0.5
+    wait_until(lambda: launcher.is_ready or launcher.lost, 3)
+    assert not launcher.ready
+    launcher.close()
+
+
+def test_a_server_that_dies_while_it_starts_is_told_at_once(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os; os._exit(1)\n")
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)})
+    with pytest.raises(LauncherError, match="the fork server is gone"):
+        launcher.wait_until_ready()
+    launcher.close()
+
+
+def test_a_server_closed_while_it_compiles_ahead_leaves_no_process_and_no_folder(tmp_path):
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    launcher = Launcher(environ, Preload("cpu"))
+    wait_until(lambda: any(tmp_path.glob("inductor-watch-scout-*/*")), 60)
+    launcher.close()
+    assert dead(launcher.pid)
+    assert not launcher.ready
+    wait_until(lambda: not using(tmp_path), 15)
+    assert list(tmp_path.iterdir()) == []
+
+
+def using(folder):
+    """The processes that were started with this folder for their temporary files."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"TMPDIR={folder}".encode() in (entry / "environ").read_bytes():
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,62 @@
+"""A process is a cell's by the token in its environment, and by nothing that looks like it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from collector.tokens import LENGTH, PLACEHOLDER, PREFIX, VARIABLE, kill_tokens, processes_with_token
+from tests.collector.processes import dead, wait_until
+
+TOKEN = PREFIX + "abcdefgh"
+
+
+@pytest.fixture
+def start():
+    """Starts sleeping processes with one variable each; ends them afterwards."""
+    started = []
+
+    def begin(name, value, **more):
+        environ = {"PATH": os.environ["PATH"], name: value}
+        command = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(600)"]
+        started.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, **more))
+        started[-1].stdout.readline()
+        return started[-1].pid
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_the_whole_value_of_the_variable_is_the_token(start):
+    mine = {start(VARIABLE, TOKEN), start(VARIABLE, TOKEN, start_new_session=True)}
+    for name, value in [(VARIABLE, TOKEN + "i"), (VARIABLE, TOKEN[:-1]), ("X_" + VARIABLE, TOKEN), ("OTHER", TOKEN)]:
+        start(name, value)
+    assert set(processes_with_token(TOKEN)) == mine
+
+
+def test_only_the_processes_of_the_tokens_given_are_killed(start):
+    first, second = start(VARIABLE, TOKEN), start(VARIABLE, PREFIX + "ijklmnop", start_new_session=True)
+    other, placeholder = start(VARIABLE, PREFIX + "qrstuvwx"), start(VARIABLE, PLACEHOLDER)
+    kill_tokens([TOKEN, PREFIX + "ijklmnop", PREFIX + "nobodyis"])
+    wait_until(lambda: dead(first) and dead(second))
+    assert not dead(other)
+    assert not dead(placeholder)
+
+
+def test_without_a_token_nothing_is_killed(start):
+    found = start(VARIABLE, TOKEN)
+    kill_tokens([])
+    kill_tokens([PREFIX])
+    assert list(processes_with_token(TOKEN)) == [found]
+
+
+def test_a_folder_for_a_cell_is_named_as_long_as_the_placeholder(tmp_path):
+    # The token is written over the placeholder in place: a longer one would not fit.
+    assert len(Path(tempfile.mkdtemp(prefix=PREFIX, dir=tmp_path)).name) == LENGTH == len(PLACEHOLDER)

@@ -1,0 +1,155 @@
+"""Kills real runs at random: the runner, one of its workers, or all of them as if the host had died."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Every process of a run carries it in its environment, with the storm's own token.
+_VARIABLE = "INDUCTOR_WATCH_TEST_STORM"
+KINDS = ("runner", "worker", "host")
+#: How a run ends when the process was killed that it asks what this machine is.
+_FATAL = "torch does not start here"
+
+
+class Storm:
+    """A night on a host where something is killed every few seconds, and someone who resumes it each time."""
+
+    def __init__(
+        self, folder: Path, plan: Path, seed: int, longest_s: float, words: Sequence[str] = (), **environ: str
+    ) -> None:
+        self.folder, self.runs = folder, folder / "runs"
+        self._words, self._environ = words or ("--workers", "2", "--samples", "5"), environ
+        self.kills: Counter[str] = Counter()
+        self.starts: Counter[str] = Counter()
+        self._plan, self._rng, self._longest_s = plan, random.Random(seed), longest_s
+        self._token = secrets.token_hex(8)
+        self._tmp = folder / "tmp"
+        self._tmp.mkdir()
+
+    def rage(self, kills: int, planned_first: bool = False) -> None:
+        """Goes on until that many kills have happened; a run that comes to its end is followed by another.
+
+        With `planned_first` the first kill waits until there is a run: planning takes longer than what is played then.
+        """
+        while self.kills.total() < kills:
+            process = self.start()
+            while planned_first and not self._open():
+                assert not self._ended_within(process, 0.01), self.log()
+            planned_first = False
+            while self.kills.total() < kills and not self._ended_within(process, self._rng.uniform(0, self._longest_s)):
+                self._kill(process)
+            if self.kills.total() == kills:
+                self._end(process)
+
+    def finish(self) -> None:
+        """Resumes, undisturbed, until nothing is left to do."""
+        while self._open():
+            process = self.start()
+            assert process.wait() == 0, self.log()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The command that somebody would give now: `resume` where a run is open, else a new `nightly`."""
+        verb = "resume" if self._open() else "nightly"
+        words = ["--plan", str(self._plan), *self._words] if verb == "nightly" else []
+        self.starts[verb] += 1
+        return self.call(verb, *words, "--no-store", "--out", str(self.runs))
+
+    def call(self, *words: str) -> subprocess.Popen[bytes]:
+        """Starts the command line in a session of its own; what it prints goes to `log`."""
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), **self._environ}
+        environ |= {"TMPDIR": str(self._tmp), _VARIABLE: self._token}
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "jobs.cli", *words],
+                cwd=self.folder,
+                env=environ,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def log(self) -> str:
+        """All that the runs have printed."""
+        return (self.folder / "log").read_text()
+
+    def processes(self) -> list[int]:
+        """Every living process of this storm."""
+        needle = f"{_VARIABLE}={self._token}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    def clear(self) -> None:
+        """Ends all that is left."""
+        for pid in self.processes():
+            _kill(pid)
+
+    def _open(self) -> bool:
+        return any(self.runs.glob("*.jsonl"))
+
+    def _ended_within(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            code = process.poll()
+            if code is not None:
+                assert code in (0, -signal.SIGKILL) or self._gave_up(code), self.log()
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _gave_up(self, code: int) -> bool:
+        # An end in one line is right, if `resume` then goes on.
+        last = self.log().splitlines()[-1]
+        return self.kills["worker"] > 0 and code == 2 and f"inductor-watch: {_FATAL}" in last
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        kind = self._rng.choice(KINDS)
+        if kind == "worker":
+            workers = [pid for pid in _below(process.pid) if pid in self.processes()]
+            if not workers:
+                return  # none yet
+            _kill(self._rng.choice(workers))
+        else:
+            self._end(process)
+            if kind == "host":
+                self.clear()
+        self.kills[kind] += 1
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+
+
+def _below(pid: int) -> list[int]:
+    """The processes that descend from one."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            # The name, in parentheses, may hold anything; state and parent follow it.
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(entry.name))
+    found, waiting = [], [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

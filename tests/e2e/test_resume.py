@@ -1,0 +1,179 @@
+"""A night that is killed at any point goes on and ends with each planned cell once: real processes, real kills."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import time
+from collections import Counter
+
+import pytest
+
+from collector.bundle import read_bundle
+from collector.toolchain import SKIP_VARIABLE
+from collector.vocabulary import Cell, Config, Phase, Status
+from jobs.twins import SAME_PROGRAM
+from tests.e2e.killing import ROOT, Storm
+from tests.e2e.test_cli import call, is_one_line, tell
+from tests.factories import cell
+from tests.jobs.acting import CORES, PLAYER, player_variables
+from tests.jobs.test_places import TWO, play_driver
+from tests.jobs.test_testbeds import FACTS
+
+#: `--log-cli-level=INFO` shows what was killed and what came of it.
+LOG = logging.getLogger(__name__)
+
+
+def tiny(config, batch_size=1):
+    model = ("huggingface", "ViTTinyForImageClassification", Phase.INFERENCE, "float32", "cpu")
+    return Cell(*model, batch_size, config)
+
+
+#: Cheap to measure: nothing is compiled. The last two are one program; on a CPU they are unavailable.
+EAGER = [tiny(Config(backend="eager"), size) for size in range(1, 5)]
+PAIR = [tiny(Config(template="cudagraphs")), tiny(Config(mode="reduce-overhead"))]
+
+
+def write_plan(folder, cells):
+    path = folder / "plan.json"
+    path.write_text(json.dumps({"cells": [cell.to_json() for cell in cells]}))
+    return path
+
+
+def check_whole(path):
+    """Each planned cell once, in a closed and undamaged file; returns what was measured."""
+    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    named = Counter(Cell.from_json(line["cell"]).cell_id for line in lines if line["record"] == "measurement")
+    found = read_bundle(path)
+    assert named == {cell.cell_id: 1 for cell in found.planned}, path
+    assert (found.damage, found.finished_at is not None) == ([], True)
+    return found
+
+
+def check_pair(found):
+    outcomes = found.latest()
+    pair = [outcomes[cell.cell_id] for cell in PAIR]
+    assert pair[1].details[SAME_PROGRAM] == "cudagraphs"
+    assert pair[0].status == pair[1].status
+
+
+def survive(tmp_path, cells, kills, seed, longest_s, words=(), **environ):
+    """Nights under kills: each of them, be it one bundle or several, has measured each cell once when all is over."""
+    storm = Storm(tmp_path, write_plan(tmp_path, cells), seed, longest_s, words, **environ)
+    began = time.monotonic()
+    try:
+        storm.rage(kills, planned_first=bool(environ))
+        storm.finish()
+    finally:
+        storm.clear()
+    paths = sorted(storm.runs.glob("*.jsonl*"))
+    assert [path for path in paths if path.name.endswith((".jsonl", ".gz.partial"))] == [], storm.log()
+    found = [check_whole(path) for path in paths if path.suffix == ".gz"]
+    statuses = Counter(item.status for run in found for item in run.measurements)
+    LOG.info("%s in %.0f s, %s", dict(storm.kills), time.monotonic() - began, dict(storm.starts))
+    LOG.info("%d runs, attempts %s, %s", len(found), [run.attempt for run in found], dict(statuses))
+    assert storm.kills.total() == kills
+    # A night that was killed before it had a plan has measured nothing; all that announced themselves are there.
+    announced = {line.split()[1].strip(":,") for line in storm.log().splitlines() if line.startswith("run ")}
+    assert announced <= {run.header.run_id for run in found}
+    assert set(statuses) <= {Status.PASS, Status.UNAVAILABLE, Status.CRASHED}
+    return storm, found, statuses
+
+
+#: What every cell of a played night does.
+SCRIPT = "work:0.2,device:0.05,tune:0.05*2,measure:0.05,work:0.1"
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
+    models = ["BertForMaskedLM", "GPT2ForSequenceClassification", "T5Small"]
+    cells = [cell(models[number % 3], Config(backend="eager"), batch_size=number) for number in range(1, 13)]
+    (tmp_path / "bin").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        play_driver(tmp_path / "bin", patch, TWO)
+        played = player_variables(tmp_path / "played", PATH=os.environ["PATH"], PLAY_HEALTH="", PLAY_SCRIPT=SCRIPT)
+    played |= {"PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}", "PLAY_ENVIRONMENT": json.dumps(FACTS)}
+    played |= {SKIP_VARIABLE: "1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    words = ["--start", "spawn", "--workers", str(min(2 // gpus, len(CORES))), "--gpus", "all" if gpus == 2 else "0"]
+    storm, found, statuses = survive(tmp_path, cells, 8, gpus, 1.8, words, **played)
+    nights = {}
+    for run in found:
+        nights.setdefault(run.header.night or run.header.run_id, []).extend(run.planned)
+    assert len(found) == gpus * len(nights)
+    for planned in nights.values():
+        assert sorted(cell.batch_size for cell in planned) == list(range(1, 13))
+    assert max(run.attempt for run in found) > 2
+    assert statuses[Status.PASS] > statuses[Status.CRASHED]
+    assert statuses[Status.CRASHED] <= storm.kills["worker"]
+
+
+@pytest.mark.slow
+def test_a_night_of_real_workers_that_is_killed_goes_on_where_it_was(tmp_path):
+    cells = [EAGER[0], *PAIR]
+    _, found, statuses = survive(tmp_path, cells, kills=3, seed=5, longest_s=9)
+    assert found
+    for run in found:
+        assert run.planned == cells
+        check_pair(run)
+    assert statuses[Status.UNAVAILABLE] + statuses[Status.CRASHED] >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fifty_kills_at_random_points_lose_and_double_nothing(tmp_path):
+    cells = [*EAGER, *PAIR]
+    storm, found, statuses = survive(tmp_path, cells, kills=50, seed=1, longest_s=16)
+    for run in found:
+        assert run.planned == cells
+        check_pair(run)
+    assert min(storm.kills.values()) >= 10, storm.kills
+    assert max(run.attempt for run in found) > 3
+    # A killed worker is a recorded outcome of one cell; the kill of a runner or a host is none.
+    assert 0 < statuses[Status.CRASHED] <= 2 * storm.kills["worker"]
+
+
+@pytest.mark.slow
+def test_out_of_time_then_resumed_then_retried(tmp_path):
+    cells = [*PAIR, EAGER[0]]
+    words = ["--plan", write_plan(tmp_path, cells), "--samples", "5", "--max-hours"]
+    done = call("nightly", *words, "0", folder=tmp_path)
+    assert done.returncode == 0, tell(done)
+    assert "3 cells were not begun in time: `inductor-watch resume --out runs` goes on" in done.stdout
+    assert "1 of them are another's program under a second name" in done.stdout
+    (path,) = (tmp_path / "runs").iterdir()
+    assert (len(read_bundle(path).planned), read_bundle(path).measurements) == (3, [])
+    run_id = path.name.removesuffix(".jsonl.gz")
+
+    done = call("resume", folder=tmp_path)
+    assert done.returncode == 0, tell(done)
+    assert f"run {run_id}, attempt 2: 3 cells" in done.stdout
+    assert "pass rate" in done.stdout
+    measured = check_whole(path)
+    check_pair(measured)
+    assert (measured.planned, measured.attempt) == (cells, 2)
+    (row,) = json.loads(call("runs", "--json", folder=tmp_path).stdout)
+    assert row["statuses"] == {"unavailable": 2, "pass": 1}
+
+    for words in (["resume"], ["resume", run_id, "--retry-failed"]):
+        done = call(*words, folder=tmp_path)
+        assert done.returncode == 0, tell(done)
+        assert "nothing left to do" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resume"], "no run in runs"),
+        (["resume", "nosuch"], "no run 'nosuch'"),
+        (["resume", "plan.json"], "no run 'plan.json'"),
+        (["resume", "odd.jsonl"], "not a bundle"),
+        (["resume", "--max-hours", "-1"], "--max-hours"),
+    ],
+)
+def test_what_cannot_be_resumed_is_one_line_and_exit_code_2(words, said, tmp_path):
+    write_plan(tmp_path, EAGER)
+    (tmp_path / "odd.jsonl").write_text("hello\n")
+    is_one_line(call(*words, folder=tmp_path), 2, said)
+    assert not (tmp_path / "runs").exists()

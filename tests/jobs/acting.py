@@ -1,0 +1,197 @@
+"""Cells that play a script instead of measuring, and what their log says about who ran when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collector.outcome import Outcome
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Phase
+from jobs.lane import Lane, Place
+from jobs.pool import Pool
+
+PLAYER = Path(__file__).parent / "player"
+#: Far more than any script takes: a cell that waits for ever becomes a timeout, not a hanging test.
+PATIENT = Settings(timeout_s=20)
+CORES = sorted(os.sched_getaffinity(0))
+FIRST, LAST = [CORES[0]], [CORES[-1]]
+
+
+def acted(script: str, number: int, device: str = "cpu") -> Cell:
+    """A cell that plays a script; the log knows it by its number."""
+    return Cell("acted", script, Phase.INFERENCE, "float32", device, number, Config(backend="eager"))
+
+
+def place(workers: int, **changes: Any) -> Place:
+    """A place with workers that share this machine's cores."""
+    return Place([[FIRST, LAST][number % 2] for number in range(workers)], **changes)
+
+
+def player_variables(log: Path, **more: str) -> dict[str, str]:
+    """What has a process play its part and log into a file."""
+    return {"PYTHONPATH": str(PLAYER), "PLAY_LOG": str(log), **more}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A step of a cell: when it was asked for (the device only), began and ended."""
+
+    number: int
+    name: str
+    asked: float
+    begin: float
+    end: float
+
+    def holds(self, moment: float) -> bool:
+        """Whether a moment lies in the step."""
+        return self.begin <= moment <= self.end
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether both were under way at once."""
+        return self.begin < other.end and other.begin < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A moment in which a cell ran."""
+
+    number: int
+    name: str
+    moment: float
+
+
+@dataclass(slots=True)
+class Trace:
+    """What the cells of a run have logged, by their numbers."""
+
+    spans: list[Span] = field(default_factory=list)
+    ticks: list[Tick] = field(default_factory=list)
+    #: From the first to the last line of every process.
+    lives: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    def named(self, *names: str) -> list[Span]:
+        """The steps of these names."""
+        return [span for span in self.spans if span.name in names]
+
+    def of(self, number: int, *names: str) -> list[Span]:
+        """The steps of a cell, all or those of these names."""
+        return [span for span in self.spans if span.number == number and (not names or span.name in names)]
+
+    def others_in(self, span: Span) -> list[Tick]:
+        """The moments within a step in which other cells ran."""
+        return [tick for tick in self.ticks if tick.number != span.number and span.holds(tick.moment)]
+
+    def companies(self) -> Iterator[set[int]]:
+        """The cells that were alive together: one set for every process, at its start."""
+        for begin, _ in (life for lives in self.lives.values() for life in lives):
+            yield {number for number, lives in self.lives.items() if any(a <= begin <= b for a, b in lives)}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the log."""
+
+    moment: float
+    number: int
+    pid: int
+    parent: int
+    event: str
+    at: str
+    name: str
+
+
+def read_log(path: Path) -> list[Line]:
+    """The lines of a log, as far as they are whole."""
+    text = path.read_text() if path.exists() else ""
+    found = []
+    for line in text.splitlines(keepends=True):
+        if line.endswith("\n"):
+            moment, number, pid, parent, event, at, name = line.split()
+            found.append(Line(float(moment), int(number), int(pid), int(parent), event, at, name))
+    return found
+
+
+def read_trace(path: Path) -> Trace:
+    """What a log says; a step that never ended is not in `spans`."""
+    trace, asked, begun = Trace(), {}, {}
+    lives: dict[int, list[Line]] = defaultdict(list)
+    for line in sorted(read_log(path), key=lambda line: line.moment):
+        lives[line.pid].append(line)
+        step = (line.pid, line.at)
+        if line.event == "ask":
+            asked[step] = line.moment
+        elif line.event == "begin":
+            begun[step] = line.moment
+        elif line.event == "tick":
+            trace.ticks.append(Tick(line.number, line.name, line.moment))
+        elif line.event == "end":
+            begin = begun[step]
+            trace.spans.append(Span(line.number, line.name, asked.get(step, begin), begin, line.moment))
+    for lines in lives.values():
+        trace.lives[lines[0].number].append((lines[0].moment, lines[-1].moment))
+    return trace
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where cells play: one log for all that is played on it."""
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """The file that every cell appends to."""
+        return self.folder / "log"
+
+    def lane(self, cells: Sequence[Cell], where: Place, settings: Settings = PATIENT, **options: Any) -> Lane:
+        """A lane of such cells, started without a preloaded server."""
+        return Lane(cells, settings, where, {**os.environ, **player_variables(self.log)}, **options)
+
+    def play(
+        self, scripts: Iterable[str], workers: int | Place, settings: Settings = PATIENT, **options: Any
+    ) -> tuple[list[Outcome], Trace]:
+        """Plays scripts, numbered from 1, on workers that share this machine's cores."""
+        cells = [acted(script, number) for number, script in enumerate(scripts, 1)]
+        where = workers if isinstance(workers, Place) else place(workers)
+        found = list(Pool([self.lane(cells, where, settings, **options)]).run())
+        return [outcome for _, outcome in found], read_trace(self.log)
+
+
+@contextmanager
+def when(happened: Callable[[], Iterable[int]], times: int = 1) -> Iterator[list[int]]:
+    """Kills processes as soon as `happened` names some, that many times; yields the list of those killed so far."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while len(killed) < times and not over.is_set():
+            for pid in happened():
+                if pid not in killed and len(killed) < times:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        killed.append(pid)
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and more than a zombie."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False

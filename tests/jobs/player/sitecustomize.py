@@ -1,0 +1,119 @@
+"""Plays parts of the collector in processes whose PYTHONPATH has this folder, so that nothing there imports torch.
+
+`python -m collector.worker` plays PLAY_SCRIPT, or its cell's model name, steps separated by commas:
+
+    work:S              works for S seconds
+    device:S            asks for the device, holds it for S seconds; likewise `tune:S` and `measure:S`
+    tune:S*N            the same N times
+    device:S!           gives the device back and asks for what follows in one breath, as one write
+    end:STATUS/STATUS   the outcome of the first attempt, of the second one, ... (without it: pass)
+    exit:CODE           ends without an outcome
+
+Every step notes in the file PLAY_LOG when it asked, began, ended, and every few milliseconds that it runs: lines of
+time, cell's batch size, process, its parent, event, number of the step, name of the step. A second is counted in those
+milliseconds: one for which the process stands still is not among them.
+
+`python -m collector.environment` and `collector.health` print and end as PLAY_ENVIRONMENT and PLAY_HEALTH say.
+"""
+
+import json
+import os
+import sys
+import time
+
+TICK_S = 0.005
+
+
+class Actor:
+    """A cell's process: its log, its pipes, and what it has to play."""
+
+    def __init__(self):
+        self.answers = os.fdopen(os.dup(0), "rb")
+        self.cell = json.loads(self.answers.readline())["cell"]
+        self.number, self.steps = self.cell["batch_size"], 0
+        self.report, self.unsent = int(sys.orig_argv[-1]), []
+        self.log = os.open(os.environ["PLAY_LOG"], os.O_RDWR | os.O_APPEND | os.O_CREAT)
+
+    def note(self, event, name="-"):
+        now = time.monotonic()
+        line = f"{now:.6f} {self.number} {os.getpid()} {os.getppid()} {event} {self.steps} {name}\n"
+        os.write(self.log, line.encode())
+        return now
+
+    def send(self, message, hold_back=False):
+        self.unsent.append(json.dumps(message) + "\n")
+        if not hold_back:
+            os.write(self.report, "".join(self.unsent).encode())
+            self.unsent.clear()
+
+    def ask(self, name):
+        self.note("ask", name)
+        self.send({"ask": name})
+        answer = self.answers.readline()
+        if not answer:
+            os._exit(9)
+        assert json.loads(answer) == {"granted": name}
+
+    def step(self, name, seconds, breathless):
+        self.steps += 1
+        if name != "work":
+            self.ask(name)
+        began = self.note("begin", name)
+        for _ in range(max(1, round(seconds / TICK_S))):
+            self.note("tick", name)
+            time.sleep(TICK_S)
+        ended = self.note("end", name)
+        if name != "work":
+            self.send({"done": name}, breathless)
+        return began, ended
+
+    def attempts(self):
+        lines = os.pread(self.log, os.fstat(self.log).st_size, 0).decode().splitlines()
+        return sum(line.split()[1::3][:2] == [str(self.number), "start"] for line in lines)
+
+    def end(self, status, windows):
+        found = {"cell": self.cell, "status": status, "started_at": "2026-01-01T00:00:00+00:00", "wall_s": 0.1}
+        if windows:
+            start, end = windows[0][0], windows[-1][1]
+            found |= {"details": {"compile_window": [start, end]}, "metrics": {"compile_cold_s": end - start}}
+        self.note("over")
+        self.send({"outcome": {"measurement": found, "environment": {}, "program": {}}})
+        os._exit(0)
+
+    def play(self):
+        self.note("start")
+        statuses, windows = ["pass"], []
+        for part in os.environ.get("PLAY_SCRIPT", self.cell["model"]).split(","):
+            name, _, value = part.partition(":")
+            if name == "exit":
+                os._exit(int(value))
+            elif name == "end":
+                statuses = value.split("/")
+            else:
+                seconds, _, times = value.rstrip("!").partition("*")
+                spans = [self.step(name, float(seconds), value.endswith("!")) for _ in range(int(times or 1))]
+                windows += spans if name == "work" else []
+        self.end(statuses[min(self.attempts(), len(statuses)) - 1], windows)
+
+
+def play_environment():
+    cores = os.environ.get("INDUCTOR_WATCH_CORES")
+    found = json.loads(os.environ["PLAY_ENVIRONMENT"])
+    found["cores"] = len(cores.split(",")) if cores else len(os.sched_getaffinity(0))
+    found["workers"] = int(os.environ["INDUCTOR_WATCH_WORKERS"])
+    found |= {"gpu_index": int(os.environ["INDUCTOR_WATCH_GPU"])} if "INDUCTOR_WATCH_GPU" in os.environ else {}
+    os.write(1, json.dumps(found).encode() + b"\n")
+    os._exit(0)
+
+
+def play_health():
+    os.write(2, os.environ["PLAY_HEALTH"].encode() + b"\n")
+    os._exit(1 if os.environ["PLAY_HEALTH"] else 0)
+
+
+if "collector.worker" in sys.orig_argv:
+    Actor().play()
+elif "collector.environment" in sys.orig_argv and "PLAY_ENVIRONMENT" in os.environ:
+    play_environment()
+elif "collector.health" in sys.orig_argv and "PLAY_HEALTH" in os.environ:
+    play_health()

@@ -1,0 +1,393 @@
+"""One device and who may use it: real processes that play scripts and log every moment in which they ran.
+
+A note on tolerance: a process may be seen running for a moment after it was stopped for somebody who tunes, since
+nothing waits there; for a measurement the lane waits, and nothing is tolerated.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from itertools import combinations, pairwise
+
+import pytest
+
+from collector.settings import Settings
+from collector.vocabulary import Status
+from jobs.lane import LostDeviceError
+from jobs.pool import Pool
+from tests.collector.processes import servers
+from tests.jobs.acting import CORES, Stage, acted, alive, place, player_variables, read_log, read_trace, when
+
+#: Seconds for which a process may still run after it was told to stop.
+_STOPPING_S = 0.02
+
+
+@pytest.fixture
+def stage(tmp_path):
+    return Stage(tmp_path)
+
+
+def statuses(outcomes):
+    """The status of every cell, by its number; every cell has one outcome."""
+    found = {outcome.measurement.cell.batch_size: outcome.measurement.status for outcome in outcomes}
+    assert len(found) == len(outcomes), "a cell has two outcomes"
+    return found
+
+
+def all_pass(outcomes, count):
+    assert statuses(outcomes) == dict.fromkeys(range(1, count + 1), Status.PASS)
+
+
+def details(outcomes, number):
+    (found,) = [outcome.measurement for outcome in outcomes if outcome.measurement.cell.batch_size == number]
+    return found.details
+
+
+def runs_in(trace, span, name=None):
+    """Others' moments in a step, without those in which they were just being stopped."""
+    return [
+        tick
+        for tick in trace.others_in(span)
+        if tick.moment > span.begin + _STOPPING_S and (name is None or tick.name == name)
+    ]
+
+
+MIXED = [
+    "device:0.3,work:0.2,tune:0.05*4,work:0.1,measure:0.1,device:0.05",
+    "device:0.3,work:0.1,tune:0.1*3,work:0.2,measure:0.2,device:0.05",
+    "work:0.1,device:0.1*3,work:0.6,measure:0.1",
+    "work:0.9,device:0.1,tune:0.1,measure:0.1*2",
+    "tune:0.2,device:0.3,measure:0.15",
+    "measure:0.1,work:0.3,tune:0.1,device:0.2",
+    "work:0.2,measure:0.1,device:0.1,work:0.2",
+]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Seven cells that do all there is to do, on four workers."""
+    return Stage(tmp_path_factory.mktemp("mixed")).play(MIXED, 4)
+
+
+def test_every_cell_has_one_outcome_and_played_all_its_steps(mixed):
+    outcomes, trace = mixed
+    all_pass(outcomes, len(MIXED))
+    counted = Counter(span.name for span in trace.spans)
+    assert counted == {"device": 11, "work": 10, "tune": 10, "measure": 8}
+
+
+def test_while_one_measures_nobody_else_runs(mixed):
+    _, trace = mixed
+    for span in trace.named("measure"):
+        assert trace.others_in(span) == []
+
+
+def test_nothing_starts_while_one_measures(mixed):
+    _, trace = mixed
+    starts = [begin for lives in trace.lives.values() for begin, _ in lives]
+    assert not any(span.holds(start) for span in trace.named("measure") for start in starts)
+
+
+def test_who_tunes_shares_the_device_with_nobody(mixed):
+    _, trace = mixed
+    alone = trace.named("tune", "measure")
+    assert not any(one.overlaps(other) for one, other in combinations(alone, 2))
+    for span in trace.named("tune"):
+        assert runs_in(trace, span, "device") == []
+
+
+def test_who_merely_works_goes_on_while_another_tunes(mixed):
+    _, trace = mixed
+    working = [len(runs_in(trace, span, "work")) for span in trace.named("tune")]
+    assert sum(working) > 20
+
+
+def test_several_run_their_model_at_once(mixed):
+    _, trace = mixed
+    first, second = trace.of(1, "device")[0], trace.of(2, "device")[0]
+    assert first.overlaps(second)
+    assert [tick for tick in trace.others_in(first) if tick.number == 2 and second.holds(tick.moment)]
+
+
+def test_the_device_is_held_for_as_long_as_the_cell_says(mixed):
+    outcomes, trace = mixed
+    for number in range(1, len(MIXED) + 1):
+        held = details(outcomes, number)["held_s"]
+        for purpose in ("device", "tune", "measure"):
+            spans = trace.of(number, purpose)
+            assert held.get(purpose, 0.0) == pytest.approx(sum(span.end - span.begin for span in spans), abs=0.1)
+
+
+def test_a_lane_adds_up_what_its_cells_held(stage):
+    lane = stage.lane([acted("tune:0.1,measure:0.1", 1), acted("tune:0.1*2", 2)], place(2))
+    list(Pool([lane]).run())
+    assert set(lane.held_s) == {"tune", "measure"}
+    assert lane.held_s["tune"] == pytest.approx(0.3, abs=0.1)
+    assert lane.held_s["measure"] == pytest.approx(0.1, abs=0.05)
+
+
+def test_a_cell_alone_waits_for_nobody(stage):
+    outcomes, trace = stage.play(["device:0.05,tune:0.05,measure:0.05*3"], 4)
+    all_pass(outcomes, 1)
+    assert max(span.begin - span.asked for span in trace.named("device", "tune", "measure")) < 0.05
+    assert details(outcomes, 1)["waited_s"] < 0.1
+
+
+def test_who_tunes_again_and_again_starves_nobody(stage):
+    outcomes, trace = stage.play(["tune:0.03*40", "device:0.05*6", "device:0.05*6,measure:0.05", "work:0.3"], 4)
+    all_pass(outcomes, 4)
+    waits = [span.begin - span.asked for span in trace.named("device", "measure")]
+    assert max(waits) < 0.6
+    # They had the device for as long as it was tuned on: both are through well before the fortieth time.
+    last = {number: max(span.end for span in trace.of(number, "device", "tune")) for number in (1, 2, 3)}
+    assert max(last[2], last[3]) < last[1]
+
+
+def test_who_runs_its_model_again_and_again_starves_no_tuner(stage):
+    # Two that relieve each other: the device is never without a holder until they are done.
+    outcomes, trace = stage.play(["device:0.1*12", "work:0.05,device:0.1*12", "work:0.1,tune:0.1*4"], 3)
+    all_pass(outcomes, 3)
+    assert max(span.begin - span.asked for span in trace.named("tune")) < 1.2
+    assert max(span.end for span in trace.named("tune")) < max(span.end for span in trace.named("device"))
+
+
+def test_between_two_tunings_those_that_were_stopped_run_for_as_long(stage):
+    outcomes, trace = stage.play(["device:1.3", "work:0.1,tune:0.2*3"], 2)
+    all_pass(outcomes, 2)
+    for before, after in pairwise(trace.named("tune")):
+        assert after.begin - before.end > 0.15
+        assert sum(before.end < tick.moment < after.begin for tick in trace.ticks if tick.number == 1) > 15
+
+
+def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
+    outcomes, trace = stage.play([*["work:0.1,measure:0.7"] * 3, "work:0.8"], 4, Settings(timeout_s=2.0))
+    all_pass(outcomes, 4)
+    ((began, ended),) = trace.lives[4]
+    assert ended - began > 2.0
+    stood = details(outcomes, 4)
+    assert stood["waited_s"] > 2.0
+    assert stood["stood_s"] > 2.0
+    (found,) = [item.measurement for item in outcomes if item.measurement.cell.batch_size == 4]
+    assert found.metrics["compile_cold_s"] == pytest.approx(0.8, abs=0.5)
+    assert "compile_window" not in stood
+
+
+def test_a_cell_that_does_not_come_to_an_end_times_out_and_frees_the_device(stage):
+    outcomes, _ = stage.play(["measure:60", "work:0.1,measure:0.1"], 2, Settings(timeout_s=1.0))
+    assert statuses(outcomes) == {1: Status.TIMEOUT, 2: Status.PASS}
+
+
+def test_together_two_tune_at_once(stage):
+    outcomes, trace = stage.play(["tune:0.4", "tune:0.4", "work:0.2,measure:0.1"], 3, tune_together=True)
+    all_pass(outcomes, 3)
+    one, other = trace.named("tune")
+    assert one.overlaps(other)
+    assert [tick for tick in trace.others_in(one) if tick.number == other.number]
+    (measured,) = trace.named("measure")
+    assert trace.others_in(measured) == []
+
+
+def test_together_one_that_ran_its_model_and_tunes_at_once_keeps_nobody_waiting(stage):
+    # What it gives back and what it asks for come in one message; it must not hold for itself what all may have.
+    outcomes, trace = stage.play(["device:0.1!,tune:1.0", "work:0.3,device:0.1"], 2, tune_together=True)
+    all_pass(outcomes, 2)
+    (tuned,), (ran,) = trace.of(1, "tune"), trace.of(2, "device")
+    assert ran.end < tuned.end
+    assert ran.begin - ran.asked < 0.3
+
+
+def test_what_is_given_back_and_asked_for_in_one_breath_is_both(stage):
+    breathless = "device:0.05!,tune:0.1!,measure:0.1!,device:0.05"
+    outcomes, trace = stage.play([breathless, "work:0.1,tune:0.1,measure:0.1"], 2)
+    all_pass(outcomes, 2)
+    assert [span.name for span in trace.of(1)] == ["device", "tune", "measure", "device"]
+    assert set(details(outcomes, 1)["held_s"]) == {"device", "tune", "measure"}
+    for span in trace.named("measure"):
+        assert trace.others_in(span) == []
+
+
+def pids_of(stage, number, event, name="-"):
+    """The processes of a cell that have logged an event."""
+    lines = read_log(stage.log)
+    return [line.pid for line in lines if (line.number, line.event, line.name) == (number, event, name)]
+
+
+@pytest.mark.parametrize("purpose", ["measure", "tune", "device"])
+def test_who_is_killed_while_it_holds_the_device_frees_it(purpose, stage):
+    with when(lambda: pids_of(stage, 1, "tick", purpose)) as killed:
+        outcomes, trace = stage.play([f"{purpose}:60", "work:0.1,measure:0.1", "tune:0.1,device:0.1,measure:0.1"], 3)
+    assert len(killed) == 1
+    assert statuses(outcomes) == {1: Status.CRASHED, 2: Status.PASS, 3: Status.PASS}
+    assert Counter(span.name for span in trace.spans) == {"work": 1, "measure": 2, "tune": 1, "device": 1}
+
+
+@pytest.mark.parametrize(
+    ("script", "sees"),
+    [
+        ("work:0.2,measure:9", ("tune", "ask", "measure")),  # it waits
+        ("work:9", ("measure", "tick", "work")),  # it stands
+        ("work:0.1,measure:9", ("work", "ask", "measure")),  # the others stand, and it will have the device in a moment
+    ],
+)
+def test_who_is_killed_while_it_waits_or_stands_is_missed_by_nobody(script, sees, stage):
+    first, event, name = sees
+
+    def named():
+        return pids_of(stage, 1, "tick", first) and pids_of(stage, 2, event, name)
+
+    with when(named) as killed:
+        outcomes, trace = stage.play([f"work:0.1,{first}:0.4,device:0.1", script, "work:0.4,tune:0.1,measure:0.1"], 3)
+    assert len(killed) == 1
+    assert statuses(outcomes) == {1: Status.PASS, 2: Status.CRASHED, 3: Status.PASS}
+    assert trace.of(2, "measure") == []
+
+
+def test_a_lost_server_costs_no_cell_its_outcome(stage):
+    with when(lambda: pids_of(stage, 2, "tick", "measure") and servers()) as killed:
+        outcomes, trace = stage.play(["work:0.5,tune:0.1", "work:0.1,measure:0.3", "work:0.4,device:0.1"], 2)
+    assert len(killed) == 1
+    all_pass(outcomes, 3)
+    # The two that were under way were measured again, from the start.
+    assert len(trace.lives[1]) == len(trace.lives[2]) == 2
+
+
+def test_a_server_that_died_before_its_first_cell_is_replaced(stage):
+    lane = stage.lane([acted("work:0.1", 1), acted("tune:0.1", 2)], place(2))
+    lane.prepare()
+    (server,) = servers()
+    os.kill(server, 9)
+    while alive(server):
+        time.sleep(0.005)
+    all_pass([outcome for _, outcome in Pool([lane]).run()], 2)
+
+
+def test_a_run_that_is_broken_off_leaves_no_process(stage):
+    cells = [acted("work:0.3,measure:0.05", 1), acted("work:60", 2)]
+    outcomes = Pool([stage.lane(cells, place(2))]).run()
+    assert next(outcomes)[1].measurement.cell.batch_size == 1
+    outcomes.close()
+    assert servers() == []
+    pids = {line.pid for line in read_log(stage.log)}
+    assert len(pids) == 2
+    assert not any(map(alive, pids))
+
+
+def test_together_cells_need_no_more_memory_than_there_is(stage):
+    amounts = {1: 6.0, 2: 6.0, 3: 4.0, 4: 12.0, 5: 3.0, 6: 10.0}
+    where = place(4, memory_bytes=10.0)
+    outcomes, trace = stage.play(["work:0.2"] * 7, where, memory_of=lambda cell: amounts.get(cell.batch_size))
+    all_pass(outcomes, 7)
+    companies = list(trace.companies())
+    for company in companies:
+        # What nobody knows of counts as an even share.
+        assert len(company) == 1 or sum(amounts.get(number, 2.5) for number in company) <= 10.0
+    assert {4} in companies
+    assert {6} in companies
+    assert max(map(len, companies)) > 1
+
+
+def test_out_of_memory_beside_others_is_measured_again_alone(stage):
+    outcomes, trace = stage.play(["work:0.3,end:oom/pass", "work:0.3", "work:0.6,end:oom", "work:0.2"], 3)
+    assert statuses(outcomes) == {1: Status.PASS, 2: Status.PASS, 3: Status.OOM, 4: Status.PASS}
+    assert [len(trace.lives[number]) for number in (1, 2, 3, 4)] == [2, 1, 2, 1]
+    again = [lives[1] for number, lives in trace.lives.items() if number in (1, 3)]
+    for begin, end in again:
+        others = [life for lives in trace.lives.values() for life in lives if life != (begin, end)]
+        assert not any(start < end and begin < stop for start, stop in others)
+
+
+def test_out_of_memory_alone_is_believed(stage):
+    outcomes, trace = stage.play(["work:0.1,end:oom/pass", "work:0.1"], 1)
+    assert statuses(outcomes) == {1: Status.OOM, 2: Status.PASS}
+    assert len(trace.lives[1]) == 1
+
+
+def tunes(cell):
+    return "tune" in cell.model
+
+
+def test_no_more_than_two_tune_while_others_wait(stage):
+    tuning, plain = ["tune:0.05,work:0.3"] * 5, ["work:0.4"] * 4
+    outcomes, trace = stage.play([*tuning, *plain], 4, tunes=tunes)
+    all_pass(outcomes, 9)
+    last_plain = max(trace.lives[number][0][0] for number in (6, 7, 8, 9))
+    for number in range(1, 6):
+        begin = trace.lives[number][0][0]
+        beside = [other for other in range(1, 6) if trace.lives[other][0][0] <= begin <= trace.lives[other][0][1]]
+        # Both may have started in one go, and logged that in either order.
+        assert len(beside) <= 2 or begin > last_plain - 0.1
+    # Workers are not left idle for it: with nobody else waiting all of them tune.
+    assert max(map(len, trace.companies())) == 4
+
+
+def test_cells_start_in_the_order_of_the_plan(stage):
+    outcomes, trace = stage.play(["work:0.05"] * 5, 1)
+    assert list(statuses(outcomes)) == [1, 2, 3, 4, 5]
+    assert sorted(trace.lives, key=lambda number: trace.lives[number]) == [1, 2, 3, 4, 5]
+
+
+def test_after_the_budget_nothing_starts_and_what_runs_is_finished(stage):
+    cells = [acted("work:0.5,measure:0.1", number) for number in range(1, 6)]
+    found = [outcome for _, outcome in Pool([stage.lane(cells, place(2))], budget_s=0.3).run()]
+    all_pass(found, 2)
+    assert set(read_trace(stage.log).lives) == {1, 2}
+
+
+def test_two_lanes_hold_their_devices_at_once(stage):
+    lanes = [stage.lane([acted("measure:0.4", number)], place(1)) for number in (1, 2)]
+    found = list(Pool(lanes).run())
+    assert sorted((lane, outcome.measurement.cell.batch_size) for lane, outcome in found) == [(0, 1), (1, 2)]
+    one, other = read_trace(stage.log).named("measure")
+    assert one.overlaps(other)
+
+
+def test_a_lane_without_cells_starts_nothing_and_hinders_nobody(stage):
+    lanes = [stage.lane([], place(1)), stage.lane([acted("measure:0.1", 1)], place(1))]
+    pool = Pool(lanes).run()
+    index, _ = next(pool)
+    assert (index, len(servers())) == (1, 1)
+    assert list(pool) == []
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_a_worker_runs_on_the_cores_of_its_place(stage):
+    cores = {}
+
+    def look():
+        while len(cores) < 2:
+            for line in read_log(stage.log):
+                with suppress(OSError):
+                    cores[line.number] = os.sched_getaffinity(line.pid)
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    stage.play(["work:0.3", "work:0.3"], 2)
+    thread.join(5)
+    assert sorted(cores.values(), key=min) == [{CORES[0]}, {CORES[-1]}]
+
+
+def on_gpu(stage, health, script="work:0.05,exit:3"):
+    cells = [acted(script, 1, "cuda"), acted("work:0.05", 2, "cuda")]
+    lane = stage.lane(cells, place(1, variables=player_variables(stage.log, PLAY_HEALTH=health)))
+    return [outcome for _, outcome in Pool([lane]).run()]
+
+
+def test_a_gpu_that_no_longer_answers_ends_the_run(stage):
+    with pytest.raises(LostDeviceError, match=r"fell off the bus.*acted/work:0.05,exit:3"):
+        on_gpu(stage, "the GPU fell off the bus")
+    assert set(read_trace(stage.log).lives) == {1}
+    assert servers() == []
+
+
+def test_a_crash_beside_a_gpu_that_answers_is_the_cells_own(stage):
+    assert statuses(on_gpu(stage, "")) == {1: Status.CRASHED, 2: Status.PASS}
+
+
+def test_a_gpu_is_not_asked_after_what_was_not_its_doing(stage):
+    found = statuses(on_gpu(stage, "would say no", "work:0.05,end:fail_accuracy"))
+    assert found == {1: Status.FAIL_ACCURACY, 2: Status.PASS}

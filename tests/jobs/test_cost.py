@@ -1,0 +1,116 @@
+"""What a cell costs, from synthetic bundles with round numbers and from the measured ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector.bundle import BundleError
+from collector.vocabulary import Status
+from jobs.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, learn_from, read_history
+from jobs.ladder import Source
+from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, failing, header, passing, write_bundle
+
+ROOT = Path(__file__).resolve().parents[2]
+MEASURED = ROOT / "data" / "h200"
+HELD = {"measure": 2.0, "tune": 10.0, "device": 3.0}
+
+
+def took(which, seconds, **details):
+    return passing(which, wall_s=seconds, details=details)
+
+
+def test_a_cell_costs_its_time_less_what_it_waited_and_what_it_held():
+    item = took(cell(), 40.0, waited_s=15.0, stood_s=5.0, held_s=HELD, device_bytes=3_000_000_000)
+    assert CostModel.learn([item]).estimate(cell()) == Cost(25.0, 15.0, 3_000_000_000, Source.MEASURED, 2.0, 10.0)
+
+
+def test_older_bundles_tell_less_and_what_they_do_not_tell_is_none():
+    found = CostModel.learn([took(cell(), 40.0, stood_s=5.0)]).estimate(cell())
+    assert (found.worker_s, found.device_s, found.measure_s, found.tune_s) == (35.0, None, None, None)
+    assert found.memory_bytes == int(2.0e9 * 2.5)  # the larger peak, with the float64 reference beside it
+
+
+def test_holding_the_device_for_nothing_is_not_the_same_as_not_knowing():
+    assert CostModel.learn([took(cell(), 4.0, held_s={})]).estimate(cell()).device_s == 0.0
+
+
+@pytest.mark.parametrize("odd", ["long", None, True, [1], {"a": 1}])
+def test_odd_details_of_a_foreign_bundle_are_passed_over(odd):
+    found = CostModel.learn([took(cell(), 40.0, waited_s=odd, held_s=odd, device_bytes=odd)]).estimate(cell())
+    assert found.worker_s == 40.0
+    assert found.device_s in (None, 1.0)
+
+
+def test_without_any_bundle_every_cell_costs_the_default():
+    found = CostModel.learn([]).estimate(cell())
+    assert found == Cost(DEFAULT_WORKER_S, None, None, Source.DEFAULT)
+
+
+def test_a_wait_longer_than_the_cell_is_no_negative_cost():
+    assert CostModel.learn([took(cell(), 4.0, waited_s=9.0)]).estimate(cell()).worker_s == 0.0
+
+
+@pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.SKIPPED, Status.CONFIG_ERROR])
+def test_a_cell_that_could_not_be_asked_is_cheap_itself_and_says_nothing_of_others(status):
+    model = CostModel.learn([failing(cell("a"), status, wall_s=0.5), took(cell("b", CUDAGRAPHS), 30.0)])
+    assert model.estimate(cell("a")) == Cost(0.5, 0.0, 0, Source.MEASURED, 0.0, 0.0)
+    assert (model.estimate(cell("c")).worker_s, model.estimate(cell("c")).source) == (30.0, Source.PHASE)
+
+
+def test_a_cell_that_was_measured_after_all_costs_what_it_took():
+    items = [failing(cell(), Status.UNAVAILABLE, wall_s=0.5), took(cell(), 30.0)]
+    assert CostModel.learn(items).estimate(cell()).worker_s == 30.0
+
+
+def test_a_cell_that_failed_costs_what_it_took_to_fail():
+    model = CostModel.learn([failing(cell("a"), Status.FAIL_TO_COMPILE, wall_s=70.0)])
+    assert model.estimate(cell("b")).worker_s == 70.0
+
+
+def test_the_memory_of_other_models_says_nothing_about_a_model():
+    model = CostModel.learn(
+        [took(cell("a"), 9.0, device_bytes=1000), took(cell("a", MAX_AUTOTUNE), 9.0, device_bytes=1000)]
+    )
+    assert model.estimate(cell("b")).memory_bytes is None
+    assert CostModel.learn([took(cell("a"), 9.0, device_bytes=1000)]).estimate(cell("a", DEFAULT)).memory_bytes == 1000
+
+
+def test_a_folders_history_is_its_newest_bundles(tmp_path):
+    for number in range(NEWEST + 2):
+        head = header(f"r{number:02}", minutes=-number)  # the later the name, the older
+        write_bundle(tmp_path / "deep" / str(number), head, [took(cell(f"m{number}"), 5.0)], closed=number % 2 == 0)
+    (tmp_path / "broken.jsonl").write_text("no bundle\n")
+    (tmp_path / "half.jsonl.gz.partial").write_bytes(b"\x1f\x8b")
+    found = [contents.header.run_id for contents in read_history(tmp_path)]
+    assert found == [f"r{number:02}" for number in range(NEWEST)]
+    assert learn_from(tmp_path).estimate(cell("m0")).source is Source.MEASURED
+    assert learn_from(tmp_path).estimate(cell(f"m{NEWEST}")).source is Source.CONFIG
+
+
+def test_one_bundle_is_a_history_and_no_place_is_an_empty_one(tmp_path):
+    path = write_bundle(tmp_path, header("one"), [took(cell(), 5.0)])
+    assert learn_from(path).estimate(cell()).worker_s == 5.0
+    assert read_history(tmp_path / "nowhere") == []
+    (tmp_path / "plain.txt").write_text("words\n")
+    with pytest.raises(BundleError, match="is not a bundle"):
+        learn_from(tmp_path / "plain.txt")
+
+
+def test_the_measured_bundles_are_learned_from_completely():
+    history = read_history(MEASURED)
+    model = CostModel.learn(item for contents in history for item in contents.measurements)
+    cells = [item.cell for contents in history for item in contents.measurements]
+    assert cells
+    assert {model.estimate(item).source for item in cells} == {Source.MEASURED}
+
+
+def test_costs_and_schedules_need_no_torch_and_no_command_line():
+    code = "import jobs.cost, jobs.schedule, sys; print([n for n in ('torch', 'click', 'rich') if n in sys.modules])"
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
+    assert done.stdout.strip() == "[]"

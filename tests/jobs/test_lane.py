@@ -1,0 +1,237 @@
+"""Cells on one device, with real processes: each once, whatever is killed meanwhile, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+
+import pytest
+
+from collector.launcher import LauncherError, Preload
+from collector.settings import Settings
+from collector.vocabulary import Stage, Status
+from jobs.lane import Lane, LostDeviceError, Place
+from jobs.pool import Pool
+from tests.collector.processes import EARLY, EARLY_STATUS, LONG, ROOT, cell, children, dead, servers, wait_until
+
+needs_no_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
+CORES = sorted(os.sched_getaffinity(0))
+#: There is no such device to compile for: torch is imported ahead, and nothing else takes time.
+NOWHERE = Preload("nowhere")
+
+
+def use_temp(patch, folder):
+    folder.mkdir(exist_ok=True)
+    patch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def temp(tmp_path, monkeypatch):
+    """The folder in which cells make theirs."""
+    return use_temp(monkeypatch, tmp_path / "temp")
+
+
+def lane(cells, settings=LONG, cores=((),), preload=NOWHERE, **environ):
+    return Lane(cells, settings, Place([list(item) for item in cores]), {**os.environ, **environ}, preload)
+
+
+def measured(*lanes, budget_s=float("inf")):
+    return [(index, outcome.measurement) for index, outcome in Pool(lanes, budget_s).run()]
+
+
+@pytest.fixture(scope="module", params=["spawn", pytest.param("fork", marks=pytest.mark.slow)])
+def early(request, tmp_path_factory):
+    """One pool of cells that end early, with all that it left in its folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = use_temp(patch, tmp_path_factory.mktemp("early") / "temp")
+        preload = Preload("cpu") if request.param == "fork" else None
+        found = [measurement for _, measurement in measured(lane(EARLY, preload=preload))]
+        return found, list(folder.iterdir()), servers()
+
+
+def test_one_worker_measures_in_the_order_of_the_plan(early):
+    assert [found.cell for found in early[0]] == EARLY
+
+
+def test_each_cell_has_its_own_reason(early):
+    assert [found.status for found in early[0]] == EARLY_STATUS
+    assert "did you mean triton" in early[0][0].failure.message
+    assert "GPU only" in early[0][1].failure.message
+    assert "NoSuchModel" in early[0][2].failure.message
+
+
+def test_cells_that_ended_leave_no_folder_and_no_server(early):
+    assert early[1:] == ([], [])
+
+
+def test_an_outcome_names_the_environment_it_came_from(early):
+    assert early[0][0].environment_id is not None
+    assert early[0][0].environment_id == early[0][1].environment_id
+
+
+def test_the_cpu_time_of_a_cell_is_kept(early):
+    assert early[0][0].details["cpu_s"] > 0
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_two_workers_measure_every_cell_once(temp):
+    found = [item for _, item in measured(lane(EARLY, cores=[CORES[:1], CORES[1:2]]))]
+    assert {item.cell: item.status for item in found} == dict(zip(EARLY, EARLY_STATUS, strict=True))
+    assert len(found) == len(EARLY)
+    assert list(temp.iterdir()) == []
+
+
+def test_two_lanes_measure_side_by_side_and_name_themselves(temp):
+    plans = [EARLY[:2], EARLY[1:]]
+    found = measured(*map(lane, plans))
+    assert [[item.cell for at, item in found if at == index] for index in (0, 1)] == plans
+    assert servers() == list(temp.iterdir()) == []
+
+
+def test_a_time_limit_ends_one_cell_and_not_the_run(temp):
+    found = [item for _, item in measured(lane([cell(), cell("aten")], Settings(timeout_s=0.3), preload=None))]
+    assert [item.status for item in found] == [Status.TIMEOUT, Status.TIMEOUT]
+    assert {item.failure.stage for item in found} == {Stage.START}
+    assert list(temp.iterdir()) == []
+
+
+def test_a_run_closed_in_the_middle_ends_its_processes(temp):
+    outcomes = Pool([lane([cell(), cell("aten")], Settings(timeout_s=0.3), preload=None)]).run()
+    assert next(outcomes)[1].measurement.status is Status.TIMEOUT
+    outcomes.close()
+    assert servers() == list(temp.iterdir()) == []
+
+
+def test_without_budget_nothing_is_measured_and_nothing_started(temp):
+    assert measured(lane(EARLY), budget_s=0) == []
+    assert servers() == list(temp.iterdir()) == []
+
+
+def test_an_empty_lane_has_nothing_to_do(temp):
+    assert measured(lane([]), lane([])) == []
+
+
+class Killer(threading.Thread):
+    """Kills fork servers, each once it has a child and at most so many of them."""
+
+    def __init__(self, most):
+        super().__init__(daemon=True)
+        self.most, self.killed, self.over = most, [], threading.Event()
+
+    def run(self):
+        while not self.over.is_set() and len(self.killed) < self.most:
+            for pid in servers():
+                if pid not in self.killed and children(pid):
+                    os.kill(pid, signal.SIGKILL)
+                    self.killed.append(pid)
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def killer():
+    """Starts killing; stops when the test is over."""
+    started = []
+
+    def start(most):
+        started.append(Killer(most))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for thread in started:
+        thread.over.set()
+        thread.join(5)
+
+
+def test_a_server_killed_in_the_middle_costs_no_cell_its_measurement(temp, killer):
+    thread = killer(2)
+    found = [item for _, item in measured(lane(EARLY, preload=None))]
+    assert len(thread.killed) == 2
+    assert [(item.cell, item.status) for item in found] == list(zip(EARLY, EARLY_STATUS, strict=True))
+    assert servers() == list(temp.iterdir()) == []
+
+
+def test_a_server_that_is_killed_between_two_cells_is_replaced(temp):
+    outcomes = Pool([lane(EARLY)]).run()
+    found = [next(outcomes)[1].measurement]
+    (server,) = servers()
+    os.kill(server, signal.SIGKILL)
+    found += [outcome.measurement for _, outcome in outcomes]
+    assert [(item.cell, item.status) for item in found] == list(zip(EARLY, EARLY_STATUS, strict=True))
+    assert servers() == list(temp.iterdir()) == []
+
+
+def test_after_three_lost_servers_it_gives_up_and_leaves_nothing(temp, killer):
+    thread = killer(3)
+    with pytest.raises(LauncherError, match="3 fork servers were lost"):
+        measured(lane(EARLY, preload=None))
+    assert len(thread.killed) == 3
+    assert servers() == list(temp.iterdir()) == []
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_a_server_lost_when_only_cells_to_run_alone_are_left_is_replaced(temp, tmp_path):
+    # Every cell runs out of memory: beside another that proves nothing, and it is measured again alone.
+    (tmp_path / "no_memory.py").write_text(
+        "import collector.worker, time\n"
+        "def serve(request, host):\n"
+        "    time.sleep(0.3)\n"
+        "    raise MemoryError('no memory')\n"
+        "collector.worker.serve = serve\n"
+    )
+    cells = [cell(), cell("aten")]
+    preload = Preload("nowhere", ["no_memory"])
+    one = lane(cells, cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    found = []
+
+    def step():
+        one.start_waiting(lambda *_: None)
+        found.extend(outcome.measurement for outcome in one.turn(lambda _: None))
+
+    try:
+        wait_until(lambda: step() or len(list(temp.iterdir())) == 2, 60)  # both run
+        (server,) = servers()
+        wait_until(lambda: children(server) == [])
+        # Takes in how both ended and starts none of them: that is for the next step.
+        wait_until(lambda: found.extend(one.turn(lambda _: None)) or list(temp.iterdir()) == [])
+        assert found == []
+        os.kill(server, signal.SIGKILL)
+        wait_until(lambda: dead(server))
+        found.extend(one.turn(lambda _: None))  # sees that the server is lost
+        wait_until(lambda: step() or not one.busy, 30)
+    finally:
+        one.close(lambda _: None)
+    assert {item.cell: item.status for item in found} == dict.fromkeys(cells, Status.OOM)
+    assert len(found) == 2
+
+
+GPU = [cell(device="cuda", batch_size=size) for size in (1, 2, 3)]
+
+
+@needs_no_gpu
+@pytest.mark.parametrize("preload", [pytest.param(None, marks=pytest.mark.slow), NOWHERE], ids=["spawn", "fork"])
+def test_without_its_gpu_a_lane_ends_with_the_first_suspicious_cell(temp, preload):
+    unknown = cell(model="NoSuchModel", device="cuda")
+    outcomes = Pool([lane([unknown, *GPU], preload=preload)]).run()
+    # An unknown model says nothing about the device.
+    assert next(outcomes)[1].measurement.status is Status.MODEL_FAIL_TO_LOAD
+    with pytest.raises(LostDeviceError) as caught:
+        next(outcomes)
+    assert str(GPU[0]) in str(caught.value)
+    assert "the GPU no longer answers (" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert servers() == list(temp.iterdir()) == []
+
+
+@needs_no_gpu
+def test_a_cell_that_does_not_come_back_is_suspicious_on_a_gpu_only(temp):
+    hasty = Settings(timeout_s=0.3)
+    ((_, found),) = measured(lane([cell()], hasty, preload=None))
+    assert found.status is Status.TIMEOUT
+    with pytest.raises(LostDeviceError):
+        measured(lane(GPU, hasty, preload=None))

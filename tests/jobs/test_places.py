@@ -1,0 +1,256 @@
+"""Which GPUs a run gets, and which cores belong to each; this machine has none, so they are invented."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.environment import GPU_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
+from jobs.places import (
+    Gpu,
+    PlaceError,
+    choose_gpus,
+    cores_of_nodes,
+    divide_cores,
+    list_gpus,
+    make_places,
+    parse_cores,
+    parse_gpus,
+    visible,
+)
+
+GIB = 1 << 30
+CORES = sorted(os.sched_getaffinity(0))
+A, B, C = (Gpu(number, f"GPU-{letter * 4}-1", 80 * GIB, None) for number, letter in enumerate("abc"))
+MINE = [A, B, C]
+
+needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+
+def one_line(error):
+    return "\n" not in str(error) and str(error) == str(error).strip() != ""
+
+
+def test_what_the_driver_lists_is_read():
+    found = parse_gpus(
+        "0, GPU-11111111-aaaa, 00000000:FF:1F.0, 143771\n3, GPU-22222222-bbbb, 00000000:FF:1E.0, 81559\n"
+    )
+    assert found == [
+        Gpu(0, "GPU-11111111-aaaa", 143771 << 20, None),
+        Gpu(3, "GPU-22222222-bbbb", 81559 << 20, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "No devices were found\n", "Unable to determine, the device, handle, for\n"]
+)
+def test_a_driver_without_gpus_lists_none(text):
+    assert parse_gpus(text) == []
+
+
+def test_a_gpu_that_has_no_memory_of_its_own_is_there():
+    (found,) = parse_gpus("0, GPU-1, 00000000:FF:1F.0, [N/A]\n")
+    assert found.memory_bytes is None
+    (place,) = make_places([found], 1, "fork")
+    assert place.memory_bytes == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (None, MINE),
+        ("", []),
+        ("-1", []),
+        ("1", [B]),
+        ("2,0", [C, A]),
+        (" 2 , 0 ", [C, A]),
+        ("GPU-bbbb", [B]),
+        ("GPU-cccc-1,0", [C, A]),
+        ("0,-1,2", [A]),
+        ("0,9,2", [A]),
+        ("0,0", [A]),
+        ("GPU-", []),  # the beginning of all is the name of none
+        ("MIG-1234", []),
+    ],
+)
+def test_a_variable_says_which_are_visible_as_it_says_to_cuda(wanted, expected):
+    assert visible(MINE, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [(None, [A]), ("all", MINE), ("1", [B]), ("2,0", [C, A]), ("1, 2", [B, C]), ("1,1", [B])]
+)
+def test_gpus_are_chosen_by_number(asked, expected):
+    assert choose_gpus(MINE, asked) == expected
+
+
+def test_numbers_are_the_drivers_whatever_is_visible():
+    assert choose_gpus([C, B], None) == [C]
+    assert choose_gpus([C, B], "1") == [B]
+    with pytest.raises(PlaceError, match=r"no GPU 0 here, there are 2, 1"):
+        choose_gpus([C, B], "0")
+
+
+@pytest.mark.parametrize("asked", ["3", "0,7", "one", "", "0,"])
+def test_a_gpu_that_is_not_there_is_one_line(asked):
+    with pytest.raises(PlaceError, match="there are 0, 1, 2") as caught:
+        choose_gpus(MINE, asked)
+    assert one_line(caught.value)
+
+
+def test_a_machine_without_gpus_has_no_first_one_and_refuses_numbers():
+    assert choose_gpus([], None) == choose_gpus([], "all") == []
+    with pytest.raises(PlaceError, match="no GPU here") as caught:
+        choose_gpus([], "0")
+    assert one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0-3,8,10-11\n", [0, 1, 2, 3, 8, 10, 11]),
+        ("0", [0]),
+        ("5-5", [5]),
+        ("", []),
+        ("\n", []),
+    ],
+)
+def test_the_kernels_lists_of_cores(text, expected):
+    assert parse_cores(text) == expected
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_a_list_of_single_cores_reads_back(cores):
+    assert parse_cores(",".join(map(str, sorted(cores)))) == sorted(cores)
+
+
+#: Eight cores on two nodes, with hyper-threads next to each other as `make_places` orders them: n and n + 4.
+THREADED = [0, 4, 1, 5, 2, 6, 3, 7]
+NODES = {0: [0, 1, 4, 5], 1: [2, 3, 6, 7]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([None], [THREADED]),
+        ([0], [THREADED]),  # alone it has all, and not only its own node's
+        ([0, 1], [[0, 4, 1, 5], [2, 6, 3, 7]]),
+        ([1, 0], [[2, 6, 3, 7], [0, 4, 1, 5]]),
+        ([1, 0, 0, 1], [[2, 6], [0, 4], [1, 5], [3, 7]]),
+        ([0, 0], [[0, 4, 1, 5], [2, 6, 3, 7]]),  # more than the node has: divided evenly
+        ([None, 1], [[0, 4, 1, 5], [2, 6, 3, 7]]),
+        ([0, None, 1], [[0, 4], [1, 5], [2, 6]]),
+        ([7, 1], [[0, 4, 1, 5], [2, 6, 3, 7]]),  # a node that the kernel does not list
+    ],
+)
+def test_cores_go_to_the_gpus_of_their_node(nodes, expected):
+    assert divide_cores(THREADED, nodes, NODES) == expected
+
+
+def test_only_cores_that_this_process_may_use_are_given():
+    assert divide_cores([2, 6, 3, 7], [0, 1], NODES) == [[2, 6], [3, 7]]
+    assert divide_cores([0, 2], [1, 0], NODES) == [[2], [0]]
+
+
+@given(
+    st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=9),
+    st.dictionaries(st.integers(0, 2), st.sets(st.integers(0, 40))),
+    st.sets(st.integers(0, 40)),
+)
+def test_every_gpu_has_as_many_cores_as_the_others_and_its_own(nodes, of_node, cores):
+    shares = divide_cores(sorted(cores), nodes, {node: sorted(numbers) for node, numbers in of_node.items()})
+    assert {len(share) for share in shares} == {len(cores) // len(nodes)}
+    given_away = [core for share in shares for core in share]
+    assert len(given_away) == len(set(given_away))
+    assert set(given_away) <= cores
+
+
+def test_a_worker_alone_keeps_all_cores():
+    (place,) = make_places([], 1, "fork")
+    assert place.cores == [[]]
+    assert place.memory_bytes == float("inf")
+    assert place.variables == {WORKERS_VARIABLE: "1", START_VARIABLE: "fork"}
+
+
+def test_a_gpu_alone_is_named_and_keeps_a_part_of_its_memory():
+    (place,) = make_places([B], 1, "spawn")
+    assert place.cores == [[]]
+    assert 0.8 < place.memory_bytes / (80 * GIB) < 1
+    assert place.variables == {
+        WORKERS_VARIABLE: "1",
+        START_VARIABLE: "spawn",
+        "CUDA_VISIBLE_DEVICES": B.uuid,
+        GPU_VARIABLE: "1",
+    }
+
+
+@needs_two_cores
+def test_workers_have_cores_of_their_own():
+    (place,) = make_places([], 2, "fork")
+    each = len(CORES) // 2
+    assert [len(cores) for cores in place.cores] == [each, each]
+    assert not set(place.cores[0]) & set(place.cores[1])
+    assert {core for cores in place.cores for core in cores} <= set(CORES)
+
+
+@needs_two_cores
+def test_gpus_have_cores_of_their_own_even_with_a_worker_each():
+    first, second = make_places([C, A], 1, "fork")
+    assert [place.variables["CUDA_VISIBLE_DEVICES"] for place in (first, second)] == [C.uuid, A.uuid]
+    assert [place.variables[GPU_VARIABLE] for place in (first, second)] == ["2", "0"]
+    assert len(first.cores) == len(second.cores) == 1
+    assert len(first.cores[0]) == len(second.cores[0]) == len(CORES) // 2
+    assert not set(first.cores[0]) & set(second.cores[0])
+
+
+def test_more_workers_than_cores_is_one_line():
+    count = len(CORES) + 1
+    with pytest.raises(
+        PlaceError, match=f"{count} workers need .* there are {len(CORES)}: take fewer --workers"
+    ) as caught:
+        make_places([], count, "fork")
+    assert one_line(caught.value)
+
+
+def test_more_gpus_than_cores_is_one_line():
+    many = [Gpu(number, f"GPU-{number}", GIB, None) for number in range(len(CORES) + 1)]
+    with pytest.raises(PlaceError, match=f"each of {len(many)} GPUs: take fewer --gpus or fewer --workers") as caught:
+        make_places(many, 1, "fork")
+    assert one_line(caught.value)
+
+
+def test_the_kernel_lists_the_cores_of_this_machine():
+    found = {core for cores in cores_of_nodes().values() for core in cores}
+    assert not found or set(CORES) <= found
+
+
+def play_driver(folder, patch, text, code=0):
+    """Puts a program before the driver's that prints `text`."""
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit {code}\n")
+    program.chmod(0o755)
+    patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+TWO = "0, GPU-aaaa, 00000000:FF:1F.0, 1024\n1, GPU-bbbb, 00000000:FF:1E.0, 1024"
+
+
+def test_the_driver_is_asked_and_the_variable_heeded(tmp_path, monkeypatch):
+    play_driver(tmp_path, monkeypatch, TWO)
+    assert [gpu.index for gpu in list_gpus({})] == [0, 1]
+    assert [gpu.index for gpu in list_gpus({"CUDA_VISIBLE_DEVICES": "1"})] == [1]
+    assert list_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
+@pytest.mark.parametrize(("text", "code"), [("NVIDIA-SMI has failed", 9), ("No devices were found", 0)])
+def test_a_driver_that_fails_is_no_gpu(text, code, tmp_path, monkeypatch):
+    play_driver(tmp_path, monkeypatch, text, code)
+    assert list_gpus({}) == []
+
+
+def test_no_driver_is_no_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert list_gpus({}) == []

@@ -1,0 +1,91 @@
+"""What the fork server imports for a plan; a name that is none would be passed over in silence, so they are checked here."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+
+import pytest
+
+from collector.vocabulary import Phase
+from collector.zoo.offline import forbid_hubs
+from collector.zoo.registry import all_models, suites
+from jobs.preloading import preload_for
+from tests.factories import cell
+
+WHOLE = preload_for([cell(spec.name, suite=spec.suite) for spec in all_models()], "cuda")
+
+
+def is_there(module):
+    return find_spec(module.partition(".")[0]) is not None
+
+
+def test_the_whole_zoo_needs_torch_and_the_libraries_of_its_suites():
+    assert {"torch", "transformers", "timm", "torchvision"} <= set(WHOLE.libraries)
+    assert WHOLE.device == "cuda"
+    assert len(WHOLE.classes) > 20
+
+
+def test_everything_is_named_once_and_in_a_fixed_order():
+    assert len(set(WHOLE.libraries)) == len(WHOLE.libraries)
+    assert len(set(WHOLE.classes)) == len(WHOLE.classes)
+    backwards = [cell(spec.name, suite=spec.suite) for spec in reversed(all_models())]
+    assert preload_for(backwards, "cuda") == WHOLE
+
+
+@pytest.mark.parametrize("name", WHOLE.libraries)
+def test_a_library_that_is_named_can_be_imported_where_it_is_installed(name):
+    if not is_there(name):
+        pytest.skip(f"{name} is not installed")
+    forbid_hubs()
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        # The builders of a library that is not here: nothing would be gained by importing them.
+        assert error.name, f"{name} lacks a name of its own"
+        assert not is_there(error.name), error
+
+
+@pytest.mark.skipif(not is_there("transformers"), reason="transformers is not installed")
+def test_a_class_that_is_named_is_one_of_its_library():
+    forbid_hubs()
+    for spelled in WHOLE.classes:
+        module, _, name = spelled.partition(":")
+        # Listed by the library without loading it: its classes are loaded one by one when they are asked for.
+        assert name in dir(importlib.import_module(module)), spelled
+
+
+@pytest.mark.skipif(not is_there("transformers"), reason="transformers is not installed")
+def test_asking_for_a_class_loads_the_module_that_builds_it():
+    import sys
+
+    forbid_hubs()
+    (spelled,) = preload_for([cell("ViTTinyForImageClassification")], "cpu").classes
+    module, _, name = spelled.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    assert found.__module__ in sys.modules
+    assert found.__module__ != module
+
+
+@pytest.mark.parametrize("suite", suites())
+def test_a_plan_of_one_suite_names_no_other_suites_library(suite):
+    specs = [spec for spec in all_models() if spec.suite == suite]
+    found = preload_for([cell(spec.name, suite=suite) for spec in specs], "cpu")
+    libraries = {name for name in found.libraries if not name.startswith("collector.")}
+    assert libraries == {name for spec in specs for name in spec.needs}
+
+
+def test_phases_and_configs_of_a_model_add_nothing():
+    one = preload_for([cell("BertForMaskedLM")], "cpu")
+    assert preload_for([cell("BertForMaskedLM", phase=phase) for phase in Phase], "cpu") == one
+
+
+def test_an_unknown_model_is_left_to_its_own_cell():
+    assert preload_for([cell("NoSuchModel"), cell("x", suite="nosuch")], "cpu") == preload_for([], "cpu")
+
+
+def test_what_the_server_is_told_names_everything():
+    words = WHOLE.arguments()
+    assert words[:2] == ["--device", "cuda"]
+    assert words.count("--library") == len(WHOLE.libraries)
+    assert words.count("--class") == len(WHOLE.classes)

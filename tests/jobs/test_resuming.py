@@ -1,0 +1,197 @@
+"""Which run is taken up, what is left of it, and where it may be taken up."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from collector.bundle import BundleWriter
+from collector.settings import Settings
+from collector.vocabulary import Config, Status
+from jobs.asked import asked_pace, asked_settings, to_asked
+from jobs.resuming import ResumeError, asked_of, check_place, find_night, find_run
+from jobs.runner import Pace
+from jobs.twins import copy_for
+from tests.factories import at, cell, failing, header, passing, write_bundle
+
+#: Back-ends of which none is another's twin, so that no torch is asked.
+CELLS = [cell(f"m{number}", Config(backend="eager")) for number in range(3)]
+ENVIRONMENT = {"torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here", "python": "3.11"}
+TESTBED = {"device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here"}
+SETTINGS, PACE = Settings(rounds=7, timeout_s=11.0), Pace(3, 60.0, True)
+ASKED = to_asked(SETTINGS, PACE, ENVIRONMENT)
+
+
+def bundle(folder, run_id="r1", *, measured=CELLS, minutes=0, closed=True, make=passing, **changes):
+    head = header(run_id, minutes=minutes, **{"asked": ASKED, "testbed": TESTBED, **changes})
+    return write_bundle(folder, head, [make(which) for which in measured], planned=CELLS, closed=closed)
+
+
+def left(found):
+    return found.work(found.contents).cells
+
+
+def test_a_run_remembers_how_it_was_asked_for_but_not_its_budget(tmp_path):
+    bundle(tmp_path, closed=False)
+    asked = asked_of(find_run(tmp_path, "r1"))
+    assert asked_settings(asked) == SETTINGS
+    assert asked_pace(asked, 5.0) == Pace(3, 5.0, True)
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path):
+    bundle(tmp_path, measured=CELLS[:1], closed=False)
+    assert left(find_run(tmp_path, "r1")) == CELLS[1:]
+
+
+def test_a_run_that_its_budget_ended_goes_on(tmp_path):
+    path = bundle(tmp_path, measured=CELLS[:2])
+    for name in ("r1", str(path), None):
+        assert left(find_run(tmp_path, name)) == CELLS[2:]
+
+
+def test_a_run_that_only_waits_to_be_closed_is_unfinished(tmp_path):
+    bundle(tmp_path, closed=False)
+    found = find_run(tmp_path, None)
+    assert (found.is_done, left(found)) == (False, [])
+
+
+def test_a_run_killed_between_packing_and_removing_is_unfinished(tmp_path):
+    path = bundle(tmp_path)
+    (tmp_path / "r1.jsonl").write_bytes(gzip.decompress(path.read_bytes()))
+    for name in ("r1", str(path), None):
+        found = find_run(tmp_path, name)
+        assert (found.is_done, left(found), found.contents.finished_at) == (False, [], at(600))
+    writer, _ = BundleWriter.reopen(found.path, at(700))
+    writer.close(at(701))
+    assert [item.name for item in tmp_path.iterdir()] == ["r1.jsonl.gz"]
+    assert find_run(tmp_path, "r1") is None
+
+
+@pytest.mark.parametrize("name", ["r1", None])
+def test_a_finished_run_leaves_nothing_to_do(name, tmp_path):
+    bundle(tmp_path)
+    assert find_run(tmp_path, name) is None
+
+
+def test_without_a_name_it_is_the_newest_that_is_unfinished(tmp_path):
+    for minutes, (run_id, measured) in enumerate({"a": 2, "z-oldest": 1, "b": 0, "newest": 3}.items()):
+        bundle(tmp_path, run_id, measured=CELLS[:measured], minutes=60 * minutes)
+    (tmp_path / "notes.jsonl").write_text("not a bundle\n")
+    (tmp_path / "cut.jsonl").write_bytes(b'{"record":"ru')
+    assert find_run(tmp_path, None).contents.header.run_id == "b"
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_cell_is_measured_again_where_another_outcome_is_possible(status, tmp_path):
+    bundle(tmp_path, make=lambda which: failing(which, status) if which == CELLS[1] else passing(which))
+    settled = {Status.PASS, Status.UNAVAILABLE, Status.CONFIG_ERROR, Status.SKIPPED}
+    found = find_run(tmp_path, "r1", retry_failed=True)
+    assert (found is None) is (status in settled)
+    if found:
+        assert left(found) == [CELLS[1]]
+    assert find_run(tmp_path, "r1") is None
+
+
+def test_the_last_outcome_of_a_cell_decides_whether_it_failed(tmp_path):
+    lines = [failing(CELLS[0], Status.TIMEOUT), passing(CELLS[1]), passing(CELLS[2]), passing(CELLS[0])]
+    write_bundle(tmp_path, header("r1", asked=ASKED, testbed=TESTBED), lines)
+    assert find_run(tmp_path, "r1", retry_failed=True) is None
+
+
+def test_a_lost_copy_is_something_to_do(tmp_path):
+    pair = [cell("bert", Config(template="cudagraphs")), cell("bert", Config(mode="reduce-overhead"))]
+    first = passing(pair[0])
+    write_bundle(tmp_path, header("r1", asked=ASKED), [first], planned=pair)
+    found = find_run(tmp_path, "r1")
+    work = found.work(found.contents)
+    assert (work.cells, work.copies) == ([], [copy_for(pair[1], first)])
+
+
+@pytest.mark.parametrize(("name", "said"), [("nosuch", "r1"), ("elsewhere/r7.jsonl", "r1"), (None, "no run in")])
+def test_a_run_that_is_not_there_is_refused_in_one_line(name, said, tmp_path):
+    folder = tmp_path / "runs"
+    if name:
+        bundle(folder)
+    with pytest.raises(ResumeError, match=said) as caught:
+        find_run(folder, name)
+    assert (caught.value.exit_code, "\n" in caught.value.message) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"torch_git": "e" * 40}, ["f" * 12, "e" * 12]),
+        ({"cores": 4}, ["cores 2 there and 4 here"]),
+        ({"gpu": "H200"}, ["gpu None there and H200 here"]),
+        ({"node": "there", "cpu": "B"}, ["node here there and there here", "cpu A CPU there and B here"]),
+    ],
+)
+def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_path):
+    bundle(tmp_path, closed=False)
+    found = find_run(tmp_path, "r1")
+    check_place(found, ENVIRONMENT)
+    with pytest.raises(ResumeError) as caught:
+        check_place(found, {**ENVIRONMENT, **changes})
+    assert "\n" not in caught.value.message
+    for words in said:
+        assert words in caught.value.message
+
+
+def test_a_run_under_a_commit_of_its_own_is_known_by_its_torch(tmp_path):
+    bundle(tmp_path, closed=False, commit="c" * 40, branch="feature")
+    check_place(find_run(tmp_path, "r1"), ENVIRONMENT)
+    with pytest.raises(ResumeError, match="ffffffffffff"):
+        check_place(find_run(tmp_path, "r1"), {**ENVIRONMENT, "torch_git": "c" * 40})
+
+
+@pytest.mark.parametrize(
+    "asked", [None, {}, {"settings": {"rounds": 5, "of": "tomorrow"}, "pace": {}}, {"settings": {}}, {"settings": []}]
+)
+def test_a_run_that_does_not_say_how_it_was_asked_for_is_refused(asked, tmp_path):
+    bundle(tmp_path, closed=False, asked=asked)
+    with pytest.raises(ResumeError, match="nightly"):
+        asked_of(find_run(tmp_path, "r1"))
+
+
+def night(folder, runs, minutes=0, said_in="header"):
+    """Bundles that share a night, by their names and how many cells each has measured."""
+    name = f"night of {minutes}"
+    said = {"asked": {**ASKED, "night": name}} if said_in == "asked" else {"night": name}
+    for run_id, measured in runs.items():
+        closed = measured == len(CELLS)
+        bundle(folder, run_id, measured=CELLS[:measured], minutes=minutes, closed=closed, **said)
+
+
+def run_ids(found):
+    return [run.contents.header.run_id for run in found]
+
+
+@pytest.mark.parametrize("said_in", ["header", "asked"])  # the first bundles of several GPUs said it elsewhere
+def test_all_unfinished_runs_of_the_newest_night_go_on_together(said_in, tmp_path):
+    night(tmp_path, {"a": 1, "b": 0}, 0, said_in)
+    night(tmp_path, {"f": 1, "e": 3, "d": 0}, 60, said_in)
+    bundle(tmp_path, "older-and-alone", measured=[], minutes=30)
+    assert run_ids(find_night(tmp_path, None)) == ["d", "f"]
+    assert run_ids(find_night(tmp_path, "f")) == ["f"]
+    assert find_night(tmp_path, "e") == []
+
+
+def test_a_night_that_is_done_hides_no_older_one(tmp_path):
+    night(tmp_path, {"a": 1, "b": 3}, minutes=0)
+    night(tmp_path, {"c": 3, "d": 3}, minutes=60)
+    assert run_ids(find_night(tmp_path, None)) == ["a"]
+
+
+def test_runs_without_a_night_are_no_night(tmp_path):
+    for minutes, asked in enumerate((ASKED, None, ASKED)):
+        bundle(tmp_path, f"r{minutes}", measured=[], minutes=minutes, asked=asked)
+    assert run_ids(find_night(tmp_path, None)) == ["r2"]
+
+
+def test_failed_cells_of_a_whole_night_are_measured_again(tmp_path):
+    for run_id, status in {"a": Status.TIMEOUT, "b": Status.PASS, "c": Status.CRASHED}.items():
+        bundle(tmp_path, run_id, night="n", make=lambda which, status=status: failing(which, status))
+    assert find_night(tmp_path, None) == []
+    found = find_night(tmp_path, None, retry_failed=True)
+    assert (run_ids(found), [left(run) for run in found]) == (["a", "c"], [CELLS, CELLS])

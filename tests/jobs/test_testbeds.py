@@ -1,0 +1,157 @@
+"""Where a run measures, and where it goes on: real probes of a machine whose GPUs and fingerprint two programs play."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from collector.environment import extract_testbed
+from collector.settings import Settings
+from collector.toolchain import SKIP_VARIABLE
+from collector.vocabulary import Config
+from jobs.asked import asked_pace, to_asked
+from jobs.places import PlaceError
+from jobs.resuming import ResumeError, find_night
+from jobs.runner import Pace
+from jobs.testbeds import device_of, find_testbeds
+from jobs.testbeds import testbeds_of as places_again
+from tests.factories import cell, header, passing, write_bundle
+from tests.jobs.acting import CORES, PLAYER
+from tests.jobs.test_places import TWO, play_driver
+
+FACTS = {"torch": "2.13.0", "torch_git": "f" * 40, "device": "cuda", "cpu": "A CPU", "node": "here", "gpu": "Played"}
+CELLS = [cell(f"m{number}", Config(backend="eager")) for number in range(4)]
+
+pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+
+@pytest.fixture
+def two_gpus(tmp_path, monkeypatch):
+    """A machine with two GPUs."""
+    (tmp_path / "bin").mkdir()
+    play_driver(tmp_path / "bin", monkeypatch, TWO)
+    monkeypatch.setenv("PYTHONPATH", str(PLAYER))
+    monkeypatch.setenv(SKIP_VARIABLE, "1")
+    monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps(FACTS))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def indexes(testbeds):
+    return [testbed.environment.get("gpu_index") for testbed in testbeds]
+
+
+def test_every_gpu_is_a_testbed_of_its_own(two_gpus):
+    found = find_testbeds(None, Pace(gpus="all"))
+    assert indexes(found) == [0, 1]
+    assert [testbed.place.variables["CUDA_VISIBLE_DEVICES"] for testbed in found] == ["GPU-aaaa", "GPU-bbbb"]
+    assert [testbed.environment["cores"] for testbed in found] == [len(CORES) // 2] * 2
+    assert device_of(found) == "cuda"
+
+
+def test_without_a_wish_it_is_the_first_gpu(two_gpus):
+    (found,) = find_testbeds(None, Pace())
+    assert (found.environment["gpu_index"], found.environment["cores"], found.pace) == (0, len(CORES), Pace())
+
+
+def test_the_variable_leaves_the_other_gpu(two_gpus, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert indexes(find_testbeds(None, Pace())) == indexes(find_testbeds("cuda", Pace(gpus="all"))) == [1]
+    with pytest.raises(PlaceError, match="no GPU 0 here"):
+        find_testbeds(None, Pace(gpus="0"))
+
+
+def test_a_cpu_is_asked_for_no_gpu(two_gpus):
+    (found,) = find_testbeds("cpu", Pace(gpus="all"))
+    assert "CUDA_VISIBLE_DEVICES" not in found.place.variables
+    assert "gpu_index" not in found.environment
+
+
+def test_too_many_workers_are_refused_before_anything_is_asked(two_gpus):
+    with pytest.raises(PlaceError, match="each of 2 GPUs"):
+        find_testbeds(None, Pace(len(CORES), gpus="all"))
+
+
+def begin(folder, testbeds, done, night="n1"):
+    """The bundles of a night on these testbeds, each with the first cells of its plan measured; a closed one is done."""
+    for number, (testbed, count) in enumerate(zip(testbeds, done, strict=True)):
+        planned = CELLS[2 * number : 2 * number + 2]
+        asked = to_asked(Settings(timeout_s=9), testbed.pace, testbed.environment)
+        head = header(f"{night}-{number}", asked=asked, night=night, testbed=extract_testbed(testbed.environment))
+        write_bundle(folder, head, [passing(which) for which in planned[:count]], planned=planned, closed=count == 2)
+
+
+def resumed(folder, name=None):
+    found = find_night(folder, name)
+    paces = [asked_pace(run.contents.header.asked, float("inf")) for run in found]
+    return found, places_again(found, paces)
+
+
+def run_ids(found):
+    return [run.contents.header.run_id for run in found]
+
+
+def test_a_night_goes_on_where_it_began(two_gpus, tmp_path):
+    began = find_testbeds(None, Pace(gpus="all", start="spawn"))
+    begin(tmp_path / "runs", began, [1, 0])
+    found, here = resumed(tmp_path / "runs")
+    assert run_ids(found) == ["n1-0", "n1-1"]
+    assert here == began
+    assert [run.work(run.contents).cells for run in found] == [CELLS[1:2], CELLS[2:]]
+
+
+@pytest.mark.parametrize("asked", ["1,0", "0,1"])
+def test_each_run_of_a_night_goes_on_where_it_was(two_gpus, tmp_path, asked):
+    began = find_testbeds(None, Pace(gpus=asked))
+    begin(tmp_path / "runs", began, [0, 0])
+    assert resumed(tmp_path / "runs")[1] == began
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_what_is_left_of_a_night_on_one_gpu_gets_its_old_part_of_the_cores(two_gpus, tmp_path, left):
+    began = find_testbeds(None, Pace(gpus="all"))
+    begin(tmp_path / "runs", began, [2 if number != left else 1 for number in (0, 1)])
+    found, here = resumed(tmp_path / "runs")
+    assert run_ids(found) == [f"n1-{left}"]
+    assert here == [began[left]]
+
+
+def test_a_run_that_is_named_goes_on_without_its_night(two_gpus, tmp_path):
+    began = find_testbeds(None, Pace(gpus="all"))
+    begin(tmp_path / "runs", began, [0, 0])
+    found, here = resumed(tmp_path / "runs", "n1-1")
+    assert (run_ids(found), here) == (["n1-1"], began[1:])
+
+
+def test_a_night_whose_gpu_has_gone_is_refused(two_gpus, tmp_path, monkeypatch):
+    began = find_testbeds(None, Pace(gpus="all"))
+    begin(tmp_path / "runs", began, [0, 0])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with pytest.raises(PlaceError, match="no GPU 0 here"):
+        resumed(tmp_path / "runs")
+
+
+def test_one_gpu_does_not_go_on_as_two_nor_two_as_one(two_gpus, tmp_path):
+    (alone,) = find_testbeds(None, Pace())
+    begin(tmp_path / "runs", [alone], [0])
+    found = find_night(tmp_path / "runs", None)
+    with pytest.raises(ResumeError, match=r"cores \d+ there and \d+ here"):
+        places_again(found, [Pace(gpus="0,1")])
+
+
+def test_another_torch_is_refused_on_any_gpu(two_gpus, tmp_path, monkeypatch):
+    begin(tmp_path / "runs", find_testbeds(None, Pace(gpus="all")), [1, 1])
+    monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "torch_git": "e" * 40}))
+    with pytest.raises(ResumeError, match="eeeeeeeeeeee"):
+        resumed(tmp_path / "runs")
+
+
+def test_a_machine_without_gpus_goes_on_as_it_began(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(PLAYER))
+    monkeypatch.setenv(SKIP_VARIABLE, "1")
+    monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "device": "cpu"}))
+    began = find_testbeds("cpu", Pace(2))
+    begin(tmp_path / "runs", began, [1])
+    assert resumed(tmp_path / "runs")[1] == began

@@ -1,0 +1,143 @@
+"""Equal programs are measured once and shown under each name; the A/A pair is measured twice on purpose."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from collector.spelling import parse_config
+from collector.vocabulary import Config, Phase, Status
+from jobs.twins import SAME_PROGRAM, copy_for, find_twins, plan_work, program_key
+from tests.factories import cell, failing, passing
+
+BERT = [cell("bert", Config(mode=name)) for name in ("a1", "b1", "a2", "a3")]
+
+
+def by_first_letter(config, device):
+    return (config.mode or "default")[0] + device
+
+
+def names(found):
+    return {key: [twin.config.name for twin in twins] for key, twins in found.items()}
+
+
+def work(planned, *, done=(), again=()):
+    return plan_work(planned, {item.cell.cell_id: item for item in done}, again, by_first_letter)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "device"),
+    [
+        ("cudagraphs", "reduce-overhead", "cuda"),
+        ("max_autotune", "max-autotune-no-cudagraphs", "cuda"),
+        ("max_autotune", "max-autotune-no-cudagraphs", "cpu"),
+        ("default", "default+freezing=false", "cuda"),
+        ("freezing", "default+freezing=true", "cpu"),
+        ("cudagraphs+dynamic=true", "reduce-overhead+dynamic=true", "cuda"),
+    ],
+)
+def test_names_of_one_program_are_twins(one, other, device):
+    assert program_key(parse_config(one), device) == program_key(parse_config(other), device)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "device", "why"),
+    [
+        ("triton", "default", "cuda", "the A/A pair"),
+        ("triton", "default", "cpu", "the A/A pair"),
+        ("triton+dynamic=true", "default+dynamic=true", "cuda", "the A/A pair of dynamic shapes"),
+        ("triton", "cudagraphs", "cuda", "another program"),
+        ("default", "cudagraphs", "cpu", "one program, but only the first is available on a CPU"),
+        ("default", "default+dynamic=true", "cuda", "dynamic"),
+        ("default", "default+dynamic=false", "cuda", "dynamic"),
+        ("default", "default+fullgraph", "cuda", "fullgraph"),
+        ("default", "default+compile_threads=1", "cuda", "one program, compiled in another time"),
+        ("default+backend=eager", "default+backend=aot_eager", "cpu", "another back-end"),
+        ("default", "default+backend=eager", "cpu", "another back-end"),
+    ],
+)
+def test_what_only_looks_alike_is_measured_each(one, other, device, why):
+    assert program_key(parse_config(one), device) != program_key(parse_config(other), device), why
+
+
+def test_the_default_under_a_third_name_is_the_twin_of_the_mode_not_of_the_control():
+    configs = [parse_config(text) for text in ("triton", "default", "default+freezing=false")]
+    found = find_twins([cell("bert", config) for config in configs])
+    assert found == {cell("bert", configs[1]).cell_id: [cell("bert", configs[2])]}
+
+
+def test_the_first_of_the_plan_is_measured_and_the_others_follow():
+    assert names(find_twins(BERT, by_first_letter)) == {BERT[0].cell_id: ["a2", "a3"]}
+    found = work(BERT)
+    assert found.cells == [BERT[0], BERT[1]]
+    assert names(found.twins) == {BERT[0].cell_id: ["a2", "a3"]}
+    assert (found.copies, found.named_twice, found.total) == ([], 2, 4)
+
+
+@pytest.mark.parametrize(
+    "change", [{"model": "gpt2"}, {"phase": Phase.TRAINING}, {"dtype": "amp"}, {"device": "cpu"}, {"batch_size": 9}]
+)
+def test_cells_that_differ_in_more_than_the_config_are_no_twins(change):
+    assert find_twins([BERT[0], replace(BERT[2], **change)], by_first_letter) == {}
+
+
+def test_a_cell_planned_twice_is_no_twin_of_itself():
+    assert work([BERT[0], BERT[0], BERT[1]]).cells == [BERT[0], BERT[1]]
+    assert find_twins([BERT[0], BERT[0]], by_first_letter) == {}
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_twin_gets_the_whole_outcome_and_says_whose_it_is(status):
+    found = passing(BERT[0]) if status is Status.PASS else failing(BERT[0], status)
+    copy = copy_for(BERT[2], found)
+    assert copy.details == {**found.details, SAME_PROGRAM: "a1"}
+    assert replace(copy, cell=BERT[0], details=found.details) == found
+    assert SAME_PROGRAM not in found.details
+
+
+def test_nothing_is_left_when_every_name_has_its_outcome():
+    first = passing(BERT[0])
+    done = [first, passing(BERT[1]), copy_for(BERT[2], first), copy_for(BERT[3], first)]
+    assert work(BERT, done=done).total == 0
+
+
+def test_a_copy_that_a_kill_took_is_written_and_not_measured():
+    first = passing(BERT[0])
+    found = work(BERT, done=[first, passing(BERT[1]), copy_for(BERT[2], first)])
+    assert (found.cells, found.twins, found.copies) == ([], {}, [copy_for(BERT[3], first)])
+
+
+def test_a_copy_of_an_outcome_that_no_longer_counts_is_replaced():
+    crashed, passed = failing(BERT[0], Status.CRASHED), passing(BERT[0])
+    stale = [copy_for(twin, crashed) for twin in BERT[2:]]
+    found = work(BERT, done=[passed, passing(BERT[1]), *stale])
+    assert found.copies == [copy_for(twin, passed) for twin in BERT[2:]]
+    assert found.cells == []
+
+
+def test_a_cell_that_is_measured_again_takes_its_twins_along():
+    crashed = failing(BERT[0], Status.CRASHED)
+    done = [crashed, passing(BERT[1]), *(copy_for(twin, crashed) for twin in BERT[2:])]
+    found = work(BERT, done=done, again=[item.cell.cell_id for item in done if item.status is Status.CRASHED])
+    assert found.cells == [BERT[0]]
+    assert names(found.twins) == {BERT[0].cell_id: ["a2", "a3"]}
+    assert found.copies == []
+
+
+def test_whatever_is_recorded_the_work_ends_with_every_cell_named_once():
+    rng = random.Random(3)
+    planned = [cell(model, Config(mode=f"{letter}{n}")) for n in range(3) for letter in "abc" for model in ("m", "n")]
+    for _ in range(200):
+        whole = work(planned)
+        lines = []
+        for first in whole.cells:
+            found = passing(first)
+            lines += [found, *(copy_for(twin, found) for twin in whole.twins.get(first.cell_id, []))]
+        done = lines[: rng.randint(0, len(lines))]
+        left = work(planned, done=done)
+        after = [item.cell.cell_id for item in [*done, *left.copies]]
+        after += [item.cell_id for first in left.cells for item in [first, *left.twins.get(first.cell_id, [])]]
+        assert sorted(after) == sorted(item.cell_id for item in planned)
+        assert left.total == len(planned) - len(done)
