@@ -21,7 +21,7 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 
 _ROOT = Path(__file__).resolve().parents[1]
-_BASE, _NEW, _REST = "20261120-232535-059f", "20261120-233101-810d", "20261120-234702-0187"
+_BASE, _NEW, _REST = "20261121-131034-a4a6", "20261121-132923-d22f", "20261121-132923-d22f"
 _OFF, _ON = (quote(f"cudagraphs+graph_partition={value}") for value in ("false", "true"))
 #: Name, address, colour scheme, width, most height.
 _SHOTS = (
