@@ -10,7 +10,7 @@ from typing import Any
 
 from collector.bundle import BundleContents
 from collector.environment import extract_testbed
-from jobs.host import cell_variables, probe
+from jobs.host import probe
 from jobs.lane import Place
 from jobs.places import choose_gpus, list_gpus, make_places
 from jobs.resuming import Unfinished, check_place
@@ -41,8 +41,7 @@ def find_testbeds(device: str | None, pace: Pace) -> list[Testbed]:
     """
     gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else pace.gpus)
     places = make_places(gpus, pace.workers, pace.start, pace.exclusive)
-    with ThreadPoolExecutor(len(places) + 1) as threads:
-        threads.submit(cell_variables)  # asked for later: both take seconds, and neither needs the other
+    with ThreadPoolExecutor(len(places)) as threads:
         environments = list(threads.map(partial(probe, device), places))
     named = replace(pace, gpus=",".join(str(gpu.index) for gpu in gpus)) if len(gpus) > 1 else pace
     return [Testbed(*found, named) for found in zip(places, environments, strict=True)]

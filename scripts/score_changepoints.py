@@ -118,7 +118,7 @@ def sliding_t(values: Values, window: int = 12, limit: float = 5.0, min_effect: 
     change = mean[window:] - mean[:-window]
     t = np.abs(change) / np.sqrt(np.maximum((variance[window:] + variance[:-window]) / window, 1e-300))
     large = (t > limit) & (np.abs(change) >= min_effect * np.abs(mean[:-window]))
-    return [at + window for at in np.flatnonzero(large) if t[at] == t[max(at - window, 0) : at + window + 1].max()]
+    return [int(at) + window for at in np.flatnonzero(large) if t[at] == t[max(at - window, 0) : at + window + 1].max()]
 
 
 METHODS: dict[str, Method] = {

@@ -1,0 +1,114 @@
+"""Spikes, optimal partitioning and the tests of a cut, each alone."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind
+
+from analysis.stats.partition import cut_price, difference_sigma, optimal_partition
+from analysis.stats.pieces import contrast, correlation, piece_of, welch_error
+from analysis.stats.spikes import clip_spikes
+from analysis.stats.steps import Steps
+
+
+def test_a_spike_is_clipped_and_a_step_of_five_is_not():
+    values = np.array([1.0, 1.1, 0.9] * 10)
+    values[15] = 50
+    values[25:] += 5
+    clipped = clip_spikes(values)
+    assert clipped[15] < 2
+    assert clipped[25:] == pytest.approx(values[25:])
+    assert clipped[:15] == pytest.approx(values[:15])
+
+
+def test_a_spike_among_equal_values_is_clipped():
+    assert clip_spikes(np.array([3.0] * 30 + [9.0] + [3.0] * 30)).max() < 5
+
+
+def test_a_few_values_are_left_alone():
+    assert clip_spikes(np.array([1.0, 9.0, 1.0])).tolist() == [1, 9, 1]
+
+
+def test_noise_of_differences_does_not_see_steps():
+    noise = np.random.default_rng(0).standard_normal(4000)
+    steps = np.repeat([0.0, 30.0, -10.0, 5.0], 1000)
+    assert difference_sigma(noise + steps) == pytest.approx(1, abs=0.06)
+    assert difference_sigma(np.ones(20)) == 0
+
+
+def _cost(values, cuts, price):
+    bounds = [0, *cuts, len(values)]
+    within = sum(((values[a:b] - values[a:b].mean()) ** 2).sum() for a, b in itertools.pairwise(bounds))
+    return within + price * len(cuts)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_partition_is_the_best_of_all(seed):
+    values = np.random.default_rng(seed).standard_normal(13).cumsum()
+    price, shortest = 1.5, 2
+    possible = [
+        cuts
+        for count in range(6)
+        for cuts in itertools.combinations(range(1, 13), count)
+        if all(b - a >= shortest for a, b in itertools.pairwise((0, *cuts, 13)))
+    ]
+    best = min(_cost(values, cuts, price) for cuts in possible)
+    assert _cost(values, optimal_partition(values, price, shortest), price) == pytest.approx(best)
+
+
+def test_the_partition_is_that_of_ruptures():
+    """Optional oracle: ruptures is no dependency of the project."""
+    ruptures = pytest.importorskip("ruptures")
+    random = np.random.default_rng(3)
+    for _ in range(10):
+        values = random.standard_normal(200) + np.repeat(random.uniform(-3, 3, 5), 40)
+        price = cut_price(values)
+        theirs = ruptures.Pelt(model="l2", min_size=5, jump=1).fit(values).predict(pen=price)
+        assert _cost(values, optimal_partition(values, price, 5), price) == pytest.approx(
+            _cost(values, theirs[:-1], price)
+        )
+
+
+def test_too_few_points_are_not_cut():
+    assert optimal_partition(np.array([0.0] * 4 + [9.0] * 5), 0.1, 5) == []
+
+
+def test_the_error_of_independent_nights_is_that_of_welch():
+    a, b = np.array([1.0, 3, 2, 4, 1, 5, 1, 3]), np.array([6.0, 9, 5, 8, 4, 9, 5])
+    old, new = piece_of(a), piece_of(b)
+    assert correlation(old, new) == 0
+    error, freedom = welch_error(old, new)
+    known = ttest_ind(a, b, equal_var=False)
+    assert (old.mean - new.mean) / error == pytest.approx(known.statistic)
+    assert freedom == pytest.approx(known.df)
+
+
+def test_correlated_nights_widen_the_error():
+    random = np.random.default_rng(0)
+    noise = random.standard_normal(2000)
+    waves = np.convolve(noise, [1, 1, 1], "same")
+    assert correlation(piece_of(waves[:1000]), piece_of(waves[1000:])) == pytest.approx(2 / 3, abs=0.05)
+    r = correlation(piece_of(waves[:1000]), piece_of(waves[1000:]))
+    plain = math.sqrt(waves[:1000].var(ddof=1) / 1000 + waves[1000:].var(ddof=1) / 1000)
+    assert welch_error(piece_of(waves[:1000]), piece_of(waves[1000:]))[0] == pytest.approx(
+        plain * ((1 + r) / (1 - r)) ** 0.25
+    )
+
+
+def test_contrast_in_pooled_standard_deviations():
+    old, new = piece_of(np.array([0.0, 2.0] * 5)), piece_of(np.array([10.0, 12.0] * 5))
+    assert contrast(old, new) == pytest.approx(10 / np.std([0, 2] * 5, ddof=1))
+    assert contrast(piece_of(np.full(5, 0.1)), piece_of(np.full(5, 0.2))) == math.inf
+
+
+def test_a_drift_has_no_edge_and_is_no_step():
+    drift = 100 + np.linspace(0, 6, 120) + np.random.default_rng(1).standard_normal(120)
+    assert Steps(drift, 0.01).strength(0, 60, 120) < 1
+
+
+def test_established_cuts_stay_whatever_they_are():
+    noise = np.random.default_rng(1).standard_normal(100)
+    assert Steps(noise, 0.01).keep_strong([30, 60]) == []
+    assert Steps(noise, 0.01).keep_strong([30, 60], established=1) == [30]

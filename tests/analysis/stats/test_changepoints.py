@@ -1,0 +1,209 @@
+"""What `detect` promises: on made-up series, and on those that people labelled."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.signal import lfilter
+
+from analysis.stats.changepoints import SHORTEST, TAIL, detect, extend
+from scripts import score_changepoints as score
+
+ROOT = Path(__file__).resolve().parents[3]
+LABELLED = ROOT.parent / "shared" / "changepoints" / "dev.json"
+SEEDS = st.integers(0, 10_000)
+
+
+def _noise(count, seed=0, correlation=0.0):
+    """AR(1) noise of variance 1."""
+    white = np.random.default_rng(seed).standard_normal(count + 100)
+    return lfilter([1], [1, -correlation], white)[100:] * math.sqrt(1 - correlation**2)
+
+
+def _steps(seed=0, lengths=(80, 60, 100), levels=(100.0, 108.0, 95.0)):
+    level = np.repeat(levels, lengths)
+    return level + _noise(level.size, seed)
+
+
+def _alarms(correlation, count, nights):
+    return sum(bool(detect(100 + 2 * _noise(nights, seed, correlation))) for seed in range(count)) / count
+
+
+# What is no change point
+
+
+@pytest.mark.parametrize(
+    "values", [[], [1.0], [1.0, 2.0] * 4 + [1.0], [5.0] * 50, [0.0] * 50, [0.1] * 333, [math.nan] * 40]
+)
+def test_short_constant_and_empty_series_have_none(values):
+    assert detect(values) == []
+
+
+@pytest.mark.parametrize("size", [5, 50, -50, 1e6])
+@pytest.mark.parametrize("at", [0, 1, 30, 58, 59])
+def test_a_single_spike_is_none(size, at):
+    values = 100 + _noise(60)
+    values[at] += size
+    assert detect(values) == []
+
+
+@pytest.mark.parametrize("nights", [30, 100, 300])
+def test_false_alarms_on_white_noise(nights):
+    """At most 1 series in 100; measured: none in 150 for each length."""
+    assert _alarms(0.0, 200, nights) <= 0.01
+
+
+@pytest.mark.parametrize(("correlation", "limit"), [(0.3, 0.08), (0.5, 0.3)])
+def test_false_alarms_on_correlated_noise(correlation, limit):
+    """The limit of the method: waves look like steps, to people too (docs/statistics.md, "Change points")."""
+    assert _alarms(correlation, 100, 200) <= limit
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_shuffling_within_levels_raises_no_alarm(seed):
+    values, random = _steps(), np.random.default_rng(seed)
+    shuffled = np.concatenate([random.permutation(part) for part in np.split(values, [80, 140])])
+    found = detect(shuffled)
+    assert len(found) == 2
+    assert np.abs(np.array(found) - [80, 140]).max() <= 5
+
+
+def test_a_slow_drift_is_none():
+    assert detect(100 + np.linspace(0, 5, 400) + 2 * _noise(400)) == []
+
+
+# What is one
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0] * 10 + [2.0] * 10, [3.0] * 5 + [1.0] * 5, [-1.0] * 20 + [1.0] * 20, [0.0] * 9 + [4.0] * 9]
+)
+def test_a_step_without_noise_is_found_where_it_is(values):
+    assert detect(values) == [values.index(values[-1])]
+
+
+def test_a_step_of_three_sd_with_ten_nights_each_side_is_found():
+    """In at least 95 of 100, within the margin of 5; measured .98."""
+    values = [100 + 2 * (_noise(20, seed) + np.repeat([0.0, 3.0], 10)) for seed in range(100)]
+    assert sum(any(abs(at - 10) <= 5 for at in detect(one)) for one in values) >= 95
+
+
+def test_several_steps_and_a_spike():
+    values = _steps()
+    values[40] *= 3
+    assert detect(values) == pytest.approx([80, 140], abs=1)
+
+
+def test_small_steps_are_left_out_where_they_are_shown_to_be_small():
+    values = np.repeat([100.0, 103.0], 100) + 0.3 * _noise(200)
+    assert detect(values) == [100]
+    assert detect(values, min_effect=0.05) == []
+    assert detect(np.repeat([100.0, 100.5], 100) + 0.05 * _noise(200)) == []
+    assert detect(np.repeat([100.0, 100.5], 100) + 0.05 * _noise(200), min_effect=0.0) == [100]
+
+
+# Invariance
+
+
+@given(SEEDS, st.floats(1e-9, 1e9))
+@settings(max_examples=25, deadline=None)
+def test_the_unit_does_not_matter(seed, scale):
+    values = _steps(seed)
+    assert detect(values * scale) == detect(values) == detect(-values)
+
+
+@given(SEEDS, st.integers(1, 40))
+@settings(max_examples=25, deadline=None)
+def test_missing_nights_keep_their_place(seed, count):
+    values, random = _steps(seed), np.random.default_rng(seed)
+    places = np.sort(random.choice(values.size + count, values.size, replace=False))
+    gappy = np.full(values.size + count, random.choice([math.nan, math.inf, -math.inf]))
+    gappy[places] = values
+    assert detect(gappy) == [places[at] for at in detect(values)]
+
+
+def test_nights_before_the_series_shift_the_index():
+    assert detect([math.nan] * 7 + list(_steps())) == [at + 7 for at in detect(_steps())]
+
+
+@given(SEEDS)
+@settings(max_examples=25, deadline=None)
+def test_backwards_the_same_steps_within_the_margin(seed):
+    values = _steps(seed)
+    backwards = sorted(values.size - at for at in detect(values[::-1]))
+    assert backwards == pytest.approx(detect(values), abs=5)
+
+
+def test_the_same_answer_every_time_and_the_series_untouched():
+    values = _steps()
+    before = values.copy()
+    assert detect(values) == detect(values) == detect(list(values)) == detect(tuple(values))
+    assert np.array_equal(values, before)
+    assert all(type(at) is int for at in detect(values))
+
+
+@given(st.lists(st.floats(width=64), max_size=80))
+@settings(max_examples=150, deadline=None)
+def test_any_numbers_give_ascending_indices_of_measured_nights(values):
+    found = detect(values)
+    assert found == sorted(set(found))
+    assert all(0 < at < len(values) and math.isfinite(values[at]) for at in found)
+
+
+@pytest.mark.parametrize("values", [[[1.0, 2.0]], 3.0, ["fast", "slow"]])
+def test_refuses_what_is_no_series(values):
+    with pytest.raises((ValueError, TypeError)):
+        detect(values)
+
+
+@pytest.mark.parametrize("min_effect", [-0.01, math.nan, math.inf])
+def test_refuses_a_senseless_effect(min_effect):
+    with pytest.raises(ValueError, match="min_effect"):
+        detect([1.0] * 20, min_effect=min_effect)
+
+
+# One more night
+
+
+def test_up_to_the_tail_one_more_night_is_exact():
+    values = _steps()
+    known = detect(values[:60])
+    for nights in range(61, values.size + 1):
+        assert nights <= TAIL
+        known = extend(values[:nights], known)
+        assert known == detect(values[:nights])
+
+
+def test_a_long_history_grown_night_by_night_ends_as_the_whole():
+    values = _steps(3, (150, 200, 150, 200), (100.0, 106.0, 99.0, 104.0))
+    values[77:80] = math.nan
+    known: list[int] = []
+    for nights in range(SHORTEST, values.size + 1):
+        known = extend(values[:nights], known)
+    assert known == pytest.approx(detect(values), abs=2)
+    assert len(known) == 3
+
+
+def test_old_steps_stay():
+    values = _steps(0, (100, 100, 400), (100.0, 110.0, 90.0))
+    assert extend(values, [100, 200]) == [100, 200]
+
+
+@pytest.mark.parametrize("known", [[0], [30, 20], [20, 20], [40], [-3]])
+def test_refuses_change_points_that_cannot_be(known):
+    with pytest.raises(ValueError, match="known"):
+        extend([1.0] * 40, known)
+
+
+# People
+
+
+@pytest.mark.skipif(not LABELLED.exists(), reason="the labelled series are not part of the project")
+def test_agrees_with_people():
+    f1, cover = score.scores(score.read(LABELLED), detect).mean(axis=0)
+    assert f1 >= 0.86
+    assert cover >= 0.78
