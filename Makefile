@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 DB ?= inductor-watch.db
-WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 3)); elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
+WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 2)); elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .PHONY: help setup nightly dashboard test check lint slow data

@@ -78,6 +78,7 @@ def test_a_server_that_dies_while_it_starts_is_told_at_once(tmp_path):
     launcher.close()
 
 
+@pytest.mark.slow
 def test_a_server_closed_while_it_compiles_ahead_leaves_no_process_and_no_folder(tmp_path):
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     launcher = Launcher(environ, Preload("cpu"))

@@ -115,7 +115,7 @@ def test_a_comparison_is_a_table_for_people_too(filled):
         (["comparr", "a", "b"], "compare"),
         (["nightly", "--device", "tpu"], "tpu"),
         (["run"], "--model"),
-        (["run", "--model", "NoSuchModel", "--device", "cpu"], "NoSuchModel"),
+        pytest.param(*(["run", "--model", "NoSuchModel", "--device", "cpu"], "NoSuchModel"), marks=pytest.mark.slow),
         pytest.param(*(["run", "--suite", "hugingface", "--device", "cpu"], "huggingface"), marks=pytest.mark.slow),
         (["run", "--model", "Bert*", "--template", "tritn", "--device", "cpu"], "triton"),
         pytest.param(

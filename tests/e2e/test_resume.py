@@ -86,7 +86,7 @@ def survive(tmp_path, cells, kills, seed, longest_s, words=(), **environ):
 SCRIPT = "work:0.2,device:0.05,tune:0.05*2,measure:0.05,work:0.1"
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
     models = ["BertForMaskedLM", "GPT2ForSequenceClassification", "T5Small"]
     cells = [cell(models[number % 3], Config(backend="eager"), batch_size=number) for number in range(1, 13)]

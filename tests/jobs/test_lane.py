@@ -86,6 +86,7 @@ def test_two_workers_measure_every_cell_once(temp):
     assert list(temp.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_lanes_measure_side_by_side_and_name_themselves(temp):
     plans = [EARLY[:2], EARLY[1:]]
     found = measured(*map(lane, plans))
@@ -156,6 +157,7 @@ def test_a_server_killed_in_the_middle_costs_no_cell_its_measurement(temp, kille
     assert servers() == list(temp.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_between_two_cells_is_replaced(temp):
     outcomes = Pool([lane(EARLY)]).run()
     found = [next(outcomes)[1].measurement]
@@ -175,6 +177,7 @@ def test_after_three_lost_servers_it_gives_up_and_leaves_nothing(temp, killer):
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+@pytest.mark.slow
 def test_a_server_lost_when_only_cells_to_run_alone_are_left_is_replaced(temp, tmp_path):
     # Every cell runs out of memory: beside another that proves nothing, and it is measured again alone.
     (tmp_path / "no_memory.py").write_text(
@@ -229,6 +232,7 @@ def test_without_its_gpu_a_lane_ends_with_the_first_suspicious_cell(temp, preloa
 
 
 @needs_no_gpu
+@pytest.mark.slow
 def test_a_cell_that_does_not_come_back_is_suspicious_on_a_gpu_only(temp):
     hasty = Settings(timeout_s=0.3)
     ((_, found),) = measured(lane([cell()], hasty, preload=None))

@@ -47,6 +47,7 @@ def test_a_library_that_is_named_can_be_imported_where_it_is_installed(name):
 
 
 @pytest.mark.skipif(not is_there("transformers"), reason="transformers is not installed")
+@pytest.mark.slow
 def test_a_class_that_is_named_is_one_of_its_library():
     forbid_hubs()
     for spelled in WHOLE.classes:

@@ -154,6 +154,7 @@ def early(template, model="ViTTinyForImageClassification"):
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+@pytest.mark.slow
 def test_two_lanes_of_real_workers(tmp_path):
     lanes = [[early("tritn"), early("triton", "NoSuchModel")], [early("cudagraphs")]]
     assert not any(map(tunes, lanes[0]))

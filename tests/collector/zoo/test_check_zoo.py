@@ -16,6 +16,7 @@ def check(*arguments):
     return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_one_line_a_model_with_what_was_found():
     done = check("--suite", "torchbench", "speech_transformer", "vision_maskrcnn", "--calls", "1")
     assert done.returncode == 0, done.stderr
