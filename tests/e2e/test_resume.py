@@ -130,8 +130,9 @@ def test_fifty_kills_at_random_points_lose_and_double_nothing(tmp_path):
         check_pair(run)
     assert min(storm.kills.values()) >= 10, storm.kills
     assert max(run.attempt for run in found) > 3
-    # A killed worker is a recorded outcome of one cell; the kill of a runner or a host is none.
-    assert 0 < statuses[Status.CRASHED] <= 2 * storm.kills["worker"]
+    # A killed cell is a recorded outcome, the kill of a runner or a host is none. Most kills meet the fork server while it
+    # imports, so that none may hit a cell: that is what the played nights above are for.
+    assert statuses[Status.CRASHED] <= 2 * storm.kills["worker"]
 
 
 @pytest.mark.slow
