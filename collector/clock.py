@@ -6,7 +6,6 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from statistics import median
 from typing import Any
 
 import torch
@@ -47,11 +46,6 @@ def interleaved_ms(
         for which in ((0, 1), (1, 0))[done % 2]:
             samples[which].append(1e3 * timed_s((eager, compiled)[which], device))
     return samples
-
-
-def median_ms(samples: list[float]) -> float:
-    """The median of samples in milliseconds."""
-    return median(samples)
 
 
 @contextmanager

@@ -10,14 +10,10 @@ from collector.settings import Settings
 from jobs.runner import Pace
 
 
-def to_asked(settings: Settings, pace: Pace, environment: Mapping[str, Any], night: str = "") -> dict[str, Any]:
-    """What a run's header keeps of its request, and of the torch that it measures; the budget is each attempt's own.
-
-    `night` is where the first bundles of several GPUs said it; today it is a field of the header.
-    """
+def to_asked(settings: Settings, pace: Pace, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's header keeps of its request, and of the torch that it measures; the budget is each attempt's own."""
     kept = {name: value for name, value in asdict(pace).items() if name != "budget_s"}
-    found = {"settings": settings.to_json(), "pace": kept, "torch_git": environment["torch_git"]}
-    return {**found, "night": night} if night else found
+    return {"settings": settings.to_json(), "pace": kept, "torch_git": environment["torch_git"]}
 
 
 def asked_settings(asked: Mapping[str, Any]) -> Settings:
