@@ -76,7 +76,7 @@ class NightInfo:
 def list_runs(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[RunInfo]:
     """Runs, newest first."""
     where = () if branch is None else (Run.branch == branch,)
-    return _listed(source, _newest(*where).limit(limit))
+    return _listed(source, newest_runs(*where).limit(limit))
 
 
 def list_nights(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[NightInfo]:
@@ -84,7 +84,7 @@ def list_nights(source: Source, *, branch: str | None = None, limit: int | None 
     where = [] if branch is None else [Run.branch == branch]
     with connected(source) as conn:
         names = conn.execute(newest_nights(*where).limit(limit)).scalars().all()
-        runs = _listed(conn, _newest(*where, *([] if limit is None else [Run.night.in_(names)])))
+        runs = _listed(conn, newest_runs(*where, *([] if limit is None else [Run.night.in_(names)])))
     found: dict[str, list[RunInfo]] = {name: [] for name in names}
     for run in runs:
         found[run.night].append(run)
@@ -111,7 +111,8 @@ def device_name(testbed: Mapping[str, Any]) -> str:
     return str(testbed.get("gpu") or testbed.get("accelerator") or testbed.get("cpu") or "")
 
 
-def _newest(*where: ColumnElement[bool]) -> Select[Any]:
+def newest_runs(*where: ColumnElement[bool]) -> Select[Any]:
+    """Runs with their commit and testbed, the one that started last first."""
     return (
         select(Run, Commit.repo, Commit.sha, Commit.author_date, Commit.title, Testbed.testbed_id, Testbed.data)
         .join(Commit, Run.commit == Commit.id)

@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from db.connecting import Source, connected
 from db.errors import SideError, nearest, one_line
 from db.moments import from_epoch
-from db.runs import newest_nights
-from db.schema import Commit, Run, Testbed
+from db.runs import newest_nights, newest_runs
+from db.schema import Commit, Run
 
 SideKind = Literal["latest", "run", "night", "commit", "branch", "branch@commit"]
 
@@ -219,13 +219,6 @@ def _side(text: str, kind: SideKind, runs: tuple[SideRun, ...]) -> Side | None:
 
 
 def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
-    query = (
-        select(Run, Commit.sha, Commit.repo, Testbed.testbed_id, Testbed.data)
-        .join(Commit, Run.commit == Commit.id)
-        .join(Testbed, Run.testbed == Testbed.id)
-        .where(*where)
-        .order_by(Run.started_at.desc(), Run.run_id.desc())
-    )
     return tuple(
         SideRun(
             key=row.id,
@@ -240,7 +233,7 @@ def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
             started_at=from_epoch(row.started_at),
             finished_at=None if row.finished_at is None else from_epoch(row.finished_at),
         )
-        for row in conn.execute(query)
+        for row in conn.execute(newest_runs(*where))
     )
 
 
