@@ -71,4 +71,15 @@ _ALL = (
     Metric("cosine", "", "higher", "smallest cosine similarity of a compiled output to its eager counterpart"),
 )
 
+#: What repeats with an error from run to run: clock readings and their ratios.
+TIMINGS = (
+    "eager_kernel_ms",
+    "compiled_kernel_ms",
+    "device_speedup",
+    "eager_ms",
+    "compiled_ms",
+    "speedup",
+    "compile_cold_s",
+)
+
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}

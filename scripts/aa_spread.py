@@ -10,18 +10,9 @@ import math
 from statistics import median
 
 from analysis.compare import Transition, compare
+from collector.metrics import TIMINGS
 from db.engine import open_store
 from db.sides import resolve_side
-
-_METRICS = (
-    "eager_kernel_ms",
-    "compiled_kernel_ms",
-    "device_speedup",
-    "eager_ms",
-    "compiled_ms",
-    "speedup",
-    "compile_cold_s",
-)
 
 
 def main() -> None:
@@ -35,7 +26,7 @@ def main() -> None:
         sides = resolve_side(connection, options.base), resolve_side(connection, options.new)
         cells = compare(connection, *sides).with_transition(Transition.BOTH_PASS)
     print(f"{'metric':<20} {'cells':>5} {'median':>8} {'largest':>8}  where")
-    for metric in _METRICS:
+    for metric in TIMINGS:
         ratios = cells.set_index("cell")[f"{metric}_ratio"].dropna()
         changes = {cell: abs(math.expm1(abs(math.log(value)))) for cell, value in ratios.items()}
         if changes:

@@ -20,17 +20,9 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 from collector.bundle import read_bundle
+from collector.metrics import TIMINGS
 from collector.vocabulary import Measurement, Status
 
-_METRICS = (
-    "eager_kernel_ms",
-    "compiled_kernel_ms",
-    "device_speedup",
-    "eager_ms",
-    "compiled_ms",
-    "speedup",
-    "compile_cold_s",
-)
 _MATTERS = 0.02
 _DRAWS, _SEED = 10_000, 1
 
@@ -46,7 +38,7 @@ def main() -> None:
     statuses = f"{len(sequence)} cells pass in sequence, {len(pool)} in the pool, {len(both)} in both"
     print(statuses)
     print(f"{'pool over sequence':<20} {'cells':>5} {'ratio':>7} {'95 % interval':>16} {'p':>7}  within {_MATTERS:.0%}")
-    for metric in _METRICS:
+    for metric in TIMINGS:
         pairs = [(sequence[cell], pool[cell]) for cell in both]
         _print_metric(
             metric, [(one, other) for one, other in pairs if metric in one.metrics and metric in other.metrics]
