@@ -38,7 +38,7 @@ def run_dry(plan: Plan, costs: Path | None, out: Path, pace: Pace, as_json: bool
 
 def show(out: Console, found: Forecast) -> None:
     """The forecast as people read it."""
-    cells, workers = found.plan.cells, found.pace.workers
+    cells, workers = found.plan.cells, found.pace.at_once
     configs = len({cell.config for cell in cells})
     again = len(cells) - len(found.costs)
     same = f"; {again} have the program of another and are not measured again" if again else ""

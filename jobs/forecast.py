@@ -85,7 +85,7 @@ class Forecast:
             "models": count_models(self.plan.cells),
             "configs": len({cell.config for cell in self.plan.cells}),
             "left_out": self.plan.left_out,
-            "workers": self.pace.workers,
+            "workers": self.pace.at_once,
             "hours": max(share.hours for share in self.shares),
             "gpus": [{name: _rounded(getattr(share, name)) for name in Share.__slots__} for share in self.shares],
             "started": sum(share.started for share in self.shares),
@@ -110,7 +110,7 @@ def forecast(
     factor: float = 1.0,
     identify: Identify | None = None,
 ) -> Forecast:
-    """What a plan would take on `lanes` GPUs with `pace.workers` workers each.
+    """What a plan would take on `lanes` GPUs with `pace.at_once` workers each.
 
     `factor` multiplies predicted times; `nights` says from how many measured nights it comes. `identify` says which configs
     are one program, as in `jobs.twins.plan_work`.
@@ -137,9 +137,9 @@ def forecast_from(plan: Plan, place: Path, pace: Pace, lanes: int = 1) -> Foreca
 
 def _share(cells: Sequence[Cell], model: CostModel, pace: Pace, factor: float) -> Share:
     budget_s = pace.budget_s / factor
-    ordered = longest_first(cells, model, pace.workers, budget_s)
-    limits = bounds(ordered, model, pace.workers, pace.tune_together)
-    started = started_within(ordered, model, pace.workers, budget_s, pace.tune_together)
+    ordered = longest_first(cells, model, pace.at_once, budget_s)
+    limits = bounds(ordered, model, pace.at_once, pace.tune_together)
+    started = started_within(ordered, model, pace.at_once, budget_s, pace.tune_together)
     # That an unavailable cell holds the device for no second says nothing about the others.
     known = any(model.estimate(cell).device_s for cell in cells)
     hours, cpu_h, device_h = (

@@ -32,7 +32,7 @@ _SURELY_NOT_THE_DEVICE = frozenset({Status.PASS, Status.CONFIG_ERROR, Status.UNA
 _PAUSE_S = 0.5
 #: Cells with autotuning that may be under way at once while others wait.
 _TUNING = 2
-#: Fork servers that a lane may lose before it gives up.
+#: Fork servers that a lane may lose in a run before it gives up.
 _SERVERS = 3
 
 Watch = Callable[[int, object], None]
@@ -217,7 +217,7 @@ class Lane:
         again = [process.cell for process in self._active]
         self.close(unwatch)
         if self._servers >= _SERVERS:
-            raise LauncherError(f"{self._servers} fork servers were lost one after the other")
+            raise LauncherError(f"{self._servers} fork servers were lost in one run: `resume` goes on")
         self._waiting[:0] = again
 
     def _hand_over(self) -> None:

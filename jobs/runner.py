@@ -98,6 +98,11 @@ class Pace:
     gpus: str | None = None
     exclusive: bool = False
 
+    @property
+    def at_once(self) -> int:
+        """Cells under way at once on each GPU."""
+        return 1 if self.exclusive else self.workers
+
 
 @dataclass(frozen=True, slots=True)
 class Shift:

@@ -97,7 +97,7 @@ def resume_and_store(
 
 def in_order(work: Work, model: CostModel, pace: Pace) -> Work:
     """The work with its longest cells first, or in the plan's order where the budget may cut it short."""
-    return replace(work, cells=longest_first(work.cells, model, pace.workers, pace.budget_s))
+    return replace(work, cells=longest_first(work.cells, model, pace.at_once, pace.budget_s))
 
 
 def _measure(

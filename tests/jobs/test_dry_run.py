@@ -83,6 +83,14 @@ def test_several_gpus_divide_the_models_and_the_longest_is_the_night():
     assert found["hours"] == 3.0
 
 
+def test_an_exclusive_night_takes_as_long_as_one_worker():
+    alone, exclusive, shared = (
+        forecast(PLAN, MODEL, pace).to_json()["gpus"][0]["hours"]
+        for pace in (Pace(workers=1), Pace(workers=4, exclusive=True), Pace(workers=4))
+    )
+    assert alone == exclusive > shared
+
+
 def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
     assert forecast(PLAN, MODEL, Pace()).to_json()["gpus"][0]["device_limited_h"] is None
     text = printed(forecast(PLAN, MODEL, Pace(workers=4)))
