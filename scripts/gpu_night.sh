@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The H200 nights whose bundles lie under data/h200: one part at a time, each within ten minutes on GPUs with 16 cores each.
+# Nights on borrowed H200s, one part at a time, each within ten minutes on GPUs with 16 cores each. Those of 2026-11-21 under
+# data/h200 are `night` (the one on two GPUs in an earlier order of the plan); `aa`, `more` and `ways` have not been run yet.
 #   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | more | aa | ways
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
 set -euo pipefail
