@@ -126,19 +126,17 @@ def divide_cores(
 ) -> list[list[int]]:
     """Equally many cores for each GPU, from its own NUMA node as long as every node can give that many.
 
-    Where a node is unknown, or too small for its GPUs, all cores are divided evenly.
+    Where a node is unknown, or too small for its GPUs, all cores are divided evenly. A core that two nodes list is given once.
     """
     each = len(cores) // len(nodes)
-    shares: list[list[int]] = []
-    left = {
-        node: [core for core in cores if core in set(of_node.get(node, ()))] for node in set(nodes) if node is not None
-    }
+    free, shares = list(cores), []
     for node in nodes:
-        free = left.get(node, []) if node is not None else []
-        if len(free) < each:
+        own = set(of_node.get(node, ())) if node is not None else set()
+        share = [core for core in free if core in own][:each]
+        if len(share) < each or node is None:
             return [list(cores[at * each : (at + 1) * each]) for at in range(len(nodes))]
-        shares.append(free[:each])
-        del free[:each]
+        shares.append(share)
+        free = [core for core in free if core not in share]
     return shares
 
 

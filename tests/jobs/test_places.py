@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collector.environment import GPU_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
@@ -155,6 +155,7 @@ def test_only_cores_that_this_process_may_use_are_given():
     assert divide_cores([0, 2], [1, 0], NODES) == [[2], [0]]
 
 
+@example([1, 2], {1: {0}, 2: {0}}, {0, 1})  # a core that two nodes claim
 @given(
     st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=9),
     st.dictionaries(st.integers(0, 2), st.sets(st.integers(0, 40))),
