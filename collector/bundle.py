@@ -37,7 +37,8 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, 
 class RunHeader:
     """What is known of a run before its first cell. Times are ISO 8601 in UTC; `asked` is what it takes to resume it.
 
-    `night` is shared by the runs that several GPUs make of one plan; a run without one is a night of its own.
+    `night` is shared by the runs that several GPUs make of one plan; a run without one is a night of its own. `ci_url`
+    leads to the job that measures; `branch_start` is the commit at which the branch left the main line.
     """
 
     run_id: str
@@ -54,6 +55,8 @@ class RunHeader:
     tool_version: str = ""
     asked: dict[str, Any] | None = None
     night: str = ""
+    ci_url: str = ""
+    branch_start: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -144,7 +147,8 @@ def _encode(record: Mapping[str, Any]) -> bytes:
 class BundleContents:
     """A bundle as read. `finished_at` is None for a run that did not end; `damage` lists what could not be read.
 
-    `attempt` counts how often the run was started: once, and once more with every `resume`.
+    `attempt` counts how often the run was started: once, and once more with every `resume`. `places` has for each of
+    the measurements the attempt that made it and the number of its line: of two of a cell the greater one counts.
     """
 
     header: RunHeader
@@ -152,6 +156,7 @@ class BundleContents:
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     programs: dict[str, dict[str, Any]] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
     finished_at: str | None = None
     attempt: int = 1
     damage: list[str] = field(default_factory=list)
@@ -173,7 +178,7 @@ def read_bundle(path: Path) -> BundleContents:
     contents = BundleContents(header, attempt=header.attempt, damage=damage)
     for number, line in enumerate(lines, start=2):
         try:
-            _take(contents, json.loads(line))
+            _take(contents, json.loads(line), number)
         except _UNREADABLE as error:
             damage.append(f"line {number} is not a record ({type(error).__name__}: {error})")
     return contents
@@ -201,7 +206,7 @@ def _header(path: Path, line: bytes | None) -> RunHeader:
     return header
 
 
-def _take(contents: BundleContents, record: Mapping[str, Any]) -> None:
+def _take(contents: BundleContents, record: Mapping[str, Any], number: int) -> None:
     match record["record"]:
         case "planned":
             contents.planned.append(Cell.from_json(record["cell"]))
@@ -211,6 +216,7 @@ def _take(contents: BundleContents, record: Mapping[str, Any]) -> None:
             contents.programs[record["program_id"]] = dict(record["options"])
         case "measurement":
             contents.measurements.append(Measurement.from_json(record))
+            contents.places.append((contents.attempt, number))
         case "end":
             contents.finished_at = str(record["finished_at"])
         case "resumed":

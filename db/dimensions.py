@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, tuple_, update
+from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, update
 
 from collector.vocabulary import Cell
 from db.base import Base
 from db.incoming import Incoming
-from db.schema import CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
+from db.schema import Branch, CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
 from db.texts import clean, clean_json
 
 #: Values in one IN list; every database allows more.
@@ -34,13 +34,33 @@ def ensure(
 
 
 def commit_key(conn: Connection, commit: Mapping[str, Any]) -> int:
-    """The number of a commit. What a bundle knows of it fills gaps, and never replaces what is there."""
+    """The number of a commit. What a bundle knows of it fills gaps, and never replaces what came from a repository.
+
+    Of two bundles that disagree the smaller value counts, whichever came first.
+    """
     found = ensure(conn, Commit, ("repo", "sha"), [commit])[commit["repo"], commit["sha"]]
     for name in ("author_date", "title", "pr_number"):
         if commit[name] is not None:
             column = getattr(Commit, name)
-            conn.execute(update(Commit).where(Commit.id == found, column.is_(None)).values({name: commit[name]}))
+            told = or_(column.is_(None), and_(Commit.position.is_(None), column > commit[name]))
+            conn.execute(update(Commit).where(Commit.id == found, told).values({name: commit[name]}))
     return found
+
+
+def branch_key(conn: Connection, repo: str, name: str, start: Mapping[str, Any] | None = None) -> int:
+    """The number of a branch. A start that is told fills a gap; of two that differ the later one in the line counts."""
+    found = ensure(conn, Branch, ("repo", "name"), [{"repo": repo, "name": name}])[repo, name]
+    if start is not None:
+        told = commit_key(conn, start)
+        known = conn.execute(select(Branch.start).where(Branch.id == found)).scalar()
+        conn.execute(update(Branch).where(Branch.id == found).values(start=_later(conn, told, known)))
+    return found
+
+
+def _later(conn: Connection, told: int, known: int | None) -> int:
+    """Of two commits the one that landed later, as far as that is known."""
+    order = (func.coalesce(Commit.position, -1).desc(), Commit.sha.desc())
+    return conn.execute(select(Commit.id).where(Commit.id.in_((told, known))).order_by(*order).limit(1)).scalar_one()
 
 
 def testbed_key(conn: Connection, testbed: Mapping[str, Any]) -> int:

@@ -24,7 +24,7 @@ class IncomingMeasurement:
     samples: list[dict[str, Any]]
 
 
-def to_rows(measurement: Measurement, started_at: float) -> IncomingMeasurement:
+def to_rows(measurement: Measurement, started_at: float, version: int) -> IncomingMeasurement:
     """The rows of one measurement that began at `started_at`, seconds since 1970. Raises one of `UNFIT` if it cannot be."""
     details = dict(measurement.details)
     metrics = _metrics(measurement, details)
@@ -40,6 +40,7 @@ def to_rows(measurement: Measurement, started_at: float) -> IncomingMeasurement:
         "exception": clean(str(failure.exception)) if failure else None,
         "message": clean(str(failure.message)) if failure else None,
         "hint": clean(str(failure.hint)) if failure and failure.hint is not None else None,
+        "version": version,
     }
     return IncomingMeasurement(
         row,

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, up
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from db.dimensions import cell_keys, commit_key, environment_keys, program_keys, testbed_key
+from db.dimensions import branch_key, cell_keys, commit_key, environment_keys, program_keys, testbed_key
 from db.errors import StoreError, explain, one_line
 from db.incoming import Incoming, read_incoming
 from db.schema import Commit, Evidence, MeasurementRow, Meta, Planned, Run, Samples, measurements
@@ -36,6 +36,10 @@ class IngestReport:
     damage: tuple[str, ...]
 
 
+#: Columns that hold a number of this database, which another one gave to something else.
+_NUMBERED = frozenset({"run", "cell", "program", "environment"})
+
+
 @dataclass(slots=True)
 class _Rows:
     """Rows of one run in the three tables of measurements, each under its cell and replicate."""
@@ -44,16 +48,28 @@ class _Rows:
     evidence: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     samples: dict[tuple[int, int], list[dict[str, Any]]] = field(default_factory=dict)
 
-    def at(self, key: tuple[int, int]) -> tuple[Any, ...]:
-        """All that is known under a key, to be compared."""
-        return self.measured.get(key), self.evidence.get(key), self.samples.get(key, [])
+    def supersedes(self, stored: _Rows, key: tuple[int, int]) -> bool:
+        """Whether what is here of a cell counts instead of what is stored.
+
+        The higher version does. Two bundles that have different things at one version are no states of one bundle;
+        then the greater text counts, so that every order ends the same. Samples that were thinned out stay out.
+        """
+        mine, theirs = self.measured[key]["version"], stored.measured[key]["version"]
+        return mine > theirs if mine != theirs else self._told(key) > stored._told(key)
+
+    def _told(self, key: tuple[int, int]) -> str:
+        row = {name: value for name, value in sorted(self.measured[key].items()) if name not in _NUMBERED}
+        evidence = {name: value for name, value in self.evidence.get(key, {}).items() if name not in _NUMBERED}
+        samples = [(sample["metric"], sample["count"], sample["spread"]) for sample in self.samples.get(key, ())]
+        return repr((row, sorted(evidence.items()), samples))
 
 
 def ingest_bundle(target: Engine | Connection | Session, path: str | Path) -> IngestReport:
     """Stores the run of a bundle; what is there already is left alone, what is new is added.
 
     An engine is given a transaction of its own; in a connection or session that has one, a savepoint is used and the
-    caller commits. Where two versions of one run disagree about a cell the longer one wins, since bundles only grow.
+    caller commits. Where two bundles of one run disagree about a cell the later attempt wins, then the later line:
+    bundles only grow, and a cell that was measured again was measured again for a reason.
 
     Raises:
         collector.bundle.BundleError: the file is no bundle, or of a newer format.
@@ -81,13 +97,12 @@ def _transaction(target: Engine | Connection | Session) -> Iterator[Connection]:
 def _store(conn: Connection, incoming: Incoming) -> IngestReport:
     # Every ingest takes this row first, so that two of them never weave where the database would let them.
     number = conn.execute(select(Meta.value).where(Meta.key == "revision").with_for_update()).scalar_one()
-    run, run_changed, is_longer = _run(conn, incoming)
+    run, run_changed = _run(conn, incoming)
     cells = cell_keys(conn, incoming)
     newly_planned = _plan(conn, run, {cells[cell_id] for cell_id in incoming.planned})
     there, found = _stored(conn, run), _rows(conn, run, incoming, cells)
     new = [key for key in found.measured if key not in there.measured]
-    differing = [key for key in found.measured if key in there.measured and found.at(key) != there.at(key)]
-    updated = differing if is_longer else []
+    updated = [key for key in found.measured if key in there.measured and found.supersedes(there, key)]
     _remove(conn, run, updated)
     _add(conn, found, new + updated)
     changed = bool(run_changed or newly_planned or new or updated)
@@ -107,31 +122,35 @@ def _store(conn: Connection, incoming: Incoming) -> IngestReport:
     )
 
 
-def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool, bool]:
-    """The run's number, whether its row changed, and whether this bundle is at least as long as the one stored."""
+def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
+    """The run's number, and whether its row changed."""
     row = incoming.run
     known = conn.execute(select(Run).where(Run.run_id == row["run_id"])).first()
     commit, testbed = commit_key(conn, incoming.commit), testbed_key(conn, incoming.testbed)
+    branch_key(conn, incoming.commit["repo"], row["branch"], incoming.branch_start)
     if known is None:
         blank = {"planned": 0, "measured": 0, "statuses": {}}
         conn.execute(insert(Run), {**row, **blank, "commit": commit, "testbed": testbed})
-        key = conn.execute(select(Run.id).where(Run.run_id == row["run_id"])).scalar_one()
-        return key, True, True
+        return conn.execute(select(Run.id).where(Run.run_id == row["run_id"])).scalar_one(), True
     if (known.branch, known.commit, known.testbed) != (row["branch"], commit, testbed):
         raise _two_runs(conn, known)
-    is_longer = (row["lines"], row["attempt"]) >= (known.lines, known.attempt)
-    grown = {
-        "attempt": max(row["attempt"], known.attempt),
-        "finished_at": _finished_at(row, known),
-        "lines": max(row["lines"], known.lines),
-        "bundle": row["bundle"] if is_longer else known.bundle,
-        # A database that was upgraded has the run's own name here until its bundle is stored again.
-        "night": row["night"] if is_longer else known.night,
-    }
+    grown = {"finished_at": _finished_at(row, known)}
+    if _rank(row) > _rank(known._asdict()):
+        grown |= {name: row[name] for name in _OF_THE_BUNDLE}
     changed = any(getattr(known, name) != value for name, value in grown.items())
     if changed:
         conn.execute(update(Run).where(Run.id == known.id).values(grown))
-    return known.id, changed, is_longer
+    return known.id, changed
+
+
+#: What several bundles of one run may tell differently: the one that tells most of the latest attempt is believed.
+_OF_THE_BUNDLE = ("attempt", "lines", "bundle", "night", "started_at", "trigger", "label", "tool_version", "ci_url")
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which of two bundles of a run tells more; a total order, so that it does not matter which came first."""
+    # A database that was upgraded has the run's own name as its night until its bundle is stored again.
+    return row["attempt"], row["lines"], row["night"] != row["run_id"], tuple(str(row[name]) for name in _OF_THE_BUNDLE)
 
 
 def _finished_at(row: dict[str, Any], known: Any) -> float | None:
@@ -140,7 +159,7 @@ def _finished_at(row: dict[str, Any], known: Any) -> float | None:
     incoming: float | None = row["finished_at"]
     if row["attempt"] != known.attempt:
         return incoming if row["attempt"] > known.attempt else stored
-    return stored if incoming is None else incoming
+    return max((end for end in (stored, incoming) if end is not None), default=None)
 
 
 def _two_runs(conn: Connection, known: Any) -> StoreError:

@@ -29,10 +29,19 @@ class Meta(Base):
 
 
 class Commit(Base):
-    """A commit of the repository under watch. `position` is its place in the history, where that is known."""
+    """A commit of the repository under watch.
+
+    `position` is its place in the line of commits that were imported from a repository (0 is the oldest of them), NULL
+    where that is not known; `committed_at` is when it landed, `author_date` when it was written.
+    """
 
     __tablename__ = "commits"
-    __table_args__ = (Unique("repo", "sha"), Index("ix_commits_sha", "sha"))
+    __table_args__ = (
+        Unique("repo", "sha"),
+        Index("ix_commits_sha", "sha"),
+        Index("ix_commits_pr", "repo", "pr_number"),
+        Index("ix_commits_position", "repo", "position"),
+    )
     id: Mapped[int] = mapped_column(primary_key=True)
     repo: Mapped[str]
     sha: Mapped[str]
@@ -40,6 +49,28 @@ class Commit(Base):
     title: Mapped[str | None]
     pr_number: Mapped[int | None]
     position: Mapped[int | None]
+    committed_at: Mapped[float | None]
+
+
+class CommitLink(Base):
+    """One commit undoes or repeats another: `kind` is `reverts` or `relands`, said of `commit` about `target`."""
+
+    __tablename__ = "commit_links"
+    __table_args__ = (Index("ix_commit_links_target", "target"), CLUSTERED)
+    commit: Mapped[int] = mapped_column(ForeignKey("commits.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    target: Mapped[int] = mapped_column(ForeignKey("commits.id"), primary_key=True)
+
+
+class Branch(Base):
+    """A branch of a repository. `start` is the commit at which it left the main line, where somebody said so."""
+
+    __tablename__ = "branches"
+    __table_args__ = (Unique("repo", "name"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    repo: Mapped[str]
+    name: Mapped[str]
+    start: Mapped[int | None] = mapped_column(ForeignKey("commits.id"))
 
 
 class Testbed(Base):
@@ -107,8 +138,8 @@ class CellRow(Base):
 class Run(Base):
     """One pass over a plan. The counts are of cells and are kept by ingest; `lines` is how much of the bundle was read.
 
-    `night` is shared by the runs that several GPUs make of one plan, else it is the `run_id`. Its default is there for
-    SQLite, which adds no column that must have a value without one.
+    `night` is shared by the runs that several GPUs make of one plan, else it is the `run_id`; `ci_url` leads to the job
+    that measured. Both have a default for SQLite, which adds no column that must have a value without one.
     """
 
     __tablename__ = "runs"
@@ -135,6 +166,7 @@ class Run(Base):
     measured: Mapped[int]
     statuses: Mapped[dict[str, Any]]
     night: Mapped[str] = mapped_column(server_default="")
+    ci_url: Mapped[str] = mapped_column(server_default="")
 
 
 class Planned(Base):
@@ -147,6 +179,7 @@ class Planned(Base):
 
 
 #: The hot table: narrow, clustered, a nullable column for every metric. Failure texts last: few rows have them.
+#: `version` is the attempt and line of the bundle that told (`db.incoming.version_of`): the highest of a run's wins.
 measurements = Table(
     "measurements",
     Base.metadata,
@@ -163,6 +196,7 @@ measurements = Table(
     Column("exception", Text),
     Column("message", Text),
     Column("hint", Text),
+    Column("version", Integer, server_default="0", nullable=False),
     sqlite_with_rowid=False,
 )
 Index(
@@ -247,3 +281,67 @@ class Summary(Base):
     ln_compression: Mapped[float]
     n_compile_cold_s: Mapped[int]
     sum_compile_cold_s: Mapped[float]
+
+
+class Series(Base):
+    """A cell on one branch and testbed, over commits: what a regression is a regression of."""
+
+    __tablename__ = "series"
+    __table_args__ = (Unique("cell", "branch", "testbed"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    cell: Mapped[int] = mapped_column(ForeignKey("cells.id"))
+    branch: Mapped[int] = mapped_column(ForeignKey("branches.id"))
+    testbed: Mapped[int] = mapped_column(ForeignKey("testbeds.id"))
+
+
+class Regression(Base):
+    """A record of something that got worse, by what it was found with: pinned, so that it does not clear itself.
+
+    `metric` is empty where a status changed. `base_run` is the last run before the onset and `onset_run` the first one
+    after; the values (in the metric's unit) stay when old runs are dropped.
+    """
+
+    __tablename__ = "regressions"
+    __table_args__ = (Index("ix_regressions_state", "state"), Index("ix_regressions_series", "series"))
+    id: Mapped[int] = mapped_column(primary_key=True)
+    regression_id: Mapped[str] = mapped_column(unique=True)
+    series: Mapped[int] = mapped_column(ForeignKey("series.id"))
+    metric: Mapped[str]
+    kind: Mapped[str]
+    state: Mapped[str]
+    base_run: Mapped[int | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"))
+    onset_run: Mapped[int | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"))
+    base_commit: Mapped[int | None] = mapped_column(ForeignKey("commits.id"))
+    onset_commit: Mapped[int | None] = mapped_column(ForeignKey("commits.id"))
+    base_value: Mapped[float | None]
+    new_value: Mapped[float | None]
+    opened_at: Mapped[float]
+    owner: Mapped[str]
+    link: Mapped[str]
+
+
+class RegressionEvent(Base):
+    """The history of a regression: who moved it from which state to which, when and why."""
+
+    __tablename__ = "regression_events"
+    __table_args__ = (Index("ix_regression_events_regression", "regression"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    regression: Mapped[int] = mapped_column(ForeignKey("regressions.id", ondelete="CASCADE"))
+    at: Mapped[float]
+    author: Mapped[str]
+    from_state: Mapped[str | None]
+    to_state: Mapped[str]
+    text: Mapped[str]
+
+
+class Note(Base):
+    """What a person wrote about a run, commit, cell or night: `subject` is its kind, `name` its public name."""
+
+    __tablename__ = "notes"
+    __table_args__ = (Index("ix_notes_subject", "subject", "name"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    subject: Mapped[str]
+    name: Mapped[str]
+    at: Mapped[float]
+    author: Mapped[str]
+    text: Mapped[str]
