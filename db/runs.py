@@ -34,6 +34,7 @@ class RunInfo:
     started_at: datetime
     finished_at: datetime | None
     tool_version: str
+    ci_url: str
     bundle: str
     planned: int
     measured: int
@@ -142,6 +143,7 @@ def _listed(source: Source, query: Select[Any]) -> list[RunInfo]:
             started_at=from_epoch(row.started_at),
             finished_at=moment_of(row.finished_at),
             tool_version=row.tool_version,
+            ci_url=row.ci_url,
             bundle=row.bundle,
             planned=row.planned,
             measured=row.measured,

@@ -62,6 +62,7 @@ config_options = _all(
 naming_options = _all(
     click.option("--branch", help="[what the installed torch was built from]"),
     click.option("--commit", help="[the installed torch's own]"),
+    click.option("--base", default="", metavar="SHA", help="The commit at which the branch left the main line."),
     click.option("--repo", default="pytorch/pytorch", show_default=True, help="The repository of branch and commit."),
     click.option("--label", default="", help="A word to find this run by."),
 )

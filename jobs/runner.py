@@ -16,6 +16,7 @@ from collector.environment import environment_id, extract_testbed
 from collector.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
+from jobs.ci import job_url
 from jobs.lane import Lane, LostDeviceError, MemoryOf, Place, unknown
 from jobs.pool import Pool
 from jobs.preloading import preload_for
@@ -27,7 +28,10 @@ Listener = Callable[[Measurement], None]
 
 @dataclass(frozen=True, slots=True)
 class RunNames:
-    """What a run is called. Without a commit it is the installed torch's own, without a branch the one it was built from."""
+    """What a run is called. Without a commit it is the installed torch's own, without a branch the one it was built from.
+
+    `branch_start` is the commit at which the branch left the main line.
+    """
 
     branch: str | None = None
     commit: str | None = None
@@ -36,6 +40,7 @@ class RunNames:
     label: str = ""
     commit_date: str | None = None
     commit_title: str | None = None
+    branch_start: str = ""
 
 
 def now() -> str:
@@ -79,6 +84,8 @@ def make_header(
         tool_version=version,
         asked=asked,
         night=night,
+        ci_url=job_url(),
+        branch_start=names.branch_start,
     )
 
 

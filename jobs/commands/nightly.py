@@ -42,6 +42,7 @@ def command(
     configs: tuple[str, ...],
     branch: str | None,
     commit: str | None,
+    base: str,
     repo: str,
     label: str,
     samples: int,
@@ -80,7 +81,7 @@ def command(
         require_cells(plan)
         run_dry(plan, costs, out, pace, as_json, len(testbeds) or 1)
         return
-    names = RunNames(branch, commit, repo, "nightly", label)
+    names = RunNames(branch, commit, repo, "nightly", label, branch_start=base)
     settings = Settings(samples, timeout_s=timeout)
     runs, _ = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database, costs)
     if not no_store:

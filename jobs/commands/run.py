@@ -34,6 +34,7 @@ def command(
     batch_size: int | None,
     branch: str | None,
     commit: str | None,
+    base: str,
     repo: str,
     label: str,
     samples: int,
@@ -67,7 +68,7 @@ def command(
         for phase in parse_phases(phases)
     ]
     plan = join(make_plan(matrix) for matrix in matrices)
-    names = RunNames(branch, commit, repo, "adhoc", label)
+    names = RunNames(branch, commit, repo, "adhoc", label, branch_start=base)
     settings = Settings(rounds=samples, timeout_s=timeout)
     _, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
     if not no_store:

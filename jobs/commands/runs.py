@@ -41,6 +41,8 @@ def _row(run: RunInfo) -> dict[str, Any]:
         "branch": run.branch,
         "commit": run.commit,
         "label": run.label,
+        "trigger": run.trigger,
+        "ci_url": run.ci_url,
         "attempt": run.attempt,
         "started_at": run.started_at.isoformat(),
         "finished_at": run.finished_at.isoformat() if run.finished_at else None,

@@ -56,6 +56,7 @@ def test_a_header_takes_branch_and_commit_from_torch_unless_they_are_given():
     assert found.testbed == {"device": "cpu", "cpu": "A CPU", "cores": 2}
     given = make_header(FACTS, RunNames("main", "c" * 40, label="try"), "0.1.0")
     assert (given.branch, given.commit, given.label) == ("main", "c" * 40, "try")
+    assert (found.branch_start, make_header(FACTS, RunNames(branch_start="b" * 40), "").branch_start) == ("", "b" * 40)
 
 
 def test_now_is_a_second_in_utc():
