@@ -1,0 +1,109 @@
+"""From a difference and its noise to a verdict: regressed, improved, unchanged, or not known yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+Numbers = npt.NDArray[np.float64]
+
+#: False discoveries among what is called a change, and 1 - confidence of the intervals.
+LEVEL = 0.05
+#: More runs a side than this are never advised: then the noise must be lowered.
+MOST_RUNS = 50
+
+
+class Verdict(StrEnum):
+    """What is known of one metric of one cell; `REGRESSED` is for the worse, whichever way that is for the metric."""
+
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """New less base of ln values, one entry per cell, with its standard error and confidence interval; NaN if unknown."""
+
+    change: Numbers
+    error: Numbers
+    df: Numbers
+    low: Numbers
+    high: Numbers
+    p: Numbers
+
+
+def difference(change: Numbers, base_runs: Numbers, new_runs: Numbers, variance: Numbers, df: Numbers) -> Difference:
+    """Differences of means of runs under a known noise: t = d / sqrt(s² (1/Ra + 1/Rb)) with `df` degrees of freedom.
+
+    The moderated t of Smyth (2004) when `variance` and `df` come from `shrinkage.moderate`. `change` is the difference of the
+    sides' mean ln values, `base_runs` and `new_runs` are how many runs (never samples) each mean is of. p is two-sided,
+    the interval of 95 %.
+    """
+    error = np.sqrt(variance * (1 / base_runs + 1 / new_runs))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        score = np.where(error > 0, np.abs(change) / error, np.where(change == 0, 0.0, np.inf))
+        known = np.isfinite(change) & np.isfinite(error) & (df > 0)
+        p = np.where(known, 2 * stats.t.sf(score, df), np.nan)
+        half = np.where(known, stats.t.ppf(1 - LEVEL / 2, df) * error, np.nan)
+    return Difference(change, error, df, change - half, change + half, p)
+
+
+def false_discovery_rates(p: Numbers) -> Numbers:
+    """Benjamini-Hochberg's adjusted p over one family of cells; NaN stays NaN and counts for nothing.
+
+    Benjamini and Hochberg, JRSS B 57 (1995); it holds under the positive dependence that a shared run brings (Benjamini and
+    Yekutieli, Annals of Statistics 29 (2001)).
+    """
+    found = np.full(p.shape, np.nan)
+    known = np.isfinite(p)
+    if known.any():
+        found[known] = stats.false_discovery_control(p[known], method="bh")
+    return found
+
+
+def judge(found: Difference, q: Numbers, smallest: float, *, lower_is_better: bool) -> list[Verdict]:
+    """A verdict per cell, given the adjusted p of its family and the smallest relative change that matters.
+
+    - a change: q is at most 0.05 and the change itself at least `smallest` (0.02 is 2 %)
+    - `unchanged`: the 95 % interval lies within plus or minus `smallest`, so that a change that matters is ruled out
+      (two one-sided tests at 2.5 %, Schuirmann 1987)
+    - else `inconclusive`, which is also the verdict where nothing is known of the noise
+    """
+    limit = np.log1p(smallest)
+    with np.errstate(invalid="ignore"):
+        ruled_out = (found.low >= -limit) & (found.high <= limit)
+        changed = (q <= LEVEL) & (np.abs(found.change) >= limit)
+        worse = found.change > 0 if lower_is_better else found.change < 0
+    return [_word(*flags) for flags in zip(ruled_out, changed, worse, strict=True)]
+
+
+def _word(is_ruled_out: bool, is_changed: bool, is_worse: bool) -> Verdict:
+    if is_changed:
+        return Verdict.REGRESSED if is_worse else Verdict.IMPROVED
+    return Verdict.UNCHANGED if is_ruled_out else Verdict.INCONCLUSIVE
+
+
+def further_runs(found: Difference, base_runs: Numbers, new_runs: Numbers, smallest: float) -> Numbers:
+    """Runs to add to each side until the interval is no wider than the smallest change that matters, per cell.
+
+    Then a change of less than half of `smallest` is shown to be none that matters, and one of `smallest` stands four
+    standard errors from nothing. The noise is taken to stay what it is. NaN where it is not known, infinity where 50 runs
+    would not do; 0 where the interval is that narrow already.
+    """
+    limit = np.log1p(smallest)
+    variance = found.error**2 / (1 / base_runs + 1 / new_runs)
+    needed = np.full(found.change.shape, np.inf)
+    for more in range(MOST_RUNS, -1, -1):
+        with np.errstate(invalid="ignore"):
+            freedom = found.df + 2 * more
+            half = stats.t.ppf(1 - LEVEL / 2, freedom) * np.sqrt(
+                variance * (1 / (base_runs + more) + 1 / (new_runs + more))
+            )
+            needed = np.where(half <= limit / 2, float(more), needed)
+    return np.where(np.isfinite(variance) & (found.df > 0), needed, np.nan)

@@ -1,0 +1,98 @@
+"""Noise from repeats of the same code, of many cells at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.stats.repeats import common_drift, successive, within
+
+
+def of_one(values, groups=None):
+    """Sum of squares and degrees of freedom of a single owner."""
+    values = np.array(values, dtype=float)
+    groups = np.zeros(len(values), int) if groups is None else np.array(groups)
+    squares, df = within(values, groups, np.zeros(len(values), int), 1)
+    return squares[0], df[0]
+
+
+def night_by_night(values, least=0.0):
+    squares, df = successive(np.array(values, dtype=float), np.zeros(len(values), int), 1, least=least)
+    return squares[0], df[0]
+
+
+def test_one_group_has_the_variance_of_a_textbook():
+    values = [1.0, 2.0, 4.0, 7.0]
+    squares, df = of_one(values)
+    assert (squares / df, df) == (pytest.approx(np.var(values, ddof=1)), 3)
+
+
+def test_without_repeats_nothing_is_known():
+    assert of_one([1.0, 2.0, 3.0], [0, 1, 2]) == (0, 0)
+    assert [part.tolist() for part in within(np.array([]), np.array([], int), np.array([], int), 2)] == [[0, 0], [0, 0]]
+    assert night_by_night([3.0]) == (0, 0)
+    assert night_by_night([]) == (0, 0)
+
+
+def test_groups_are_told_apart_and_summed_by_their_owner():
+    values = np.array([1.0, 1.2, 5.0, 5.1, 5.5, 3.0, 8.0, 9.0])
+    groups = np.array([0, 0, 1, 1, 1, 2, 3, 3])
+    owners = np.array([0, 0, 0, 0, 0, 1, 2, 2])
+    squares, df = within(values, groups, owners, 4)
+    assert df.tolist() == [3, 0, 1, 0]
+    first = sum(np.sum((part - part.mean()) ** 2) for part in (values[:2], values[2:5]))
+    assert squares == pytest.approx([first, 0, 0.5, 0])
+
+
+@given(st.lists(st.integers(-64, 64).map(lambda part: part / 64), min_size=2, max_size=12), st.integers(-5, 5))
+def test_noise_does_not_depend_on_the_level(values, shift):
+    moved = [value + shift for value in values]
+    assert of_one(moved)[0] == pytest.approx(of_one(values)[0], abs=1e-9)
+    assert night_by_night(moved)[0] == pytest.approx(night_by_night(values)[0], abs=1e-9)
+
+
+def test_neighbouring_nights_tell_the_noise_of_a_quiet_series():
+    squares, df = night_by_night(np.random.default_rng(2).normal(0, 0.01, 4000))
+    assert np.sqrt(squares / df) == pytest.approx(0.01, rel=0.03)
+    assert df == pytest.approx(3999 * 2 / 3)
+
+
+def test_two_thirds_of_a_degree_is_what_a_difference_is_worth():
+    """The scatter of the estimate itself: var(s²) = 2 sigma⁴ / df."""
+    drawn = np.random.default_rng(7).normal(0, 1, (4000, 31))
+    series = np.repeat(np.arange(4000), 31)
+    squares, df = successive(drawn.ravel(), series, 4000)
+    assert 2 / np.var(squares / df) == pytest.approx(df[0], rel=0.12)
+
+
+def test_levels_that_change_make_it_look_a_little_noisier_and_never_quieter():
+    rng = np.random.default_rng(3)
+    quiet = rng.normal(0, 0.01, 30)
+    steps = quiet + np.repeat([0, 1, 0.4], 10)
+    squares, df = night_by_night(steps)
+    assert 0.01 < np.sqrt(squares / df) < 0.02
+    assert np.std(steps, ddof=1) > 0.3
+
+
+def test_a_step_in_what_never_moves_is_a_step_and_a_second_mode_is_noise():
+    step, modes = [0.0] * 11 + [0.1], [0.0, 0.0, 0.0, 0.1] * 6
+    squares, df = night_by_night(step, least=0.001)
+    assert np.sqrt(squares / df) < 0.001
+    squares, df = night_by_night(modes, least=0.001)
+    assert np.sqrt(squares / df) > 0.04
+
+
+def test_series_do_not_mix():
+    values, series = np.array([1.0, 1.0, 9.0, 9.0, 5.0]), np.array([0, 0, 1, 1, 2])
+    squares, df = successive(values, series, 3)
+    assert squares.tolist() == [0, 0, 0]
+    assert df == pytest.approx([2 / 3, 2 / 3, 0])
+
+
+def test_drift_is_what_most_cells_have_in_common():
+    changes = [0.03] * 15 + [0.031] * 5 + [0.5, np.nan]
+    assert common_drift(changes) == pytest.approx(0.03)
+    assert common_drift(changes, fewest=22) == 0.0
+    assert common_drift([]) == 0.0

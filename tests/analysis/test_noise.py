@@ -1,0 +1,103 @@
+"""The noise of cells, learned from synthetic runs whose noise is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.noise import FLOOR, MOST_FROM_SIBLINGS, learn_noise
+from db.ingest import ingest_bundle
+from db.repeats import repeats
+from db.sides import resolve_side
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, header, night, passing, write_bundle
+
+MODELS = [f"model{number}" for number in range(12)]
+
+
+def measured(which, minutes, value, **changes):
+    """A pass that says this compiled latency."""
+    return passing(which, minutes=minutes, samples={}, metrics={"compiled_ms": value}, **changes)
+
+
+def rows_of(store, *sides, metrics=("compiled_ms",)):
+    with store.connect() as conn:
+        return repeats(conn, [resolve_side(conn, side) for side in sides or ("latest",)], metrics)
+
+
+def make_nights(store, folder, nights, level, commits=None, sd=0.01, seed=1, **changes):
+    """Nights of twelve models under one config; `level(night)` is what their latency is multiplied by."""
+    rng = np.random.default_rng(seed)
+    for number in range(nights):
+        made = [measured(cell(model), 60 * number + 1, level(number) * math.exp(rng.normal(0, sd))) for model in MODELS]
+        commit = (commits or (lambda n: f"{n:040x}"))(number)
+        head = header(f"r{number:02}", minutes=60 * number, commit=commit, **changes)
+        ingest_bundle(store, write_bundle(folder, head, made))
+
+
+def test_runs_of_one_commit_tell_the_noise(store, tmp_path):
+    make_nights(store, tmp_path, 6, lambda night: 1.0, commits=lambda night: "a" * 40)
+    found = learn_noise(rows_of(store), "compiled_ms")
+    assert found.repeats == 12 * 5
+    assert found.typical == pytest.approx(0.01, rel=0.2)
+    assert set(found.variance.index) == {cell(model).cell_id for model in MODELS}
+
+
+def test_few_nights_of_different_commits_tell_nothing(store, tmp_path):
+    make_nights(store, tmp_path, 6, lambda night: 1.0 + night)
+    found = learn_noise(rows_of(store), "compiled_ms")
+    assert (found.repeats, found.prior, found.typical) == (0, None, None)
+    assert found.variance.isna().all()
+    assert (found.df == 0).all()
+
+
+def test_many_nights_tell_it_whatever_their_commits_though_the_level_changed(store, tmp_path):
+    make_nights(store, tmp_path, 14, lambda night: 2.0 if night >= 7 else 1.0)
+    found = learn_noise(rows_of(store), "compiled_ms")
+    assert found.typical == pytest.approx(0.012, rel=0.3)
+    assert found.prior.df <= MOST_FROM_SIBLINGS
+
+
+def test_what_runs_one_program_is_its_own_repeat_and_a_copy_is_none(store, tmp_path):
+    """Two names for one program, measured each: an A/A pair. Two names that share a measurement: nothing."""
+    made = []
+    for number, model in enumerate(MODELS):
+        twins = [cell(model, config) for config in (DEFAULT, CUDAGRAPHS)]
+        values = (1.0, 1.02) if number < 6 else (1.0, 1.0)
+        for at, (twin, value) in enumerate(zip(twins, values, strict=True)):
+            started = 1 + (at if number < 6 else 0)
+            made.append(measured(twin, started, value, program_id="p" * 12))
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), made))
+    found = learn_noise(rows_of(store), "compiled_ms")
+    assert found.repeats == 6
+    assert found.typical == pytest.approx(math.log(1.02) / math.sqrt(2))
+
+
+def test_a_noise_of_nothing_is_not_believed(store, tmp_path):
+    make_nights(store, tmp_path, 3, lambda night: 1.0, commits=lambda night: "a" * 40, sd=0)
+    found = learn_noise(rows_of(store), "compiled_ms")
+    assert found.typical == pytest.approx(FLOOR)
+
+
+def test_failures_and_other_testbeds_are_no_repeats(store, tmp_path):
+    make_nights(store, tmp_path, 2, lambda night: 1.0, commits=lambda night: "a" * 40)
+    broken = [failing(cell(model), minutes=300) for model in MODELS]
+    ingest_bundle(store, write_bundle(tmp_path, header("rx", minutes=299, commit="a" * 40), broken))
+    elsewhere = header("ry", minutes=400, commit="a" * 40, testbed={"accelerator": "another synthetic GPU"})
+    ingest_bundle(store, write_bundle(tmp_path, elsewhere, [measured(cell(model), 401, 5.0) for model in MODELS]))
+    assert learn_noise(rows_of(store, "r01"), "compiled_ms").repeats == 12
+    both = rows_of(store, "rx", "ry")
+    assert set(both["run"].unique()) == set(rows_of(store, "rx")["run"]) | set(rows_of(store, "ry")["run"])
+    assert learn_noise(both, "compiled_ms").repeats == 12
+
+
+def test_only_so_many_runs_are_looked_back_on_and_none_that_came_later(store, tmp_path):
+    for number in range(5):
+        ingest_bundle(store, night(tmp_path, f"r{number}", minutes=60 * number, cells=[cell()]))
+    with store.connect() as conn:
+        side = resolve_side(conn, "r3")
+        assert len(repeats(conn, [side], ["speedup"])) == 4
+        assert len(repeats(conn, [side], ["speedup"], look_back=2)) == 2
+        with pytest.raises(KeyError):
+            repeats(conn, [side], ["fastness"])

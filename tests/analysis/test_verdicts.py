@@ -1,0 +1,221 @@
+"""Two sides judged, end to end from bundles: what is said of each cell and why."""
+
+from __future__ import annotations
+
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+from analysis.compare import compare, compare_configs
+from analysis.verdicts import judge_cells
+from collector.vocabulary import Status
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from db.sides import resolve_side
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, header, new_store, passing, write_bundle
+
+MODELS = [f"model{number:02}" for number in range(24)]
+OTHER_TESTBED = {"accelerator": "another synthetic GPU"}
+
+
+def make_run(store, folder, number, *, slower=None, sd=0.002, commit=None, drift=1.0, config=DEFAULT, **changes):
+    """A run of 24 models; `slower` multiplies metrics of single models, or gives another measurement altogether."""
+    rng = np.random.default_rng(number)
+    made = []
+    for model in MODELS:
+        level = 1 + MODELS.index(model)
+        change = (slower or {}).get(model, {})
+        if callable(change):
+            made.append(change(cell(model, config)))
+            continue
+        noise = {name: math.exp(rng.normal(0, sd)) for name in ("wall", "kernel", "compile")}
+        metrics = {
+            "eager_ms": 4.0 * level * drift,
+            "compiled_ms": 2.0 * level * drift * noise["wall"],
+            "eager_kernel_ms": 3.0 * level,
+            "compiled_kernel_ms": 1.5 * level * noise["kernel"],
+            "compile_cold_s": 10.0 * noise["compile"],
+            "compiled_peak_bytes": 1e9,
+        }
+        metrics = {name: value * change.get(name, 1.0) for name, value in metrics.items() if change.get(name, 1)}
+        made.append(passing(cell(model, config), minutes=60 * number + 1, samples={}, metrics=metrics))
+    head = header(f"r{number:02}", minutes=60 * number, commit=commit or f"{number:040x}", **changes)
+    ingest_bundle(store, write_bundle(folder, head, made))
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """Twelve quiet nights, from which the noise is known."""
+    folder = tmp_path_factory.mktemp("quiet")
+    store = new_store(folder / "store.db")
+    for number in range(12):
+        make_run(store, folder, number)
+    store.dispose()
+    return folder / "store.db"
+
+
+@pytest.fixture
+def history(quiet, tmp_path):
+    """A copy of the quiet nights."""
+    shutil.copy(quiet, tmp_path / "history.db")
+    store = open_store(tmp_path / "history.db", write=True)
+    yield store
+    store.dispose()
+
+
+def judged(store, base="latest~1", new="latest"):
+    with store.connect() as conn:
+        sides = [resolve_side(conn, text) for text in (base, new)]
+        cells = compare(conn, *sides).cells
+        found = judge_cells(conn, *sides, cells)
+    return found, cells[["model"]].join(found.cells).set_index("model")
+
+
+def test_a_quiet_night_is_shown_to_have_changed_nothing(history):
+    found, _ = judged(history)
+    assert found.counts() == {"unchanged": 24}
+    assert found.noise["compiled_ms"] == pytest.approx(0.002, rel=0.3)
+
+
+def test_a_slowdown_is_found_with_its_interval_and_the_metric_that_shows_it(history, tmp_path):
+    make_run(history, tmp_path, 12, slower={MODELS[3]: {"compiled_ms": 1.05, "compiled_kernel_ms": 1.05}})
+    found, cells = judged(history)
+    assert found.counts() == {"regressed": 1, "unchanged": 23}
+    row = cells.loc[MODELS[3]]
+    assert (row["verdict"], row["verdict_metric"]) == ("regressed", "compiled_ms")
+    assert row["compiled_ms_low"] < 0.05 < row["compiled_ms_high"]
+    assert row["compiled_ms_q"] < 0.001
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"compiled_ms": 0.9, "compiled_kernel_ms": 0.9}, ("improved", "compiled_ms")),
+        ({"compile_cold_s": 1.3}, ("regressed", "compile_cold_s")),
+        ({"compiled_peak_bytes": 1.1}, ("regressed", "compiled_peak_bytes")),
+        ({"compiled_peak_bytes": 1.01}, ("unchanged", "compiled_ms")),  # certain, and too little to matter
+        ({"compiled_ms": 0.9, "compile_cold_s": 1.3}, ("regressed", "compile_cold_s")),  # the worse is said first
+        ({"compiled_kernel_ms": 1.1}, ("unchanged", "compiled_ms")),  # hidden behind the launches: no user waits for it
+        ({"compiled_ms": None, "compiled_kernel_ms": 1.1}, ("regressed", "compiled_kernel_ms")),
+    ],
+)
+def test_what_changed_is_named(history, tmp_path, change, expected):
+    make_run(history, tmp_path, 12, slower={MODELS[0]: {name: value or 0 for name, value in change.items()}})
+    _, cells = judged(history)
+    assert tuple(cells.loc[MODELS[0], ["verdict", "verdict_metric"]]) == expected
+
+
+def test_device_time_decides_where_the_wall_clock_cannot(store, tmp_path):
+    for number in range(12):
+        wild = np.random.default_rng(99 + number)
+        slower = {model: {"compiled_ms": math.exp(wild.normal(0, 0.2))} for model in MODELS}
+        if number == 11:
+            slower[MODELS[5]]["compiled_kernel_ms"] = 1.06
+        make_run(store, tmp_path, number, slower=slower)
+    found, cells = judged(store)
+    assert tuple(cells.loc[MODELS[5], ["verdict", "verdict_metric"]]) == ("regressed", "compiled_kernel_ms")
+    assert cells["compiled_ms_verdict"].eq("inconclusive").all()
+    assert set(cells["verdict_metric"]) == {"compiled_kernel_ms"}
+    assert found.counts() == {"regressed": 1, "unchanged": 23}
+
+
+def test_a_machine_that_was_slower_all_night_slows_no_cell(history, tmp_path):
+    make_run(history, tmp_path, 12, drift=1.08)
+    found, _ = judged(history)
+    assert found.drift["compiled_ms"] == pytest.approx(math.log(1.08))
+    assert found.drift["compiled_kernel_ms"] == pytest.approx(0)
+    assert found.counts() == {"unchanged": 24}
+
+
+def test_what_slows_all_compiled_programs_is_no_drift(history, tmp_path):
+    make_run(history, tmp_path, 12, slower={model: {"compiled_ms": 1.08} for model in MODELS})
+    found, _ = judged(history)
+    assert found.counts() == {"regressed": 24}
+
+
+def test_without_any_repeat_nothing_is_concluded(store, tmp_path):
+    make_run(store, tmp_path, 0)
+    make_run(store, tmp_path, 1, slower={MODELS[0]: {"compiled_ms": 3.0}})
+    found, cells = judged(store)
+    assert found.counts() == {"inconclusive": 24}
+    assert found.noise == dict.fromkeys(found.noise)
+    assert cells["compiled_ms_more_runs"].isna().all()
+    assert cells["compiled_ms_low"].isna().all()
+
+
+def test_where_more_runs_would_settle_it_their_number_is_said(store, tmp_path):
+    for number in range(12):
+        make_run(store, tmp_path, number, sd=0.02)
+    found, cells = judged(store)
+    unsettled = cells[cells["verdict"] == "inconclusive"]
+    assert len(unsettled) > 12
+    assert unsettled["compiled_ms_more_runs"].between(1, 50).all()
+    assert set(found.counts()) <= {"inconclusive", "unchanged"}
+
+
+def test_what_became_of_a_status_is_the_verdict(history, tmp_path):
+    slower = {MODELS[0]: lambda which: failing(which, minutes=800), MODELS[1]: failing_on_load}
+    make_run(history, tmp_path, 12, slower=slower)
+    make_run(history, tmp_path, 13, slower={MODELS[1]: failing_on_load})
+    _, cells = judged(history)
+    assert cells.loc[MODELS[0], "verdict"] == "fixed"
+    assert cells.loc[MODELS[1], "verdict"] == "still_failing"
+    assert cells.loc[MODELS[2], "verdict"] == "unchanged"
+    _, cells = judged(history, "latest~2", "latest~1")
+    assert cells.loc[MODELS[0], "verdict"] == "broke"
+
+
+def failing_on_load(which):
+    return failing(which, Status.MODEL_FAIL_TO_LOAD, minutes=900)
+
+
+def test_a_cell_that_comes_and_goes_is_flaky_until_it_ends_the_same_way_twice(history, tmp_path):
+    broken = {MODELS[0]: lambda which: failing(which, minutes=900)}
+    for number, slower in ((12, broken), (13, None)):
+        make_run(history, tmp_path, number, slower=slower)
+    assert judged(history)[1].loc[MODELS[0], "verdict"] == "fixed"
+    for number, slower in ((14, broken),):
+        make_run(history, tmp_path, number, slower=slower)
+    assert judged(history)[1].loc[MODELS[0], "verdict"] == "flaky"
+    make_run(history, tmp_path, 15, slower=broken)
+    assert judged(history, "latest~2", "latest")[1].loc[MODELS[0], "verdict"] == "broke"
+
+
+def test_cells_without_a_row_are_missing(history, tmp_path):
+    planned = [cell(model) for model in MODELS]
+    head = header("r12", minutes=720, commit="c" * 40)
+    ingest_bundle(history, write_bundle(tmp_path, head, [], planned=planned))
+    found, _ = judged(history)
+    assert found.counts() == {"missing": 24}
+
+
+def test_another_testbed_with_the_same_code_is_a_change_of_the_environment(history, tmp_path):
+    make_run(history, tmp_path, 12, commit=f"{11:040x}", testbed=OTHER_TESTBED)
+    assert judged(history)[0].counts() == {"environment_changed": 24}
+
+
+def test_another_testbed_with_other_code_settles_nothing(history, tmp_path):
+    make_run(history, tmp_path, 12, testbed=OTHER_TESTBED, slower={model: {"compiled_ms": 2.0} for model in MODELS})
+    assert judged(history)[0].counts() == {"inconclusive": 24}
+
+
+def test_two_configs_of_one_side_are_judged_by_the_noisier_of_the_two(history, tmp_path):
+    make_run(history, tmp_path, 12, config=CUDAGRAPHS, slower={MODELS[0]: {"compiled_ms": 0.5}}, commit="d" * 40)
+    make_run(history, tmp_path, 13, config=DEFAULT, commit="d" * 40)
+    with history.connect() as conn:
+        side = resolve_side(conn, "d" * 40)
+        cells = compare_configs(conn, side, "default", "cudagraphs").cells
+        found = cells[["model"]].join(judge_cells(conn, side, side, cells).cells).set_index("model")
+    assert found.loc[MODELS[0], "verdict"] == "improved"
+    assert found.loc[MODELS[0], "compiled_ms_change"] == pytest.approx(-0.5, abs=0.05)
+
+
+def test_the_json_says_what_was_judged_and_how(history):
+    found, _ = judged(history)
+    data = found.to_json()
+    assert data["counts"] == {"unchanged": 24}
+    assert set(data["metrics"]) == {"compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compiled_peak_bytes"}
+    assert data["metrics"]["compile_cold_s"]["smallest"] == 0.05
+    assert data["metrics"]["compiled_ms"]["repeats"] > 100
