@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.compare import Comparison
 from analysis.noise import Noise, learn_noise
 from analysis.stats.repeats import common_drift
 from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge
@@ -83,6 +84,31 @@ class Judgement:
         }
 
 
+def with_verdicts(comparison: Comparison, judgement: Judgement) -> dict[str, Any]:
+    """The comparison as a JSON object with `verdicts` (as `Judgement.to_json`) and, in each of its cells, `verdict`,
+    `verdict_metric` and `judged`: per metric its verdict, change, low, high (relative), q and more_runs, null if unknown."""
+    found = comparison.to_json()
+    judged = [_cell_json(row) for row in judgement.cells.to_dict("records")]
+    cells = [{**cell, **of_cell} for cell, of_cell in zip(found["cells"], judged, strict=True)]
+    return {**found, "verdicts": judgement.to_json(), "cells": cells}
+
+
+def _cell_json(row: Mapping[Any, Any]) -> dict[str, Any]:
+    judged = {
+        metric: {
+            name: _plain(row[f"{metric}_{name}"]) for name in ("verdict", "change", "low", "high", "q", "more_runs")
+        }
+        for metric in SMALLEST
+        if isinstance(row[f"{metric}_verdict"], str)
+    }
+    return {"verdict": _plain(row["verdict"]), "verdict_metric": _plain(row["verdict_metric"]), "judged": judged}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no word for NaN and infinity."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
 def judge_cells(
     source: Source, base: Side, new: Side, cells: pd.DataFrame, smallest: Mapping[str, float] = SMALLEST
 ) -> Judgement:
@@ -106,7 +132,8 @@ def judge_cells(
 
 
 def _drift(rows: pd.DataFrame, base: Side, new: Side, cells: pd.DataFrame, control: str) -> float:
-    before, after = (_values(rows, side, cells[f"cell_id_{name}"], control) for side, name in _named(base, new))
+    here = cells[cells["testbed_changed"].eq(False)]  # another testbed differs by more than a slow night
+    before, after = (_values(rows, side, here[f"cell_id_{name}"], control) for side, name in _named(base, new))
     return common_drift((after["mean"] - before["mean"]).to_numpy())
 
 

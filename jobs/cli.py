@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import keyword
 import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -20,14 +21,18 @@ VERBS = {
     "resume": "go on with a run that was killed, interrupted or out of time",
     "plan": "the cells a nightly would measure",
     "ingest": "put bundles into the database",
-    "compare": "two sides: suites, then the models that changed most",
+    "import": "read PyTorch's own files: benchmarks/dynamo, benchmark-v3, GraphNet",
+    "export": "write sides as benchmark-v3 JSON, CSV, bundles or Parquet",
+    "compare": "two sides: suites, then what changed, and whether it is real",
+    "gate": "judge two sides; the exit code says whether the new one may pass",
     "runs": "what the database holds",
+    "commits": "the repository's history: import, list, show what was reverted and landed again",
     "templates": "the templates and what the installed torch makes of them",
     "modes": "the modes of the installed torch, likewise",
     "zoo": "the models, their batch sizes and what each needs",
     "doctor": "what this machine can measure, and what it lacks",
     "dashboard": "open the dashboard on a database",
-    "db": "create, upgrade or describe the database",
+    "db": "create, upgrade, describe, check, thin out or rebuild the database",
 }
 
 
@@ -50,7 +55,7 @@ class Verbs(click.Group):
         """The verb's command, or None if there is none of that name."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"jobs.commands.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"jobs.commands.{_module_of(cmd_name)}").command
         return command
 
     def resolve_command(
@@ -67,6 +72,10 @@ class Verbs(click.Group):
         """Lists the verbs without importing them."""
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def _module_of(verb: str) -> str:
+    return f"{verb}_" if keyword.iskeyword(verb) else verb
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -87,9 +96,13 @@ def expected_errors() -> dict[type[BaseException], int]:
     found: dict[type[BaseException], int] = dict.fromkeys((ConfigError, ZooError, HostError, BundleError), USAGE)
     found |= {LostDeviceError: INTERNAL, LauncherError: INTERNAL}
     if importlib.util.find_spec("sqlalchemy"):  # a host that only measures may lack it
-        from db.errors import FilterError, SideError, StoreError
+        from db.errors import CommitError, FilterError, RecordError, SideError, StoreError
+        from db.exporting.errors import ExportingError
+        from db.importing.errors import ImportingError
+        from jobs.git_log import GitError
 
-        found |= {SideError: USAGE, FilterError: USAGE, StoreError: INTERNAL}
+        found |= {ImportingError: USAGE, ExportingError: USAGE, RecordError: USAGE}
+        found |= {SideError: USAGE, FilterError: USAGE, CommitError: USAGE, GitError: USAGE, StoreError: INTERNAL}
     return found
 
 
@@ -121,7 +134,7 @@ def report_error(error: Exception) -> int:
             return code
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        click.echo(f"inductor-watch: {place}{error.strerror or error}", err=True)
+        click.echo(one_line(f"inductor-watch: {place}{error.strerror or error}"), err=True)
         return INTERNAL
     if os.environ.get("INDUCTOR_WATCH_TRACEBACK"):
         raise error
@@ -132,8 +145,10 @@ def report_error(error: Exception) -> int:
 
 
 def one_line(text: str) -> str:
-    """A message's words on one line."""
-    return " ".join(text.split())
+    """A message's words on one line, without what would steer the terminal."""
+    from jobs import terminal
+
+    return terminal.one_line(" ".join(text.split()))
 
 
 if __name__ == "__main__":

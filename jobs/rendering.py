@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from analysis.compare import Comparison, Counts, Figure, PairedFigure, SideSummary, Transition, percent, summarise
+from analysis.verdicts import Judgement
 from db.engine import open_store
 from db.sides import Side, resolve_side
+from jobs.tables import NOTHING, add_row, make_table, plain, signed
+from jobs.verdict_table import show_verdicts
 
 #: Columns of the suite tables: metric, heading, digits.
 _FIGURES = (
@@ -24,7 +24,6 @@ _FIGURES = (
 )
 #: Missing cells up to this many are named one by one.
 _NAMED = 20
-_NOTHING = "-"
 
 
 def console() -> Console:
@@ -41,35 +40,35 @@ def print_summary(database: str, side_text: str) -> None:
 
 def show_summary(out: Console, summary: SideSummary) -> None:
     """The table of a single side: pass rate and averages per suite and config, then the cells that did not pass."""
-    out.print(Text(f"{describe_side(summary.side)}"))
-    table = _table("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES))
+    out.print(plain(f"{describe_side(summary.side)}"))
+    table = make_table("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES))
     for suite in summary.suites:
         group = suite.group
         figures = [_number(suite.figures[name], digits) for name, _, digits in _FIGURES]
-        _add(table, group.suite, _phase(group.phase, group.dtype), group.config, pass_rate(suite.counts), *figures)
+        add_row(table, group.suite, _phase(group.phase, group.dtype), group.config, pass_rate(suite.counts), *figures)
     out.print(table)
     _print_notes(out, summary.notes)
     _print_failures(out, summary.cells)
 
 
-def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
-    """The suites of both sides, then the cells whose status changed, then those whose time changed most."""
-    out.print(Text(f"base  {describe_side(comparison.base)}"))
-    out.print(Text(f"new   {describe_side(comparison.new)}"))
+def show_comparison(out: Console, comparison: Comparison, judgement: Judgement, limit: int) -> None:
+    """The suites of both sides, then the cells whose status changed, then the verdicts, changes that are real first."""
+    out.print(plain(f"base  {describe_side(comparison.base)}"))
+    out.print(plain(f"new   {describe_side(comparison.new)}"))
     _print_notes(out, comparison.notes)
     for difference in comparison.environment:
-        out.print(Text(f"environment: {difference.key}: {_joined(difference.base)} -> {_joined(difference.new)}"))
-    table = _table("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
+        out.print(plain(f"environment: {difference.key}: {_joined(difference.base)} -> {_joined(difference.new)}"))
+    table = make_table("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
     for suite in comparison.suites:
         group = suite.group
         rates = f"{pass_rate(suite.base)} -> {pass_rate(suite.new)}"
         config = group.config if group.config == suite.base_config else f"{suite.base_config} -> {group.config}"
         paired = suite.figures["speedup"].n
         figures = [_pair(suite.figures[name], digits) for name, _, digits in _FIGURES]
-        _add(table, group.suite, _phase(group.phase, group.dtype), config, rates, str(paired), *figures)
+        add_row(table, group.suite, _phase(group.phase, group.dtype), config, rates, str(paired), *figures)
     out.print(table)
     _print_status_changes(out, comparison)
-    _print_changed_most(out, comparison, limit)
+    show_verdicts(out, comparison, judgement, limit)
 
 
 def describe_side(side: Side) -> str:
@@ -85,7 +84,7 @@ def describe_side(side: Side) -> str:
 
 def pass_rate(counts: Counts) -> str:
     """`92% 11/12`, with what is missing or does not apply behind it; `-` where nothing was asked."""
-    text = _NOTHING if counts.pass_rate is None else f"{100 * counts.pass_rate:.0f}% {counts.passed}/{counts.asked}"
+    text = NOTHING if counts.pass_rate is None else f"{100 * counts.pass_rate:.0f}% {counts.passed}/{counts.asked}"
     if counts.missing:
         text += f" ({counts.missing} missing)"
     return f"{text} ({counts.not_applicable} n/a)" if counts.not_applicable else text
@@ -100,43 +99,26 @@ def _joined(values: Sequence[str]) -> str:
 
 
 def _number(figure: Figure, digits: int) -> str:
-    return _NOTHING if figure.value is None else f"{figure.value:.{digits}f}"
+    return NOTHING if figure.value is None else f"{figure.value:.{digits}f}"
 
 
 def _pair(figure: PairedFigure, digits: int) -> str:
     if figure.base is None or figure.new is None:
-        return _NOTHING
+        return NOTHING
     change = percent(figure.ratio)
-    return f"{figure.base:.{digits}f} -> {figure.new:.{digits}f} {_signed(change)}"
-
-
-def _signed(change: float | None) -> str:
-    return "" if change is None else f"{change:+.1f}%"
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        numeric = heading.endswith((" x", " s", " ms", "%")) or heading in ("paired", "pass rate")
-        table.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
-    return table
-
-
-def _add(table: Table, *cells: str) -> None:
-    # As texts: a name with brackets in it is no markup.
-    table.add_row(*(Text(cell) for cell in cells))
+    return f"{figure.base:.{digits}f} -> {figure.new:.{digits}f} {signed(change)}"
 
 
 def _print_notes(out: Console, notes: Sequence[str]) -> None:
     for note in notes:
-        out.print(Text(f"note: {note}"))
+        out.print(plain(f"note: {note}"))
 
 
 def _print_failures(out: Console, cells: pd.DataFrame) -> None:
     failing = cells[cells["status"].notna() & (cells["status"] != "pass")]
     missing = cells[cells["status"].isna()]
     for row in failing.itertuples():
-        out.print(Text(f"{row.status:<18} {_name(row)}"), soft_wrap=True)
+        out.print(plain(f"{row.status:<18} {_name(row)}"), soft_wrap=True)
     _print_not_reached(out, missing, "missing")
 
 
@@ -145,10 +127,10 @@ def _print_not_reached(out: Console, missing: pd.DataFrame, words: str) -> None:
     if len(missing) > _NAMED:
         counts = missing["config"].value_counts(sort=False)
         text = ", ".join(f"{config} {count}" for config, count in counts.items())
-        out.print(Text(f"{words:<18} {len(missing)} cells: {text}"), soft_wrap=True)
+        out.print(plain(f"{words:<18} {len(missing)} cells: {text}"), soft_wrap=True)
         return
     for row in missing.itertuples():
-        out.print(Text(f"{words:<18} {_name(row)}"), soft_wrap=True)
+        out.print(plain(f"{words:<18} {_name(row)}"), soft_wrap=True)
 
 
 def _name(row: Any) -> str:
@@ -161,38 +143,5 @@ def _print_status_changes(out: Console, comparison: Comparison) -> None:
             before, after = (
                 status if isinstance(status, str) else "missing" for status in (row.status_base, row.status_new)
             )
-            out.print(Text(f"{transition.replace('_', ' '):<14} {row.cell}: {before} -> {after}"), soft_wrap=True)
+            out.print(plain(f"{transition.replace('_', ' '):<14} {row.cell}: {before} -> {after}"), soft_wrap=True)
     _print_not_reached(out, comparison.with_transition(Transition.MISSING_IN_BOTH), "missing in both")
-
-
-def _print_changed_most(out: Console, comparison: Comparison, limit: int) -> None:
-    changed = comparison.changed_most(limit)
-    if changed.empty:
-        out.print(Text("no cell passes on both sides: nothing to compare in time"))
-        return
-    out.print(Text("changed most (by device time where both sides have it; no statement yet whether it is noise):"))
-    table = _table("cell", "by", "base ms", "new ms", "change %", "speedup x", "compile s", "spread %")
-    for row in changed.to_dict("records"):
-        metric = str(row["rank_metric"])
-        _add(
-            table,
-            str(row["cell"]),
-            "device" if metric == "compiled_kernel_ms" else "wall",
-            f"{row[f'{metric}_base']:.4g}",
-            f"{row[f'{metric}_new']:.4g}",
-            _signed(percent(row["rank_ratio"])),
-            _arrow(row, "speedup", 2),
-            _arrow(row, "compile_cold_s", 1),
-            _spread(row),
-        )
-    out.print(table)
-
-
-def _arrow(row: dict[Any, Any], metric: str, digits: int) -> str:
-    base, new = row[f"{metric}_base"], row[f"{metric}_new"]
-    return _NOTHING if pd.isna(base) or pd.isna(new) else f"{base:.{digits}f} -> {new:.{digits}f}"
-
-
-def _spread(row: dict[Any, Any]) -> str:
-    known = [row[name] for name in ("spread_base", "spread_new") if not pd.isna(row.get(name))]
-    return f"{100 * max(known):.1f}" if known else _NOTHING

@@ -1,4 +1,4 @@
-"""`inductor-watch compare BASE NEW`: two sides; suites, then the models that changed most."""
+"""`inductor-watch compare BASE NEW`: two sides; suites, then what changed, and whether it is real."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def command(
 ) -> None:
     """Prints what changed between two sides."""
     from analysis.compare import CellFilter, Transition, compare
+    from analysis.verdicts import judge_cells, with_verdicts
     from db.engine import open_store
     from db.sides import resolve_side
     from jobs.rendering import console, show_comparison
@@ -48,10 +49,11 @@ def command(
         sides = resolve_side(connection, base), resolve_side(connection, new)
         filters = CellFilter(suites, models, phases, dtypes, devices, configs)
         comparison = compare(connection, *sides, filters)
+        judgement = judge_cells(connection, *sides, comparison.cells)
     if as_json:
-        click.echo(json.dumps(comparison.to_json(), indent=2))
+        click.echo(json.dumps(with_verdicts(comparison, judgement), indent=2))
     else:
-        show_comparison(console(), comparison, limit)
+        show_comparison(console(), comparison, judgement, limit)
     one_sided = (Transition.ENTERED, Transition.LEFT)
     if len(comparison.with_transition(*one_sided)) == len(comparison.cells):
         click.echo("inductor-watch: the two sides have no cell in common", err=True)

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from analysis.compare import Counts, compare, summarise
+from analysis.verdicts import judge_cells
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.sides import resolve_side
@@ -45,8 +46,10 @@ def lines(console):
 def shown(engine, limit=20):
     console = Console(file=io.StringIO(), width=200)
     with engine.connect() as connection:
-        found = compare(connection, *(resolve_side(connection, name) for name in ("base", "new")))
-    show_comparison(console, found, limit)
+        sides = [resolve_side(connection, name) for name in ("base", "new")]
+        found = compare(connection, *sides)
+        judgement = judge_cells(connection, *sides, found.cells)
+    show_comparison(console, found, judgement, limit)
     return lines(console)
 
 
@@ -58,9 +61,10 @@ huggingface inference bfloat16 default 75% 3/4 -> 50% 2/4 (1 missing) 1 2.00 -> 
 broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
 fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
 missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
-changed most (by device time where both sides have it; no statement yet whether it is noise):
-cell by base ms new ms change % speedup x compile s spread %
-huggingface/bert inference bfloat16 cuda bs8 default wall 2 2.5 +25.0% 2.00 -> 1.60 10.0 -> 10.0 0.0"""
+verdicts: 1 inconclusive, 1 broke, 1 fixed, 1 missing
+noise: not known, too few cells were measured twice at one commit: nothing can be concluded; measure one of the sides again
+cell verdict by base new change % 95 % more runs speedup x compile s
+huggingface/bert inference bfloat16 cuda bs8 default inconclusive wall 2 ms 2.5 ms +25.0% - - 2.00 -> 1.60 10.0 -> 10.0"""
 
 
 def test_a_comparison_is_told_in_these_words(store):

@@ -1,0 +1,116 @@
+"""`inductor-watch gate BASE NEW`: the exit code says whether NEW may pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import click
+
+from jobs.options import db_option, json_option
+
+#: What is shown of the cells that a gate failed on; all of them are in `--json`.
+_NAMED = 20
+
+
+@click.command(
+    help="Judge NEW against BASE. Exit code 0: nothing of --fail-on was found; 1: it was; 3: too little was measured to say "
+    "(no cell in common, nothing but inconclusive, or more missing than --max-missing)."
+)
+@click.argument("base")
+@click.argument("new")
+@click.option(
+    "--fail-on",
+    default="regressed,broke,missing",
+    show_default=True,
+    metavar="WORD[,WORD...]",
+    help="regressed, improved, inconclusive, environment_changed, broke, fixed, still_failing, flaky or missing.",
+)
+@click.option("--max-missing", type=click.IntRange(min=0), help="More missing cells than this: too little to say.")
+@click.option("--suite", "suites", multiple=True)
+@click.option("--model", "models", multiple=True)
+@click.option("--phase", "phases", multiple=True)
+@click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
+@db_option
+@json_option
+def command(
+    base: str,
+    new: str,
+    fail_on: str,
+    max_missing: int | None,
+    suites: tuple[str, ...],
+    models: tuple[str, ...],
+    phases: tuple[str, ...],
+    configs: tuple[str, ...],
+    database: str,
+    as_json: bool,
+) -> None:
+    """Prints the counts of all outcomes and the cells that failed, and exits with 0, 1 or 3."""
+    from analysis.compare import CellFilter, compare
+    from analysis.verdicts import judge_cells
+    from db.engine import open_store
+    from db.sides import resolve_side
+
+    words = parse_words(fail_on)
+    with open_store(database, write=False).connect() as connection:
+        sides = resolve_side(connection, base), resolve_side(connection, new)
+        comparison = compare(connection, *sides, CellFilter(suites, models, phases, (), (), configs))
+        judgement = judge_cells(connection, *sides, comparison.cells)
+    counts = judgement.counts()
+    code, reason = decide(counts, words, max_missing)
+    rows = comparison.cells.join(judgement.cells)
+    failed = [f"{row['verdict']}: {row['cell']}" for row in rows[rows["verdict"].isin(words)].to_dict("records")]
+    if as_json:
+        found = {"exit_code": code, "reason": reason, "fail_on": sorted(words), "failed": failed, **judgement.to_json()}
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _show(counts, failed, reason)
+    raise SystemExit(code)
+
+
+def parse_words(text: str) -> frozenset[str]:
+    """The outcomes that `--fail-on` names.
+
+    Raises:
+        click.UsageError: none, or one that is no outcome.
+    """
+    from analysis.verdicts import Outcome
+    from collector.errors import nearest
+
+    known = [outcome.value for outcome in Outcome]
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise click.UsageError(f"--fail-on: say at least one of {', '.join(known)}")
+    for word in words:
+        if word not in known:
+            raise click.UsageError(f"--fail-on {word!r}: {nearest(word, known)}")
+    return frozenset(words)
+
+
+def decide(counts: Mapping[str, int], fail_on: frozenset[str], max_missing: int | None = None) -> tuple[int, str]:
+    """The exit code and why, from how many cells there are of each outcome.
+
+    Nothing measured is never 0 and never 1: a night that did not run has shown nothing, good or bad.
+    """
+    missing = counts.get("missing", 0)
+    told = sum(counts.values()) - missing
+    if not told:
+        return 3, "no cell was measured on both sides"
+    if max_missing is not None and missing > max_missing:
+        return 3, f"{missing} cells are missing, more than the {max_missing} allowed"
+    if found := {word: counts[word] for word in sorted(fail_on) if counts.get(word)}:
+        return 1, ", ".join(f"{count} {word}" for word, count in found.items())
+    if told == counts.get("inconclusive", 0) + counts.get("environment_changed", 0):
+        return 3, "nothing could be concluded: measure again, or compare within one testbed"
+    return 0, "nothing found"
+
+
+def _show(counts: Mapping[str, int], failed: list[str], reason: str) -> None:
+    from jobs.terminal import one_line
+
+    click.echo(", ".join(f"{count} {word}" for word, count in counts.items()) or "no cell on either side")
+    for line in failed[:_NAMED]:
+        click.echo(one_line(line))
+    if len(failed) > _NAMED:
+        click.echo(f"... and {len(failed) - _NAMED} more (--json has all)")
+    click.echo(f"gate: {reason}")

@@ -1,0 +1,114 @@
+"""The verdicts of a comparison on a terminal: how many of each, the noise behind them, the cells that changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from analysis.compare import Comparison, percent
+from analysis.verdicts import SMALLEST, Judgement, Outcome
+from collector.metrics import METRICS
+from jobs.tables import NOTHING, add_row, make_table, plain, signed
+
+#: What the metrics are called where there is little room.
+WORDS = {
+    "compiled_ms": "wall",
+    "compiled_kernel_ms": "device",
+    "compile_cold_s": "compile",
+    "compiled_peak_bytes": "memory",
+}
+#: Bytes and so on in the units of the table.
+_SHOWN = {"B": (1e6, "MB")}
+#: The order of the table: what is known to have changed first.
+_ORDER = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED)
+
+
+def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, limit: int) -> None:
+    """Counts, noise and drift in a line each, then a row for each of the `limit` cells that changed most."""
+    counts = judgement.counts()
+    if not counts:
+        out.print(plain("no cell passes on both sides: nothing to compare in time"))
+        return
+    spelled = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in counts.items())
+    out.print(plain(f"verdicts: {spelled}"), soft_wrap=True)
+    out.print(plain(_noise(judgement)), soft_wrap=True)
+    rows = ranked(comparison, judgement).head(limit)
+    if rows.empty:
+        return
+    table = make_table(
+        "cell", "verdict", "by", "base", "new", "change %", "95 %", "more runs", "speedup x", "compile s"
+    )
+    for row in rows.to_dict("records"):
+        metric = str(row["by"])
+        add_row(
+            table,
+            str(row["cell"]),
+            str(row["verdict"]).replace("_", " "),
+            WORDS[metric],
+            _value(row[f"{metric}_base"], metric),
+            _value(row[f"{metric}_new"], metric),
+            signed(percent(row[f"{metric}_ratio"])),
+            _interval(row[f"{metric}_low"], row[f"{metric}_high"]),
+            _runs(row, metric),
+            _arrow(row, "speedup", 2),
+            _arrow(row, "compile_cold_s", 1),
+        )
+    out.print(table)
+
+
+def ranked(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
+    """The cells that pass on both sides with their judgement and `by`, the metric that is shown.
+
+    Real changes come first, the largest of each kind at the top; a cell without one is shown by the metric that the
+    comparison ranks by (device time where both sides have it).
+    """
+    cells = comparison.cells.join(judgement.cells)
+    cells = cells[cells["verdict"].isin([outcome.value for outcome in _ORDER])]
+    is_change = cells["verdict"].isin([Outcome.REGRESSED.value, Outcome.IMPROVED.value])
+    by = cells["verdict_metric"].where(is_change | cells["rank_metric"].isna(), cells["rank_metric"])
+    cells = cells.assign(by=by, place=cells["verdict"].map({word.value: at for at, word in enumerate(_ORDER)}))
+    cells = cells[cells["by"].notna()]
+    size = [abs(row[f"{row['by']}_ratio"] - 1) for row in cells.to_dict("records")]
+    return cells.assign(size=size).sort_values(["place", "size", "cell"], ascending=[True, False, True])
+
+
+def _noise(judgement: Judgement) -> str:
+    known = {name: value for name, value in judgement.noise.items() if value is not None}
+    if not known:
+        return (
+            "noise: not known, too few cells were measured twice at one commit: nothing can be concluded; measure one of the "
+            "sides again"
+        )
+    parts = ", ".join(
+        f"{WORDS[name]} {100 * value:.1f} % ({judgement.repeats[name]:.0f})" for name, value in known.items()
+    )
+    drift = ", ".join(f"{WORDS[name]} {100 * value:+.1f} %" for name, value in judgement.drift.items() if value)
+    removed = f"; drift of the eager runs, taken away: {drift}" if drift else ""
+    return f"noise from run to run (degrees of freedom behind it): {parts}{removed}"
+
+
+def _value(value: float, metric: str) -> str:
+    unit = METRICS[metric].unit
+    divisor, unit = _SHOWN.get(unit, (1.0, unit))
+    return NOTHING if pd.isna(value) else f"{value / divisor:.4g} {unit}"
+
+
+def _interval(low: float, high: float) -> str:
+    return NOTHING if pd.isna(low) else f"{100 * low:+.1f} .. {100 * high:+.1f}"
+
+
+def _runs(row: dict[Any, Any], metric: str) -> str:
+    more = row[f"{metric}_more_runs"]
+    if row["verdict"] != Outcome.INCONCLUSIVE or pd.isna(more):
+        return NOTHING
+    return "many" if more == float("inf") else f"{more:.0f}"
+
+
+def _arrow(row: dict[Any, Any], metric: str, digits: int) -> str:
+    base, new = row[f"{metric}_base"], row[f"{metric}_new"]
+    return NOTHING if pd.isna(base) or pd.isna(new) else f"{base:.{digits}f} -> {new:.{digits}f}"
+
+
+assert set(WORDS) == set(SMALLEST)  # noqa: S101 -- a metric that is judged has a word

@@ -1,0 +1,99 @@
+"""The gate's exit codes, and what it says."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from db.ingest import ingest_bundle
+from jobs.cli import app
+from jobs.commands.gate import decide, parse_words
+from tests.analysis.test_verdicts import MODELS, make_run
+from tests.factories import cell, header, new_store, write_bundle
+
+DEFAULT = parse_words("regressed,broke,missing")
+
+
+@pytest.mark.parametrize(
+    ("counts", "code", "said"),
+    [
+        ({}, 3, "no cell was measured on both sides"),
+        ({"missing": 7}, 3, "no cell was measured on both sides"),
+        ({"unchanged": 5}, 0, "nothing found"),
+        ({"unchanged": 5, "inconclusive": 3}, 0, "nothing found"),
+        ({"unchanged": 5, "regressed": 2}, 1, "2 regressed"),
+        ({"unchanged": 5, "broke": 1, "missing": 1}, 1, "1 broke, 1 missing"),
+        ({"inconclusive": 5}, 3, "nothing could be concluded"),
+        ({"inconclusive": 5, "environment_changed": 1}, 3, "nothing could be concluded"),
+        ({"inconclusive": 5, "broke": 1}, 1, "1 broke"),
+        ({"improved": 2}, 0, "nothing found"),
+    ],
+)
+def test_what_was_found_decides(counts, code, said):
+    found = decide(counts, DEFAULT)
+    assert found[0] == code
+    assert said in found[1]
+
+
+def test_too_many_missing_cells_are_too_little_to_say_even_if_something_broke():
+    assert decide({"broke": 1, "missing": 5}, DEFAULT, max_missing=4)[0] == 3
+    assert decide({"broke": 1, "missing": 4}, DEFAULT, max_missing=4)[0] == 1
+    assert decide({"unchanged": 9, "missing": 4}, parse_words("regressed"), max_missing=4)[0] == 0
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "at least one"), ("regresed", "regressed"), (" , ", "at least one")])
+def test_words_that_are_no_outcome_are_refused(text, said):
+    with pytest.raises(click.UsageError, match=said):
+        parse_words(text)
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Twelve quiet nights, one in which a model got slower, one that measured nothing."""
+    folder = tmp_path_factory.mktemp("nights")
+    store = new_store(folder / "store.db")
+    for number in range(12):
+        make_run(store, folder, number)
+    make_run(store, folder, 12, slower={MODELS[4]: {"compiled_ms": 1.1}})
+    empty = write_bundle(folder, header("r13", minutes=780), [], planned=[cell(model) for model in MODELS])
+    ingest_bundle(store, empty)
+    store.dispose()
+    return str(folder / "store.db")
+
+
+def gate(nights, *words):
+    return CliRunner().invoke(app, ["gate", *words, "--db", nights])
+
+
+def test_a_regression_is_exit_code_1_and_named(nights):
+    done = gate(nights, "r11", "r12")
+    assert done.exit_code == 1
+    assert f"regressed: huggingface/{MODELS[4]} inference bfloat16 cuda bs8 default" in done.output
+    assert done.output.splitlines()[-1] == "gate: 1 regressed"
+
+
+def test_quiet_nights_pass(nights):
+    done = gate(nights, "r10", "r11")
+    assert done.exit_code == 0
+    assert done.output.splitlines()[-1] == "gate: nothing found"
+
+
+def test_a_filter_looks_at_what_it_names_alone(nights):
+    assert gate(nights, "r11", "r12", "--model", MODELS[0]).exit_code == 0
+    assert gate(nights, "r11", "r12", "--model", MODELS[4]).exit_code == 1
+    assert gate(nights, "r11", "r12", "--fail-on", "broke").exit_code == 0
+
+
+def test_a_night_that_measured_nothing_is_neither_good_nor_bad(nights):
+    done = gate(nights, "r12", "r13", "--json")
+    assert done.exit_code == 3
+    found = json.loads(done.output)
+    assert (found["exit_code"], found["counts"]) == (3, {"missing": 24})
+    assert len(found["failed"]) == 24
+
+
+def test_an_unknown_word_is_usage(nights):
+    assert gate(nights, "r10", "r11", "--fail-on", "nonsense").exit_code == 2
