@@ -23,7 +23,7 @@ FLOOR = 0.001
 
 Numbers: TypeAlias = "npt.NDArray[np.float64]"
 
-_UNIT = ("suite", "model", "phase", "dtype", "device", "batch_size", "testbed_id")
+_UNIT = ("model", "phase", "dtype", "device", "batch_size", "testbed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,6 @@ def _night_by_night(rows: pd.DataFrame, count: int) -> tuple[Numbers, Numbers]:
 
 def _units(rows: pd.DataFrame) -> pd.Series:
     """What has one noise: a model's program on a testbed; where the program is not known, the cell."""
-    program = rows["program_id"].where(rows["program_id"].notna(), rows["cell_id"])
+    program = rows["program"].where(rows["program"].notna(), rows["cell_id"]).astype(str)
     keys = pd.DataFrame({"program": program, **{name: rows[name] for name in _UNIT}})
     return keys.groupby(list(keys.columns), sort=False).ngroup()

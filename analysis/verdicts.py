@@ -260,13 +260,12 @@ def _surroundings_differ(cells: pd.DataFrame, at: int) -> bool:
 
 def _flaky(rows: pd.DataFrame) -> set[str]:
     """Cells that broke, were fixed and broke again (or the other way), and have not ended the same way twice since."""
-    passed = (
-        rows.assign(passed=rows["status"] == Status.PASS.value).groupby(["cell_id", "run"], sort=False)["passed"].all()
-    )
+    failed = rows["status"].ne(Status.PASS.value).groupby([rows["cell_id"], rows["run"]], sort=False).any()
+    told = failed.to_numpy()
+    cell_ids = failed.index.get_level_values(0).to_numpy()
     found = set()
-    for cell_id, outcomes in passed.groupby(level=0, sort=False):
-        told = outcomes.to_numpy()
-        turns = int(np.sum(told[1:] != told[:-1]))
-        if turns >= 3 and told[-1] != told[-2]:
+    for cell_id in dict.fromkeys(cell_ids[told]):  # who never failed is not flaky
+        outcomes = told[cell_ids == cell_id]
+        if np.sum(outcomes[1:] != outcomes[:-1]) >= 3 and outcomes[-1] != outcomes[-2]:
             found.add(str(cell_id))
     return found

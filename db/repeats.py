@@ -9,7 +9,7 @@ from sqlalchemy import Select, select
 
 from collector.metrics import METRICS
 from db.connecting import Source, connected, frame
-from db.schema import CellRow, Commit, Model, Program, Run, Testbed, measurements
+from db.schema import CellRow, Run, Testbed, measurements
 from db.sides import Side
 
 #: Runs of a testbed that a noise model looks back on: older ones tell of another machine room and another compiler.
@@ -22,36 +22,37 @@ def repeats(
     """The measurements that the cells of some sides have on the sides' testbeds.
 
     Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
-    those. A row a measurement, oldest run first. Columns: cell_id, suite, model, phase, dtype, device, batch_size, run (the
-    number of `Side.keys`), branch, commit, testbed_id, program_id, replicate, status, started_at (seconds since 1970) and
-    the metrics (NaN where not measured).
+    those. A row a measurement, oldest run first. Columns: cell_id, model, phase, dtype, device, batch_size, run, branch, commit,
+    testbed, program, replicate, status, started_at (seconds since 1970) and the metrics (NaN where not measured); model,
+    run (as in `Side.keys`), commit, testbed and program are the database's own numbers.
 
     Raises:
         KeyError: a metric that does not exist.
     """
-    keys = {key for side in sides for key in side.keys}
     row = measurements.c
-    of_cell = (CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
-    of_run = (row.run, Run.branch, Commit.sha.label("commit"), Testbed.testbed_id, Program.program_id)
-    query = (
-        select(CellRow.cell_id, Model.suite, Model.name.label("model"), *of_cell, *of_run)
-        .add_columns(row.replicate, row.status, row.started_at, *(row[METRICS[name].name] for name in metrics))
-        .select_from(measurements)
-        .join(CellRow, CellRow.id == row.cell)
-        .join(Model, Model.id == CellRow.model)
-        .join(Run, Run.id == row.run)
-        .join(Commit, Commit.id == Run.commit)
-        .join(Testbed, Testbed.id == Run.testbed)
-        .outerjoin(Program, Program.id == row.program)
-        .where(row.cell.in_(select(row.cell).where(row.run.in_(sorted(keys))).distinct()))
-        .order_by(Run.started_at, Run.id, row.cell, row.replicate)
-    )
+    keys = {key for side in sides for key in side.keys}
+    plain = (row.cell, row.run, row.program, row.replicate, row.status, row.started_at)
+    wanted = select(row.cell).where(row.run.in_(sorted(keys))).distinct()
     with connected(source) as conn:
         runs = set(keys)
         for testbed_id, newest in _testbeds(sides).items():
             runs.update(conn.execute(_newest(testbed_id, newest, look_back)).scalars())
-        found = frame(conn, query.where(row.run.in_(sorted(runs))))
-    return found.astype(dict.fromkeys(metrics, float))
+        # Names are joined here and not there: of 50,000 rows each name would be fetched 30 times.
+        found = frame(
+            conn,
+            select(*plain, *(row[METRICS[name].name] for name in metrics))
+            .where(row.run.in_(sorted(runs)), row.cell.in_(wanted))
+            .order_by(row.run, row.cell, row.replicate),
+        )
+        cells = frame(conn, select(CellRow.id.label("cell"), *_OF_CELL).where(CellRow.id.in_(wanted)))
+        of_run = (Run.id.label("run"), Run.branch, Run.commit, Run.testbed)
+        ordered = frame(conn, select(*of_run).where(Run.id.in_(sorted(runs))).order_by(Run.started_at, Run.id))
+    ordered["place"] = range(len(ordered))
+    found = found.astype(dict.fromkeys(metrics, float)).merge(ordered, on="run").merge(cells, on="cell")
+    return found.sort_values(["place", "cell", "replicate"], ignore_index=True).drop(columns=["place", "cell"])
+
+
+_OF_CELL = (CellRow.cell_id, CellRow.model, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
 
 
 def _testbeds(sides: Sequence[Side]) -> dict[str, float]:

@@ -96,14 +96,19 @@ def further_runs(found: Difference, base_runs: Numbers, new_runs: Numbers, small
     standard errors from nothing. The noise is taken to stay what it is. NaN where it is not known, infinity where 50 runs
     would not do; 0 where the interval is that narrow already.
     """
-    limit = np.log1p(smallest)
+    limit = np.log1p(smallest) / 2
     variance = found.error**2 / (1 / base_runs + 1 / new_runs)
-    needed = np.full(found.change.shape, np.inf)
-    for more in range(MOST_RUNS, -1, -1):
-        with np.errstate(invalid="ignore"):
-            freedom = found.df + 2 * more
-            half = stats.t.ppf(1 - LEVEL / 2, freedom) * np.sqrt(
-                variance * (1 / (base_runs + more) + 1 / (new_runs + more))
-            )
-            needed = np.where(half <= limit / 2, float(more), needed)
+
+    def half(more: Numbers) -> Numbers:
+        error = np.sqrt(variance * (1 / (base_runs + more) + 1 / (new_runs + more)))
+        return np.asarray(stats.t.ppf(1 - LEVEL / 2, found.df + 2 * more) * error)
+
+    # The width only falls with the runs: halving finds the first number that will do.
+    low, high = np.full(found.change.shape, -1.0), np.full(found.change.shape, MOST_RUNS + 1.0)
+    with np.errstate(invalid="ignore"):
+        while np.any(high - low > 1):
+            middle = np.where(high - low > 1, np.floor((low + high) / 2), high)
+            enough = half(middle) <= limit
+            high, low = np.where(enough, middle, high), np.where(enough | (high - low <= 1), low, middle)
+    needed = np.where(high > MOST_RUNS, np.inf, high)
     return np.where(np.isfinite(variance) & (found.df > 0), needed, np.nan)
