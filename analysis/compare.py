@@ -1,6 +1,6 @@
 """The one place where two sides become per-cell changes, for the command line and the dashboard alike.
 
-There are no verdicts here: a change is a number, and whether it is more than noise is another question.
+There are no verdicts here: a change is a number, and whether it is more than noise `analysis.verdicts` decides.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class SideSummary:
 class Comparison:
     """Two sides, cell by cell and suite by suite; `analysis.pairing.pair` says which columns `cells` has.
 
-    There are changes here and no verdicts: whether a change is more than noise is not decided in this place.
+    There are changes here and no verdicts: whether a change is more than noise `analysis.verdicts` decides.
     """
 
     base: Side

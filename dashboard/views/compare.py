@@ -135,7 +135,6 @@ def _table(rows: Rows, total: int) -> None:
         _say("No cell is left: nothing was planned on these sides." if not total else "No cell matches these filters.")
         return
     found = len(rows.shown)
-    found = len(rows.shown)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         said = st.container(width="content")
         if found > _QUICK_ROWS and not _everything(found):
