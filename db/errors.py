@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+import sqlite3
 from collections.abc import Iterable
 
 from sqlalchemy.exc import DBAPIError
@@ -20,23 +22,76 @@ class FilterError(StoreError):
     """A suite, model, phase, dtype, device or config that the database does not know."""
 
 
+class DamagedError(StoreError):
+    """A database file whose pages are damaged."""
+
+
+class RecordError(StoreError):
+    """A regression or note that cannot be written as asked: an unknown name, a state that cannot follow."""
+
+
+class CommitError(StoreError):
+    """A text that names no commit of the database, or a history that contradicts the one that it holds."""
+
+
+_AGAIN = "try again when that has ended"
+_FULL = "the disk is full; make room and repeat, nothing was half-written"
+_READ_ONLY = "it is open for reading only"
+_NOT_OURS = "it is not a database of inductor-watch; choose another with --db"
+
 #: What SQLite says, and what a person can do about it.
-_ADVICE = (
-    ("locked", "another program is writing to it; try again when that has ended"),
-    ("is full", "the disk is full; make room and repeat, nothing was half-written"),
+_OF_FILES = (
+    ("locked", f"another program is writing to it; {_AGAIN}"),
+    ("is full", _FULL),
     ("readonly", "it is open for reading only, or its folder cannot be written; choose another place with --db"),
-    ("query_only", "it is open for reading only"),
+    ("query_only", _READ_ONLY),
     ("unable to open", "its folder cannot be written or does not exist; choose another place with --db"),
-    ("not a database", "it is not a database of inductor-watch; choose another file with --db"),
+    ("not a database", _NOT_OURS),
     ("malformed", "it is damaged; move it away and ingest the bundles again, they hold everything"),
-    ("no such table", "it is not a database of inductor-watch; choose another file with --db"),
+    ("disk i/o error", "the disk or its file system failed; nothing was half-written, see `inductor-watch db check`"),
+    ("no such table", _NOT_OURS),
 )
+
+#: What PostgreSQL and its driver say, likewise; the first that fits counts.
+_OF_SERVERS = (
+    ("no space left", _FULL),
+    ("could not extend file", _FULL),
+    ("could not write", _FULL),
+    ("lock timeout", f"another program is writing to it; {_AGAIN}"),
+    ("deadlock detected", "another program was writing too; repeat, nothing was half-written"),
+    ("could not serialize", "another program was writing too; repeat, nothing was half-written"),
+    ("read-only transaction", _READ_ONLY),
+    ("permission denied", "its user may not do this; the roles are in docs/store.md"),
+    ("must be owner", "only the user who created the tables may change them; the roles are in docs/store.md"),
+    ("password authentication failed", "correct the user or password in --db, PGPASSWORD or ~/.pgpass"),
+    ("no password supplied", "put the password into PGPASSWORD or ~/.pgpass"),
+    ("peer authentication failed", "say another user: postgresql://USER@HOST/NAME"),
+    ("no pg_hba.conf entry", "the server lets this user in from nowhere near; see its pg_hba.conf"),
+    ("starting up", f"the server is starting; {_AGAIN}"),
+    ("shutting down", "the server is going down; try again when it is back"),
+    ("too many clients", "the server has no connection left; try again, or raise max_connections"),
+    ("remaining connection slots", "the server has no connection left; try again, or raise max_connections"),
+    ("failed to resolve", "no such host; correct it in --db"),
+    ("connection to server", "is the server up, and are host, port and name in --db right?"),
+    ("connection failed", "is the server up, and are host, port and name in --db right?"),
+    ("cannot contain nul", "no name in the database has such a character"),
+    ("timeout expired", "the server does not answer; correct host and port in --db"),
+    ("terminating connection", "the server ended it; repeat when it is back, nothing was half-written"),
+    ("server closed the connection", "the server ended it; repeat when it is back, nothing was half-written"),
+    ("connection is lost", "the server ended it; repeat when it is back, nothing was half-written"),
+    ("invalid page", "it is damaged; restore a backup or ingest the bundles into a new database, they hold everything"),
+    ("relation", _NOT_OURS),
+)
+_MISSING = re.compile(r'(database|role) "(.*)" does not exist')
 
 
 def explain(error: DBAPIError, where: str = "the database") -> StoreError:
     """One line for what a driver raised, with advice where the cause is known."""
-    said = " ".join(str(error.orig).split())
-    advice = next((advice for pattern, advice in _ADVICE if pattern in said.lower()), "see `inductor-watch doctor`")
+    said = one_line(" ".join(str(error.orig).split()), 400)
+    known = _OF_FILES if isinstance(error.orig, sqlite3.Error) else _OF_SERVERS
+    advice = next((advice for pattern, advice in known if pattern in said.lower()), "see `inductor-watch doctor`")
+    if missing := _MISSING.search(said):
+        advice = f"create it: {'createdb' if missing[1] == 'database' else 'createuser'} {missing[2]}"
     return StoreError(f"{where}: {said}: {advice}")
 
 

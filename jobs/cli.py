@@ -8,6 +8,7 @@ import keyword
 import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 
@@ -68,10 +69,29 @@ class Verbs(click.Group):
             raise click.UsageError(f"no verb {args[0]!r}: {nearest(args[0], VERBS)}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the verb. What nobody foresaw may come from a damaged database: then that is said."""
+        from jobs.options import DATABASE
+
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if DATABASE in ctx.meta and _is_unforeseen(error):
+                from db.damage import damage_of
+
+                if damage := damage_of(ctx.meta[DATABASE]):
+                    raise damage from error
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs without importing them."""
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def _is_unforeseen(error: Exception) -> bool:
+    known = (*expected_errors(), OSError, click.ClickException, click.Abort, click.exceptions.Exit)
+    return not isinstance(error, known)
 
 
 def _module_of(verb: str) -> str:

@@ -1,0 +1,117 @@
+"""Pull requests, reverts and relands as they stand in messages."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from db.commit_messages import read_message, read_subject
+
+
+@pytest.mark.parametrize(
+    ("subject", "number"),
+    [
+        ("[inductor] dont reuse buffers if it affects peak (#145883) (#159530)", 159530),
+        ('Revert "[Graph Partition] Pass all OSS unit tests (#154667)"', 154667),
+        ('Revert "Make it faster (#12)" (#34)', 34),
+        ("Merge pull request #77 from somebody/branch", 77),
+        ("Fix #1234 in the scheduler", None),
+        ("Fix (#1234) in the scheduler", None),
+        ("No number", None),
+        ("Zero (#0)", None),
+        ("Too long for any column (#99999999999)", None),
+        ("", None),
+    ],
+)
+def test_the_pull_request_is_the_last_number_at_the_end(subject, number):
+    assert read_subject(subject).pr_number == number
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind", "quoted"),
+    [
+        ("Make it faster (#12)", "plain", None),
+        ("Reverting order of loops (#12)", "plain", None),
+        ('Revert "Make it faster (#12)"', "revert", 12),
+        ('Back out "Make it faster (#12)" (#13)', "revert", 12),
+        ('[inductor] Back out "Make it faster"', "revert", None),
+        ('Reapply "Make it faster (#12)"', "reland", 12),
+        ('Reland "Make it faster (#12)" (#13)', "reland", 12),
+        ("[reland] Make it faster (#13)", "reland", None),
+        ("[inductor][Re-land] Make it faster (#13)", "reland", None),
+        ("Reland: make it faster (#13)", "reland", None),
+        ('Revert "Revert "Make it faster (#12)""', "reland", 12),
+        ('Revert "Reapply "Make it faster (#12)""', "revert", 12),
+        ('Revert "', "revert", None),
+    ],
+)
+def test_a_subject_says_what_it_does_to_the_one_it_quotes(subject, kind, quoted):
+    read = read_subject(subject)
+    assert (read.kind, read.quoted_pr) == (kind, quoted)
+
+
+def test_only_a_revert_without_a_number_of_its_own_undoes_the_one_it_carries():
+    assert read_subject('Revert "x (#1)"').undoes_its_own
+    assert not read_subject('Revert "x (#1)" (#2)').undoes_its_own
+    assert not read_subject('Reapply "x (#1)"').undoes_its_own
+
+
+def test_a_reland_has_the_bare_title_of_what_it_repeats():
+    first = read_subject("[Inductor] Support native Inductor as backend for MTIA (#158526)").bare
+    assert read_subject("[Re-land][Inductor] Support native Inductor as backend for MTIA (#159211)").bare == first
+    assert read_subject("[Inductor][reland] Support native Inductor as backend for MTIA (#1)").bare == first
+
+
+@pytest.mark.parametrize(
+    ("message", "shas"),
+    [
+        ("This reverts commit aec3ef1008.", ("aec3ef1008",)),
+        ("this reverts commit AEC3EF1008AEC3EF1008AEC3EF1008AEC3EF1008.", ("aec3ef1008" * 4,)),
+        ("This reverts commit\n`aec3ef1008`", ("aec3ef1008",)),
+        ("This reverts commits aec3ef1, 1234567 and 89abcdef.", ("aec3ef1", "1234567", "89abcdef")),
+        (
+            "This reverts commit aec3ef1.\n\nThis reverts commit 1234567.\nThis reverts commit aec3ef1.",
+            ("aec3ef1", "1234567"),
+        ),
+        ("This reverts commit 1234567, reversing\nchanges made to 89abcdef.", ("1234567",)),
+        ("This reverts commit abc123.", ()),
+        ("This reverts commit HEAD~1.", ()),
+        ("[HUD commit link](aec3ef1008)", ()),
+    ],
+)
+def test_shas_are_those_that_are_said_to_be_reverted(message, shas):
+    assert read_message('Revert "x"', message).reverts == shas
+
+
+def test_a_back_out_names_its_commit_as_the_original_changeset():
+    text = "Original commit changeset: aec3ef1008"
+    assert read_message('Back out "x"', text).reverts == ("aec3ef1008",)
+    assert read_message("Something else", text).reverts == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["Reland of #12", "This is a reland of PR #12.", "Relanding https://github.com/a/b/pull/12"]
+)
+def test_a_text_says_what_it_lands_again(text):
+    assert read_message("Make it faster, at last (#13)", text).relands_pr == 12
+
+
+def test_a_revert_lands_nothing_again():
+    assert read_message('Revert "x (#13)"', "Reverted; reland of #12 is to come").relands_pr is None
+
+
+HOSTILE = (
+    "[", "[a]", 'Revert "', "This reverts commit ", "abcdef1 ", "a", "reland ", "(#1)", '"', " ", "https://github.com/a/b/pull/",
+    "<script>", "\N{PILE OF POO}", "\n",
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(HOSTILE), st.sampled_from([1, 2, 500])), max_size=6))
+def test_no_message_takes_long_or_fails(pieces):
+    text = "".join(piece * count for piece, count in pieces)
+    begun = time.perf_counter()
+    found = read_message(text, text)
+    assert time.perf_counter() - begun < 1
+    assert len(found.reverts) <= 100 and all(len(sha) >= 7 for sha in found.reverts)

@@ -1,0 +1,340 @@
+"""Commits in their line: stored, linked, found again; on every database."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from db.branch_starts import branch_starts, measured_commits, set_branch_start, unplaced_commits
+from db.commit_store import LandedCommit, store_commits
+from db.commits import commit_range, find_commit, find_commits, landings, list_commits
+from db.errors import CommitError, StoreError
+from db.ingest import ingest_bundle
+from db.queries import revision
+from db.schema import Commit
+from tests.factories import cell, night
+
+REPO = "pytorch/pytorch"
+DATA = json.loads((Path(__file__).parent / "data" / "pytorch_commits.json").read_text())
+
+
+def sha(number):
+    """A sha that begins with its number, in seven digits."""
+    return f"{number:07x}".ljust(40, "a")
+
+
+def landed(position, title="Synthetic", text="", name=None, at=None):
+    when = 1_700_000_000.0 + 60 * position if at is None else at
+    return LandedCommit(position, name or sha(position), when, when, title, f"{title}\n\n{text}")
+
+
+def line(*told):
+    """A line of commits from their titles, or titles and texts."""
+    return [landed(place, *([one] if isinstance(one, str) else one)) for place, one in enumerate(told)]
+
+
+def reverts(number):
+    return f"This reverts commit {sha(number)[:10]}."
+
+
+def pytorch():
+    return [
+        landed(place, one["title"], "\n".join(one["reverts"]), one["sha"].ljust(40, "0"))
+        for place, one in enumerate(DATA["commits"])
+    ]
+
+
+def story(store, number):
+    return [(one.kind, one.again, one.commit.position) for one in landings(store, number)]
+
+
+def test_a_line_is_stored_with_places_titles_and_numbers(store):
+    report = store_commits(store, REPO, line("First (#1)", "Second"))
+    assert (report.line, report.new, report.updated, report.unchanged, report.changed) == (2, 2, 0, 0, True)
+    second, first = list_commits(store)
+    assert (first.position, first.title, first.pr_number, first.sha) == (0, "First (#1)", 1, sha(0))
+    assert (second.position, second.title, second.pr_number) == (1, "Second", None)
+    assert first.committed_at.timestamp() == first.author_date.timestamp() == 1_700_000_000
+
+
+def test_the_same_line_again_changes_nothing(store):
+    store_commits(store, REPO, pytorch())
+    before = revision(store), list_commits(store)
+    report = store_commits(store, REPO, pytorch())
+    assert (report.new, report.updated, report.unchanged, report.changed) == (0, 0, 50, False)
+    assert (revision(store), list_commits(store)) == before
+
+
+def test_a_longer_line_adds_its_end(store):
+    whole = pytorch()
+    store_commits(store, REPO, whole[:20])
+    number = revision(store)
+    report = store_commits(store, REPO, whole)
+    assert (report.new, report.unchanged, revision(store)) == (30, 20, number + 1)
+    assert [entry.position for entry in list_commits(store)] == list(range(49, -1, -1))
+
+
+def test_it_does_not_matter_in_how_many_imports_a_line_came(store, fresh):
+    whole = pytorch()
+    for end in (7, 20, 33, 50):
+        store_commits(store, REPO, whole[:end])
+    other = fresh()
+    store_commits(other, REPO, whole)
+    assert list_commits(store) == list_commits(other)
+    assert sum(bool(entry.reverts) for entry in list_commits(other)) == 11
+    other.dispose()
+
+
+@pytest.mark.parametrize(
+    ("number", "landed_times", "reverted_times"),
+    [(154455, 3, 2), (154667, 2, 1), (146942, 2, 1), (154371, 3, 2), (158526, 2, 1), (159530, 1, 0)],
+)
+def test_pytorchs_pull_requests_show_their_landings_and_reverts(store, number, landed_times, reverted_times):
+    store_commits(store, REPO, pytorch())
+    found = landings(store, number)
+    assert [one.kind for one in found] == (["landing", "revert"] * 3)[: landed_times + reverted_times]
+    assert [one.again for one in found] == [False] + [place % 2 == 0 for place in range(1, len(found))]
+    places = [one.commit.position for one in found]
+    assert places == sorted(places)
+
+
+def test_a_reland_under_another_number_belongs_to_the_story_of_the_first(store):
+    store_commits(store, REPO, pytorch())
+    assert [one.commit.pr_number for one in landings(store, 158526)] == [158526, 158526, 159211]
+    assert [one.commit.pr_number for one in landings(store, 159211)] == [159211]
+
+
+def test_links_go_both_ways(store):
+    store_commits(store, REPO, line("A (#1)", ('Revert "A (#1)"', reverts(0)), "A (#1)"))
+    again, revert, first = list_commits(store)
+    assert (revert.reverts, first.reverted_by) == ((first.sha,), (revert.sha,))
+    assert (again.relands, first.relanded_by) == ((first.sha,), (again.sha,))
+
+
+def test_a_revert_of_a_revert_lands_again_and_the_next_takes_back_again(store):
+    titles = ["A (#1)"]
+    for place in range(4):
+        titles.append((f'Revert "{titles[-1] if place == 0 else titles[-1][0]}"', reverts(place)))
+    store_commits(store, REPO, line(*titles))
+    assert story(store, 1) == [
+        ("landing", False, 0),
+        ("revert", False, 1),
+        ("landing", True, 2),
+        ("revert", False, 3),
+        ("landing", True, 4),
+    ]
+
+
+def test_a_second_landing_without_a_revert_is_no_reland(store):
+    store_commits(store, REPO, line("Part one (#1)", "Part two (#1)"))
+    assert story(store, 1) == [("landing", False, 0), ("landing", False, 1)]
+
+
+def test_a_revert_without_a_sha_means_the_last_landing_of_the_number_that_it_quotes(store):
+    store_commits(store, REPO, line("A (#1)", ('Revert "A (#1)"', reverts(0)), "A (#1)", 'Revert "A (#1)" (#2)'))
+    assert find_commit(store, sha(3)).reverts == (sha(2),)
+    assert story(store, 1) == [("landing", False, 0), ("revert", False, 1), ("landing", True, 2), ("revert", False, 3)]
+    assert story(store, 2) == [("landing", False, 3)]
+
+
+def test_one_commit_may_take_back_several(store):
+    text = f"{reverts(0)}\n{reverts(1)}"
+    store_commits(store, REPO, line("A (#1)", "B (#2)", ("Take both back", text)))
+    assert find_commit(store, sha(2)).reverts == (sha(0), sha(1))
+    assert [kind for kind, _, _ in story(store, 1)] == [kind for kind, _, _ in story(store, 2)] == ["landing", "revert"]
+
+
+def test_what_names_itself_the_future_nobody_or_several_is_kept_out_and_counted(store):
+    twins = ["abcdef1" + "0" * 33, "abcdef1" + "1" * 33]
+    report = store_commits(
+        store,
+        REPO,
+        [
+            landed(0, "A", name=twins[0]),
+            landed(1, "B", name=twins[1]),
+            landed(2, 'Revert "itself"', reverts(2)),
+            landed(3, 'Revert "the future"', reverts(4)),
+            landed(4, 'Revert "nobody"', "This reverts commit fffffff."),
+            landed(5, 'Revert "one of two"', "This reverts commit abcdef1."),
+        ],
+    )
+    assert (report.misdirected, report.unknown, report.ambiguous) == (2, 1, 1)
+    assert (report.reverts, report.relands) == (0, 0)
+
+
+def test_a_beginning_that_became_ambiguous_is_a_link_no_more(store):
+    start = [landed(0, "A", name="abcdef1" + "0" * 33), landed(1, "Take it back", "This reverts commit abcdef1.")]
+    assert store_commits(store, REPO, start).reverts == 1
+    report = store_commits(store, REPO, [*start, landed(2, "B", name="abcdef1" + "1" * 33)])
+    assert (report.reverts, report.ambiguous) == (0, 1)
+
+
+def test_a_revert_of_what_was_left_out_is_linked_once_that_is_there(store):
+    whole = line("A (#1)", ('Revert "A (#1)"', reverts(0)))
+    report = store_commits(store, REPO, whole[1:], [(0, sha(0))])
+    assert (report.new, report.left_out, report.reverts) == (1, 1, 0)
+    assert find_commit(store, sha(1)).position == 1
+    assert store_commits(store, REPO, whole).reverts == 1
+
+
+def test_places_go_by_the_line_when_clocks_go_backwards(store):
+    store_commits(
+        store, REPO, [landed(0, "A", at=2e9), landed(1, "B", at=1e9), landed(2, "C", at=None), landed(3, "D", at=5.0)]
+    )
+    assert [entry.title for entry in commit_range(store, sha(0), sha(3)).commits] == ["B", "C", "D"]
+
+
+def test_a_commit_without_a_usable_date_has_none(store):
+    store_commits(store, REPO, [LandedCommit(0, sha(0), None, None, "A", "A")])
+    assert list_commits(store)[0].committed_at is None
+
+
+def test_gits_facts_replace_what_a_bundle_told(store, tmp_path):
+    title = {"commit_title": "What a bundle says (#7)"}
+    ingest_bundle(store, night(tmp_path, "before", cells=[cell()], commit=sha(1), **title))
+    assert unplaced_commits(store, REPO) == {sha(1)} == measured_commits(store, REPO)
+    report = store_commits(store, REPO, line("A", "What git says (#8)"))
+    assert (report.new, report.updated) == (1, 1)
+    ingest_bundle(store, night(tmp_path, "after", cells=[cell()], commit=sha(1), minutes=9, **title))
+    entry = find_commit(store, sha(1))
+    assert (entry.title, entry.pr_number, entry.position) == ("What git says (#8)", 8, 1)
+
+
+def test_an_older_state_of_the_line_leaves_the_newer_commits_their_places(store):
+    whole = line("A", "B", "C", "D")
+    store_commits(store, REPO, whole)
+    report = store_commits(store, REPO, whole[:2])
+    assert (report.changed, [entry.position for entry in list_commits(store)]) == (False, [3, 2, 1, 0])
+
+
+def test_another_line_is_refused_and_nothing_changes(store):
+    store_commits(store, REPO, line("A", "B", "C", "D"))
+    before = revision(store), list_commits(store)
+    other = [landed(0, "A"), landed(1, "X", name=sha(99)), landed(2, "Y", name=sha(98)), landed(3, "Z", name=sha(97))]
+    with pytest.raises(CommitError, match=r"3 commits .*--ref.*--replace"):
+        store_commits(store, REPO, other)
+    assert (revision(store), list_commits(store)) == before
+    report = store_commits(store, REPO, other, replace=True)
+    assert (report.new, [entry.title for entry in list_commits(store)]) == (3, ["Z", "Y", "X", "A"])
+    assert find_commit(store, sha(1)).position is None
+
+
+def test_a_line_that_grew_at_its_beginning_shifts_every_place(store):
+    store_commits(store, REPO, [landed(0, "A", name=sha(10)), landed(1, "B", name=sha(11))])
+    report = store_commits(store, REPO, [landed(0, "Older", name=sha(9)), landed(2, "B", name=sha(11))], [(1, sha(10))])
+    assert (report.new, report.updated, report.changed) == (1, 1, True)
+    assert [(entry.position, entry.title) for entry in list_commits(store)] == [(2, "B"), (1, "A"), (0, "Older")]
+
+
+def test_repositories_do_not_mix(store):
+    store_commits(store, REPO, line("A (#1)", ('Revert "A (#1)"', reverts(0))))
+    report = store_commits(store, "somebody/else", line("A (#1)"))
+    assert (report.new, report.reverts, report.unknown) == (1, 0, 0)
+    assert [entry.repo for entry in list_commits(store, repo="somebody/else")] == ["somebody/else"]
+    assert len(landings(store, 1, REPO)) == 2
+    with pytest.raises(CommitError, match="say --repo"):
+        find_commit(store, sha(0))
+
+
+def test_an_interrupted_import_stores_nothing(store):
+    def broken():
+        yield landed(0)
+        raise StoreError("the reader broke")
+
+    with pytest.raises(StoreError, match="the reader broke"):
+        store_commits(store, REPO, broken())
+    assert list_commits(store) == []
+    assert store_commits(store, REPO, line("A")).new == 1
+
+
+def test_an_import_may_be_part_of_a_greater_transaction(store):
+    with store.connect() as conn, conn.begin() as transaction:
+        store_commits(conn, REPO, line("A"))
+        assert len(list_commits(conn)) == 1
+        transaction.rollback()
+    assert list_commits(store) == []
+
+
+def test_a_range_is_what_landed_after_the_first_up_to_the_second(store):
+    store_commits(store, REPO, line("A", "B", "C", "D"))
+    found = commit_range(store, sha(0)[:10], sha(2))
+    assert ([entry.title for entry in found.commits], found.distance) == (["B", "C"], 2)
+    assert (found.base.title, found.new.title) == ("A", "C")
+    assert commit_range(store, sha(2), sha(0)).commits == commit_range(store, sha(2), sha(2)).commits == ()
+
+
+def test_a_range_says_how_many_commits_an_import_left_out(store):
+    whole = line("A", "B", "C", "D")
+    store_commits(store, REPO, [whole[0], whole[3]], [(1, sha(1)), (2, sha(2))])
+    found = commit_range(store, sha(0), sha(3))
+    assert (found.distance, [entry.title for entry in found.commits]) == (3, ["D"])
+
+
+def test_a_range_needs_places(store, tmp_path):
+    ingest_bundle(store, night(tmp_path, "run", cells=[cell()], commit=sha(1)))
+    with pytest.raises(CommitError, match="commits import"):
+        commit_range(store, sha(1), sha(1))
+    with pytest.raises(CommitError, match="has no commit"):
+        commit_range(store, "fffffff", sha(1))
+    with pytest.raises(CommitError, match="at least 4 digits"):
+        commit_range(store, "main", sha(1))
+
+
+@pytest.mark.parametrize("text", ["#154455", "154455", "PR 154455", "https://github.com/pytorch/pytorch/pull/154455"])
+def test_a_search_finds_a_pull_request(store, text):
+    store_commits(store, REPO, pytorch())
+    assert {entry.pr_number for entry in find_commits(store, text)} == {154455}
+    assert len(find_commits(store, text)) == 5
+    assert len(find_commits(store, text, limit=2)) == 2
+
+
+def test_a_search_finds_shas_and_words(store):
+    store_commits(store, REPO, pytorch())
+    assert [entry.sha[:10] for entry in find_commits(store, "22A4CABD")] == ["22a4cabd19"]
+    assert [entry.pr_number for entry in find_commits(store, "aoti mps kernel")] == [158350]
+    assert find_commits(store, "100%") == find_commits(store, "") == find_commits(store, "no such words") == []
+
+
+def test_hostile_titles_come_back_as_they_are(store):
+    titles = [
+        "Robert'); DROP TABLE commits;--",
+        '"quoted"',
+        "<script>alert(1)</script>",
+        "\N{PILE OF POO}",
+        "x" * 10_000,
+        "\t\\N\\",
+    ]
+    store_commits(store, REPO, line(*titles, "nul \0 and \ud800"))
+    assert [entry.title for entry in reversed(list_commits(store))] == [
+        *titles,
+        "nul \N{REPLACEMENT CHARACTER} and \N{REPLACEMENT CHARACTER}",
+    ]
+    assert find_commits(store, "drop table")[0].title == titles[0]
+
+
+def test_commits_are_listed_since_a_moment(store):
+    store_commits(store, REPO, line("A", "B", "C"))
+    assert [entry.title for entry in list_commits(store, since=1_700_000_060)] == ["C", "B"]
+    assert [entry.title for entry in list_commits(store, limit=1)] == ["C"]
+
+
+def test_a_branch_has_the_start_that_was_said_last(store):
+    store_commits(store, REPO, line("A", "B"))
+    set_branch_start(store, REPO, "feature", sha(1))
+    number = revision(store)
+    set_branch_start(store, REPO, "feature", sha(1)[:12])
+    assert revision(store) == number
+    set_branch_start(store, REPO, "feature", sha(0))
+    assert [(one.name, one.start.title) for one in branch_starts(store, "feature")] == [("feature", "A")]
+    with pytest.raises(CommitError, match="has no commit"):
+        set_branch_start(store, REPO, "other", "fffffff")
+    assert branch_starts(store, "other") == []
+
+
+def test_nothing_of_the_staging_stays(store):
+    store_commits(store, REPO, line("A"))
+    with store.connect() as conn:
+        assert conn.execute(select(Commit.sha)).scalars().all() == [sha(0)]
+        with pytest.raises(Exception, match="staged_commits"):
+            conn.exec_driver_sql("SELECT * FROM staged_commits")

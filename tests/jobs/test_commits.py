@@ -1,0 +1,329 @@
+"""`inductor-watch commits`: from real git repositories through the command line and back."""
+
+import json
+import os
+import re
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from db.branch_starts import branch_starts
+from db.commits import commit_range, list_commits
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from jobs.cli import app, expected_errors
+from jobs.git_log import GitError, Repository
+from tests.factories import cell, new_store, night
+from tests.jobs.commit_list import read_commit_list
+from tests.jobs.repositories import RepositoryWriter, run_git
+
+DATA = json.loads((Path(__file__).parent.parent / "db" / "data" / "pytorch_commits.json").read_text())
+#: A page of PyTorch's commit list, whole texts included; it is not part of the project.
+SEEDS = Path(os.environ.get("INDUCTOR_WATCH_COMMIT_LIST", "no such file"))
+STORIES = {
+    154455: ["landed", "reverted", "landed again", "reverted", "landed again"],
+    154667: ["landed", "reverted", "landed again"],
+    146942: ["landed", "reverted", "landed again"],
+}
+
+
+@pytest.fixture
+def say(tmp_path):
+    """Calls the verb on the test's database; a failure is the exception that `main` would turn into one line."""
+    new_store(tmp_path / "store.db").dispose()
+
+    def call(*words):
+        result = CliRunner().invoke(app, ["commits", *words, "--db", str(tmp_path / "store.db")])
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.output
+
+    return call
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A writer of a repository in the test's folder, and its path."""
+    return lambda: RepositoryWriter(tmp_path / "clone")
+
+
+def opened(tmp_path):
+    return open_store(tmp_path / "store.db", write=True)
+
+
+def stand_in(writer, commits):
+    """Writes commits (sha, title, text), oldest first, and puts the new shas wherever a text names an old one."""
+    names = {}
+    for number, (sha, title, text) in enumerate(commits):
+        told = re.sub(r"\b[0-9a-f]{10}\b", lambda old: names.get(old[0], old[0])[:10], text)
+        names[sha] = writer.commit(f"{title}\n\n{told}", at=1_700_000_000 + number)
+    return names
+
+
+def words_of(story):
+    return [re.split(r"  +", line.strip())[0] for line in story.splitlines()[1:]]
+
+
+def test_pytorchs_pull_requests_show_their_landings_and_reverts(say, clone, tmp_path):
+    with clone() as writer:
+        stand_in(writer, [(one["sha"], one["title"], "\n".join(one["reverts"])) for one in DATA["commits"]])
+    assert "50 new" in say("import", "--git", str(writer.path))
+    for number, story in STORIES.items():
+        told = say("list", "--pr", str(number))
+        assert words_of(told) == story
+        counts = f"#{number}: {sum('landed' in word for word in story)} landings, {story.count('reverted')} revert"
+        assert told.startswith(counts)
+        assert told == say("show", str(number)) == say("show", f"#{number}")
+
+
+def test_a_page_of_pytorchs_commit_list_shows_the_same(say, clone):
+    if not SEEDS.is_file():
+        pytest.skip("INDUCTOR_WATCH_COMMIT_LIST names no page of a commit list")
+    listed = list(reversed(read_commit_list(SEEDS.read_text())))
+    with clone() as writer:
+        stand_in(writer, [(one.sha, one.title, one.text) for one in listed])
+    assert f"{len(listed)} new" in say("import", "--git", str(writer.path))
+    for number, story in STORIES.items():
+        assert words_of(say("list", "--pr", str(number))) == story
+    assert [one["title"] for one in json.loads(say("list", "--limit", "999", "--json"))] == [
+        one.title for one in reversed(listed)
+    ]
+
+
+def test_the_same_import_again_changes_nothing_and_a_later_one_adds(say, tmp_path, clone):
+    with clone() as writer:
+        writer.commit("First (#1)")
+    assert "1 commits: 1 new, 0 updated, 0 unchanged" in say("import", "--git", str(writer.path))
+    assert "0 new, 0 updated, 1 unchanged" in say("import", "--git", str(writer.path))
+    tree = run_git(writer.path, "rev-parse", "main^{tree}")
+    second = run_git(writer.path, "commit-tree", "-p", "main", "-m", "Second (#2)", tree)
+    run_git(writer.path, "update-ref", "refs/heads/main", second)
+    told = json.loads(say("import", "--git", str(writer.path), "--json"))
+    assert (told["new"], told["unchanged"], told["tip"], told["ref"]) == (1, 1, second, "main")
+    assert [entry.position for entry in list_commits(opened(tmp_path))] == [1, 0]
+
+
+def history_with_merges(writer):
+    """Main, a side branch that took main in before it was merged, and a merge on top; a clock that goes backwards."""
+    root = writer.commit("Root", at=2_000_000_000)
+    one = writer.commit("One", at=1_900_000_000)
+    side = writer.commit("Side", branch="side", parents=(root,), at=5)
+    both = writer.commit("Take main in", branch="side", parents=(side, one), at=1)
+    late = writer.commit("Late", branch="side", at=2_100_000_000)
+    two = writer.commit("Two", at=1_800_000_000)
+    merge = writer.commit("Merge pull request #7 from a/side", parents=(two, late), at=3)
+    top = writer.commit("Top", at=4)
+    return {"root": root, "one": one, "side": side, "both": both, "late": late, "two": two, "merge": merge, "top": top}
+
+
+def test_places_follow_parents_and_ranges_are_those_of_git_log(say, clone, tmp_path):
+    with clone() as writer:
+        names = history_with_merges(writer)
+    say("import", "--git", str(writer.path))
+    store = opened(tmp_path)
+    titles = [entry.title for entry in reversed(list_commits(store))]
+    assert titles == ["Root", "One", "Two", "Side", "Take main in", "Late", "Merge pull request #7 from a/side", "Top"]
+    main = [names[name] for name in ("root", "one", "two", "merge", "top")]
+    for base, new in permutations(main, 2):
+        between = (
+            set(run_git(writer.path, "rev-list", f"{base}..{new}").split())
+            if main.index(base) < main.index(new)
+            else set()
+        )
+        assert {entry.sha for entry in commit_range(store, base, new).commits} == between
+
+
+def test_a_history_that_grows_keeps_its_places(clone):
+    with clone() as writer:
+        names = history_with_merges(writer)
+    repository = Repository(writer.path)
+    whole = list(repository.line(names["top"]))
+    for name in ("root", "one", "two", "merge"):
+        part = list(repository.line(names[name]))
+        assert part == whole[: len(part)]
+
+
+def test_a_path_takes_only_what_touches_it_at_the_places_of_the_whole(say, clone, tmp_path):
+    with clone() as writer:
+        writer.commit("Elsewhere", touches="README")
+        writer.commit("Inductor", touches="torch/_inductor/ir.py")
+        writer.commit("Elsewhere again", touches="torch/_inductor_other.py")
+        writer.commit("Inductor again", touches="torch/_inductor/a/b.py")
+    told = say("import", "--git", str(writer.path), "--path", "torch/_inductor")
+    assert "4 commits: 2 new" in told
+    assert [(one.position, one.title) for one in list_commits(opened(tmp_path))] == [
+        (3, "Inductor again"),
+        (1, "Inductor"),
+    ]
+    assert "2 new, 0 updated, 2 unchanged" in say("import", "--git", str(writer.path))
+    assert [one.position for one in list_commits(opened(tmp_path))] == [3, 2, 1, 0]
+
+
+def test_needed_takes_what_lies_between_the_commits_that_were_measured(say, clone, tmp_path):
+    with clone() as writer:
+        shas = [writer.commit(f"Number {number}", touches=f"f{number}") for number in range(6)]
+    store = opened(tmp_path)
+    for number in (1, 4):
+        ingest_bundle(store, night(tmp_path, f"run{number}", cells=[cell()], commit=shas[number], minutes=number))
+    assert "6 commits: 2 new, 2 updated" in say("import", "--git", str(writer.path), "--needed")
+    assert [one.title for one in commit_range(store, shas[1], shas[4]).commits] == ["Number 2", "Number 3", "Number 4"]
+
+
+def test_a_path_takes_the_measured_commits_too(say, clone, tmp_path):
+    with clone() as writer:
+        shas = [writer.commit(f"Number {number}", touches=f"f{number}") for number in range(3)]
+    ingest_bundle(opened(tmp_path), night(tmp_path, "run", cells=[cell()], commit=shas[1]))
+    say("import", "--git", str(writer.path), "--path", "f2")
+    assert [(one.position, one.title) for one in list_commits(opened(tmp_path))] == [(2, "Number 2"), (1, "Number 1")]
+
+
+def test_a_branch_starts_where_it_left_the_main_line(say, clone, tmp_path):
+    with clone() as writer:
+        start = writer.commit("Start")
+        writer.commit("Main")
+        writer.commit("Work", branch="work", parents=(start,))
+    assert f"work starts at {start[:10]}" in say("import", "--git", str(writer.path), "--branch", "work")
+    assert [(one.name, one.start.sha) for one in branch_starts(opened(tmp_path))] == [("work", start)]
+    assert json.loads(say("branch", "work", "--json"))[0]["start"]["sha"] == start
+    told = say("branch", "other", "--start", start[:8])
+    assert told.startswith("pytorch/pytorch  other  ") and start[:10] in told
+    assert "no such branch" in say("branch", "nosuch")
+
+
+def test_hostile_messages_come_through_whole(say, clone, tmp_path):
+    long = "x" * 10_000
+    with clone() as writer:
+        messages = [
+            b"Quote \"this\" and 'that'; DROP TABLE commits;--",
+            b"<script>alert(1)</script>",
+            "\N{PILE OF POO} (#9)".encode(),
+            b"bad \xff\xfe bytes",
+            b"before\x00after",
+            long.encode(),
+            b"",
+            b"\n\n   \n",
+            b"over\ntwo lines (#10)\n\nbody",
+        ]
+        shas = [writer.commit(message) for message in messages]
+        writer.commit(f"Revert it\n\nThis reverts commit {shas[1]}.\x00This reverts commit {shas[0]}.".encode())
+    say("import", "--git", str(writer.path))
+    found = list(reversed(list_commits(opened(tmp_path))))
+    assert [one.title for one in found[:6]] == [
+        messages[0].decode(),
+        messages[1].decode(),
+        messages[2].decode(),
+        "bad \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} bytes",
+        "before",
+        long,
+    ]
+    assert [one.title for one in found[6:8]] == ["", ""]
+    assert (found[8].title, found[8].pr_number) == ("over two lines (#10)", 10)
+    assert (found[9].reverts, found[2].pr_number) == ((shas[1],), 9)
+    listed = say("list", "--search", "xxxx")
+    assert len(listed.splitlines()) == 1 and len(listed) < 200
+
+
+def test_wrong_clocks_are_no_dates(say, clone, tmp_path):
+    with clone() as writer:
+        writer.commit("Far future", at=99_999_999_999, author_at=1_700_000_000)
+        writer.commit("Now")
+    say("import", "--git", str(writer.path))
+    _, far = list_commits(opened(tmp_path))
+    assert (far.position, far.committed_at, far.author_date.year) == (0, None, 2023)
+    assert [one["title"] for one in json.loads(say("list", "--since", "2023-11-01", "--json"))] == ["Now"]
+
+
+def test_lists_show_a_range_and_who_reverted_what(say, clone):
+    with clone() as writer:
+        first = writer.commit("First (#1)")
+        second = writer.commit("Second (#2)")
+        revert = writer.commit(f'Revert "First (#1)"\n\nThis reverts commit {first}.')
+    say("import", "--git", str(writer.path))
+    lines = say("list", "--between", first[:10], revert[:10]).splitlines()
+    assert [line[:10] for line in lines] == [second[:10], revert[:10]]
+    assert f"[reverted by {revert[:10]}]" in say("list", "--search", "First")
+    assert f"reverted by   {revert[:10]}" in say("show", first[:8])
+    assert json.loads(say("show", revert, "--json"))["reverts"] == [first]
+    assert "the older one comes first" in say("list", "--between", revert, first)
+    assert "no such commit" in say("list", "--search", "nothing like it")
+
+
+def test_an_empty_database_says_how_to_fill_it(say):
+    assert "commits import --git PATH" in say("list")
+
+
+def test_options_that_exclude_each_other_and_bad_dates_are_usage_errors(say):
+    assert "use one of" in say("list", "--pr", "1", "--search", "x")
+    assert "is no date" in say("list", "--since", "yesterday")
+    assert "needs the NAME" in say("branch", "--start", "abcdef1")
+
+
+def test_what_cannot_be_read_is_one_line_and_a_usage_error(say, clone, tmp_path):
+    with clone() as writer:
+        writer.commit("A", touches="f")
+        writer.commit("B", touches="f")
+        writer.commit("Alone", branch="orphan")
+    path = str(writer.path)
+    shallow = tmp_path / "shallow"
+    run_git(tmp_path, "clone", "-q", "--depth", "1", writer.path.as_uri(), str(shallow))
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "empty").mkdir()
+    run_git(tmp_path / "empty", "init", "-q")
+    for words, said in {
+        (str(tmp_path / "nowhere"),): "no such folder",
+        (str(tmp_path / "plain"),): "is no git repository",
+        (str(shallow),): "git fetch --unshallow",
+        (str(tmp_path / "empty"),): "name the main line with --ref",
+        (path, "--ref", "nosuch"): "has no commit 'nosuch'",
+        (path, "--ref", "--output=/tmp/x"): "has no commit",
+        (path, "--ref", "a\nb"): "has no commit",
+        (path, "--path", "nosuch"): "touches 'nosuch'",
+        (path, "--branch", "nosuch"): "has no commit 'nosuch'",
+        (path, "--branch", "orphan"): "no commit in common",
+        (path, "--needed"): "import without --needed",
+        (path, "--repo", " "): "owner/name",
+    }.items():
+        with pytest.raises(Exception, match=re.escape(said)) as found:
+            say("import", "--git", *words)
+        assert expected_errors()[type(found.value)] == 2
+        assert "\n" not in str(found.value)
+    assert list_commits(opened(tmp_path)) == []
+
+
+def test_without_git_one_line_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GitError, match="git is not installed"):
+        Repository(tmp_path)
+
+
+def test_another_repository_in_the_environment_does_not_mislead(say, clone, monkeypatch, tmp_path):
+    with clone() as writer:
+        writer.commit("The right one")
+    with RepositoryWriter(tmp_path / "other") as other:
+        other.commit("The wrong one")
+    monkeypatch.setenv("GIT_DIR", str(other.path))
+    say("import", "--git", str(writer.path))
+    assert [entry.title for entry in list_commits(opened(tmp_path))] == ["The right one"]
+
+
+def test_a_history_that_breaks_on_the_way_stores_nothing(say, clone, tmp_path):
+    with clone() as writer:
+        writer.commit("A")
+    repository = Repository(writer.path)
+    with pytest.raises(GitError):
+        list(repository.commits([(0, "f" * 40)]))
+    assert list_commits(opened(tmp_path)) == []
+
+
+def test_a_rewritten_main_line_is_refused_until_it_is_said(say, clone, tmp_path):
+    with clone() as writer:
+        first = writer.commit("A")
+        writer.commit("B")
+        writer.commit("Other", branch="rewritten", parents=(first,))
+    say("import", "--git", str(writer.path))
+    with pytest.raises(Exception, match="say --replace"):
+        say("import", "--git", str(writer.path), "--ref", "rewritten")
+    say("import", "--git", str(writer.path), "--ref", "rewritten", "--replace")
+    assert [entry.title for entry in list_commits(opened(tmp_path))] == ["Other", "A"]
