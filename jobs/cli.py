@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import keyword
@@ -154,7 +155,8 @@ def report_error(error: Exception) -> int:
             return code
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        click.echo(one_line(f"inductor-watch: {place}{error.strerror or error}"), err=True)
+        advice = ": make room and repeat; what was written before is whole" if error.errno == errno.ENOSPC else ""
+        click.echo(one_line(f"inductor-watch: {place}{error.strerror or error}{advice}"), err=True)
         return INTERNAL
     if os.environ.get("INDUCTOR_WATCH_TRACEBACK"):
         raise error

@@ -154,7 +154,9 @@ def _dated(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in folder.rglob("*.jsonl*"):
         if path.name.endswith((".jsonl", ".jsonl.gz")):
             try:
-                yield check_bundle(path).started_at, path
+                header = check_bundle(path)
+                if header.trigger != "import":  # measured by another program: nobody told what it took
+                    yield header.started_at, path
             except BundleError:
                 continue  # a history that is in part unreadable is still a history
 

@@ -1,0 +1,105 @@
+"""The way of an export: sides to runs or rows, and these into a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from collector.bundle_file import both_paths
+from db.connecting import Source
+from db.errors import one_line
+from db.exporting.errors import ExportingError
+from db.exporting.files import check_target, write_file
+from db.exporting.stored_runs import stored_run
+from db.exporting.tables import as_csv, as_parquet, side_table
+from db.exporting.v3_lines import v3_lines
+from db.importing.bundle_files import pack_run
+from db.sides import Side, resolve_side
+
+Format = Literal["v3", "csv", "bundle", "parquet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One file that was written; `rows` are lines of records, rows of a table, or measurements of a bundle."""
+
+    file: str
+    format: Format
+    rows: int
+    run_ids: tuple[str, ...]
+
+
+def export_sides(source: Source, sides: Sequence[str], form: Format, target: Path, force: bool) -> list[Exported]:
+    """Writes some sides to a file; as bundles a file a run, into the folder that `target` is.
+
+    Raises:
+        SideError: a text names no side.
+        ExportingError: the target is there already, or cannot be written.
+    """
+    if form == "bundle":
+        return list(_bundles(source, _runs(source, sides), target, force))
+    check_target(target, force)
+    counts: list[int] = []
+    write_file(target, force, lambda stream: counts.append(write_stream(source, sides, form, stream)))
+    return [Exported(str(target), form, counts[0], _runs(source, sides))]
+
+
+def write_stream(source: Source, sides: Sequence[str], form: Format, stream: BinaryIO) -> int:
+    """Writes some sides to an open stream, and returns the number of rows. Raises `ExportingError` for bundles."""
+    if form == "bundle":
+        raise ExportingError("a bundle is a file of its own: name a folder with -o")
+    if form == "v3":
+        return _write_lines(
+            stream, (line for run in _runs(source, sides) for line in v3_lines(stored_run(source, run)))
+        )
+    table = side_table(source, _resolved(source, sides))
+    stream.write(as_csv(table) if form == "csv" else as_parquet(table))
+    return len(table)
+
+
+def _write_lines(stream: BinaryIO, lines: Iterable[str]) -> int:
+    count = 0
+    for line in lines:
+        stream.write(line.encode() + b"\n")
+        count += 1
+    return count
+
+
+def _resolved(source: Source, sides: Sequence[str]) -> list[Side]:
+    return [resolve_side(source, text) for text in sides]
+
+
+def _runs(source: Source, sides: Sequence[str]) -> tuple[str, ...]:
+    """The runs of some sides, each once, in the order of the sides."""
+    return tuple(dict.fromkeys(run for side in _resolved(source, sides) for run in side.run_ids))
+
+
+def _bundles(source: Source, runs: Sequence[str], folder: Path, force: bool) -> Iterable[Exported]:
+    if folder.exists() and not folder.is_dir():
+        raise ExportingError(f"{one_line(str(folder), 200)} is a file: bundles go into a folder")
+    for run in runs:
+        if "/" in run or run.startswith("."):
+            raise ExportingError(f"run {one_line(run)!r} has a name that no file can have: export it as v3")
+        for ending in (".jsonl", ".jsonl.gz"):
+            check = folder / f"{run}{ending}"
+            if check.exists() and not force:
+                raise ExportingError(
+                    f"{one_line(str(check), 200)} is there already: choose another folder, or say --force"
+                )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportingError(f"{one_line(str(folder), 200)} cannot be made: {error.strerror or error}") from error
+    with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
+        for run in runs:
+            contents = stored_run(source, run)
+            made = pack_run(contents, Path(workshop))
+            data = made.read_bytes()
+            write_file(folder / made.name, force, lambda stream, data=data: stream.write(data))  # type: ignore[misc]
+            for other in both_paths(folder / made.name):
+                if other.name != made.name:
+                    other.unlink(missing_ok=True)  # forced: of two files of a run the plain one would count
+            yield Exported(str(folder / made.name), "bundle", len(contents.measurements), (run,))

@@ -1,0 +1,167 @@
+"""Runs as PyTorch's benchmark-v3 records, a JSON object a line; `db.importing.own_records` reads them back.
+
+The published fields: timestamp, repo, head_branch, head_sha, run_attempt, runners, dependencies, benchmark {name, mode,
+dtype, extra_info}, model {name, type, backend, origins}, metric {name, benchmark_values, extra_info}; `benchmark_values`
+holds numbers, and texts stand in `metric.extra_info` (PyTorch's benchmarks/dynamo/common.py, `output_json`; the columns
+of test-infra's table `oss_ci_benchmark_v3`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from collector.bundle import BundleContents
+from collector.metrics import METRICS
+from collector.vocabulary import Measurement, Status
+from db.importing.own_records import FORMAT, KEY, REQUEST
+from db.moments import to_epoch
+
+#: Metrics that PyTorch has by another name, with the same meaning and unit; all others keep ours.
+_NAMES = {"compiled_ms": "abs_latency", "compression": "compression_ratio", "graphs": "unique_graphs"}
+#: Statuses in PyTorch's words; what it has no word for keeps ours.
+_WORDS = {
+    Status.OOM: "OOM",
+    Status.EAGER_FAIL: "eager_fail_to_run",
+    Status.NONDETERMINISTIC: "eager_two_runs_differ",
+    Status.CRASHED: "infra_error",
+}
+
+
+def v3_lines(contents: BundleContents) -> Iterator[str]:
+    """The records of a run, without line ends: one of the run, then for each measurement its status and its metrics."""
+    common = _common(contents)
+    yield _line({**common, **_of_run(contents)})
+    for order, measurement in enumerate(contents.measurements):
+        place = {**common, **_of_cell(measurement), "timestamp": int(to_epoch(measurement.started_at))}
+        names = list(dict.fromkeys([*measurement.metrics, *measurement.samples]))
+        own = measurement.to_json()
+        told = {"kind": "measurement", "run_id": contents.header.run_id, "order": order, "values": len(names)}
+        told["measurement"] = {key: value for key, value in own.items() if key not in ("metrics", "samples")}
+        word = _WORDS.get(measurement.status, measurement.status.value)
+        yield _line(
+            {**place, "metric": {"name": "accuracy", "extra_info": {"benchmark_values": [word], KEY: _text(told)}}}
+        )
+        for name in names:
+            yield _line({**place, "metric": _metric(contents, measurement, order, name)})
+
+
+def _common(contents: BundleContents) -> dict[str, Any]:
+    header = contents.header
+    return {
+        "timestamp": int(to_epoch(header.started_at)),
+        "schema_version": "v3",
+        "name": header.label or "inductor-watch",
+        "repo": header.repo,
+        "head_branch": header.branch,
+        "head_sha": header.commit,
+        "run_attempt": contents.attempt,
+        "runners": [_runner(header.testbed)],
+        "dependencies": _dependencies(contents),
+    }
+
+
+def _runner(testbed: Mapping[str, Any]) -> dict[str, Any]:
+    """A testbed in the published words, as far as there are such words for it."""
+    found: dict[str, Any] = {"name": str(testbed.get("node") or ""), "type": str(testbed.get("runner") or "")}
+    for ours, theirs in (("gpu", "gpu_info"), ("accelerator", "gpu_info"), ("cpu", "cpu_info")):
+        if testbed.get(ours):
+            found.setdefault(theirs, str(testbed[ours]))
+    if isinstance(testbed.get("cores"), int):
+        found["cpu_count"] = testbed["cores"]
+    return found
+
+
+def _dependencies(contents: BundleContents) -> dict[str, dict[str, str]]:
+    """torch and triton as the first environment names them."""
+    environment = next(iter(contents.environments.values()), {})
+    found: dict[str, dict[str, str]] = {}
+    if isinstance(environment.get("torch"), str):
+        sha = str(environment.get("torch_git") or "")
+        found["torch"] = {"repo": contents.header.repo, "branch": "", "sha": sha, "version": environment["torch"]}
+    if isinstance(environment.get("triton"), str):
+        found["triton"] = {"repo": "triton-lang/triton", "branch": "", "sha": "", "version": environment["triton"]}
+    return found
+
+
+def _of_run(contents: BundleContents) -> dict[str, Any]:
+    told = {
+        "kind": "run",
+        "format": FORMAT,
+        "run_id": contents.header.run_id,
+        "header": contents.header.to_json(),
+        "planned": [cell.to_json() for cell in contents.planned],
+        "environments": contents.environments,
+        "programs": contents.programs,
+        "finished_at": contents.finished_at,
+        "measurements": len(contents.measurements),
+    }
+    return {
+        "benchmark": {"name": "inductor-watch", "mode": "", "dtype": "", "extra_info": {}},
+        "model": {"name": "inductor-watch", "type": "run", "backend": "", "origins": []},
+        "metric": {
+            "name": "cells_planned",
+            "benchmark_values": [len(contents.planned)],
+            "extra_info": {KEY: _text(told)},
+        },
+    }
+
+
+def _of_cell(measurement: Measurement) -> dict[str, Any]:
+    cell = measurement.cell
+    return {
+        "benchmark": {
+            "name": "TorchInductor",
+            "mode": cell.phase.value,
+            "dtype": cell.dtype,
+            "extra_info": {
+                "device": cell.device,
+                "batch_size": cell.batch_size,
+                "config": cell.config.name,
+                REQUEST: _text(cell.config.to_json()),
+            },
+        },
+        "model": {
+            "name": cell.model,
+            "type": "OSS model",
+            "backend": cell.config.backend,
+            "origins": [cell.suite],
+        },
+    }
+
+
+def _metric(contents: BundleContents, measurement: Measurement, order: int, name: str) -> dict[str, Any]:
+    """One metric: its samples where they are kept, else its value. What JSON cannot say as a number is told as a text."""
+    told: dict[str, Any] = {"kind": "value", "run_id": contents.header.run_id, "order": order, "metric": name}
+    values: list[float] = []
+    if name in measurement.metrics:
+        told["value"] = measurement.metrics[name]
+        values = [measurement.metrics[name]]
+    if name in measurement.samples:
+        raw = measurement.samples[name]
+        finite = [value for value in raw if math.isfinite(value)]
+        values = finite or values
+        if finite and len(finite) == len(raw):
+            told["is_sampled"] = True
+        else:
+            told["samples"] = [value if math.isfinite(value) else str(value) for value in raw]
+    extra: dict[str, Any] = {KEY: _text(told)}
+    if name in METRICS and METRICS[name].unit:
+        extra["unit"] = METRICS[name].unit
+    metric: dict[str, Any] = {"name": _NAMES.get(name, name), "extra_info": extra}
+    if values:
+        metric["benchmark_values"] = values
+    else:
+        extra["benchmark_values"] = ["not a number"]
+    return metric
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    # As a text: the published column is a map from texts to texts.
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, separators=(",", ":"), allow_nan=False)

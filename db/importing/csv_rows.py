@@ -1,0 +1,160 @@
+"""Tables of benchmarks/dynamo: every variant of header, rows padded with zeros, shorter or longer than their header."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+
+from db.importing.errors import ImportingError
+from db.importing.filenames import parse_name
+from db.importing.rows import Row, Source, Target
+from db.importing.sources import lines_of
+from db.importing.values import Value, number, spelled, whole_number
+
+#: Characters of one field: the module's own limit is below what a stack trace in a table may have.
+_LONGEST_FIELD = 1 << 26
+#: Lines that one quoted field may span; a quote that is not closed by then was no quote.
+_LONGEST_ROW = 200
+#: A table of so many columns has no line of text with as many commas.
+_TELLING_WIDTH = 5
+#: What PyTorch calls the columns that name a row, first those of its tables, then those of its lists of graph breaks.
+_NAMES, _DEVICES, _BATCHES = ("name", "model"), ("dev", "device"), ("batch_size",)
+_NAMING = {*_NAMES, *_DEVICES, *_BATCHES}
+#: Columns that a row has which failed before anything was counted; all others are then zeros that fill it up.
+_OF_A_FAILURE = {"tag", "speedup", "abs_latency", "accuracy"}
+#: What makes a line a header rather than a model of that name.
+_TELLING = {"speedup", "accuracy", "abs_latency", "batch_size", "reason", "graph_breaks"}
+
+
+def read_table(source: Source, damage: list[str]) -> list[Row]:
+    """The rows of a table; what is wrong with a line goes to `damage`, as `FILE:LINE: ...`, and costs that line alone.
+
+    Raises:
+        ImportingError: it is empty, or has no column with the names of models.
+    """
+    header: list[str] = []
+    rows: list[Row] = []
+    target = parse_name(source.stem).target
+    for line, cells in _records(source, header, damage):
+        if _is_header(cells):
+            header[:] = _distinct(cells)
+        elif not header:
+            raise ImportingError(
+                f"{source.name}: its first line names no column `name`: not a table of benchmarks/dynamo"
+            )
+        elif row := _row(source, line, header, cells, target):
+            rows.append(row)
+        else:
+            damage.append(f"{source.name}:{line}: no name of a model: left out")
+    if not header:
+        raise ImportingError(f"{source.name} is empty: nothing to import")
+    return rows
+
+
+def _records(source: Source, header: Sequence[str], damage: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Number and fields of every line that has any; `header` is what the reader has met so far."""
+    before = csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        lines = lines_of(source.text)
+        index = 0
+        while index < len(lines):
+            fields, taken = _fields(lines, index, len(header))
+            if fields is None:
+                damage.append(f"{source.name}:{index + 1}: an open quotation mark: its line is read as it stands")
+                fields = lines[index].split(",")
+            if any(field.strip() for field in fields):
+                yield index + 1, fields
+            index += taken
+    finally:
+        csv.field_size_limit(before)
+
+
+def _fields(lines: Sequence[str], start: int, width: int) -> tuple[list[str] | None, int]:
+    """The fields that begin at a line, and how many lines they take; None where a quotation is never closed.
+
+    Line by line and not by the module's own reader: to that one, a single stray mark makes one field of all that follows.
+    """
+    text = lines[start]
+    taken = 1
+    while text.count('"') % 2:
+        if taken == _LONGEST_ROW or start + taken >= len(lines):
+            return None, 1
+        text += "\n" + lines[start + taken]
+        taken += 1
+    try:
+        fields = next(csv.reader([text] if taken == 1 else text.splitlines(keepends=True), strict=True), [])
+    except csv.Error:
+        return None, 1
+    is_row = taken == 1 or (len(fields) == width and not _swallows(lines[start + 1 : start + taken], width))
+    return (fields, taken) if is_row else (None, 1)
+
+
+def _swallows(lines: Sequence[str], width: int) -> bool:
+    """Whether two stray marks far apart made one field of whole rows; a list of graph breaks has too few columns to tell."""
+    return width >= _TELLING_WIDTH and any(line.count(",") == width - 1 for line in lines)
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    words = {cell.strip() for cell in cells}
+    named = words.intersection(_NAMES)
+    # A second header in the middle: tables of several shards in one file.
+    return bool(named and (words & _TELLING or words & set(_DEVICES)))
+
+
+def _distinct(cells: Sequence[str]) -> list[str]:
+    """Column names; a name that comes again gets its number."""
+    found: dict[str, None] = {}
+    for index, cell in enumerate(cells, start=1):
+        name = cell.strip() or f"column_{index}"
+        found[name if name not in found else f"{name}#{index}"] = None
+    return list(found)
+
+
+def _row(source: Source, line: int, header: list[str], cells: list[str], target: Target | None) -> Row | None:
+    named = dict(zip(header, cells, strict=False))
+    named |= {f"column_{index}": cell for index, cell in enumerate(cells[len(header) :], start=len(header) + 1) if cell}
+    model = next((named[name] for name in _NAMES if named.get(name, "").strip()), None)
+    if model is None:
+        return None
+    values: dict[str, list[Value]] = {name: [spelled(cell)] for name, cell in named.items() if name not in _NAMING}
+    row = Row(
+        source,
+        line,
+        target or _target(header),
+        model,
+        values,
+        device=next((named[name].strip() or None for name in _DEVICES if name in named), None),
+        batch_size=whole_number(named.get("batch_size")) or None,
+    )
+    _drop_padding(row, named)
+    if len(cells) < len(header):
+        row.notes.append(f"{len(header) - len(cells)} columns short of its header")
+    return row
+
+
+def _target(header: Sequence[str]) -> Target:
+    if "accuracy" in header:
+        return Target.ACCURACY
+    if "speedup" in header or "abs_latency" in header:
+        return Target.PERFORMANCE
+    return Target.BREAKS if "reason" in header else Target.OTHER
+
+
+def _drop_padding(row: Row, named: dict[str, str]) -> None:
+    """Takes away the zeros that fill up a row which has nothing to say there: they were never measured."""
+    if row.target is Target.PHASES:
+        # Times are written with six digits, so a bare 0 is none.
+        padding = [name for name in row.values if named[name] == "0"]
+    else:
+        rest = [name for name in row.values if name not in _OF_A_FAILURE]
+        padding = rest if failed(row) and all(named[name].strip() in ("0", "") for name in rest) else []
+    for name in padding:
+        del row.values[name]
+        row.padded = True
+
+
+def failed(row: Row) -> bool:
+    """Whether a row of a table tells that nothing was measured: a speedup of zero, or an accuracy that is no plain pass."""
+    if row.target is Target.ACCURACY:
+        return row.first("accuracy") != "pass"
+    return row.target is Target.PERFORMANCE and number(row.first("speedup")) == 0

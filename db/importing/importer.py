@@ -1,0 +1,173 @@
+"""The way of an import: files to rows, rows to runs, runs to bundles, bundles into the database."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from collector.bundle import BundleContents, BundleError
+from db.errors import one_line
+from db.fitness import UNFIT, said
+from db.importing import graphnet
+from db.importing.bundle_files import put_run
+from db.importing.cells import Given
+from db.importing.csv_rows import read_table
+from db.importing.errors import ImportingError
+from db.importing.own_records import OwnRecords
+from db.importing.pairing import join_pairs
+from db.importing.provenance import Provenance
+from db.importing.rows import Row, Source
+from db.importing.runs import runs_of
+from db.importing.sources import find_files, read_source
+from db.importing.v3_rows import RowsOfRecords, records_of
+from db.ingest import IngestReport, ingest_bundle
+
+
+@dataclass(slots=True)
+class FileReport:
+    """One file: its rows and the values in them, or why nothing of it could be read."""
+
+    file: str
+    rows: int = 0
+    values: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class ImportedRun:
+    """One run: its bundle, whether that is new in its folder, and what the database took of it (None without one)."""
+
+    run_id: str
+    bundle: str
+    is_new: bool
+    branch: str
+    commit: str
+    measurements: int
+    statuses: dict[str, int]
+    stored: IngestReport | None = None
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What an import did. `problems` are damaged rows and lines, one text each; the good ones are imported."""
+
+    files: list[FileReport] = field(default_factory=list)
+    runs: list[ImportedRun] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all could be read."""
+        return not self.runs
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the files hold, before it is known to which run it belongs."""
+
+    rows: list[Row] = field(default_factory=list)
+    runs: list[BundleContents] = field(default_factory=list)
+
+
+def import_files(
+    places: Iterable[Path],
+    asked: Provenance,
+    given: Given,
+    folder: Path,
+) -> ImportReport:
+    """Reads files, and writes a bundle for every run that they hold into a folder; `store` puts them into a database.
+
+    Raises:
+        ImportingError: what the caller says of date or repository cannot be used.
+    """
+    report = ImportReport()
+    _ = asked.epoch
+    read = _Read()
+    seen: set[tuple[str, int]] = set()
+    for path in find_files(places):
+        file = FileReport(one_line(str(path), 200))
+        report.files.append(file)
+        try:
+            source = read_source(path)
+            mark = (source.stem, hash(source.text))
+            if mark in seen:
+                file.problem = f"{one_line(str(path), 200)}: read already, under the same name: left out"
+                continue
+            seen.add(mark)
+            _read(source, file, read, report.problems)
+        except ImportingError as error:
+            file.problem = str(error)
+    runs = [*read.runs, *runs_of(join_pairs(read.rows), asked, given, report.problems)]
+    for contents in runs:
+        if run := _put(contents, folder, report.problems):
+            report.runs.append(run)
+    return report
+
+
+def store(engine: Engine, report: ImportReport) -> None:
+    """Puts the bundles of an import into a database; each is stored whole or not at all.
+
+    Raises:
+        BundleError, StoreError: as `ingest_bundle`.
+    """
+    for run in report.runs:
+        run.stored = ingest_bundle(engine, run.bundle)
+        report.problems += [f"{Path(run.bundle).name}: {line}" for line in run.stored.damage]
+
+
+def _read(source: Source, file: FileReport, read: _Read, problems: list[str]) -> None:
+    start = source.text.lstrip("\ufeff \t\r\n")[:1]
+    is_log = graphnet.is_log(source.text)
+    is_list = start == "[" and not (is_log and not source.name.endswith(".json"))
+    # A file of records that lost its beginning is one still: the lines behind are whole.
+    if start == "{" or is_list or (not is_log and re.search(r'^\{"', source.text, re.MULTILINE)):
+        rows = _read_records(source, file, read, problems)
+    else:
+        rows = graphnet.read_log(source, problems) if is_log else read_table(source, problems)
+    file.rows += len(rows)
+    file.values += sum(len(values) for row in rows for values in row.values.values())
+    read.rows += rows
+    if not rows and not file.values:
+        file.problem = file.problem or f"{source.name} holds no row that could be read"
+
+
+def _read_records(source: Source, file: FileReport, read: _Read, problems: list[str]) -> list[Row]:
+    rows, own = RowsOfRecords(source, problems), OwnRecords(source.name, problems)
+    for line, record in records_of(source, problems):
+        if line == 1 and _is_bundle(record):
+            raise ImportingError(f"{source.name} is a bundle: `inductor-watch ingest` takes it")
+        if not own.take(line, record):
+            rows.take(line, record)
+    runs, others = own.runs()
+    for line, record in others:
+        rows.take(line, record)
+    for contents in runs:
+        file.rows += len(contents.measurements)
+        file.values += sum(len(item.metrics) + sum(map(len, item.samples.values())) for item in contents.measurements)
+    read.runs += runs
+    if runs and not file.values:
+        file.values = len(runs)
+    return rows.rows
+
+
+def _is_bundle(record: Any) -> bool:
+    return isinstance(record, dict) and record.get("record") == "run"
+
+
+def _put(contents: BundleContents, folder: Path, problems: list[str]) -> ImportedRun | None:
+    """The run's bundle in the folder; None, with a line, for a run that no database could take."""
+    header = contents.header
+    try:
+        path, is_new = put_run(contents, folder)
+    except (BundleError, *UNFIT) as error:
+        problems.append(f"run {one_line(str(header.run_id))} cannot be stored: {said(error)}: left out")
+        return None
+    counts = Counter(item.status.value for item in contents.latest().values())
+    where = (one_line(header.branch), one_line(header.commit))
+    return ImportedRun(header.run_id, str(path), is_new, *where, len(contents.measurements), dict(counts))

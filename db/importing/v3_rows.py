@@ -1,0 +1,226 @@
+"""PyTorch's benchmark-v3 records, a JSON object a line or an array of them, gathered to rows.
+
+A record has one metric of one model. Those that tell the same of everything else are one row; where a metric comes
+again, the model was measured again and a new row begins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from db.errors import one_line
+from db.importing.errors import ImportingError
+from db.importing.filenames import parse_name
+from db.importing.rows import Kind, Row, Source, Target, Told
+from db.importing.sources import lines_of
+from db.importing.values import Value, meant, number, plain, whole_number
+from db.moments import to_epoch
+
+#: The beginning of a line that holds a record.
+_RECORD = re.compile(r'^\{"', re.MULTILINE)
+#: A time above this many seconds would be in the year 5138: such a number counts milliseconds.
+_MILLISECONDS = 1e11
+#: Times up to the year 2255, as a database keeps them.
+_END = 9e9
+#: What reading a record that is none can raise.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+_KNOWN_FIELDS = ("benchmark", "model", "metric")
+
+
+def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
+    """Number and content of every record: of its line in a file of lines, of its place in an array.
+
+    Raises:
+        ImportingError: nothing in it is JSON.
+    """
+    text = source.text.lstrip("\ufeff \t\r\n")
+    if text.startswith("["):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            # Lines of records whose first one lost its beginning may start like an array.
+            if not _RECORD.search(text):
+                raise ImportingError(f"{source.name} is no JSON array: {_said(error)}") from error
+        else:
+            yield from enumerate(found, start=1)
+            return
+    problems: list[str] = []
+    read = 0
+    for line, content in enumerate(lines_of(source.text), start=1):
+        if content.strip("\ufeff \t"):
+            try:
+                record = json.loads(content.lstrip("\ufeff"))
+            except (ValueError, RecursionError) as error:
+                problems.append(f"{source.name}:{line}: not JSON ({_said(error)}): left out")
+                continue
+            read += 1
+            yield line, record
+    if not read:
+        yield 1, _single(source, text)
+        return
+    damage += problems
+
+
+def _single(source: Source, text: str) -> Any:
+    """One object over several lines."""
+    if not text:
+        raise ImportingError(f"{source.name} is empty: nothing to import")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ImportingError(f"{source.name} holds no JSON: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    return one_line(f"{type(error).__name__}: {error}", 120)
+
+
+class RowsOfRecords:
+    """Takes records one by one; `rows` are what they make up."""
+
+    def __init__(self, source: Source, damage: list[str]) -> None:
+        self.rows: list[Row] = []
+        self._source = source
+        self._damage = damage
+        self._open: dict[str, Row] = {}
+        self._name = parse_name(source.stem)
+
+    def take(self, line: int, record: Any) -> None:
+        """Adds one record; what is wrong with it goes to the damage."""
+        try:
+            self._take(line, plain(record))
+        except _UNREADABLE as error:
+            self._damage.append(f"{self._source.name}:{line}: no benchmark-v3 record ({_said(error)}): left out")
+
+    def _take(self, line: int, record: Mapping[str, Any]) -> None:
+        metric = record["metric"]
+        name = metric["name"]
+        if not isinstance(name, str) or not isinstance(record["model"]["name"], str):
+            raise TypeError("a name is no text")
+        values, is_text = _values(metric)
+        if not values:
+            raise ValueError(f"metric {name} has no values")
+        is_number_as_text = is_text and name not in ("accuracy", "tag") and number(values[0]) is not None
+        row = self._begin(line, record, name, is_number_as_text)
+        key = _key(row)
+        known = self._open.get(key)
+        if known is None or name in known.values:
+            self.rows.append(row)
+            self._open[key] = known = row
+        known.values[name] = values
+        if rest := _rest(metric):
+            known.extra.setdefault("metrics", {})[name] = rest
+
+    def _begin(self, line: int, record: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Row:
+        benchmark, model = record["benchmark"], record["model"]
+        arguments = dict(benchmark.get("extra_info") or {})
+        origins = model.get("origins") or []
+        kind = Kind(
+            suite=_text(origins[0]) if origins else None,
+            mode=_text(benchmark.get("mode")),
+            dtype=_text(benchmark.get("dtype")),
+            backend=_text(model.get("backend")),
+            benchmark=_text(benchmark.get("name")) or "unnamed",
+        )
+        return Row(
+            self._source,
+            line,
+            self._target(arguments, metric, is_number_as_text),
+            model["name"],
+            {},
+            device=_text(arguments.get("device")),
+            batch_size=whole_number(arguments.get("batch_size")) or None,
+            kind=kind,
+            told=_told(record),
+            arguments=arguments,
+            extra=_extra(record),
+        )
+
+    def _target(self, arguments: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Target:
+        # compile_times() hands over texts, so the times of the phases are the only numbers that come as such.
+        if self._name.target is Target.PHASES or is_number_as_text:
+            return Target.PHASES
+        for target in (Target.ACCURACY, Target.PERFORMANCE):
+            if meant(arguments.get(target.value)) is True:
+                return target
+        if self._name.target is not None:
+            return self._name.target
+        return Target.ACCURACY if metric == "accuracy" else Target.PERFORMANCE
+
+
+def _values(metric: Mapping[str, Any]) -> tuple[list[Value], bool]:
+    """The values, and whether they are texts: those stand in `extra_info`."""
+    extra = metric.get("extra_info")
+    texts = extra.get("benchmark_values") if isinstance(extra, Mapping) else None
+    found = metric.get("benchmark_values")
+    chosen = texts if not found and texts else found
+    if chosen is None:
+        return [], False
+    listed = chosen if isinstance(chosen, list) else [chosen]
+    return [item if not isinstance(item, list | dict) else json.dumps(item) for item in listed], chosen is texts
+
+
+def _rest(metric: Mapping[str, Any]) -> dict[str, Any]:
+    """What a metric says besides its name and values."""
+    found = {key: value for key, value in metric.items() if key not in ("name", "benchmark_values", "extra_info")}
+    extra = metric.get("extra_info")
+    if isinstance(extra, Mapping):
+        extra = {key: value for key, value in extra.items() if key != "benchmark_values"}
+    elif extra is None:
+        extra = {}
+    if extra:
+        found["extra_info"] = extra
+    return found
+
+
+def _extra(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field that no other part of a row holds."""
+    found = {key: value for key, value in record.items() if key not in (*_KNOWN_FIELDS, *_TOLD) and value is not None}
+    if record.get("timestamp") is not None and _moment(record["timestamp"]) is None:
+        found["timestamp"] = record["timestamp"]
+    for part, known in (("benchmark", ("name", "mode", "dtype", "extra_info")), ("model", ("name", "backend"))):
+        if rest := {key: value for key, value in record[part].items() if key not in known}:
+            found[part] = rest
+    return found
+
+
+#: The uploader's fields that say which run it was; the others are kept with the row.
+_TOLD = ("repo", "head_branch", "head_sha", "timestamp", "workflow_id", "run_attempt")
+
+
+def _told(record: Mapping[str, Any]) -> Told:
+    branch = _text(record.get("head_branch"))
+    workflow = record.get("workflow_id")
+    return Told(
+        repo=_text(record.get("repo")),
+        branch=branch.removeprefix("refs/heads/") if branch else None,
+        commit=_text(record.get("head_sha")),
+        timestamp=_moment(record.get("timestamp")),
+        workflow_id=str(workflow) if workflow not in (None, "", 0) else None,
+        run_attempt=whole_number(record.get("run_attempt")),
+    )
+
+
+def _moment(value: Any) -> float | None:
+    """Seconds since 1970 of what a record calls its time: seconds, milliseconds, or a text; None for anything else."""
+    if (seconds := number(value)) is not None:
+        seconds = seconds / 1000 if seconds > _MILLISECONDS else seconds
+        return seconds if 0 <= seconds < _END else None
+    try:
+        return to_epoch(value) if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _key(row: Row) -> str:
+    told = row.told
+    named = (row.target, row.model, row.device, row.batch_size, row.kind.suite, row.kind.mode, row.kind.dtype)
+    of_run = (told.commit, told.branch, told.workflow_id, told.run_attempt)
+    return repr((*named, row.kind.backend, row.kind.benchmark, of_run, sorted(row.arguments.items(), key=str)))

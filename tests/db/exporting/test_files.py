@@ -1,0 +1,139 @@
+"""Tables and bundles: what they hold, and that nothing is half-written or written over."""
+
+import csv
+import io
+
+import pandas as pd
+import pytest
+
+from collector.bundle import read_bundle
+from collector.metrics import METRICS
+from db import queries
+from db.exporting.errors import ExportingError
+from db.exporting.exporter import export_sides, write_stream
+from db.exporting.files import write_file
+from db.ingest import ingest_bundle
+from tests.db.answers import answers
+from tests.db.exporting.stores import fill
+from tests.factories import cell, failing, header, new_store, passing, write_bundle
+
+
+@pytest.fixture
+def full(store, tmp_path):
+    return fill(store, tmp_path / "bundles")
+
+
+def as_rows(engine, *sides):
+    buffer = io.BytesIO()
+    write_stream(engine, sides, "csv", buffer)
+    return list(csv.DictReader(io.StringIO(buffer.getvalue().decode(), newline="")))
+
+
+def test_a_store_rebuilt_from_exported_bundles_gives_the_same_answers(full, tmp_path):
+    export_sides(full, ["plain", "n"], "bundle", tmp_path / "out", force=False)
+    again = new_store(tmp_path / "again.db")
+    for path in sorted((tmp_path / "out").iterdir()):
+        assert ingest_bundle(again, path).damage == ()
+    assert answers(again) == answers(full)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["g0.jsonl.gz", "g1.jsonl", "plain.jsonl.gz"]
+    again.dispose()
+
+
+def test_an_exported_bundle_brings_its_own_store_nothing(full, tmp_path):
+    export_sides(full, ["plain"], "bundle", tmp_path / "out", force=False)
+    before = answers(full)
+    ingest_bundle(full, tmp_path / "out" / "plain.jsonl.gz")
+    assert answers(full) == before
+
+
+def test_every_metric_of_every_cell_is_in_the_csv(full):
+    rows = as_rows(full, "plain")
+    stored = queries.side_rows(full, queries.resolve_side(full, "plain"))
+    assert len(rows) == len(stored) == 9
+    for row, expected in zip(rows, stored.to_dict("records"), strict=True):
+        for name in METRICS:
+            assert (float(row[name]) if row[name] else None) == (None if pd.isna(expected[name]) else expected[name])
+        assert (row["model"], row["cell_id"], row["commit"]) == (expected["model"], expected["cell_id"], "a1" * 20)
+
+
+def test_a_missing_cell_has_a_row_without_a_status(full):
+    (row,) = [row for row in as_rows(full, "n") if row["model"] == "missing"]
+    assert (row["status"], row["speedup"], row["config"]) == ("", "", "default")
+
+
+def test_two_sides_are_one_table_that_names_them(full):
+    assert {row["side"] for row in as_rows(full, "plain", "n")} == {"plain", "n"}
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", "\r=1"])
+def test_no_text_is_a_formula_to_a_spreadsheet(store, tmp_path, name):
+    line = failing(cell(name))
+    line.failure.message = name
+    ingest_bundle(store, write_bundle(tmp_path, header("r1", label=name), [line, passing(cell("fine"))]))
+    row = next(row for row in as_rows(store, "r1") if row["model"] != "fine")
+    assert (row["model"], row["message"], row["label"]) == (f"'{name}", f"'{name}", f"'{name}")
+
+
+def test_a_negative_number_is_no_formula(store, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(cell(), metrics={"cosine": -0.5})]))
+    assert as_rows(store, "r1")[0]["cosine"] == "-0.5"
+
+
+def test_parquet_holds_the_same_table_with_types(full, tmp_path):
+    export_sides(full, ["n"], "parquet", tmp_path / "n.parquet", force=False)
+    table = pd.read_parquet(tmp_path / "n.parquet")
+    assert len(table) == len(as_rows(full, "n"))
+    assert table["compiled_ms"].dtype == float
+    assert str(table["started_at"].dtype).startswith("datetime64")
+    assert table["status"].isna().sum() == 1
+
+
+def test_nothing_is_written_over_unless_forced(full, tmp_path):
+    target = tmp_path / "x.csv"
+    target.write_text("precious")
+    with pytest.raises(ExportingError, match="--force"):
+        export_sides(full, ["plain"], "csv", target, force=False)
+    assert target.read_text() == "precious"
+    export_sides(full, ["plain"], "csv", target, force=True)
+    assert target.read_text().startswith('"side",')
+
+
+def test_a_bundle_is_not_written_over_either_and_a_forced_one_is_alone(full, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "plain.jsonl").write_text("precious")
+    with pytest.raises(ExportingError, match="--force"):
+        export_sides(full, ["plain"], "bundle", out, force=False)
+    assert [path.name for path in out.iterdir()] == ["plain.jsonl"]
+    export_sides(full, ["plain"], "bundle", out, force=True)
+    assert [path.name for path in out.iterdir()] == ["plain.jsonl.gz"]
+    assert len(read_bundle(out / "plain.jsonl.gz").measurements) == 9
+
+
+def test_a_writer_that_fails_leaves_nothing(tmp_path):
+    def fail(stream):
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ExportingError, match="No space left"):
+        write_file(tmp_path / "x.csv", False, fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_taken_meanwhile_is_not_written_over(tmp_path):
+    def take(stream):
+        (tmp_path / "x.csv").write_text("precious")
+        stream.write(b"mine")
+
+    with pytest.raises(ExportingError, match="--force"):
+        write_file(tmp_path / "x.csv", False, take)
+    assert (tmp_path / "x.csv").read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+@pytest.mark.parametrize("target", ["no/such/folder/x.csv", "."])
+def test_a_place_that_cannot_be_written_is_one_line(full, tmp_path, target):
+    with pytest.raises(ExportingError) as caught:
+        export_sides(full, ["plain"], "csv", tmp_path / target, force=True)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.rglob("*.csv*")) == []

@@ -1,0 +1,94 @@
+"""PyTorch's names and flags as configs; the expected ones are what test.sh sets (docs/formats.md)."""
+
+import pytest
+
+from collector.vocabulary import Config
+from db.importing.configs import config_of
+
+NIGHTLY = {
+    "inductor_no_cudagraphs": Config(),
+    "inductor_with_cudagraphs": Config(template="cudagraphs"),
+    "inductor_dynamic": Config(template="cudagraphs", dynamic=True),
+    "inductor_cpp_wrapper": Config(template="cpp_wrapper"),
+    "inductor_with_cudagraphs_freezing": Config(template="cudagraphs", freezing=True),
+    "inductor_with_cudagraphs_freezing_autotune": Config(
+        template="cudagraphs", freezing=True, overrides={"max_autotune": True}
+    ),
+    "inductor_max_autotune": Config(template="cudagraphs", overrides={"max_autotune": True}),
+    "inductor_aot_inductor": Config(backend="aot_inductor"),
+    "inductor_export": Config(backend="export"),
+    "inductor_deterministic_perf": Config(overrides={"deterministic": True}),
+    "inductor_batch_invariant_accuracy": Config(overrides={"harness.batch_invariant": True}),
+}
+
+
+@pytest.mark.parametrize("name", NIGHTLY)
+def test_every_config_of_the_nightly_has_its_own_request(name):
+    assert config_of(name, None, {}) == NIGHTLY[name]
+
+
+def test_no_two_configs_of_the_nightly_are_one():
+    assert len({config.config_id for config in NIGHTLY.values()}) == len(NIGHTLY)
+
+
+FLAGS = {
+    "inductor_no_cudagraphs": {"disable_cudagraphs": True},
+    "inductor_with_cudagraphs": {"disable_cudagraphs": False},
+    "inductor_dynamic": {"disable_cudagraphs": False, "dynamic_shapes": True, "dynamic_batch_only": True},
+    "inductor_cpp_wrapper": {"disable_cudagraphs": True},
+    "inductor_with_cudagraphs_freezing": {"disable_cudagraphs": False, "freezing": True},
+    "inductor_max_autotune": {"disable_cudagraphs": False},
+    "inductor_aot_inductor": {"disable_cudagraphs": True, "export_aot_inductor": True},
+    "inductor_export": {"disable_cudagraphs": True, "export": True},
+    "inductor_deterministic_perf": {"disable_cudagraphs": True, "deterministic": True},
+    "inductor_batch_invariant_accuracy": {"disable_cudagraphs": True, "batch_invariant": True},
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_name_and_flags_ask_for_what_the_name_alone_asks_for(name):
+    flags = {"freezing": False, "dynamic_shapes": False, "inductor_compile_mode": None, "nopython": False}
+    assert config_of(name, "inductor", flags | FLAGS[name]) == NIGHTLY[name]
+
+
+def test_flags_win_where_the_name_says_otherwise():
+    flags = {"disable_cudagraphs": False, "freezing": True, "inductor_compile_mode": "max-autotune", "nopython": True}
+    found = config_of("inductor_no_cudagraphs", "inductor", flags)
+    assert found == Config(template="cudagraphs", mode="max-autotune", freezing=True, fullgraph=True)
+
+
+def test_flags_without_an_option_of_inductor_keep_configs_apart():
+    flags = {"disable_cudagraphs": True, "dynamic_shapes": True, "channels_last": True, "quantization": "int8"}
+    found = config_of("", "inductor", flags)
+    assert found.dynamic is True
+    assert found.overrides == {
+        "harness.dynamic_batch_only": False,
+        "harness.channels_last": True,
+        "harness.quantization": "int8",
+    }
+
+
+def test_inductor_options_of_the_command_line_are_options_here():
+    flags = {"disable_cudagraphs": True, "inductor_config": ["epilogue_fusion=False", "triton.x=3", "y=word"]}
+    assert config_of("", "inductor", flags).overrides == {"epilogue_fusion": False, "triton.x": 3, "y": "word"}
+
+
+def test_an_unknown_word_is_kept_and_not_taken_for_the_default():
+    found = config_of("inductor_with_cudagraphs_sparkling_new", None, {})
+    assert found == Config(template="cudagraphs", overrides={"harness.config": "sparkling_new"})
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_another_backend_is_one(backend):
+    assert config_of(backend, None, {}) == Config(backend=backend)
+    assert config_of("", backend, {"disable_cudagraphs": False}) == Config(backend=backend)
+
+
+def test_flags_that_a_table_keeps_as_texts_mean_the_same():
+    flags = {
+        "disable_cudagraphs": "True",
+        "freezing": "False",
+        "dynamic_shapes": "false",
+        "inductor_compile_mode": "None",
+    }
+    assert config_of("", "inductor", flags) == Config()

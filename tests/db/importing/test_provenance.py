@@ -1,0 +1,95 @@
+import subprocess
+
+import pytest
+
+from db.importing.errors import ImportingError
+from db.importing.provenance import Origin, Provenance, read_git, settle
+from db.importing.rows import Told
+from db.moments import to_epoch
+
+DATE = "2026-08-01T02:00:00+00:00"
+TOLD = Told("me/fork", "release", "a1" * 20, to_epoch("2026-07-01"), "5", 1)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository of two commits, the second one checked out."""
+    folder = tmp_path_factory.mktemp("repository")
+    dates = {"GIT_AUTHOR_DATE": "2026-05-01T10:00:00+00:00", "GIT_COMMITTER_DATE": "2026-05-02T10:00:00+00:00"}
+    names = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_CONFIG_GLOBAL": "/dev/null"}
+    names |= {"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.org", "PATH": "/usr/bin:/bin"}
+    for words in (
+        ["init", "-q", "-b", "trunk"],
+        ["commit", "-q", "--allow-empty", "-m", "First (#1)"],
+        ["commit", "-q", "--allow-empty", "-m", "Second (#2)"],
+    ):
+        subprocess.run(["git", *words], cwd=folder, env=names | dates, check=True)
+    return folder
+
+
+def test_the_caller_wins_over_the_record():
+    asked = Provenance("x/y", "mine", "b2" * 20, DATE)
+    assert settle(TOLD, asked) == Origin("x/y", "mine", "b2" * 20, to_epoch(DATE))
+
+
+def test_the_record_tells_what_the_caller_does_not():
+    assert settle(TOLD, Provenance(branch="mine")) == Origin("me/fork", "mine", "a1" * 20, to_epoch("2026-07-01"))
+
+
+def test_the_repository_tells_what_nobody_else_does(repository):
+    found = settle(Told(), Provenance(git=repository))
+    assert isinstance(found, Origin)
+    assert (found.branch, len(found.commit), found.commit_title) == ("trunk", 40, "Second (#2)")
+    assert found.date == to_epoch("2026-05-02T10:00:00+00:00")
+    assert to_epoch(found.commit_date or "") == to_epoch("2026-05-01T10:00:00+00:00")
+
+
+def test_a_commit_of_the_caller_is_looked_up_in_the_repository(repository):
+    first = read_git(repository, "HEAD~1")
+    found = settle(Told(), Provenance(commit=first.sha[:10], git=repository))
+    assert isinstance(found, Origin)
+    assert (found.commit, found.commit_title) == (first.sha, "First (#1)")
+
+
+def test_the_repository_lends_no_date_to_another_commit(repository):
+    found = settle(Told(commit="a1" * 20, branch="main"), Provenance(git=repository))
+    assert isinstance(found, str)
+    assert "--date" in found
+
+
+@pytest.mark.parametrize(
+    ("asked", "missing"),
+    [
+        (Provenance(), "--commit --branch --date"),
+        (Provenance(commit="c", date=DATE), "--branch"),
+        (Provenance(commit="c", branch="main"), "--date"),
+    ],
+)
+def test_what_is_missing_is_named(asked, missing):
+    found = settle(Told(), asked)
+    assert isinstance(found, str)
+    assert f"nobody tells {missing}:" in found
+
+
+def test_the_repository_dates_a_commit_that_only_a_record_names(repository):
+    first = read_git(repository, "HEAD~1")
+    found = settle(Told(commit=first.sha, branch="release"), Provenance(git=repository))
+    assert isinstance(found, Origin)
+    assert (found.commit_title, found.branch) == ("First (#1)", "release")
+
+
+@pytest.mark.parametrize("commit", ["no-such-thing", "--output=x", "HEAD~99"])
+def test_a_commit_that_is_not_there_is_one_line(repository, commit):
+    with pytest.raises(ImportingError) as caught:
+        settle(Told(), Provenance(commit=commit, git=repository))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_no_repository_is_one_line(tmp_path):
+    with pytest.raises(ImportingError, match="--git"):
+        settle(Told(), Provenance(git=tmp_path / "none"))
+
+
+def test_a_date_that_is_none_is_one_line():
+    with pytest.raises(ImportingError, match="--date 'yesterday'"):
+        settle(Told(), Provenance(commit="c", branch="main", date="yesterday"))

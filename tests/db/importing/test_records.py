@@ -1,0 +1,289 @@
+"""Benchmark-v3 records, and tables with the records beside them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collector.bundle import read_bundle
+from collector.vocabulary import Config, Status
+from db.importing.cells import Given
+from db.importing.importer import import_files
+from db.importing.provenance import Provenance
+from tests.db.importing.foreign import COMMIT, FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
+
+UPLOADED = {
+    "timestamp": 1_785_000_000,
+    "head_branch": "main",
+    "head_sha": "e5" * 20,
+    "repo": "pytorch/pytorch",
+    "workflow_id": 123,
+    "run_attempt": 1,
+    "job_id": 77,
+    "runners": [{"name": "host-1", "type": "linux.aws.h100", "gpu_info": "A GPU", "gpu_count": 1}],
+    "dependencies": {"triton": {"repo": "triton-lang/triton", "sha": "f" * 40, "version": "3.6"}},
+}
+EXACT = 1.9123451234567
+NOBODY = Provenance()
+
+
+def runs(report):
+    return [read_bundle(Path(run.bundle)) for run in report.runs]
+
+
+def only(report):
+    (run,) = runs(report)
+    (found,) = run.measurements
+    return found
+
+
+def uploaded(metric, *values, **changes):
+    return record(metric, *values, **(UPLOADED | changes))
+
+
+def test_the_records_of_a_row_are_one_measurement(tmp_path):
+    path = lines(tmp_path, f"{STEM}_performance.json", record("speedup", EXACT), record("abs_latency", 12.5))
+    found = only(read(tmp_path, path))
+    assert found.metrics == {"speedup": EXACT, "compiled_ms": 12.5}
+    assert (found.cell.suite, found.cell.dtype, found.cell.config) == (
+        "torchbench",
+        "bfloat16",
+        Config(template="cudagraphs"),
+    )
+
+
+def test_an_array_of_records_is_read_like_lines(tmp_path):
+    path = put(tmp_path, "x.json", json.dumps([record("speedup", EXACT), record("abs_latency", 12.5)], indent=1))
+    assert only(read(tmp_path, path)).metrics == {"speedup": EXACT, "compiled_ms": 12.5}
+
+
+def test_a_text_metric_stands_in_extra_info(tmp_path):
+    path = lines(tmp_path, "x.json", record("accuracy", "eager_two_runs_differ", flags={"accuracy": True}))
+    assert only(read(tmp_path, path)).status is Status.NONDETERMINISTIC
+
+
+def test_several_values_are_samples_and_their_median_the_metric(tmp_path):
+    path = lines(tmp_path, "x.json", record("abs_latency", 3.0, 1.0, 2.5))
+    found = only(read(tmp_path, path))
+    assert found.metrics == {"compiled_ms": 2.5}
+    assert found.samples == {"compiled_ms": [3.0, 1.0, 2.5]}
+    assert found.details["imported"]["performance"]["values"]["abs_latency"] == [3.0, 1.0, 2.5]
+
+
+def test_a_metric_that_comes_again_begins_a_new_measurement(tmp_path):
+    path = lines(tmp_path, "x.json", record("speedup", 1.5), record("abs_latency", 2.0), record("speedup", 1.6))
+    (run,) = runs(read(tmp_path, path))
+    assert [(item.replicate, item.metrics["speedup"]) for item in run.measurements] == [(0, 1.5), (1, 1.6)]
+
+
+def test_a_table_and_its_json_are_one_measurement_with_the_digits_of_the_json(tmp_path):
+    paths = (
+        table(tmp_path, "performance", PERFORMANCE, GOOD),
+        lines(
+            tmp_path, f"{STEM}_performance.json", record("speedup", 1.9123451234567), record("abs_latency", 12.345678)
+        ),
+    )
+    found = only(read(tmp_path, *paths))
+    assert found.metrics["speedup"] == EXACT
+    assert found.cell.batch_size == 16  # the records do not tell it
+    kept = found.details["imported"]["performance"]
+    assert kept["table"]["calls_captured"] == 315  # what the JSON lacks
+    assert kept["notes"] == [f"also {STEM}_performance.csv:2"]
+
+
+def test_a_table_and_a_json_in_other_folders_find_each_other(tmp_path):
+    paths = (
+        table(tmp_path / "a", "performance", PERFORMANCE, GOOD),
+        lines(tmp_path / "b", f"{STEM}_performance.json", record("speedup", EXACT)),
+    )
+    assert only(read(tmp_path, *paths)).metrics["speedup"] == EXACT
+
+
+def test_a_row_that_the_json_contradicts_is_a_measurement_of_its_own(tmp_path):
+    paths = (
+        table(tmp_path, "performance", PERFORMANCE, GOOD),
+        lines(tmp_path, f"{STEM}_performance.json", record("speedup", 1.8)),
+    )
+    (run,) = runs(read(tmp_path, *paths))
+    assert sorted(item.metrics["speedup"] for item in run.measurements) == [1.8, 1.912345]
+
+
+def test_names_of_a_replaced_header_are_corrected_from_the_json(tmp_path):
+    stem = f"{STEM}_performance"
+    header, rows = "dev,name,batch_size,outer,middle,inner", ("cuda,m,4,0.500000,0.250000,0", "cuda,n,4,0.1,0.2,0.3")
+    paths = (
+        table(tmp_path, "performance_compilation_metrics", header, *rows),
+        lines(
+            tmp_path,
+            f"{stem}_compilation_metrics.json",
+            *(record(name, value, model="m") for name, value in (("outer", "0.500000"), ("other", "0.250000"))),
+        ),
+    )
+    (run,) = runs(read(tmp_path, *paths))
+    found = {item.cell.model: item.details["compile_phases_s"] for item in run.measurements}
+    assert found["m"] == {"outer": 0.5, "other": 0.25}
+
+
+def test_a_failed_row_of_a_table_has_the_flags_and_the_run_of_the_others(tmp_path):
+    flags = {"freezing": True, "only": "hf_Bert_large"}
+    paths = (
+        table(tmp_path, "performance", PERFORMANCE, GOOD, FAILED),
+        lines(tmp_path, f"{STEM}_performance.json", uploaded("speedup", EXACT, flags=flags)),
+    )
+    (run,) = runs(read(tmp_path, *paths, asked=NOBODY))
+    assert {item.cell.config for item in run.measurements} == {Config(template="cudagraphs", freezing=True)}
+    failed = next(item for item in run.measurements if item.cell.model == "timm_vit_x")
+    assert "only" not in failed.details["imported"]["performance"].get("arguments", {})
+
+
+def test_commit_branch_date_and_runner_come_from_the_uploader(tmp_path):
+    report = read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5)), asked=NOBODY)
+    (run,) = runs(report)
+    header = run.header
+    assert (header.commit, header.branch, header.repo) == ("e5" * 20, "main", "pytorch/pytorch")
+    assert header.started_at == "2026-07-25T17:20:00+00:00"
+    assert header.ci_url == "https://github.com/pytorch/pytorch/actions/runs/123"
+    assert (header.testbed["runner"], header.testbed["gpu"]) == ("linux.aws.h100", "A GPU")
+    (environment,) = run.environments.values()
+    assert environment["dependencies.triton.version"] == "3.6"
+    assert environment["runners"][0]["name"] == "host-1"
+    assert run.measurements[0].details["imported"]["performance"]["record"]["job_id"] == 77
+
+
+def test_flags_of_the_caller_win_over_the_uploader(tmp_path):
+    asked = Provenance(commit=COMMIT, branch="mine", date="2026-01-02", repo="me/fork")
+    (run,) = runs(read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5)), asked=asked))
+    assert (run.header.commit, run.header.branch, run.header.repo) == (COMMIT, "mine", "me/fork")
+    assert run.header.started_at.startswith("2026-01-02")
+
+
+def test_several_commits_in_one_file_are_several_runs(tmp_path):
+    path = lines(tmp_path, "x.json", *(uploaded("speedup", 1.5, head_sha=sha * 20) for sha in ("a1", "b2", "c3")))
+    assert {run.header.commit for run in runs(read(tmp_path, path, asked=NOBODY))} == {"a1" * 20, "b2" * 20, "c3" * 20}
+
+
+def test_two_workflows_of_one_commit_are_two_runs(tmp_path):
+    path = lines(tmp_path, "x.json", *(uploaded("speedup", 1.5, workflow_id=number) for number in (1, 2)))
+    assert len(runs(read(tmp_path, path, asked=NOBODY))) == 2
+
+
+def test_shards_of_a_workflow_are_one_run_and_a_later_attempt_counts(tmp_path):
+    records = [
+        uploaded("speedup", 1.9, run_attempt=2, job_id=9),
+        uploaded("speedup", 1.5, job_id=1),
+        uploaded("speedup", 1.7, job_id=2, model="other"),
+    ]
+    (run,) = runs(read(tmp_path, lines(tmp_path, "x.json", *records), asked=NOBODY))
+    assert (run.header.attempt, len(run.measurements)) == (2, 3)
+    found = [(item.replicate, item.metrics["speedup"]) for item in run.measurements if item.cell.model != "other"]
+    assert found == [(0, 1.5), (1, 1.9)]
+
+
+def test_instruction_counts_of_pr_time_benchmarks_are_kept(tmp_path):
+    item = {
+        "benchmark": {"name": "pr_time_benchmarks", "mode": "", "extra_info": {"is_dynamic": False, "device": "cpu"}},
+        "model": {"name": "add_loop_eager", "type": "compile_time", "backend": "eager"},
+        "metric": {
+            "name": "compile_time_instruction_count",
+            "benchmark_values": [2_800_000_000],
+            "target_value": 2.9e9,
+        },
+    }
+    report = read(tmp_path, put(tmp_path, "x.json", json.dumps([item])))
+    found = only(report)
+    assert (found.cell.suite, found.cell.model, found.cell.dtype) == ("pr_time_benchmarks", "add_loop_eager", "notset")
+    assert found.status is Status.PASS
+    kept = found.details["imported"]["performance"]
+    assert kept["values"] == {"compile_time_instruction_count": 2_800_000_000}
+    assert kept["record"]["metrics"]["compile_time_instruction_count"]["target_value"] == 2.9e9
+    assert runs(report)[0].header.testbed["harness"] == "pr_time_benchmarks"
+
+
+def test_arguments_are_the_environment_and_what_names_the_row_its_evidence(tmp_path):
+    path = lines(tmp_path, "x.json", record("speedup", 1.5, flags={"only": "hf_Bert_large", "repeat": 30}))
+    (run,) = runs(read(tmp_path, path))
+    (environment,) = run.environments.values()
+    assert environment["performance.repeat"] == 30
+    assert run.measurements[0].details["imported"]["performance"]["arguments"]["only"] == "hf_Bert_large"
+
+
+def test_a_warm_start_is_no_cold_compile_time(tmp_path):
+    path = lines(tmp_path, "x.json", record("compilation_latency", 9.5, flags={"cold_start_latency": False}))
+    found = only(read(tmp_path, path))
+    assert found.metrics == {}
+    assert found.details["imported"]["performance"]["values"]["compilation_latency"] == 9.5
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "{",
+        "null",
+        "17",
+        '"text"',
+        "[1, 2]",
+        '{"metric": {}}',
+        '{"metric": {"name": 5}, "model": {"name": "m"}, "benchmark": {}}',
+        '{"metric": {"name": "speedup"}, "model": {"name": "m"}, "benchmark": {}}',
+        '{"metric": {"name": "speedup", "benchmark_values": []}, "model": {"name": "m"}, "benchmark": {}}',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "1" * 5000,
+    ],
+)
+def test_a_bad_line_costs_that_line_alone(tmp_path, bad):
+    good = json.dumps(record("speedup", 1.5))
+    report = read(tmp_path, put(tmp_path, "x.json", f"{good}\n{bad}\n"))
+    assert only(report).metrics == {"speedup": 1.5}
+    assert len(report.problems) == 1
+    assert report.problems[0].startswith("x.json:2: ")
+    assert "\n" not in report.problems[0]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 10**400, True, None, {"a": 1}])
+def test_values_that_are_no_measurement_stay_evidence(tmp_path, value):
+    report = read(tmp_path, lines(tmp_path, "x.json", record("speedup", value), record("abs_latency", 2.0)))
+    found = only(report)
+    assert "speedup" not in found.metrics
+    assert "speedup" in found.details["imported"]["performance"]["values"]
+
+
+@pytest.mark.parametrize("moment", [-5, 9e10, 1e300, float("nan"), "yesterday", "0001-01-01", [1], True])
+def test_a_moment_that_is_none_is_evidence_where_the_caller_knows_better(tmp_path, moment):
+    found = only(read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=moment))))
+    assert found.started_at == "2026-08-01T02:00:00+00:00"
+    assert "timestamp" in found.details["imported"]["performance"]["record"]
+
+
+def test_milliseconds_and_texts_are_times_as_well(tmp_path):
+    for moment in (1_785_000_000_000, "2026-07-25 17:20:00"):
+        (run,) = runs(
+            read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=moment)), asked=NOBODY)
+        )
+        assert run.header.started_at == "2026-07-25T17:20:00+00:00"
+
+
+def test_the_callers_date_is_that_of_every_measurement(tmp_path):
+    found = only(read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5))))
+    assert found.started_at == "2026-08-01T02:00:00+00:00"
+    assert found.details["imported"]["performance"]["told"]["timestamp"] == 1_785_000_000
+
+
+def test_a_moment_that_no_database_can_keep_is_asked_for(tmp_path):
+    path = lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=9e10))
+    report = read(tmp_path, path, asked=NOBODY)
+    assert report.is_empty
+    assert "--date" in report.problems[0]
+
+
+def test_a_bundle_is_sent_to_ingest(tmp_path):
+    path = put(tmp_path, "r.jsonl", '{"record":"run","format":1,"run_id":"r"}\n')
+    assert "inductor-watch ingest" in read(tmp_path, path).files[0].problem
+
+
+def test_importing_a_folder_twice_over_reads_equal_files_once(tmp_path):
+    for folder in ("a", "b"):
+        lines(tmp_path / folder, f"{STEM}_performance.json", uploaded("speedup", 1.5))
+    report = import_files([tmp_path / "a", tmp_path / "b"], NOBODY, Given(), tmp_path / "runs")
+    assert only(report).metrics == {"speedup": 1.5}
+    assert "read already" in report.files[1].problem

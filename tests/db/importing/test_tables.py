@@ -1,0 +1,303 @@
+"""Tables of benchmarks/dynamo, through the whole import: every header, padding and damage."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.bundle import read_bundle
+from collector.vocabulary import Config, Phase, Status
+from db.importing.cells import Given
+from db.importing.provenance import Provenance
+from tests.db.importing.foreign import ACCURACY, COMMIT, FAILED, GOOD, PERFORMANCE, STEM, put, read, table
+
+
+def measured(report):
+    """The measurements of all runs by model."""
+    return {item.cell.model: item for run in report.runs for item in read_bundle(Path(run.bundle)).measurements}
+
+
+def test_a_row_becomes_a_measurement_with_units_of_ours(tmp_path):
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD)))["hf_Bert_large"]
+    assert found.status is Status.PASS
+    assert found.metrics == {
+        "speedup": 1.912345,
+        "compiled_ms": 12.345678,
+        "compile_cold_s": 25.123456,
+        "compression": 0.998765,
+        "eager_peak_bytes": 6_123_456_000,
+        "compiled_peak_bytes": 6_131_028_000,
+        "graphs": 2,
+        "graph_breaks": 1,
+        "cudagraph_skips": 3,
+    }
+    cell = found.cell
+    assert (cell.suite, cell.phase, cell.dtype, cell.device) == ("torchbench", Phase.INFERENCE, "bfloat16", "cuda")
+    assert (cell.batch_size, cell.config) == (16, Config(template="cudagraphs"))
+
+
+def test_every_value_is_kept_under_its_own_name(tmp_path):
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD)))["hf_Bert_large"]
+    told = found.details["imported"]["performance"]
+    expected = dict(zip(PERFORMANCE.split(","), GOOD.split(","), strict=True))
+    assert {name: float(value) for name, value in expected.items() if name not in ("dev", "name", "batch_size")} == (
+        told["values"]
+    )
+    assert told["from"] == f"{STEM}_performance.csv:2"
+
+
+def test_eager_time_is_not_made_up(tmp_path):
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD)))["hf_Bert_large"]
+    assert "eager_ms" not in found.metrics
+
+
+def test_a_speedup_of_zero_is_a_failure_and_no_number(tmp_path):
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD, FAILED)))["timm_vit_x"]
+    assert found.status is Status.FAIL_TO_RUN
+    assert found.metrics == {}
+    assert found.failure is not None and "speedup 0" in found.failure.message
+    assert found.details["imported"]["performance"]["values"] == {"speedup": 0.0, "abs_latency": 0.0}
+
+
+def test_optional_and_unknown_columns_are_kept(tmp_path):
+    header = "dev,name,batch_size,tag,speedup,abs_latency,baseline,speedup_vs_baseline,cache_lookup_latency,brand_new"
+    row = "cuda,resnet18,512,nightly,1.5,2.0,1.25,1.2,0.001,some text"
+    found = measured(read(tmp_path, table(tmp_path, "performance", header, row)))["resnet18"]
+    values = found.details["imported"]["performance"]["values"]
+    assert (values["tag"], values["speedup_vs_baseline"], values["brand_new"]) == ("nightly", 1.2, "some text")
+    assert found.metrics == {"speedup": 1.5, "compiled_ms": 2.0}
+
+
+def test_short_and_long_rows_keep_what_they_have(tmp_path):
+    rows = ("cuda,short,8,1.5,2.0", GOOD + ",7,eight")
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, *rows)))
+    assert found["short"].metrics == {"speedup": 1.5, "compiled_ms": 2.0}
+    assert found["hf_Bert_large"].details["imported"]["performance"]["values"]["column_18"] == "eight"
+
+
+def test_a_second_header_in_the_middle_counts_for_what_follows(tmp_path):
+    wider = "dev,name,batch_size,speedup,abs_latency,fallbacks_to_eager"
+    lines = ("dev,name,batch_size,speedup,abs_latency", "cuda,one,1,1.5,2.0", "", wider, "cuda,two,1,1.6,2.1,4")
+    found = measured(read(tmp_path, table(tmp_path, "performance", *lines)))
+    assert found["two"].details["imported"]["performance"]["values"]["fallbacks_to_eager"] == 4
+    assert "fallbacks_to_eager" not in found["one"].details["imported"]["performance"]["values"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_and_byte_order_marks_change_nothing(tmp_path, end, mark):
+    path = table(tmp_path, "performance", PERFORMANCE, GOOD, end=end)
+    path.write_bytes(mark + path.read_bytes())
+    assert measured(read(tmp_path, path))["hf_Bert_large"].metrics["graph_breaks"] == 1
+
+
+def test_utf_16_is_read_as_well(tmp_path):
+    path = put(tmp_path, f"{STEM}_performance.csv", f"{PERFORMANCE}\n{GOOD}\n".encode("utf-16"))
+    assert "hf_Bert_large" in measured(read(tmp_path, path))
+
+
+def test_accuracy_decides_the_status_and_performance_gives_numbers(tmp_path):
+    accuracy = ("cuda,hf_Bert_large,4,fail_accuracy,315,2,1,1,0,0,3,31.2", "cuda,timm_vit_x,0,OOM,0,0,0,0,0,0,0,0")
+    paths = (
+        table(tmp_path, "performance", PERFORMANCE, GOOD, FAILED),
+        table(tmp_path, "accuracy", ACCURACY, *accuracy),
+    )
+    report = read(tmp_path, *paths)
+    found = measured(report)
+    assert len(report.runs) == 1 and report.runs[0].measurements == 2
+    assert found["hf_Bert_large"].status is Status.FAIL_ACCURACY
+    assert found["hf_Bert_large"].metrics["speedup"] == 1.912345
+    assert found["hf_Bert_large"].cell.batch_size == 16  # the one that was timed
+    assert found["hf_Bert_large"].details["imported"]["accuracy"]["batch_size"] == 4
+    assert found["timm_vit_x"].status is Status.OOM
+    assert found["timm_vit_x"].failure.exception == "OOM"
+    assert found["timm_vit_x"].metrics == {}  # the zeros are padding
+
+
+def test_compile_time_of_an_accuracy_run_is_another_quantity(tmp_path):
+    row = "cuda,hf_Bert_large,4,pass,315,2,1,1,0,0,3,31.2"
+    found = measured(read(tmp_path, table(tmp_path, "accuracy", ACCURACY, row)))["hf_Bert_large"]
+    assert "compile_cold_s" not in found.metrics
+    assert found.details["imported"]["accuracy"]["values"]["compilation_latency"] == 31.2
+    assert found.metrics == {"graphs": 2, "graph_breaks": 1, "cudagraph_skips": 3}
+
+
+def test_an_accuracy_that_passes_does_not_hide_a_failed_performance(tmp_path):
+    paths = (
+        table(tmp_path, "performance", PERFORMANCE, FAILED),
+        table(tmp_path, "accuracy", ACCURACY, "cuda,timm_vit_x,8,pass,1,1,0,0,0,0,0,3.5"),
+    )
+    found = measured(read(tmp_path, *paths))["timm_vit_x"]
+    assert found.status is Status.FAIL_TO_RUN
+    assert found.cell.batch_size == 8
+
+
+def test_a_skipped_check_passes_where_the_model_was_timed(tmp_path):
+    skipped = "cuda,hf_Bert_large,0,pass_due_to_skip,0,0,0,0,0,0,0,0"
+    accuracy = table(tmp_path, "accuracy", ACCURACY, skipped)
+    timed = table(tmp_path, "performance", PERFORMANCE, GOOD)
+    assert measured(read(tmp_path / "a", accuracy, timed))["hf_Bert_large"].status is Status.PASS
+    failed = table(tmp_path / "c", "performance", PERFORMANCE, FAILED.replace("timm_vit_x", "hf_Bert_large"))
+    assert measured(read(tmp_path / "c", accuracy, failed))["hf_Bert_large"].status is Status.FAIL_TO_RUN
+    alone = measured(read(tmp_path / "b", accuracy))["hf_Bert_large"]
+    assert (alone.status, alone.metrics) == (Status.SKIPPED, {})
+
+
+def test_an_unknown_word_is_reported_and_kept(tmp_path):
+    report = read(tmp_path, table(tmp_path, "accuracy", ACCURACY, "cuda,m,4,melted,1,1,0,0,0,0,0,3.5"))
+    assert measured(report)["m"].details["imported"]["accuracy"]["values"]["accuracy"] == "melted"
+    assert measured(report)["m"].failure.exception == "melted"
+    assert len(report.problems) == 1 and "melted" in report.problems[0]
+
+
+def test_a_failed_row_takes_the_batch_size_that_the_model_has_under_other_configs(tmp_path):
+    other = STEM.replace("with_cudagraphs", "max_autotune")
+    paths = (
+        table(tmp_path, "performance", PERFORMANCE, GOOD),
+        table(tmp_path, "performance", PERFORMANCE, FAILED.replace("timm_vit_x", "hf_Bert_large"), stem=other),
+    )
+    report = read(tmp_path, *paths)
+    cells = {item.cell.config.name: item for item in read_bundle(Path(report.runs[0].bundle)).measurements}
+    assert cells["cudagraphs+max_autotune=true"].cell.batch_size == 16
+    assert cells["cudagraphs+max_autotune=true"].status is Status.FAIL_TO_RUN
+
+
+def test_a_model_measured_again_is_a_replicate_and_the_last_one_counts(tmp_path):
+    again = GOOD.replace("1.912345", "1.800000")
+    report = read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD, again))
+    found = read_bundle(Path(report.runs[0].bundle)).measurements
+    assert [(item.replicate, item.metrics["speedup"]) for item in found] == [(0, 1.912345), (1, 1.8)]
+
+
+def test_accuracies_of_other_batch_sizes_are_evidence_and_not_lost(tmp_path):
+    accuracy = ("cuda,hf_Bert_large,4,pass,1,1,0,0,0,0,0,3.5", "cuda,hf_Bert_large,16,fail_accuracy,1,1,0,0,0,0,0,4.5")
+    paths = (table(tmp_path, "performance", PERFORMANCE, GOOD), table(tmp_path, "accuracy", ACCURACY, *accuracy))
+    found = measured(read(tmp_path, *paths))["hf_Bert_large"]
+    assert found.status is Status.FAIL_ACCURACY  # the check of the batch that was timed
+    assert found.details["imported"]["superseded"][0]["values"]["compilation_latency"] == 3.5
+
+
+def test_graph_breaks_and_phases_beside_a_table_are_its_evidence(tmp_path):
+    paths = (
+        table(tmp_path, "performance", PERFORMANCE, GOOD),
+        table(tmp_path, "performance_graph_breaks", "model,reason,user_stack", 'hf_Bert_large,"call, item","a\nb"'),
+        table(
+            tmp_path, "performance_compilation_metrics", "dev,name,batch_size,gc,wait", "cuda,hf_Bert_large,16,0.5,0"
+        ),
+    )
+    found = measured(read(tmp_path, *paths))["hf_Bert_large"]
+    assert found.details["imported"]["graph_breaks"][0]["values"] == {"reason": "call, item", "user_stack": "a\nb"}
+    assert found.details["compile_phases_s"] == {"gc": 0.5}  # a bare 0 fills the row up
+    assert "another row's" in str(found.details["imported"]["compile_phases"]["notes"])
+
+
+def test_on_a_cpu_the_memory_columns_are_no_peaks(tmp_path):
+    stem = "inductor_no_cudagraphs_torchbench_float32_inference_cpu_x86"
+    row = GOOD.replace("cuda,", "cpu,", 1)
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, row, stem=stem)))["hf_Bert_large"]
+    assert not {"eager_peak_bytes", "compiled_peak_bytes", "compression"} & set(found.metrics)
+    assert found.details["imported"]["performance"]["values"]["eager_peak_mem"] == 6.123456
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "-1.5", "", "fast", "1_000"])
+def test_a_speedup_that_is_no_positive_number_is_kept_as_it_is_and_never_measured(tmp_path, value):
+    row = GOOD.replace("1.912345", value)
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, row)))["hf_Bert_large"]
+    assert "speedup" not in found.metrics
+    kept = found.details["imported"]["performance"]["values"]["speedup"]
+    assert str(kept) == value
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a_b_c",
+        "two\nlines",
+        "<script>alert(1)</script>",
+        "\N{ROCKET}",
+        "x" * 10_000,
+        "=1+1",
+        'quo"te',
+        "nul\x00",
+        "%s {0}",
+        "a;b|c",
+    ],
+)
+def test_any_name_of_a_model_is_kept(tmp_path, name):
+    quoted = '"' + name.replace('"', '""') + '"'
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD.replace("hf_Bert_large", quoted))))
+    assert list(found) == [name]
+
+
+def test_a_stray_quotation_mark_costs_no_other_row(tmp_path):
+    rows = [f"cuda,m{number},4,1.5,2.0" for number in range(50)]
+    rows[10] = 'cuda,"m10,4,1.5,2.0'
+    report = read(tmp_path, table(tmp_path, "performance", "dev,name,batch_size,speedup,abs_latency", *rows))
+    assert {f"m{number}" for number in range(50) if number != 10} <= set(measured(report))
+    assert any("quotation mark" in line for line in report.problems)
+
+
+def test_two_stray_quotation_marks_do_not_swallow_the_rows_between_them(tmp_path):
+    rows = [f"cuda,m{number},4,1.5,2.0" for number in range(50)]
+    rows[10], rows[30] = 'cuda,"m10,4,1.5,2.0', 'cuda,m30",4,1.5,2.0'
+    report = read(tmp_path, table(tmp_path, "performance", "dev,name,batch_size,speedup,abs_latency", *rows))
+    assert {f"m{number}" for number in range(50) if number not in (10, 30)} <= set(measured(report))
+
+
+def test_files_are_one_import_in_whatever_order_they_are_named(tmp_path):
+    paths = [table(tmp_path, "performance", PERFORMANCE, GOOD, GOOD.replace("hf_Bert_large", "a"))]
+    paths.append(table(tmp_path, "accuracy", ACCURACY, "cuda,hf_Bert_large,4,pass,1,1,0,0,0,0,0,3.5"))
+    found = {read(tmp_path, *order).runs[0].run_id for order in (paths, paths[::-1], [tmp_path], [*paths, tmp_path])}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "\ufeff", "\x00", "hello", "a,b\n1,2\n", "{}", "[]", "null", "[[[["])
+def test_a_file_without_a_row_is_one_line(tmp_path, content):
+    report = read(tmp_path, put(tmp_path, "x.csv", content))
+    assert report.is_empty
+    assert report.files[0].problem or report.problems
+    assert "\n" not in report.files[0].problem
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_bad_file_does_not_stop_a_good_one(tmp_path):
+    paths = (put(tmp_path, "bad.csv", "nothing"), table(tmp_path, "performance", PERFORMANCE, GOOD), tmp_path / "none")
+    report = read(tmp_path, *paths)
+    assert [bool(file.problem) for file in report.files] == [True, False, True]
+    assert len(report.runs) == 1
+
+
+def test_what_neither_file_nor_name_tells_is_asked_for_in_one_line_a_file(tmp_path):
+    path = put(tmp_path, "mine.csv", "name,speedup\nbert,1.5\ngpt2,1.6\n")
+    report = read(tmp_path, path)
+    assert report.problems == [
+        "mine.csv: 2 rows left out (line 2): neither the file nor its name tells --suite --phase --dtype --device:"
+        " say it, or name the file as PyTorch's nightly does"
+    ]
+    given = Given("mine", "training", "amp", "cuda", Config(mode="max-autotune"))
+    found = measured(read(tmp_path, path, given=given))["bert"].cell
+    assert (found.suite, found.phase, found.config) == ("mine", "training", Config(mode="max-autotune"))
+
+
+def test_what_nobody_tells_of_the_run_is_asked_for(tmp_path):
+    path = table(tmp_path, "performance", PERFORMANCE, GOOD)
+    report = read(tmp_path, path, asked=Provenance(commit=COMMIT))
+    assert report.is_empty
+    assert "nobody tells --branch --date" in report.problems[0]
+
+
+def test_the_same_files_twice_are_one_bundle_and_a_changed_digit_another(tmp_path):
+    path = table(tmp_path, "performance", PERFORMANCE, GOOD)
+    first, again = read(tmp_path, path), read(tmp_path, path)
+    assert (first.runs[0].is_new, again.runs[0].is_new) == (True, False)
+    assert first.runs[0].run_id == again.runs[0].run_id
+    path.write_text(path.read_text().replace("1.912345", "1.912346"))
+    assert read(tmp_path, path).runs[0].run_id != first.runs[0].run_id
+
+
+def test_folders_are_walked(tmp_path):
+    table(tmp_path / "deep" / "down", "performance", PERFORMANCE, GOOD)
+    table(tmp_path / "deep", "accuracy", ACCURACY, "cuda,hf_Bert_large,4,pass,1,1,0,0,0,0,0,3.5")
+    put(tmp_path / "deep", "picture.png", b"\x89PNG")
+    report = read(tmp_path, tmp_path / "deep")
+    assert [file.rows for file in report.files] == [1, 1]
+    assert len(report.runs) == 1

@@ -1,0 +1,67 @@
+"""`inductor-watch export`: to a file, to standard output, and its exit codes."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from db.errors import SideError
+from db.exporting.errors import ExportingError
+from db.ingest import ingest_bundle
+from jobs.cli import app
+from tests.factories import matrix, new_store, night
+
+
+@pytest.fixture
+def called(tmp_path):
+    """Calls `export` on a store of one run of three cells."""
+    engine = new_store(tmp_path / "s.db")
+    ingest_bundle(engine, night(tmp_path, "r1", cells=matrix(["bert"])))
+    engine.dispose()
+    return lambda *words: CliRunner().invoke(app, ["export", *map(str, words), "--db", str(tmp_path / "s.db")])
+
+
+@pytest.mark.parametrize(("form", "count"), [("v3", None), ("csv", 3), ("parquet", 3)])
+def test_a_file_is_written_and_told(called, tmp_path, form, count):
+    done = called("latest", "--format", form, "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out").stat().st_size > 500
+    assert done.output.startswith(f"{tmp_path}/out: {count or ''}")
+    assert done.output.endswith("rows of r1\n")
+
+
+def test_v3_is_what_comes_out_where_nothing_is_said(called):
+    first = json.loads(called("r1").output.splitlines()[0])
+    assert (first["schema_version"], first["metric"]["name"]) == ("v3", "cells_planned")
+
+
+def test_a_dash_is_standard_output(called):
+    assert called("r1", "--format", "csv", "-o", "-").output.count("\n") == 4
+
+
+def test_bundles_go_into_a_folder(called, tmp_path):
+    done = called("r1", "--format", "bundle", "-o", tmp_path / "out", "--json")
+    assert json.loads(done.output)[0]["run_ids"] == ["r1"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["r1.jsonl.gz"]
+
+
+@pytest.mark.parametrize("form", ["bundle", "parquet"])
+def test_what_is_no_text_wants_a_place(called, form):
+    done = called("r1", "--format", form)
+    assert done.exit_code == 2
+    assert "-o" in done.output
+
+
+def test_what_is_there_stays(called, tmp_path):
+    (tmp_path / "out").write_text("precious")
+    done = called("r1", "-o", tmp_path / "out")
+    assert isinstance(done.exception, ExportingError)
+    assert (tmp_path / "out").read_text() == "precious"
+    assert called("r1", "-o", tmp_path / "out", "--force").exit_code == 0
+
+
+def test_a_side_that_is_not_there_leaves_no_file(called, tmp_path):
+    done = called("nosuch", "-o", tmp_path / "out")
+    assert isinstance(done.exception, SideError)
+    assert not (tmp_path / "out").exists()
+    assert list(tmp_path.glob("*.partial")) == []
