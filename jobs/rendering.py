@@ -11,6 +11,7 @@ from rich.console import Console
 from analysis.compare import Comparison, Counts, Figure, PairedFigure, SideSummary, Transition, percent, summarise
 from analysis.verdicts import Judgement
 from db.engine import open_store
+from db.runs import device_name
 from db.sides import Side, resolve_side
 from jobs.tables import NOTHING, add_row, make_table, plain, signed
 from jobs.verdict_table import show_verdicts
@@ -76,7 +77,7 @@ def describe_side(side: Side) -> str:
     newest = side.runs[0]
     names = ", ".join(side.run_ids[:3]) + (", ..." if len(side.runs) > 3 else "")
     what = side.title if len(side.nights) == 1 else f"{newest.branch}@{newest.commit[:10]} ({names})"
-    place = newest.testbed.get("gpu") or newest.testbed.get("cpu") or "unknown testbed"
+    place = device_name(newest.testbed) or "unknown testbed"
     labels = sorted({run.label for run in side.runs if run.label})
     label = f" [{', '.join(labels)}]" if labels else ""
     return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {place}{label}"

@@ -54,8 +54,8 @@ def shown(engine, limit=20):
 
 
 GOLDEN = """\
-base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, unknown testbed [synthetic test data]
-new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, unknown testbed [synthetic test data]
+base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, Synthetic GPU [synthetic test data]
+new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, Synthetic GPU [synthetic test data]
 suite phase config pass rate paired speedup x device x compile s compression x
 huggingface inference bfloat16 default 75% 3/4 -> 50% 2/4 (1 missing) 1 2.00 -> 1.60 -20.0% - 10.0 -> 10.0 +0.0% -
 broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
