@@ -10,7 +10,7 @@ import pandas as pd
 from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
-from db.errors import explain
+from db.errors import StoreError, explain, one_line
 
 Source = Engine | Connection
 
@@ -20,15 +20,20 @@ Query: TypeAlias = "Select[*tuple[Any, ...]]"
 
 @contextmanager
 def connected(source: Source) -> Iterator[Connection]:
-    """A connection on `source`, closed afterwards if it was opened here. Driver errors come out as `StoreError`."""
+    """A connection on `source`, closed afterwards if it was opened here. Driver errors come out as `StoreError`.
+
+    One that was opened here has the execution option `opened_here`: what it sees is committed.
+    """
     try:
         if isinstance(source, Connection):
             yield source
         else:
             with source.connect() as conn:
-                yield conn
+                yield conn.execution_options(opened_here=True)
     except DBAPIError as error:
         raise explain(error) from error
+    except UnicodeEncodeError as error:
+        raise StoreError(f"{one_line(repr(error.object))} is in no database: it is no text ({error.reason})") from error
 
 
 def frame(source: Source, query: Query) -> pd.DataFrame:

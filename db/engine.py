@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -26,33 +26,55 @@ _FILL_IT = "run `inductor-watch nightly`, or `inductor-watch ingest BUNDLE`"
 _PATIENCE_S = 30
 _READING = ("query_only = 1", "mmap_size = 268435456", "cache_size = -65536", "temp_store = memory")
 _WRITING = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = 1", "cache_size = -65536")
+_CONNECT_S = 15
+#: Parts of a URL's query that nobody else should read.
+_SECRET = ("password", "sslpassword", "passfile", "sslkey", "service", "servicefile")
 
 
 def open_store(location: str | Path | None = None, *, write: bool) -> Engine:
     """The store at a path or database URL; without one, at INDUCTOR_WATCH_DB or `inductor-watch.db` in this folder.
 
-    A writer creates the database where there is none and brings an older one up to date; a reader can change nothing.
+    A writer creates the tables where there are none and brings older ones up to date; a reader can change nothing.
+    A file is made where there is none, a database on a server is not.
 
     Raises:
         StoreError: it cannot be opened, or not for this; one line that says why and what to do.
     """
-    place = str(location) if location is not None else os.environ.get(VARIABLE) or DEFAULT
-    url = _url(place)
+    url = _url(_place(location))
     if url.drivername == "sqlite" and url.database:
         path = Path(url.database)
         _check_file(path, write=write)
-        engine, shown = _sqlite(path, write=write), str(path)
+        engine = _sqlite(path, write=write)
     else:
-        engine, shown = _server(url), url.render_as_string(hide_password=True)
+        engine = _server(url, write=write)
     try:
-        _check_version(engine, one_line(shown, 200), write=write)
+        _check_version(engine, shown(location), write=write)
     except DBAPIError as error:
         engine.dispose()
-        raise explain(error, one_line(shown, 200)) from error
+        raise explain(error, shown(location)) from error
     except StoreError:
         engine.dispose()
         raise
     return engine
+
+
+def shown(location: str | Path | None = None) -> str:
+    """A path or database URL, found as `open_store` finds it, in words that may be printed: without its passwords."""
+    url = _url(_place(location))
+    if url.drivername == "sqlite":
+        return one_line(str(url.database), 200)
+    url = url.difference_update_query(_SECRET).set(drivername=url.get_backend_name())
+    return one_line(url.render_as_string(hide_password=True), 200)
+
+
+def file_of(location: str | Path | None = None) -> Path | None:
+    """The file that a place names; None for a database on a server."""
+    url = _url(_place(location))
+    return Path(url.database) if url.drivername == "sqlite" and url.database else None
+
+
+def _place(location: str | Path | None) -> str:
+    return str(location) if location is not None else os.environ.get(VARIABLE) or DEFAULT
 
 
 def _url(place: str) -> URL:
@@ -67,11 +89,23 @@ def _url(place: str) -> URL:
         raise StoreError(f"{shown}://... is no database URL: say a path or postgresql://user@host/name") from error
 
 
-def _server(url: URL) -> Engine:
+def _server(url: URL, *, write: bool) -> Engine:
     if url.get_backend_name() == "sqlite":
         raise StoreError(f"{one_line(str(url))} is no database in a file: say its path, or sqlite:///PATH")
+    if url.get_backend_name() != "postgresql":
+        raise StoreError(f"{url.drivername} is no database this program knows: say a path or postgresql://...")
+    asked = url.query.get("options", ())
+    settings = [asked] if isinstance(asked, str) else [*asked]
+    settings += [f"-c lock_timeout={_PATIENCE_S}s"] if write else ["-c default_transaction_read_only=on"]
     try:
-        return create_engine(url, pool_pre_ping=True)
+        return create_engine(
+            url.difference_update_query(["options"]),
+            pool_pre_ping=True,
+            # A reader sees one state of the data in all queries of a transaction, as it does in a file.
+            isolation_level="READ COMMITTED" if write else "REPEATABLE READ",
+            connect_args={"options": " ".join(settings), "application_name": "inductor-watch"}
+            | ({} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_S}),
+        )
     except NoSuchModuleError as error:
         raise StoreError(
             f"{url.drivername} is no database this program knows: say a path or postgresql://..."
@@ -137,8 +171,9 @@ def _log_of(path: Path) -> Path:
 
 def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
     with engine.connect() as conn:
+        # In this order: if somebody creates the tables meanwhile, they and their version are there together.
+        is_empty = not inspect(conn).get_table_names()
         version = migrate.current(conn)
-        is_empty = version is None and not inspect(conn).get_table_names()
     if version == migrate.head():
         return
     if version is None and not is_empty:
@@ -146,8 +181,21 @@ def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
     if version is not None and version not in VERSIONS:
         raise StoreError(f"{shown} has schema {one_line(version)}, newer than this program's: update inductor-watch")
     if write:
+        _check_encoding(engine, shown)
         migrate.upgrade(engine)
     elif is_empty:
         raise StoreError(f"{shown} is empty: {_FILL_IT}")
     else:
         raise StoreError(f"{shown} has schema {version}, older than this program's: say `inductor-watch db upgrade`")
+
+
+def _check_encoding(engine: Engine, shown: str) -> None:
+    """Names and logs hold any character; a database of another encoding would refuse them one by one, and late."""
+    if engine.dialect.name != "postgresql":
+        return
+    with engine.connect() as conn:
+        encoding = conn.execute(text("SHOW server_encoding")).scalar_one()
+    if encoding != "UTF8":
+        raise StoreError(
+            f"{shown} has encoding {encoding}: make one with `createdb --encoding=UTF8 --template=template0 NAME`"
+        )

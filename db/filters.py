@@ -12,6 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.schema import CellRow, ConfigRow, Model
+from db.texts import clean
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,10 @@ class CellFilter:
     devices: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:  # as names were cleaned when they were stored
+            object.__setattr__(self, name, tuple(clean(wanted) for wanted in getattr(self, name)))
+
     def conditions(self) -> list[ColumnElement[bool]]:
         """For the WHERE of a select that joins cells, models and configs."""
         found: list[ColumnElement[bool]] = [column.in_(wanted) for column, wanted in self._plain() if wanted]
@@ -35,6 +40,11 @@ class CellFilter:
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
         return {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
+
+    def plain_names(self) -> list[tuple[str, tuple[str, ...]]]:
+        """What is asked for but configs: the column of a cell's names, and the values that it may have."""
+        names = ("suite", "model", "phase", "dtype", "device")
+        return [(name, wanted) for name, (_, wanted) in zip(names, self._plain(), strict=True) if wanted]
 
     def _plain(self) -> list[tuple[InstrumentedAttribute[str], tuple[str, ...]]]:
         return [

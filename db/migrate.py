@@ -31,14 +31,42 @@ def current(source: Engine | Connection) -> str | None:
 def upgrade(engine: Engine, version: str = "head") -> None:
     """Brings a database up to a version, in one transaction; nothing happens where it is there already."""
     with engine.begin() as conn:
+        _take_turn(conn)
         if current(conn) != (head() if version == "head" else version):
             command.upgrade(_config(conn), version)
+            _order_by_bytes(conn)
 
 
 def downgrade(engine: Engine, version: str) -> None:
     """Takes a database down to a version (`base`: no tables, no data), in one transaction."""
     with engine.begin() as conn:
+        _take_turn(conn)
         command.downgrade(_config(conn), version)
+
+
+def _take_turn(conn: Connection) -> None:
+    """Waits until nobody else changes the schema. In a file, a writer's transaction is a turn already."""
+    if conn.dialect.name == "postgresql":
+        conn.execute(text("SELECT pg_advisory_xact_lock(hashtext('inductor-watch schema'))"))
+
+
+_OTHER_TEXTS = """
+    SELECT table_name, column_name FROM information_schema.columns
+    WHERE table_schema = current_schema() AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C'
+    ORDER BY table_name, ordinal_position
+"""
+
+
+def _order_by_bytes(conn: Connection) -> None:
+    """Sorts and compares texts as SQLite does, whatever language the server speaks: equal data, equal answers."""
+    if conn.dialect.name != "postgresql":
+        return
+    quoted = conn.dialect.identifier_preparer.quote_identifier
+    changes: dict[str, list[str]] = {}
+    for table, column in conn.execute(text(_OTHER_TEXTS)):
+        changes.setdefault(table, []).append(f'ALTER COLUMN {quoted(column)} TYPE text COLLATE "C"')
+    for table, parts in changes.items():
+        conn.execute(text(f"ALTER TABLE {quoted(table)} {', '.join(parts)}"))
 
 
 def _config(conn: Connection) -> Config:

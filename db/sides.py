@@ -15,6 +15,7 @@ from db.errors import SideError, nearest, one_line
 from db.moments import from_epoch
 from db.runs import newest_nights, newest_runs
 from db.schema import Commit, Run
+from db.texts import clean
 
 SideKind = Literal["latest", "run", "night", "commit", "branch", "branch@commit"]
 
@@ -129,6 +130,7 @@ def resolve_side(source: Source, text: str) -> Side:
     Raises:
         SideError: the database has no runs, or `text` names none or more than one thing; one line with the nearest names.
     """
+    text = clean(text)  # as names were when they were stored
     with connected(source) as conn:
         if match := re.fullmatch(r"latest(?:~(\d{1,9}))?", text):
             return _latest(conn, text, int(match[1] or 0))

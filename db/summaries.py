@@ -20,14 +20,20 @@ GroupKey = tuple[str, str, str, str, int]
 
 def refresh(conn: Connection, run: int) -> None:
     """Writes the summary rows of a run and the counts in its own row."""
+    rows, counts = computed(conn, run)
+    conn.execute(delete(Summary).where(Summary.run == run))
+    if rows:
+        conn.execute(insert(Summary), rows)
+    conn.execute(update(Run).where(Run.id == run).values(counts))
+
+
+def computed(conn: Connection, run: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The summary rows of a run and the counts in its own row, as its measurements and its plan make them."""
     expected = _expected(conn, run)
     counted = {row.cell: row for row in _measured(conn, run)}
-    conn.execute(delete(Summary).where(Summary.run == run))
-    if rows := [_summary(run, group, cells, counted) for group, cells in expected.items()]:
-        conn.execute(insert(Summary), rows)
+    rows = [_summary(run, group, cells, counted) for group, cells in expected.items()]
     statuses = Counter(row.status for row in counted.values())
-    counts = {"planned": sum(map(len, expected.values())), "measured": len(counted), "statuses": dict(statuses)}
-    conn.execute(update(Run).where(Run.id == run).values(counts))
+    return rows, {"planned": sum(map(len, expected.values())), "measured": len(counted), "statuses": dict(statuses)}
 
 
 def _expected(conn: Connection, run: int) -> dict[GroupKey, set[int]]:

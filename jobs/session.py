@@ -129,14 +129,14 @@ def _measure(
 
 def _open(database: str) -> Callable[[Path], str]:
     """Opens the store; what is returned puts a bundle into it and says so in a line."""
-    from db.engine import open_store
+    from db.engine import open_store, shown
     from db.ingest import ingest_bundle
 
     engine = open_store(database, write=True)
 
     def put(path: Path) -> str:
         report = ingest_bundle(engine, path)
-        return f"database {database}: {report.new + report.updated} measurements stored"
+        return f"database {shown(database)}: {report.new + report.updated} measurements stored"
 
     return put
 
@@ -170,12 +170,12 @@ def announce(
 
 def print_night(database: str, run_ids: Sequence[str]) -> None:
     """The summary table of the night that these runs belong to, as the database has it, and how to look further."""
-    from db.engine import open_store
+    from db.engine import open_store, shown
     from db.sides import resolve_side
     from jobs.rendering import print_summary
 
     with open_store(database, write=False).connect() as connection:
         (night,) = resolve_side(connection, run_ids[0]).nights
     print_summary(database, night)
-    click.echo("look at it:  make dashboard   or   inductor-watch dashboard --db " + database)
-    click.echo(f"compare:     inductor-watch compare latest~1 latest --db {database}")
+    click.echo("look at it:  make dashboard   or   inductor-watch dashboard --db " + shown(database))
+    click.echo(f"compare:     inductor-watch compare latest~1 latest --db {shown(database)}")

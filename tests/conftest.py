@@ -9,6 +9,10 @@ import os
 
 from hypothesis import settings
 
+from tests.postgres import postgres, postgres_url
+
+__all__ = ["postgres", "postgres_url"]
+
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

@@ -72,6 +72,8 @@ def command(
     settings = Settings(rounds=samples, timeout_s=timeout)
     _, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
     if not no_store:
-        click.echo(f"look at it: inductor-watch compare latest~1 latest --db {database}")
+        from db.engine import shown
+
+        click.echo(f"look at it: inductor-watch compare latest~1 latest --db {shown(database)}")
     if fail and progress.failing:
         raise SystemExit(1)

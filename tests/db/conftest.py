@@ -1,19 +1,63 @@
-"""A fresh store on disk for every test that asks for one."""
+"""A fresh store for every test that asks for one: in a file, and on a server where there is one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
+from db.engine import open_store
 from tests.factories import new_store
+from tests.postgres import Server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Engine]]:
+    """A new, empty store at every call, open for writing; whoever calls again has done with the last one."""
+    if request.param == "sqlite":
+        numbers = count()
+        yield lambda: new_store(tmp_path / f"fresh{next(numbers)}.db")
+        return
+    server: Server = request.getfixturevalue("postgres")
+    used: list[str] = []
+
+    def make() -> Engine:
+        give_back()
+        used.append(server.migrated())
+        return server.engine(used[-1])
+
+    def give_back() -> None:
+        if used:
+            server.give_back(used.pop())
+
+    yield make
+    give_back()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty store is: the path of a file, or the URL of a database on a server."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    new_store(tmp_path / "store.db").dispose()
+    return str(tmp_path / "store.db")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Engine]:
-    """An empty store, open for writing; its bundles may go to the same folder."""
+def store(request: pytest.FixtureRequest, location: str) -> Iterator[Engine]:
+    """An empty store, open for writing; its bundles may go to the test's own folder."""
+    is_file = "://" not in location
+    engine = open_store(location, write=True) if is_file else request.getfixturevalue("postgres").engine(location)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def file_store(tmp_path: Path) -> Iterator[Engine]:
+    """An empty store in the file `store.db`, for what is said of files alone."""
     engine = new_store(tmp_path / "store.db")
     yield engine
     engine.dispose()

@@ -31,3 +31,24 @@ def test_the_stored_spread_is_the_one_the_statistics_define(values):
 
 def test_one_sample_has_no_spread():
     assert relative_spread([1.0]) is None
+
+
+@given(st.lists(st.integers(min_value=0, max_value=2**32 - 1), min_size=2, max_size=40))
+def test_whole_millionths_come_back_bit_for_bit(counted):
+    values = [count / 1e6 for count in counted]
+    assert unpack(*pack(values)).tolist() == values
+
+
+def test_latencies_to_the_nanosecond_take_less_than_half_of_eight_bytes():
+    values = [19.592943 + 0.000137 * (n * n % 31) for n in range(30)]
+    rounded = [round(value, 6) for value in values]
+    number_format, data = pack(rounded)
+    assert number_format == "<u4e-6"
+    assert len(data) < 30 * 8 / 2
+
+
+@pytest.mark.parametrize("values", [[-0.1, 0.1], [-0.0, 0.1], [0.1, 1e9], [0.1, 0.1234567], [0.1, float("nan")]])
+def test_what_is_no_millionth_keeps_its_eight_bytes(values):
+    number_format, data = pack(values)
+    assert number_format == "<f8"
+    assert np.array_equal(unpack(number_format, data), values, equal_nan=True)

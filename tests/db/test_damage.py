@@ -12,9 +12,13 @@ from collector.bundle import BundleError
 from db import queries
 from db.errors import StoreError
 from db.ingest import ingest_bundle
-from tests.factories import cell, failing, header, matrix, new_store, passing, write_bundle
+from tests.factories import cell, failing, header, matrix, passing, write_bundle
 
 REUSED = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+#: What a server would make of it is asked in test_postgres.py, where it costs less.
+IN_FILES = pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +27,13 @@ def whole(tmp_path_factory):
     return write_bundle(tmp_path_factory.mktemp("whole"), header("r1"), lines, closed=False).read_bytes()
 
 
-@pytest.fixture
-def fresh(tmp_path):
-    """A new, empty store at every call."""
-    numbers = iter(range(10**6))
-    return lambda: new_store(tmp_path / f"store{next(numbers)}.db")
-
-
 def whole_measurements(data):
     """Cells of the measurement lines that end before the cut."""
     lines = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
     return {json.dumps(line["cell"], sort_keys=True) for line in lines if line["record"] == "measurement"}
 
 
+@IN_FILES
 @REUSED
 @given(at=st.integers(min_value=0, max_value=10**6))
 def test_a_plain_bundle_cut_anywhere_keeps_its_whole_lines(whole, fresh, tmp_path, at):
@@ -54,6 +52,7 @@ def test_a_plain_bundle_cut_anywhere_keeps_its_whole_lines(whole, fresh, tmp_pat
     store.dispose()
 
 
+@IN_FILES
 @REUSED
 @given(at=st.integers(min_value=0, max_value=10**6))
 def test_a_compressed_bundle_cut_anywhere_gives_a_beginning_of_it(whole, fresh, tmp_path, at):
@@ -72,6 +71,7 @@ def test_a_compressed_bundle_cut_anywhere_gives_a_beginning_of_it(whole, fresh, 
     store.dispose()
 
 
+@IN_FILES
 @REUSED
 @given(seed=st.integers(min_value=0, max_value=10**9))
 def test_scratched_bytes_never_raise_anything_unforeseen(whole, fresh, tmp_path, seed):
@@ -103,6 +103,7 @@ DEEPER = ("cell.config", "cell.config.template", "cell.config.overrides", "metri
 PLACES = st.sampled_from([*FIELDS, *NAMES, *DEEPER])
 
 
+@IN_FILES
 @REUSED
 @given(place=PLACES, value=VALUES)
 def test_any_json_in_any_field_costs_at_most_its_own_line(fresh, tmp_path, place, value):
@@ -125,6 +126,7 @@ def test_any_json_in_any_field_costs_at_most_its_own_line(fresh, tmp_path, place
     store.dispose()
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "content", [b"", b"\n", b"{}\n", b"null\n", b"[]\n", b"\x1f\x8b", b"\x1f\x8bgarbage", b"\xff" * 50]
 )

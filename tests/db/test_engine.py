@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from db import migrate
-from db.engine import open_store
+from db.engine import open_store, shown
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.queries import list_runs, revision
@@ -83,10 +83,10 @@ def test_writing_a_read_only_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("write", [True, False])
-def test_a_newer_schema_says_update(store, tmp_path, write):
+def test_a_newer_schema_says_update(store, location, write):
     with store.begin() as conn:
         conn.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    message = refusal(tmp_path / "store.db", write=write)
+    message = refusal(location, write=write)
     assert "9999" in message
     assert "update inductor-watch" in message
 
@@ -138,9 +138,9 @@ def test_the_variable_names_the_store_and_the_default_is_in_the_working_folder(t
     assert {path.name for path in tmp_path.glob("*.db")} == {"inductor-watch.db", "named.db"}
 
 
-def test_a_reader_cannot_write(store, tmp_path):
-    reader = open_store(tmp_path / "store.db", write=False)
-    with reader.connect() as conn, pytest.raises(OperationalError):
+def test_a_reader_cannot_write(store, location):
+    reader = open_store(location, write=False)
+    with reader.connect() as conn, pytest.raises(DBAPIError):
         conn.execute(text("DELETE FROM meta"))
 
 
@@ -160,30 +160,30 @@ def test_deleting_a_run_takes_all_that_hangs_on_it(store, tmp_path):
         assert conn.execute(text(left)).all() == []
 
 
-def test_ingest_through_a_reader_is_one_line(store, tmp_path):
+def test_ingest_through_a_reader_is_one_line(store, location, tmp_path):
     with pytest.raises(StoreError) as caught:
-        ingest_bundle(open_store(tmp_path / "store.db", write=False), night(tmp_path, "r1"))
+        ingest_bundle(open_store(location, write=False), night(tmp_path, "r1"))
     assert "\n" not in str(caught.value)
 
 
-def test_a_reader_sees_what_a_writer_commits_later(store, tmp_path):
-    reader = open_store(tmp_path / "store.db", write=False)
+def test_a_reader_sees_what_a_writer_commits_later(store, location, tmp_path):
+    reader = open_store(location, write=False)
     assert revision(reader) == 0
     ingest_bundle(store, night(tmp_path, "r1"))
     assert revision(reader) == 1
 
 
-def test_a_reader_works_beside_a_writer_in_the_middle_of_its_work(store, tmp_path):
-    reader = open_store(tmp_path / "store.db", write=False)
+def test_a_reader_works_beside_a_writer_in_the_middle_of_its_work(store, location):
+    reader = open_store(location, write=False)
     with store.begin() as conn:
         conn.execute(text("UPDATE meta SET value = '7'"))
         assert revision(reader) == 0
     assert revision(reader) == 7
 
 
-def test_a_read_only_folder_can_be_read(store, tmp_path, monkeypatch):
-    ingest_bundle(store, night(tmp_path, "r1"))
-    store.dispose()
+def test_a_read_only_folder_can_be_read(file_store, tmp_path, monkeypatch):
+    ingest_bundle(file_store, night(tmp_path, "r1"))
+    file_store.dispose()
     folder = tmp_path / "shelf"
     folder.mkdir()
     (folder / "store.db").write_bytes((tmp_path / "store.db").read_bytes())
@@ -195,23 +195,38 @@ def test_a_read_only_folder_can_be_read(store, tmp_path, monkeypatch):
     assert [path.name for path in folder.iterdir()] == ["store.db"]
 
 
-def test_two_first_writers_at_once_make_one_store(tmp_path):
+@pytest.fixture(params=["sqlite", "postgresql"])
+def nothing_yet(request, tmp_path):
+    """A place where no tables are."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "new.db")
+        return
+    server = request.getfixturevalue("postgres")
+    url = server.blank()
+    yield url
+    server.drop(url)
+
+
+def test_first_writers_at_once_make_one_store(nothing_yet):
     script = "import sys; from db.engine import open_store; open_store(sys.argv[1], write=True).dispose()"
-    command = [sys.executable, "-c", script, str(tmp_path / "new.db")]
+    command = [sys.executable, "-c", script, nothing_yet]
     writers = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
     errors = [writer.communicate()[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0, 0], errors
-    assert migrate.current(open_store(tmp_path / "new.db", write=False)) == migrate.head()
+    reader = open_store(nothing_yet, write=False)
+    assert migrate.current(reader) == migrate.head()
+    reader.dispose()
 
 
-def test_concurrent_ingests_of_different_runs_all_arrive(tmp_path):
+def test_concurrent_ingests_of_different_runs_all_arrive(location, tmp_path):
     bundles = [night(tmp_path, f"r{number}", minutes=number) for number in range(4)]
-    open_store(tmp_path / "store.db", write=True).dispose()
     errors = []
 
     def work(path):
         try:
-            ingest_bundle(open_store(tmp_path / "store.db", write=True), path)
+            engine = open_store(location, write=True)
+            ingest_bundle(engine, path)
+            engine.dispose()
         except Exception as error:
             errors.append(error)
 
@@ -220,7 +235,40 @@ def test_concurrent_ingests_of_different_runs_all_arrive(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    reader = open_store(tmp_path / "store.db", write=False)
+    reader = open_store(location, write=False)
     assert errors == []
     assert sorted(run.run_id for run in list_runs(reader)) == ["r0", "r1", "r2", "r3"]
     assert revision(reader) == 4
+    reader.dispose()
+
+
+def test_a_file_is_written_ahead_of_and_a_reader_asks_only(file_store, tmp_path):
+    reader = open_store(tmp_path / "store.db", write=False)
+    with file_store.connect() as conn, reader.connect() as other:
+        assert conn.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert conn.execute(text("PRAGMA foreign_keys")).scalar() == 1
+        assert other.execute(text("PRAGMA query_only")).scalar() == 1
+    reader.dispose()
+
+
+def test_a_file_has_one_writer_at_a_time(file_store, tmp_path, monkeypatch):
+    monkeypatch.setattr("db.engine._PATIENCE_S", 0.1)
+    other = open_store(tmp_path / "store.db", write=True)
+    with file_store.begin(), pytest.raises(StoreError, match="another program is writing"):
+        ingest_bundle(other, night(tmp_path, "r1"))
+    assert ingest_bundle(other, night(tmp_path, "r2")).new == 9
+    other.dispose()
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("postgresql://me:secret@host/name", "postgresql://me:***@host/name"),
+        ("postgresql://me@host/name?password=secret&sslmode=require", "postgresql://me@host/name?sslmode=require"),
+        ("postgres://host/name", "postgresql://host/name"),
+        ("sqlite:///a.db", "a.db"),
+        ("a b.db", "a b.db"),
+    ],
+)
+def test_what_is_shown_of_a_place_has_no_password(place, said):
+    assert shown(place) == said

@@ -1,7 +1,6 @@
 import gzip
 import itertools
 import json
-import sqlite3
 import time
 
 import pytest
@@ -11,7 +10,6 @@ from sqlalchemy.orm import Session
 from collector.bundle import BundleError
 from collector.vocabulary import Config, Status
 from db import queries
-from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.moments import to_epoch
@@ -163,10 +161,10 @@ def test_a_longer_version_of_a_run_adds_and_replaces(store, tmp_path):
     assert queries.measurement(store, "r1", matrix()[0].cell_id).status == "pass"
 
 
-def test_versions_of_a_run_give_the_same_answers_in_either_order(tmp_path):
+def test_versions_of_a_run_give_the_same_answers_in_either_order(fresh, tmp_path):
     found = []
     for order in ([0, 1], [1, 0], [1]):
-        store = open_store(tmp_path / f"store{order}.db", write=True)
+        store = fresh()
         bundles = two_versions(tmp_path / f"bundles{order}")
         for number in order:
             ingest_bundle(store, bundles[number])
@@ -174,7 +172,7 @@ def test_versions_of_a_run_give_the_same_answers_in_either_order(tmp_path):
     assert found[0] == found[1] == found[2]
 
 
-def test_bundles_give_the_same_answers_in_any_order(tmp_path):
+def test_bundles_give_the_same_answers_in_any_order(fresh, tmp_path):
     extra = passing(cell("new-model"), minutes=2)
     bundles = [
         night(tmp_path, "r1", minutes=0, cells=matrix(["bert", "t5"], [DEFAULT])),
@@ -184,8 +182,8 @@ def test_bundles_give_the_same_answers_in_any_order(tmp_path):
         write_bundle(tmp_path, header("r3", minutes=60, commit="d" * 40), [extra, failing(cell(), minutes=61)]),
     ]
     found = []
-    for number, order in enumerate(itertools.permutations(bundles)):
-        store = open_store(tmp_path / f"store{number}.db", write=True)
+    for order in itertools.permutations(bundles):
+        store = fresh()
         for path in order:
             ingest_bundle(store, path)
         found.append(answers(store))
@@ -206,9 +204,9 @@ def test_an_ingest_that_fails_half_way_leaves_nothing(store, tmp_path):
     with pytest.raises(StoreError) as caught:
         ingest_bundle(store, night(tmp_path, "r1"))
     assert "\n" not in str(caught.value)
-    with sqlite3.connect(tmp_path / "store.db") as raw:
-        found = raw.execute("SELECT id FROM runs UNION ALL SELECT id FROM cells UNION ALL SELECT run FROM samples")
-        assert found.fetchall() == []
+    with store.connect() as conn:
+        query = "SELECT id FROM runs UNION ALL SELECT id FROM cells UNION ALL SELECT run FROM samples"
+        assert conn.execute(text(query)).all() == []
 
 
 def test_a_session_or_connection_keeps_its_own_transaction(store, tmp_path):
@@ -302,6 +300,7 @@ def test_texts_that_no_database_can_keep_are_kept_as_far_as_possible(store, tmp_
     assert found.log_tail == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "change",
     [

@@ -7,7 +7,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, insert, inspect, select, text
+from sqlalchemy import Column, MetaData, Table, create_engine, insert, inspect, select, text
+from sqlalchemy.exc import DBAPIError
 
 from db import migrate
 from db.base import VERSIONS, Base
@@ -15,8 +16,9 @@ from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.runs import list_runs
+from db.schema import Branch
 from tests.db.answers import answers
-from tests.factories import cell, night
+from tests.factories import cell, new_store, night
 
 
 def tables_in_words(engine):
@@ -40,18 +42,39 @@ def parts(sql):
     return [part.strip() for part in (head, *found, end)]
 
 
+def shape(engine):
+    """What every database can tell of its tables: columns, keys, indexes."""
+    with engine.connect() as conn:
+        look = inspect(conn)
+        return {
+            name: (
+                sorted((str(c["name"]), str(c["type"]), c["nullable"], c["default"]) for c in look.get_columns(name)),
+                look.get_pk_constraint(name)["constrained_columns"],
+                sorted(repr(sorted(key.items())) for key in look.get_foreign_keys(name)),
+                sorted((index["name"], index["column_names"]) for index in look.get_indexes(name)),
+                sorted(key["name"] for key in look.get_unique_constraints(name)),
+            )
+            for name in look.get_table_names()
+        }
+
+
 def test_upgraded_schema_is_the_declared_schema(store):
     with store.connect() as conn:
-        assert compare_metadata(MigrationContext.configure(conn, opts={"compare_type": True}), Base.metadata) == []
+        found = compare_metadata(MigrationContext.configure(conn, opts={"compare_type": True}), Base.metadata)
+    if store.dialect.name == "postgresql":
+        # Declared for SQLite alone, which alembic does not ask.
+        assert [(what, index.name) for what, index in found] == [("add_index", "ix_measurements_history")]
+        found = []
+    assert found == []
 
 
-def test_upgraded_tables_are_word_for_word_the_declared_ones(store, tmp_path):
+def test_upgraded_tables_are_word_for_word_the_declared_ones(file_store, tmp_path):
     declared = create_engine(f"sqlite:///{tmp_path / 'declared.db'}")
     Base.metadata.create_all(declared)
     # Alembic does not compare what is said to SQLite alone, such as WITHOUT ROWID.
-    assert tables_in_words(store) == tables_in_words(declared)
-    assert any("WITHOUT ROWID" in line for line in tables_in_words(store)["measurements"])
-    assert "night TEXT DEFAULT '' NOT NULL" in tables_in_words(store)["runs"]
+    assert tables_in_words(file_store) == tables_in_words(declared)
+    assert any("WITHOUT ROWID" in line for line in tables_in_words(file_store)["measurements"])
+    assert "night TEXT DEFAULT '' NOT NULL" in tables_in_words(file_store)["runs"]
 
 
 def test_newest_script_is_the_version_the_program_claims():
@@ -83,31 +106,34 @@ def test_upgrading_what_is_up_to_date_keeps_the_data(store, tmp_path):
 
 
 def rows_of(engine):
-    """Every row of every table."""
+    """Every row of every table, by the names of its columns."""
     with engine.connect() as conn:
         return {
-            name: sorted(map(repr, conn.execute(text(f'SELECT * FROM "{name}"')).all()))  # noqa: S608
+            name: sorted(repr(sorted(row.items())) for row in conn.execute(text(f'SELECT * FROM "{name}"')).mappings())  # noqa: S608
             for name in inspect(conn).get_table_names()
             if name != "alembic_version"
         }
 
 
-def version_1(path, full):
-    """A database of the first version, made by its own migration, with all that `full` holds."""
-    engine = open_store(path, write=True)
+def at_version(engine, version, full):
+    """Makes the database one of a released version, by its own migrations, with all of `full` that it can hold."""
     migrate.downgrade(engine, "base")
-    migrate.upgrade(engine, "0001")
-    assert migrate.current(engine) == "0001"
-    with engine.begin() as conn:
+    migrate.upgrade(engine, version)
+    assert migrate.current(engine) == version
+    with engine.begin() as conn, full.connect() as source:
         conn.execute(text("DELETE FROM meta"))
-        conn.execute(text("PRAGMA defer_foreign_keys = 1"))
-        for table in Base.metadata.sorted_tables:
-            names = [column["name"] for column in inspect(conn).get_columns(table.name)]
-            with full.connect() as source:
-                rows = source.execute(select(*(table.c[name] for name in names))).mappings().all()
+        known = inspect(conn).get_table_names()
+        for table in (table for table in Base.metadata.sorted_tables if table.name in known):
+            columns = [table.c[column["name"]] for column in inspect(conn).get_columns(table.name)]
+            # Without its table a column has no default that this version did not know.
+            rows = [dict(row) for row in source.execute(select(*columns)).mappings()]
+            names = [column.name for column in columns]
+            bare = Table(table.name, MetaData(), *(Column(c.name, c.type) for c in columns))
             if rows:
-                columns = [table.c[name] for name in names]
-                conn.execute(insert(table), [{c.name: row[c.name] for c in columns} for row in rows])
+                conn.execute(insert(bare), [{name: row[name] for name in names} for row in rows])
+            if "id" in names and conn.dialect.name == "postgresql":
+                newest = f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), coalesce(max(id), 1))"
+                conn.execute(text(f'{newest} FROM "{table.name}"'))
     return engine
 
 
@@ -120,55 +146,121 @@ def two_nights(store, tmp_path):
     return store
 
 
-def test_runs_of_the_first_version_become_nights_of_their_own_and_nothing_else_changes(two_nights, tmp_path):
-    old = version_1(tmp_path / "old.db", two_nights)
+@pytest.fixture
+def old_location(request, location, tmp_path):
+    """Where a second database of the same kind is."""
+    if location.startswith("postgresql"):
+        server = request.getfixturevalue("postgres")
+        url = server.migrated()
+        yield url
+        server.give_back(url)
+    else:
+        new_store(tmp_path / "old.db").dispose()
+        yield str(tmp_path / "old.db")
+
+
+@pytest.fixture(params=VERSIONS[:-1])
+def old(request, old_location, two_nights):
+    """A database of every released version before this one, with the runs of `two_nights`."""
+    engine = at_version(open_store(old_location, write=True), request.param, two_nights)
+    yield engine
+    engine.dispose()
+
+
+def within(rows, older):
+    """Those tables and columns of `rows` that `older` has too."""
+    found = {}
+    for name, lines in older.items():
+        columns = {column for line in lines for column, _ in literal_row(line)}
+        found[name] = sorted(repr([item for item in literal_row(line) if item[0] in columns]) for line in rows[name])
+    return found
+
+
+def literal_row(line):
+    return eval(line, {"nan": float("nan"), "memoryview": bytes})  # noqa: S307 -- what `rows_of` wrote
+
+
+def test_every_released_version_comes_up_with_all_that_it_held(old, old_location, two_nights, tmp_path):
     before = rows_of(old)
     assert len(before["measurements"]) == 19
     old.dispose()
 
-    old = open_store(tmp_path / "old.db", write=True)
+    upgraded = open_store(old_location, write=True)
 
-    assert migrate.current(old) == migrate.head()
-    assert [(run.run_id, run.night) for run in list_runs(old)] == [("r3", "r3"), ("r2", "r2"), ("r1", "r1")]
-    after = rows_of(old)
-    assert {name: rows for name, rows in after.items() if name != "runs"} == {
-        name: rows for name, rows in before.items() if name != "runs"
-    }
+    assert migrate.current(upgraded) == migrate.head()
+    assert shape(upgraded) == shape(two_nights)
+    assert within(rows_of(upgraded), before) == before
     for path in sorted(tmp_path.glob("r*.jsonl.gz")):
-        ingest_bundle(old, path)  # bundles that are stored again tell their nights
-    assert answers(old) == answers(two_nights)
-    old.dispose()
+        ingest_bundle(upgraded, path)  # what older versions could not keep, the bundles tell
+    assert answers(upgraded) == answers(two_nights)
+    upgraded.dispose()
 
 
-def test_a_reader_of_the_first_version_is_told_to_upgrade(two_nights, tmp_path):
-    version_1(tmp_path / "old.db", two_nights).dispose()
-    with pytest.raises(StoreError, match="db upgrade"):
-        open_store(tmp_path / "old.db", write=False)
-
-
-def test_going_down_to_the_first_version_forgets_the_nights_alone(two_nights, tmp_path):
-    old = version_1(tmp_path / "old.db", two_nights)
-    migrate.downgrade(two_nights, "0001")
-    assert migrate.current(two_nights) == "0001"
+def test_going_down_forgets_what_the_older_version_cannot_hold_and_nothing_else(old, two_nights, tmp_path):
+    version = migrate.current(old)
+    migrate.downgrade(two_nights, version)
+    assert migrate.current(two_nights) == version
     assert rows_of(two_nights) == rows_of(old)
-    assert tables_in_words(two_nights) == tables_in_words(old)
+    assert shape(two_nights) == shape(old)
+    if two_nights.dialect.name == "sqlite":
+        assert tables_in_words(two_nights) == tables_in_words(old)
     migrate.upgrade(two_nights)
-    assert {run.night for run in list_runs(two_nights)} == {"r1", "r2", "r3"}
-    old.dispose()
+    migrate.upgrade(old)
+    assert answers(two_nights) == answers(old)
+    assert ingest_bundle(two_nights, night(tmp_path, "r4", minutes=90)).new == 9
 
 
-def test_a_failing_upgrade_leaves_nothing_behind(tmp_path):
-    engine = create_engine(f"sqlite:///{tmp_path / 'taken.db'}")
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+def test_runs_of_the_first_version_become_nights_of_their_own(two_nights, tmp_path):
+    at_version(two_nights, "0001", copy_of(two_nights, tmp_path))
+    migrate.upgrade(two_nights)
+    assert [(run.run_id, run.night) for run in list_runs(two_nights)] == [("r3", "r3"), ("r2", "r2"), ("r1", "r1")]
+
+
+def copy_of(engine, tmp_path):
+    found = new_store(tmp_path / "copy.db")
+    for path in sorted(tmp_path.glob("r*.jsonl.gz")):
+        ingest_bundle(found, path)
+    return found
+
+
+def test_branches_with_runs_are_known_after_coming_up(old):
+    migrate.upgrade(old)
+    with old.connect() as conn:
+        assert conn.execute(select(Branch.repo, Branch.name, Branch.start)).all() == [("pytorch/pytorch", "main", None)]
+
+
+def test_a_reader_of_an_older_version_is_told_to_upgrade(old, old_location):
+    with pytest.raises(StoreError, match="db upgrade"):
+        open_store(old_location, write=False)
+
+
+def test_a_failing_upgrade_leaves_nothing_behind(store):
+    migrate.downgrade(store, "base")
+    with store.begin() as conn:
+        conn.execute(text("CREATE TABLE notes (x INTEGER)"))  # the last table that the last migration creates
+    with pytest.raises(DBAPIError):
+        migrate.upgrade(store)
+    assert sorted(inspect(store).get_table_names()) == ["alembic_version", "notes"]
+    assert migrate.current(store) is None
+
+
+def test_a_server_that_sorts_by_another_language_still_gives_the_same_order(postgres):
+    url = postgres.blank("TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'")
+    engine = open_store(url, write=True)
     with engine.begin() as conn:
-        conn.execute(text("CREATE TABLE summaries (x INTEGER)"))  # the last table that the migration creates
+        conn.execute(text("INSERT INTO models (suite, name) VALUES ('s', 'b'), ('s', 'B'), ('s', 'a-b'), ('s', 'aa')"))
+        found = conn.execute(text("SELECT name FROM models ORDER BY name")).scalars().all()
+    assert found == sorted(found) == ["B", "a-b", "aa", "b"]
     engine.dispose()
-    script = (
-        "import sys; from db.engine import _sqlite; from db import migrate; from pathlib import Path\n"
-        "migrate.upgrade(_sqlite(Path(sys.argv[1]), write=True))"
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "taken.db")], capture_output=True)
-    assert done.returncode != 0
-    assert inspect(create_engine(f"sqlite:///{tmp_path / 'taken.db'}")).get_table_names() == ["summaries"]
+    postgres.drop(url)
+
+
+def test_a_server_database_of_another_encoding_is_refused_with_the_way_to_make_one(postgres):
+    url = postgres.blank("TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    with pytest.raises(StoreError, match=r"LATIN1.*createdb --encoding=UTF8"):
+        open_store(url, write=True)
+    postgres.drop(url)
 
 
 def test_opening_from_another_folder_finds_the_migrations(tmp_path):

@@ -10,7 +10,7 @@ from db.ingest import ingest_bundle
 from db.queries import list_nights, list_runs, resolve_side, revision, side_rows
 from db.runs import describe_places
 from tests.db.answers import answers
-from tests.factories import COMMIT_A, TESTBED, at, cell, failing, header, new_store, night, passing, write_bundle
+from tests.factories import COMMIT_A, TESTBED, at, cell, failing, header, night, passing, write_bundle
 
 GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for index in range(3)]
 
@@ -21,6 +21,7 @@ def test_a_run_is_a_night_of_its_own_unless_its_header_says_otherwise(store, tmp
     assert [(run.run_id, run.night) for run in list_runs(store)] == [("r3", "n"), ("r2", "n"), ("r1", "r1")]
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("asked", "name", "expected"),
     [
@@ -64,14 +65,14 @@ def test_a_limit_counts_nights_and_leaves_none_of_their_runs_out(store, tmp_path
     assert [run.run_id for found in list_nights(store, branch="main") for run in found.runs] == ["r4", "r3", "r2", "r1"]
 
 
-def test_nights_come_out_equal_in_whatever_order_their_bundles_come(tmp_path):
+def test_nights_come_out_equal_in_whatever_order_their_bundles_come(fresh, tmp_path):
     paths = [
         night(tmp_path, f"g{index}", minutes=index, night="n", testbed=gpu, cells=[cell(f"m{index}")])
         for index, gpu in enumerate(GPUS)
     ]
     found = []
-    for number, order in enumerate(itertools.permutations(paths)):
-        store = new_store(tmp_path / f"{number}.db")
+    for order in itertools.permutations(paths):
+        store = fresh()
         for path in order:
             ingest_bundle(store, path)
         found.append(answers(store))

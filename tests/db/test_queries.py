@@ -125,6 +125,7 @@ def test_filters_choose_cells(nights, wanted, count):
     assert list(rows.columns) == list(queries.side_rows(nights, queries.resolve_side(nights, "n1")).columns)
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("wanted", "nearest"),
     [
@@ -190,6 +191,7 @@ def test_history_of_an_unknown_cell_is_empty(nights):
     assert queries.cell_history(nights, "nonsense").empty
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 def test_default_history_is_read_from_the_index_alone(nights):
     sent = []
     event.listen(nights, "before_cursor_execute", lambda *args: sent.append((args[2], args[3])))

@@ -12,7 +12,7 @@ from collector.vocabulary import Status
 from db import queries
 from db.ingest import ingest_bundle
 from tests.db.answers import answers
-from tests.factories import at, cell, failing, header, new_store, passing, write_bundle
+from tests.factories import at, cell, failing, header, passing, write_bundle
 
 CELLS = [cell("bert"), cell("gpt2"), cell("t5")]
 
@@ -70,11 +70,12 @@ def test_a_state_that_is_stored_again_changes_nothing(store, states):
         assert (answers(store), queries.revision(store)) == (before, revision)
 
 
-def test_the_states_give_the_same_answers_in_any_order(tmp_path, states):
+@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)  # a server is asked in test_orders.py
+def test_the_states_give_the_same_answers_in_any_order(fresh, states):
     # The two states of most lines differ in nothing but the file that they are read from.
     found = []
-    for number, order in enumerate(itertools.permutations([states[0], states[1], states[2], states[4]])):
-        store = new_store(tmp_path / f"store{number}.db")
+    for order in itertools.permutations([states[0], states[1], states[2], states[4]]):
+        store = fresh()
         for path in order:
             ingest_bundle(store, path)
         found.append(answers(store))

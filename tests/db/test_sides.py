@@ -9,6 +9,24 @@ from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header,
 A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
 
 
+STANDS_FOR = [
+    ("latest", "latest", ("try-2",)),
+    ("latest~0", "latest", ("try-2",)),
+    ("latest~2", "latest", ("night-2",)),
+    ("night-1", "run", ("night-1",)),  # spelled out in full, although night-1b begins with it
+    ("night-1b", "run", ("night-1b",)),
+    ("night-2", "run", ("night-2",)),
+    ("main", "branch", ("night-2",)),
+    ("gh/feature", "branch", ("try-2",)),
+    (COMMIT_A, "commit", ("try-2", "night-1b", "night-1")),
+    (COMMIT_A[:6], "commit", ("try-2", "night-1b", "night-1")),
+    (COMMIT_B[:10].upper(), "commit", ("night-2",)),
+    (f"main@{COMMIT_A}", "branch@commit", ("night-1b", "night-1")),
+    (f"main@{COMMIT_A[:7]}", "branch@commit", ("night-1b", "night-1")),
+    (f"gh/feature@{COMMIT_C[:6]}", "branch@commit", ("try-1",)),
+]
+
+
 @pytest.fixture
 def runs(store, tmp_path):
     """A commit in two runs, the next in one, and a branch of its own; newest last."""
@@ -28,29 +46,21 @@ def runs(store, tmp_path):
     return store
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
-    [
-        ("latest", "latest", ("try-2",)),
-        ("latest~0", "latest", ("try-2",)),
-        ("latest~2", "latest", ("night-2",)),
-        ("night-1", "run", ("night-1",)),  # spelled out in full, although night-1b begins with it
-        ("night-1b", "run", ("night-1b",)),
-        ("night-2", "run", ("night-2",)),
-        ("main", "branch", ("night-2",)),
-        ("gh/feature", "branch", ("try-2",)),
-        (COMMIT_A, "commit", ("try-2", "night-1b", "night-1")),
-        (COMMIT_A[:6], "commit", ("try-2", "night-1b", "night-1")),
-        (COMMIT_B[:10].upper(), "commit", ("night-2",)),
-        (f"main@{COMMIT_A}", "branch@commit", ("night-1b", "night-1")),
-        (f"main@{COMMIT_A[:7]}", "branch@commit", ("night-1b", "night-1")),
-        (f"gh/feature@{COMMIT_C[:6]}", "branch@commit", ("try-1",)),
-    ],
+    STANDS_FOR,
 )
 def test_a_text_stands_for_its_runs_newest_first(runs, text, kind, expected):
     side = resolve_side(runs, text)
     assert (side.kind, side.run_ids) == (kind, expected)
     assert side.text == text
+
+
+@pytest.mark.parametrize("location", ["postgresql"], indirect=True)
+def test_a_server_finds_the_same_runs(runs):
+    found = [(text, side.kind, side.run_ids) for text, _, _ in STANDS_FOR if (side := resolve_side(runs, text))]
+    assert found == STANDS_FOR
 
 
 def test_two_runs_of_one_commit_resolve_to_one_run_each(runs):
@@ -116,11 +126,13 @@ def test_latest_beyond_the_oldest_run_says_how_many_there_are(runs):
     assert "holds 5 nights" in refusal(runs, "latest~5")
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("text", ["latest", "main", "x@y", ""])
 def test_an_empty_database_says_how_to_fill_it(store, text):
     assert "inductor-watch nightly" in refusal(store, text)
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "text", ["%", "_ight-1", "NIGHT-2", "", "night-1' OR '1'='1", "a\nb", "latest~", "latest~-1", "@", "main@", "@x"]
 )
@@ -159,6 +171,7 @@ def nights(store, tmp_path):
     return store
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
@@ -182,6 +195,7 @@ def test_a_night_stands_for_all_its_runs_and_a_run_for_itself(nights, text, kind
     assert (side.kind, side.run_ids) == (kind, expected)
 
 
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("text", "title"),
     [
@@ -230,5 +244,5 @@ def test_each_run_tells_its_night(nights):
     assert resolve_side(nights, "main").nights == ("pair", "n-2")
 
 
-def test_resolving_works_on_a_read_only_store(runs, tmp_path):
-    assert resolve_side(open_store(tmp_path / "store.db", write=False), "latest").run_ids == ("try-2",)
+def test_resolving_works_on_a_read_only_store(runs, location):
+    assert resolve_side(open_store(location, write=False), "latest").run_ids == ("try-2",)

@@ -1,0 +1,34 @@
+"""The life of a regression: its states, and which of them may follow which."""
+
+from __future__ import annotations
+
+from db.errors import RecordError, one_line
+
+#: Somebody has still to look, or it is still slow: what such a regression was found with must not be thinned out.
+OPEN = ("new", "confirmed", "acknowledged", "returned")
+CLOSED = ("expected", "false_alarm", "fixed")
+STATES = (*OPEN, *CLOSED)
+
+#: A closed one is taken up again by a person who thinks otherwise or, once fixed, by its return; never as new.
+_AFTER = {
+    "new": ("confirmed", "acknowledged", *CLOSED),
+    "confirmed": ("acknowledged", *CLOSED),
+    "acknowledged": ("confirmed", *CLOSED),
+    "returned": ("confirmed", "acknowledged", *CLOSED),
+    "expected": ("acknowledged", "false_alarm", "fixed"),
+    "false_alarm": ("confirmed", "acknowledged", "expected"),
+    "fixed": ("returned", "acknowledged"),
+}
+
+
+def check_state(state: str) -> None:
+    """Raises `RecordError` for a word that is no state."""
+    if state not in STATES:
+        raise RecordError(f"no state {one_line(state)!r}: one of {', '.join(STATES)}")
+
+
+def check_transition(name: str, old: str, new: str) -> None:
+    """Raises `RecordError`, with the states that may follow, where `new` may not follow `old`."""
+    check_state(new)
+    if new not in _AFTER[old]:
+        raise RecordError(f"regression {one_line(name)} is {old}: that can become {', '.join(_AFTER[old])}, not {new}")

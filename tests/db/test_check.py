@@ -1,0 +1,166 @@
+"""`db check`: a sound database has no findings, and every way of being unsound has one."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import pytest
+from sqlalchemy import text
+
+from collector.vocabulary import Status
+from db.check import check_store
+from db.check_bundles import check_bundles
+from db.engine import open_store
+from db.errors import StoreError
+from db.ingest import ingest_bundle
+from tests.factories import at, cell, failing, header, matrix, night, passing, write_bundle
+
+
+@pytest.fixture
+def filled(store, tmp_path):
+    """Two runs, with failures, replicates, cells that are missing, texts of every kind."""
+    cells = matrix(["bert", "t5"])
+    odd = failing(cell("odd\x00\ud800 \N{ROCKET}"), log_tail="a\x00b")
+    made = [passing(cells[0]), passing(cells[0], replicate=1), failing(cells[1]), odd]
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), made, planned=cells))
+    ingest_bundle(store, night(tmp_path, "r2", minutes=10))
+    return store
+
+
+#: What is read out of the rows is the same code on both; that a sound server has no findings is asked of both.
+IN_A_FILE = pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+
+
+def bundles(folder):
+    return sorted(folder.glob("*.jsonl*"))
+
+
+def change(engine, statement):
+    with engine.begin() as conn:
+        if conn.dialect.name == "postgresql":
+            conn.execute(text("SET session_replication_role = replica"))  # as after a restore that went wrong
+        conn.execute(text(statement))
+
+
+def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
+    assert check_store(filled) == []
+    told = check_bundles(filled, bundles(tmp_path))
+    assert (told.findings, told.runs, told.measurements, told.thinned, told.untold, told.damage) == (
+        (),
+        2,
+        13,
+        0,
+        (),
+        (),
+    )
+
+
+@IN_A_FILE
+@pytest.mark.parametrize(
+    ("statement", "kind", "said"),
+    [
+        ("UPDATE runs SET measured = 5 WHERE run_id = 'r1'", "different", "says 5 measured: its rows 3"),
+        ("UPDATE runs SET statuses = '{}' WHERE run_id = 'r2'", "different", "statuses"),
+        ("UPDATE summaries SET passed = passed + 1", "different", "the sums of"),
+        ("DELETE FROM summaries", "different", "the sums of"),
+        ("UPDATE meta SET value = 'many'", "broken", "no number"),
+        ("DELETE FROM meta", "broken", "no number"),
+        ("UPDATE samples SET number_format = NULL WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
+        ("UPDATE samples SET count = 3 WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
+        ("UPDATE samples SET data = evidence.details FROM evidence", "broken", "cannot be read"),
+    ],
+)
+def test_what_contradicts_itself_is_found(filled, statement, kind, said):
+    change(filled, statement)
+    found = check_store(filled)
+    assert any(item.kind == kind and said in item.text for item in found), found
+
+
+@pytest.mark.parametrize("location", ["postgresql"], indirect=True)
+def test_rows_that_refer_to_nothing_are_found_on_a_server(filled):
+    change(filled, "DELETE FROM programs")
+    assert any("refer by program to no row of programs" in item.text for item in check_store(filled))
+
+
+def test_rows_that_refer_to_nothing_are_found_in_a_file(file_store, tmp_path):
+    ingest_bundle(file_store, night(tmp_path, "r1"))
+    with closing(sqlite3.connect(tmp_path / "store.db")) as other:  # another program, that minds no references
+        other.execute("DELETE FROM environments")
+        other.commit()
+    assert any("refer by environment to no row of environments" in item.text for item in check_store(file_store))
+
+
+@IN_A_FILE
+@pytest.mark.parametrize(
+    ("statement", "kind", "said"),
+    [
+        ("DELETE FROM runs WHERE run_id = 'r1'", "missing", "run r1 is not in the database"),
+        (
+            "DELETE FROM measurements WHERE replicate = 1",
+            "missing",
+            "(replicate 1): measurement is not in the database",
+        ),
+        ("DELETE FROM samples WHERE metric = 'eager_ms'", "missing", "(eager_ms): samples is not in the database"),
+        ("DELETE FROM evidence", "missing", "evidence is not in the database"),
+        ("DELETE FROM planned", "missing", "is not in the database"),
+        ("UPDATE measurements SET speedup = speedup * 1.001", "different", "measurement differs in speedup"),
+        ("UPDATE measurements SET compiled_ms = NULL", "different", "measurement differs in compiled_ms"),
+        ("UPDATE runs SET branch = 'other'", "different", "its branch is other, bundles say main"),
+        ("UPDATE samples SET spread = spread * 2", "different", "samples differs in spread"),
+        ("UPDATE evidence SET log_tail = NULL WHERE details IS NULL", "", ""),
+        ("UPDATE evidence SET details = log_tail WHERE details IS NULL", "different", "evidence differs in details"),
+    ],
+)
+def test_what_differs_from_the_bundles_is_found(filled, tmp_path, statement, kind, said):
+    change(filled, statement)
+    found = check_bundles(filled, bundles(tmp_path)).findings
+    assert any(item.kind == kind and said in item.text for item in found) if kind else found == (), found
+
+
+def test_what_no_bundle_tells_is_extra_within_a_run_and_untold_as_a_run(filled, tmp_path):
+    short = write_bundle(tmp_path / "short", header("r1"), [passing(cell())])
+    told = check_bundles(filled, [short])
+    assert told.untold == ("r2",)
+    assert any(item.kind == "extra" and "is in no bundle" in item.text for item in told.findings)
+
+
+def test_attempts_and_damage_are_told_together(store, tmp_path):
+    one = write_bundle(tmp_path / "1", header("r1"), [failing(cell(), Status.CRASHED)], planned=matrix())
+    two = write_bundle(tmp_path / "2", header("r1", attempt=2), [passing(cell())], closed=False)
+    two.write_bytes(two.read_bytes() + b'{"record": "mea')
+    for path in (two, one):
+        ingest_bundle(store, path)
+    told = check_bundles(store, [one, two])
+    assert (told.findings, told.runs, len(told.damage)) == ((), 1, 1)
+    alone = [item.text for item in check_bundles(store, [one]).findings]
+    assert "run r1: its attempt is 2, bundles say 1" in alone
+    assert any("measurement differs in status" in text for text in alone)
+
+
+def test_a_reader_can_check_and_changes_nothing(filled, location, tmp_path):
+    reader = open_store(location, write=False)
+    assert check_store(reader) == []
+    assert check_bundles(reader, bundles(tmp_path)).findings == ()
+    reader.dispose()
+
+
+def test_a_damaged_page_is_one_line_that_says_how_to_rebuild(file_store, tmp_path):
+    for number in range(6):
+        ingest_bundle(file_store, night(tmp_path, f"r{number}", minutes=number))
+    file_store.dispose()
+    path = tmp_path / "store.db"
+    with path.open("r+b") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(size // 2)
+        stream.write(b"\xa5" * (size // 4))
+    with pytest.raises(StoreError) as caught:
+        check_store(open_store(path, write=False))
+    assert "\n" not in str(caught.value)
+    assert "bundles" in str(caught.value)
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_an_open_run_agrees_with_its_open_bundle(store, tmp_path):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell(), started_at=at(1))], planned=matrix(), closed=False)
+    ingest_bundle(store, path)
+    assert check_bundles(store, [path]).findings == ()

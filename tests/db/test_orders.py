@@ -1,0 +1,104 @@
+"""Whatever states, attempts and pieces of a run are stored, in whatever order and how often: one answer."""
+
+import gzip
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collector.bundle import BundleWriter
+from collector.vocabulary import Status
+from db.check import check_store
+from db.check_bundles import check_bundles
+from db.ingest import ingest_bundle
+from tests.db.answers import answers
+from tests.factories import CONFIGS, at, cell, failing, header, matrix, passing, write_bundle
+
+CELLS = matrix(["bert", "gpt2"], CONFIGS[:2])
+DRAWN = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """What may come to us of one run, newest last: a bundle as it was resumed, cut, other attempts, a shard."""
+    folder = tmp_path_factory.mktemp("pieces")
+    found = []
+
+    def keep(data):
+        path = folder / f"{len(found)}" / "r1.jsonl"
+        path.parent.mkdir()
+        path.write_bytes(data)
+        found.append(path)
+
+    first = [failing(CELLS[0], Status.CRASHED, minutes=1), passing(CELLS[1], minutes=2)]
+    path = write_bundle(folder / "run", header("r1"), first, planned=CELLS)
+    closed = gzip.decompress(path.read_bytes())
+    keep(closed[: len(closed) * 2 // 3])
+    keep(closed)
+    writer, _ = BundleWriter.reopen(path, at(700))
+    writer.measurement(passing(CELLS[2], minutes=701))
+    keep(writer.path.read_bytes())
+    writer.measurement(passing(CELLS[0], minutes=690))  # a clock that went back
+    whole = writer.path.read_bytes()
+    keep(whole[: len(whole) - 100])
+    keep(gzip.decompress(writer.close(at(710)).read_bytes()))
+    # Two more attempts as files of their own, and a shard that measured another cell beside them.
+    for attempt, seed in ((2, 5), (3, 6)):
+        other = write_bundle(
+            folder / f"attempt{attempt}",
+            header("r1", attempt=attempt),
+            [passing(CELLS[1], minutes=5, seed=seed)],
+            planned=CELLS,
+        )
+        keep(gzip.decompress(other.read_bytes()))
+    shard = write_bundle(folder / "shard", header("r1"), [passing(cell("extra")), passing(CELLS[3], replicate=1)])
+    keep(gzip.decompress(shard.read_bytes()))
+    return found
+
+
+def stored(engine, paths):
+    for path in paths:
+        ingest_bundle(engine, path)
+    found = answers(engine)
+    engine.dispose()
+    return found
+
+
+@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
+@settings(DRAWN, max_examples=6)
+@given(data=st.data())
+def test_any_order_and_repetition_of_any_pieces_gives_the_same_answers(pieces, fresh, data):
+    chosen = data.draw(st.lists(st.sampled_from(pieces), min_size=1, max_size=6))
+    other = data.draw(st.permutations(chosen)) + data.draw(st.lists(st.sampled_from(chosen), max_size=3))
+    assert stored(fresh(), other) == stored(fresh(), list(dict.fromkeys(chosen)))
+
+
+def test_all_pieces_forwards_backwards_and_mixed(pieces, fresh):
+    mixed = random.Random(7).sample(pieces, len(pieces))
+    found = [stored(fresh(), order) for order in (pieces, pieces[::-1], mixed + mixed[:3])]
+    assert found[0] == found[1] == found[2]
+    (run,) = found[0]["runs"]
+    assert (run.attempt, run.statuses, run.planned, run.missing) == (3, {"pass": 5}, 5, 0)
+
+
+@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
+@settings(DRAWN, max_examples=8)
+@given(cuts=st.lists(st.integers(min_value=0, max_value=10**6), min_size=1, max_size=4), whole_first=st.booleans())
+def test_a_bundle_cut_at_any_bytes_adds_nothing_to_the_whole_and_takes_nothing(
+    pieces, fresh, tmp_path, cuts, whole_first
+):
+    data = pieces[4].read_bytes()
+    first = data.index(b"\n") + 1  # without a first line it is no bundle
+    paths = []
+    for number, cut in enumerate(cuts):
+        path = tmp_path / f"cut{number}" / "r1.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data[: first + cut % (len(data) - first)])
+        paths.append(path)
+    engine = fresh()
+    for path in [pieces[4], *paths] if whole_first else [*paths, pieces[4]]:
+        ingest_bundle(engine, path)
+    assert check_store(engine) == []
+    assert check_bundles(engine, [pieces[4]]).findings == ()  # each measurement, its samples and its evidence
+    engine.dispose()

@@ -1,0 +1,237 @@
+"""What is said of a server alone: its roles, its errors in one line, and values that a file is less strict about."""
+
+import json
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from db import queries
+from db.engine import open_store
+from db.errors import FilterError, SideError, StoreError
+from db.ingest import ingest_bundle
+from db.notes import add_note
+from db.prune import Ages, prune
+from db.records import list_regressions
+from tests.db.answers import answers
+from tests.db.test_damage import FIELDS, NAMES, VALUES
+from tests.factories import START, cell, header, night, passing, write_bundle
+
+#: As docs/store.md says it.
+ROLES = """
+    CREATE ROLE {name} LOGIN PASSWORD 'secret-of-dash';
+    GRANT USAGE ON SCHEMA public TO {name};
+    GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name};
+    ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT ON TABLES TO {name};
+"""
+
+
+@pytest.fixture
+def filled(postgres_url, tmp_path):
+    engine = open_store(postgres_url, write=True)
+    for number in range(2):
+        ingest_bundle(engine, night(tmp_path, f"r{number}", minutes=number))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def role(postgres, filled):
+    """A user who may look, and how to open the store as that one."""
+    name = "dash"
+    database = filled.url.database
+    postgres.say(ROLES.format(name=name), database)
+    yield postgres.url(database, name)
+    filled.dispose()
+    postgres.say(f"DROP OWNED BY {name}", database)
+    postgres.say(f"DROP ROLE {name}", database)
+
+
+def refusal(place, *, write=False):
+    with pytest.raises(StoreError) as caught:
+        open_store(place, write=write)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "secret" not in message
+    return message
+
+
+def test_a_user_who_may_only_select_reads_everything_and_writes_nothing(filled, role):
+    reader = open_store(role, write=False)
+    assert answers(reader) == answers(filled)
+    assert list_regressions(reader) == []
+    for statement in ("DELETE FROM runs", "UPDATE meta SET value = '9'", "CREATE TABLE mine (x integer)"):
+        with reader.connect() as conn, pytest.raises(DBAPIError, match="read-only"):
+            conn.execute(text(statement))
+    reader.dispose()
+    # Not even where the program itself would let it.
+    other = open_store(role, write=True)
+    for statement in ("DELETE FROM runs", "UPDATE meta SET value = '9'", "CREATE TABLE mine (x integer)"):
+        with other.connect() as conn, pytest.raises(DBAPIError, match="permission denied"):
+            conn.execute(text(statement))
+    other.dispose()
+
+
+def test_a_reader_is_read_only_whoever_the_user_is(filled, postgres_url, tmp_path):
+    reader = open_store(postgres_url, write=False)
+    with reader.connect() as conn:
+        assert conn.execute(text("SHOW default_transaction_read_only")).scalar() == "on"
+    with pytest.raises(StoreError, match="open for reading only"):
+        ingest_bundle(reader, night(tmp_path, "r9"))
+    with pytest.raises(StoreError, match="open for reading only"):
+        add_note(reader, "run", "r1", at=START, author="ann", text="x")
+    with pytest.raises(StoreError, match="open for reading only"):
+        prune(reader, Ages(None, None), START)
+    reader.dispose()
+
+
+def test_a_user_who_may_store_needs_no_right_to_change_the_schema(postgres, filled, role, tmp_path):
+    database = filled.url.database
+    postgres.say("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO dash", database)
+    postgres.say("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO dash", database)
+    engine = open_store(role, write=True)
+    assert ingest_bundle(engine, night(tmp_path, "r9", minutes=9, branch="new", cells=[cell("new")])).new == 1
+    with engine.connect() as conn, pytest.raises(DBAPIError, match="must be owner"):
+        conn.execute(text("DROP TABLE notes"))
+    engine.dispose()
+
+
+def test_a_writer_without_the_right_is_told_about_the_roles(role, tmp_path):
+    engine = open_store(role, write=True)
+    with pytest.raises(StoreError, match=r"permission denied.*docs/store\.md"):
+        ingest_bundle(engine, night(tmp_path, "r9"))
+    engine.dispose()
+
+
+def test_options_of_the_url_are_kept(filled, postgres_url):
+    reader = open_store(f"{postgres_url}&options=-c%20statement_timeout%3D12345", write=False)
+    with reader.connect() as conn:
+        assert conn.execute(text("SHOW statement_timeout")).scalar() == "12345ms"
+        assert conn.execute(text("SHOW default_transaction_read_only")).scalar() == "on"
+    reader.dispose()
+
+
+def test_no_such_database_or_user_says_how_to_make_one(postgres):
+    assert "create it: createdb nowhere" in refusal(postgres.url("nowhere", password="secret"))
+    assert "create it: createuser nobody-here" in refusal(postgres.url("postgres", "nobody-here", "secret"))
+
+
+def test_a_wrong_password_is_one_line_without_it(postgres, role):
+    hba = postgres.folder / "data" / "pg_hba.conf"
+    before = hba.read_text()
+    try:
+        hba.write_text(f"local all dash scram-sha-256\n{before}")
+        postgres.say("SELECT pg_reload_conf()")
+        wait_until(lambda: "password" in refusal(role.replace("dash@", "dash:secret-wrong@")))
+        assert "correct the user or password" in refusal(role.replace("dash@", "dash:secret-wrong@"))
+        assert "PGPASSWORD" in refusal(role)
+        right = open_store(role.replace("dash@", "dash:secret-of-dash@"), write=False)
+        assert queries.revision(right) == 2
+        assert "secret" not in str(right.url)
+        right.dispose()
+    finally:
+        hba.write_text(before)
+        postgres.say("SELECT pg_reload_conf()")
+
+
+def wait_until(condition):
+    """The server reads its files when it comes to it."""
+    for _ in range(50):
+        try:
+            if condition():
+                return
+        except BaseException as error:
+            last = error
+        threading.Event().wait(0.1)
+    raise AssertionError(f"still not: {last}")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql://me:secret@localhost:1/x",
+        "postgresql://me:secret@/x?host=/nonexistent",
+        "postgresql://me:secret@no-such-host.invalid/x",
+    ],
+)
+def test_a_server_that_is_not_there_is_one_line(place):
+    message = refusal(place)
+    assert any(word in message for word in ("is the server up", "no such host", "does not answer"))
+
+
+def test_an_empty_database_and_that_of_another_program_are_told_apart(postgres):
+    url = postgres.blank()
+    assert "is empty" in refusal(url)
+    postgres.say("CREATE TABLE songs (name text)", url.partition("?")[0].rpartition("/")[2])
+    assert "another program" in refusal(url)
+    assert "another program" in refusal(url, write=True)
+    postgres.drop(url)
+
+
+def test_one_writer_at_a_time_and_the_other_waits_no_longer_than_it_should(filled, postgres_url, tmp_path, monkeypatch):
+    monkeypatch.setattr("db.engine._PATIENCE_S", 1)
+    other = open_store(postgres_url, write=True)
+    with filled.begin() as conn:
+        conn.execute(text("SELECT value FROM meta FOR UPDATE"))
+        with pytest.raises(StoreError, match="another program is writing"):
+            ingest_bundle(other, night(tmp_path, "r8", minutes=8))
+    assert ingest_bundle(other, tmp_path / "r8.jsonl.gz").new == 9
+    other.dispose()
+
+
+def test_a_reader_sees_one_state_in_all_queries_of_a_transaction(filled, postgres_url, tmp_path):
+    reader = open_store(postgres_url, write=False)
+    with reader.connect() as conn:
+        assert queries.revision(conn) == 2
+        ingest_bundle(filled, night(tmp_path, "r8", minutes=8))
+        assert queries.revision(conn) == 2
+        assert len(queries.list_runs(conn)) == 2
+    assert queries.revision(reader) == 3
+    reader.dispose()
+
+
+def test_a_connection_that_the_server_ended_is_one_line_and_the_next_works(filled, postgres, postgres_url):
+    reader = open_store(postgres_url, write=False)
+    with reader.connect() as conn:
+        number = conn.execute(text("SELECT pg_backend_pid()")).scalar()
+        postgres.say(f"SELECT pg_terminate_backend({number})")
+        with pytest.raises(StoreError, match="the server ended it"):
+            queries.revision(conn)
+    assert queries.revision(reader) == 2
+    reader.dispose()
+
+
+@pytest.mark.parametrize("name", ["nul\x00", "lone \ud800", "x" * 20_000, "'; DROP TABLE runs;--", "%s %(a)s"])
+def test_any_text_can_be_asked_for(store, tmp_path, name):
+    ingest_bundle(store, night(tmp_path, "r1"))
+    with pytest.raises(SideError):
+        queries.resolve_side(store, name)
+    with pytest.raises(FilterError):
+        queries.check_filter(store, queries.CellFilter(models=(name,)))
+
+
+@pytest.mark.parametrize("fresh", ["postgresql"], indirect=True)
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(odd=st.lists(st.tuples(st.sampled_from([*FIELDS, *NAMES]), VALUES), min_size=5, max_size=25))
+def test_any_json_in_any_field_costs_a_server_at_most_its_own_line(fresh, tmp_path, odd):
+    (tmp_path / "r1.jsonl").unlink(missing_ok=True)
+    path = write_bundle(tmp_path, header("r1"), [passing(cell("good"))], closed=False)
+    lines = []
+    for number, (place, value) in enumerate(odd):
+        line = target = passing(cell(f"bad{number}")).to_json() | {"record": "measurement", "failure": {}}
+        *way, last = place.split(".")
+        for step in way:
+            target = target[step]
+        target[last] = value
+        lines.append(json.dumps(line).encode() + b"\n")
+    path.write_bytes(path.read_bytes() + b"".join(lines))
+    store = fresh()
+    report = ingest_bundle(store, path)
+    assert 1 <= report.new <= 1 + len(odd)
+    assert report.new + len(report.damage) >= 1
+    assert queries.measurement(store, "r1", cell("good").cell_id).status == "pass"
+    assert not ingest_bundle(store, path).changed
+    store.dispose()

@@ -1,0 +1,174 @@
+"""Thinning by age: what goes, what stays, and what nothing may touch."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import func, select
+
+from collector.vocabulary import Status
+from db import queries
+from db.check import check_store
+from db.check_bundles import check_bundles
+from db.errors import StoreError
+from db.ingest import ingest_bundle
+from db.prune import Ages, prune, vacuum
+from db.records import Finding, change_state, open_regression
+from db.schema import Evidence, Samples
+from tests.db.answers import answers
+from tests.factories import START, TESTBED, cell, failing, header, matrix, night, passing, write_bundle
+
+NOW = START + timedelta(days=100)
+CELLS = matrix(["bert", "gpt2"])
+
+
+def days(number):
+    return timedelta(days=number)
+
+
+@pytest.fixture
+def nights(store, tmp_path):
+    """Nights of 100, 60, 20 and 1 day ago, three of six cells failed with a log in each; another testbed's beside the first."""
+    for run_id, age in {"oldest": 100, "old": 60, "recent": 20, "newest": 1}.items():
+        minutes = (100 - age) * 1440
+        made = [passing(item, minutes=minutes + 1) for item in CELLS[:3]]
+        made += [failing(item, Status.FAIL_TO_RUN, minutes=minutes + 1) for item in CELLS[3:]]
+        ingest_bundle(store, write_bundle(tmp_path, header(run_id, minutes=minutes), made))
+    ingest_bundle(store, night(tmp_path, "aside", minutes=1, cells=CELLS, testbed=TESTBED | {"cores": 8}))
+    return store
+
+
+def kept(store):
+    """How many raw samples and texts each run still has, and how many rows of them."""
+    found = {}
+    with store.connect() as conn:
+        for run in queries.list_runs(conn):
+            key = queries.resolve_side(conn, run.run_id).keys[0]
+            of_samples = select(func.count(), func.count(Samples.data), func.count(Samples.spread)).where(
+                Samples.run == key
+            )
+            texts = select(func.count(Evidence.details), func.count(Evidence.log_tail)).where(Evidence.run == key)
+            found[run.run_id] = (*conn.execute(of_samples).one(), *conn.execute(texts).one())
+    return found
+
+
+FULL, ASIDE = (6, 6, 6, 3, 3), (12, 12, 12, 6, 0)
+
+
+def test_samples_go_first_and_leave_count_and_spread(nights, tmp_path):
+    assert kept(nights) == {"aside": ASIDE, **dict.fromkeys(("oldest", "old", "recent", "newest"), FULL)}
+    report = prune(nights, Ages(days(30), days(90)), NOW)
+    assert kept(nights) == {
+        "oldest": (6, 0, 6, 0, 0),
+        "aside": (12, 0, 12, 0, 0),
+        "old": (6, 0, 6, 3, 3),
+        "recent": FULL,
+        "newest": FULL,
+    }
+    assert (report.samples, report.evidence, report.runs, report.measurements) == (24, 12, (), 0)
+
+
+def test_numbers_and_sums_stay_and_the_database_agrees_with_its_bundles(nights, tmp_path):
+    before = {name: value for name, value in answers(nights).items() if name in ("runs", "history", "axes", "nights")}
+    prune(nights, Ages(days(0), days(0)), NOW)
+    assert {name: value for name, value in answers(nights).items() if name in before} == before
+    assert check_store(nights) == []
+    told = check_bundles(nights, sorted(tmp_path.glob("*.gz")))
+    assert (told.findings, told.thinned) == ((), 36 + 30)
+    found = queries.measurement(nights, "old", CELLS[0].cell_id)
+    assert found.metrics == passing(CELLS[0], minutes=40 * 1440 + 1).metrics
+    assert set(found.spread) == {"compiled_ms", "eager_ms"}
+    assert queries.samples(nights, "old", CELLS[0].cell_id) == {}
+
+
+def test_what_was_thinned_out_stays_out_when_its_bundle_comes_again(nights, tmp_path):
+    prune(nights, Ages(days(0), days(0)), NOW)
+    before, revision = kept(nights), queries.revision(nights)
+    for path in sorted(tmp_path.glob("*.gz")):
+        assert not ingest_bundle(nights, path).changed
+    assert (kept(nights), queries.revision(nights)) == (before, revision)
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(nights):
+    ages, before = Ages(days(30), days(40), days(90)), (kept(nights), queries.revision(nights))
+    planned = prune(nights, ages, NOW, dry_run=True)
+    assert (kept(nights), queries.revision(nights)) == before
+    assert planned == prune(nights, ages, NOW)
+    assert planned.runs == ("oldest", "aside")
+    assert planned.measurements == 12
+
+
+def test_pruning_twice_finds_nothing_more_and_keeps_the_revision(nights):
+    prune(nights, Ages(days(30), days(90)), NOW)
+    revision = queries.revision(nights)
+    assert prune(nights, Ages(days(30), days(90)), NOW).samples == 0
+    assert queries.revision(nights) == revision
+
+
+@pytest.mark.parametrize("state", ["new", "confirmed", "acknowledged", "returned"])
+def test_rows_behind_an_open_regression_are_never_touched(nights, state):
+    finding = Finding(CELLS[0].cell_id, "old", "recent", "slower", "compiled_ms", 1.0, 2.0)
+    name = open_regression(nights, finding, at=NOW, author="ann").regression_id
+    for step in {"new": [], "returned": ["fixed", "returned"]}.get(state, [state]):
+        change_state(nights, name, step, at=NOW, author="ann")
+    report = prune(nights, Ages(days(0), days(0), days(0)), NOW)
+    # From its base on, of its own testbed, and of its own cell alone.
+    assert (report.runs, report.kept) == (("oldest", "aside"), ("old", "recent", "newest"))
+    assert kept(nights) == dict.fromkeys(("old", "recent", "newest"), (6, 2, 6, 1, 0))
+    assert list(queries.samples(nights, "old", CELLS[0].cell_id)) != []
+    assert report.guarded == 3
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("state", ["expected", "false_alarm", "fixed"])
+def test_a_closed_regression_holds_nothing_back_and_keeps_its_values(nights, state):
+    finding = Finding(CELLS[0].cell_id, "old", "recent", "slower", "compiled_ms", 1.0, 2.0)
+    name = open_regression(nights, finding, at=NOW, author="ann").regression_id
+    change_state(nights, name, state, at=NOW, author="ann")
+    prune(nights, Ages(days(0), days(0), days(10)), NOW)
+    assert [run.run_id for run in queries.list_runs(nights)] == ["newest"]
+    from db.records import regression
+
+    found = regression(nights, name)
+    assert (found.base_run, found.base_value, found.base_commit is None) == (None, 1.0, False)
+
+
+def test_without_a_known_base_the_whole_series_is_held(nights):
+    finding = Finding(CELLS[0].cell_id, "oldest", "recent", "slower")
+    name = open_regression(nights, finding, at=NOW, author="ann").regression_id
+    change_state(nights, name, "expected", at=NOW, author="ann")
+    prune(nights, Ages(days(90), days(90), days(90)), NOW)  # the base goes
+    change_state(nights, name, "acknowledged", at=NOW, author="ann")
+    prune(nights, Ages(days(0), days(0)), NOW)
+    assert kept(nights) == dict.fromkeys(("old", "recent", "newest"), (6, 2, 6, 1, 0))
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("ages", [Ages(days(90), days(30)), Ages(days(1), days(30), days(10)), Ages(days(-1), None)])
+def test_ages_that_make_no_sense_are_refused(nights, ages):
+    before = kept(nights)
+    with pytest.raises(StoreError) as caught:
+        prune(nights, ages, NOW)
+    assert "\n" not in str(caught.value)
+    assert kept(nights) == before
+
+
+def test_a_vacuum_gives_room_back(nights, location):
+    prune(nights, Ages(days(0), days(0), days(0)), NOW)
+    vacuum(nights)
+    assert queries.list_runs(nights) == []
+    with nights.connect() as conn:
+        if conn.dialect.name == "sqlite":
+            assert conn.exec_driver_sql("PRAGMA freelist_count").scalar() == 0
+        else:
+            assert conn.exec_driver_sql("SELECT pg_relation_size('samples')").scalar() == 0
+
+
+def test_cells_of_other_branches_are_not_held(store, tmp_path):
+    for number, branch in enumerate(("main", "feature")):
+        for step in range(2):
+            run_id = f"{branch}{step}"
+            ingest_bundle(store, night(tmp_path, run_id, minutes=number + 10 * step, branch=branch, cells=[cell()]))
+    open_regression(store, Finding(cell().cell_id, "main0", "main1", "slower"), at=NOW, author="ann")
+    prune(store, Ages(days(0), days(0)), NOW)
+    held = {run: count[1] for run, count in kept(store).items()}
+    assert held == {"main0": 2, "main1": 2, "feature0": 0, "feature1": 0}

@@ -1,0 +1,145 @@
+"""`db rebuild`: the same answers from the bundles, with what no bundle holds; all of it, or no new database."""
+
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import insert, select, update
+
+from collector.bundle import BundleError
+from db.check import check_store
+from db.check_bundles import check_bundles
+from db.commit_store import LandedCommit, store_commits
+from db.engine import open_store
+from db.errors import StoreError
+from db.ingest import ingest_bundle
+from db.notes import add_note, notes
+from db.queries import list_runs, revision
+from db.rebuild import rebuild
+from db.record_transfer import export_records
+from db.records import Finding, change_state, open_regression
+from db.schema import Branch, Commit, CommitLink
+from tests.db.answers import answers
+from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, failing, header, night, passing, write_bundle
+
+AT = datetime(2026, 8, 3, tzinfo=UTC)
+REPO = "pytorch/pytorch"
+
+
+def commit(position, sha, subject, message=""):
+    return LandedCommit(position, sha, 1000.0 + position, 2000.0 + position, subject, message or subject)
+
+
+@pytest.fixture
+def old(store, tmp_path):
+    """A database with all that no bundle holds: a line of commits, a revert, a branch's start, a regression, notes."""
+    ingest_bundle(store, night(tmp_path / "runs", "r1"))
+    ingest_bundle(
+        store, night(tmp_path / "runs", "r2", minutes=60, commit=COMMIT_B, branch="side", branch_start=COMMIT_A)
+    )
+    ingest_bundle(store, night(tmp_path / "runs", "r3", minutes=90, commit=COMMIT_C))
+    ingest_bundle(store, write_bundle(tmp_path / "runs" / "again", header("r1", attempt=2), [failing(cell())]))
+    line = [
+        commit(0, COMMIT_A, "Faster (#1)"),
+        commit(1, "d" * 40, "In no run (#2)"),
+        commit(2, COMMIT_C, 'Revert "Faster (#1)"', f"This reverts commit {COMMIT_A}."),
+    ]
+    store_commits(store, REPO, line)
+    name = open_regression(
+        store, Finding(cell().cell_id, "r1", "r3", "slower", "speedup", 2.0, 1.5), at=AT, author="ann"
+    )
+    change_state(store, name.regression_id, "acknowledged", at=AT, author="bob", text="seen")
+    add_note(store, "run", "r1", at=AT, author="ann", text="loud")
+    return store
+
+
+def paths(folder):
+    return sorted((folder / "runs").rglob("*.gz"))
+
+
+def line_of(engine):
+    """Commits, their links and branches, by name."""
+    with engine.connect() as conn:
+        shas = dict(conn.execute(select(Commit.id, Commit.sha)).all())
+        facts = (Commit.sha, Commit.position, Commit.author_date, Commit.committed_at, Commit.title, Commit.pr_number)
+        links = conn.execute(select(CommitLink.commit, CommitLink.kind, CommitLink.target)).all()
+        branches = conn.execute(select(Branch.repo, Branch.name, Branch.start)).all()
+        return {
+            "commits": sorted(map(tuple, conn.execute(select(*facts)))),
+            "links": sorted((shas[one], kind, shas[other]) for one, kind, other in links),
+            "branches": sorted((repo, name, shas.get(start)) for repo, name, start in branches),
+        }
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request, tmp_path):
+    """Where nothing is yet."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "rebuilt.db")
+        return
+    server = request.getfixturevalue("postgres")
+    url = server.blank()
+    yield url
+    server.drop(url)
+
+
+def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(old, place, tmp_path):
+    report = rebuild(place, paths(tmp_path)[::-1], old)
+    new = open_store(place, write=False)
+    assert (report.runs, report.measurements, report.regressions, report.notes, report.lost) == (3, 27, 1, 1, ())
+    assert answers(new) == answers(old)
+    assert line_of(new) == line_of(old)
+    assert len(line_of(new)["links"]) == 1
+    assert export_records(new) == export_records(old)
+    assert check_store(new) == []
+    assert check_bundles(new, paths(tmp_path)).findings == ()
+    assert revision(new) > revision(old)
+    new.dispose()
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+def test_the_new_database_takes_new_commits_and_bundles(old, place, tmp_path):
+    rebuild(place, paths(tmp_path), old)
+    new = open_store(place, write=True)
+    assert ingest_bundle(new, night(tmp_path / "more", "r4", commit="e" * 40, branch="third", minutes=200)).new == 9
+    new.dispose()
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+def test_runs_that_no_bundle_tells_of_are_named(old, place, tmp_path):
+    assert rebuild(place, [path for path in paths(tmp_path) if "r2" not in path.name], old).lost == ("r2",)
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+def test_a_bundle_that_is_none_leaves_no_new_database(old, place, tmp_path):
+    (tmp_path / "x.jsonl").write_text("nonsense")
+    with pytest.raises(BundleError):
+        rebuild(place, [*paths(tmp_path), tmp_path / "x.jsonl"], old)
+    assert not list(tmp_path.glob("rebuilt*"))
+    if place.startswith("postgresql"):
+        new = open_store(place, write=False)
+        assert (list_runs(new), notes(new), line_of(new)["commits"]) == ([], [], [])
+        new.dispose()
+
+
+def test_nothing_is_replaced(old, location, tmp_path):
+    before = answers(old)
+    with pytest.raises(StoreError, match="nothing is replaced"):
+        rebuild(location, paths(tmp_path), old)
+    assert answers(old) == before
+
+
+def test_without_an_old_database_the_bundles_are_all(place, tmp_path):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell())])
+    report = rebuild(place, [path])
+    assert (report.runs, report.measurements, report.commits, report.lost) == (1, 1, 1, ())
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+def test_a_branch_start_that_a_person_set_is_carried(old, place, tmp_path):
+    with old.begin() as conn:
+        found = conn.execute(insert(Commit).values(repo=REPO, sha="f" * 40).returning(Commit.id)).scalar_one()
+        conn.execute(update(Branch).where(Branch.name == "main").values(start=found))
+    rebuild(place, paths(tmp_path), old)
+    new = open_store(place, write=False)
+    assert (REPO, "main", "f" * 40) in line_of(new)["branches"]
+    new.dispose()

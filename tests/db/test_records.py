@@ -1,0 +1,195 @@
+"""Regressions and notes: what is written stays as it was found, and only what makes sense can follow."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from db.errors import RecordError
+from db.ingest import ingest_bundle
+from db.notes import add_note, notes
+from db.queries import revision
+from db.record_states import OPEN, STATES
+from db.record_transfer import export_records, import_records
+from db.records import Finding, change_state, list_regressions, open_regression, regression
+from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, night
+
+AT = datetime(2026, 8, 3, 9, 0, tzinfo=UTC)
+WHO = "ann"
+CELL = cell().cell_id
+SLOWER = Finding(CELL, "base", "onset", "slower", "compiled_ms", 4.0, 4.8)
+
+
+def fill(store, folder):
+    for number, (run_id, sha) in enumerate({"base": COMMIT_A, "onset": COMMIT_B, "later": COMMIT_B}.items()):
+        ingest_bundle(store, night(folder, run_id, minutes=1440 * number, commit=sha))
+    ingest_bundle(store, night(folder, "aside", minutes=30, testbed=TESTBED | {"cores": 8}))
+    return store
+
+
+@pytest.fixture
+def nights(store, tmp_path):
+    return fill(store, tmp_path)
+
+
+def says(function, *words, **more):
+    with pytest.raises(RecordError) as caught:
+        function(*words, **more)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_was_found_is_pinned_with_its_base_and_history(nights):
+    opened = open_regression(nights, SLOWER, at=AT, author=WHO, text="two nights", owner="bob", link="https://x/1")
+    assert (opened.state, opened.is_open, opened.owner, opened.link) == ("new", True, "bob", "https://x/1")
+    assert (opened.base_run, opened.onset_run, opened.base_value, opened.new_value) == ("base", "onset", 4.0, 4.8)
+    assert (opened.base_commit, opened.onset_commit) == (COMMIT_A, COMMIT_B)
+    assert (opened.repo, opened.branch, opened.cell_id, opened.opened_at) == ("pytorch/pytorch", "main", CELL, AT)
+    (event,) = opened.events
+    assert (event.at, event.author, event.from_state, event.to_state, event.text) == (
+        AT,
+        WHO,
+        None,
+        "new",
+        "two nights",
+    )
+
+
+def test_finding_the_same_again_is_the_same_record(nights):
+    first = open_regression(nights, SLOWER, at=AT, author=WHO)
+    change_state(nights, first.regression_id, "acknowledged", at=AT, author=WHO)
+    before = revision(nights)
+    again = open_regression(nights, SLOWER, at=AT + timedelta(days=1), author="verdicts")
+    assert (again.regression_id, again.state, len(again.events)) == (first.regression_id, "acknowledged", 2)
+    assert revision(nights) == before
+    assert len(list_regressions(nights)) == 1
+
+
+def test_a_life_is_told_in_the_order_in_which_it_was_written_whatever_the_clock_said(nights):
+    name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
+    states = ["confirmed", "acknowledged", "fixed", "returned", "expected"]
+    for number, state in enumerate(states):
+        change_state(nights, name, state, at=AT - timedelta(hours=number), author="bob", text=state.upper())
+    found = regression(nights, name)
+    assert [event.to_state for event in found.events] == ["new", *states]
+    assert [event.from_state for event in found.events] == [None, "new", *states[:-1]]
+    assert (found.state, found.is_open, found.base_value, found.base_run) == ("expected", False, 4.0, "base")
+
+
+@pytest.mark.parametrize("state", ["new", "returned"])
+def test_a_state_that_cannot_follow_is_refused_with_those_that_can(nights, state):
+    name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
+    message = says(change_state, nights, name, state, at=AT, author=WHO)
+    assert "is new" in message
+    assert "acknowledged" in message
+    assert len(regression(nights, name).events) == 1
+
+
+def test_every_state_but_new_can_be_left_and_none_can_become_new():
+    from db.record_states import _AFTER
+
+    assert set(_AFTER) == set(STATES)
+    assert all(after and "new" not in after and state not in after for state, after in _AFTER.items())
+    assert set(OPEN) == {"new", "confirmed", "acknowledged", "returned"}
+
+
+def test_owner_and_link_change_only_where_they_are_given(nights):
+    name = open_regression(nights, SLOWER, at=AT, author=WHO, owner="bob", link="l").regression_id
+    assert change_state(nights, name, "acknowledged", at=AT, author=WHO, owner="eve").link == "l"
+    assert regression(nights, name).owner == "eve"
+
+
+def test_open_ones_and_those_of_a_branch_can_be_asked_for(nights, tmp_path):
+    first = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
+    other = Finding(cell("gpt2").cell_id, "base", "onset", "broke")
+    second = open_regression(nights, other, at=AT + timedelta(1), author=WHO).regression_id
+    assert [item.regression_id for item in list_regressions(nights)] == [second, first]
+    change_state(nights, second, "false_alarm", at=AT, author=WHO)
+    assert [item.regression_id for item in list_regressions(nights, open_only=True)] == [first]
+    assert list_regressions(nights, branch="feature") == []
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("finding", "word"),
+    [
+        (Finding("nonsense", "base", "onset", "slower"), "no cell 'nonsense'"),
+        (Finding(CELL, "bsae", "onset", "slower"), "nearest: base"),
+        (Finding(CELL, "base", "nul\x00\ud800", "slower"), "no run"),
+        (Finding(CELL, "base", "onset", "slower", "compiled"), "compiled_ms"),
+        (Finding(CELL, "aside", "onset", "slower"), "not of one branch and testbed"),
+        (Finding(CELL, "base", "onset", ""), "needs a kind"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_and_nothing_is_written(nights, finding, word):
+    before = revision(nights)
+    assert word in says(open_regression, nights, finding, at=AT, author=WHO)
+    assert (list_regressions(nights), revision(nights)) == ([], before)
+
+
+def test_an_unknown_regression_or_state_is_one_line(nights):
+    assert "no regression 'abc'" in says(change_state, nights, "abc", "fixed", at=AT, author=WHO)
+    name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
+    assert "one of new, confirmed" in says(change_state, nights, name, "gone\n", at=AT, author=WHO)
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"), [("run", "base"), ("commit", COMMIT_A), ("cell", CELL), ("night", "onset")]
+)
+def test_notes_are_about_runs_commits_cells_and_nights(nights, subject, name):
+    text = 'it\'s "odd"\n<script>\N{ROCKET}\x00\ud800'
+    written = add_note(nights, subject, name, at=AT, author=WHO, text=text)
+    add_note(nights, subject, name, at=AT - timedelta(hours=1), author="bob", text="earlier")
+    assert [note.author for note in notes(nights, subject, name)] == ["bob", WHO]
+    assert notes(nights, subject, name)[1] == written
+    assert written.text.startswith('it\'s "odd"\n<script>\N{ROCKET}')
+    assert notes(nights, subject, "another") == []
+
+
+def test_the_same_note_twice_is_one(nights):
+    for _ in range(2):
+        add_note(nights, "run", "base", at=AT, author=WHO, text="loud")
+    assert len(notes(nights)) == 1
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("subject", "name", "text", "word"),
+    [
+        ("weather", "base", "x", "one of run"),
+        ("run", "bsae", "x", "nearest: base"),
+        ("run", "base", " \n", "needs a text"),
+    ],
+)
+def test_a_note_about_nothing_is_refused(nights, subject, name, text, word):
+    assert word in says(add_note, nights, subject, name, at=AT, author=WHO, text=text)
+    assert notes(nights) == []
+
+
+def test_records_go_to_another_database_by_their_names(nights, fresh, tmp_path):
+    name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
+    change_state(nights, name, "acknowledged", at=AT, author=WHO, text="seen")
+    add_note(nights, "run", "base", at=AT, author=WHO, text="loud")
+    records = export_records(nights)
+    other = fresh()
+    ingest_bundle(other, night(tmp_path / "more", "elsewhere", cells=[cell("zzz")]))  # numbers are others here
+    fill(other, tmp_path / "again")
+    first, second = import_records(other, records), import_records(other, records)
+    assert (first.regressions, first.notes, second.regressions, second.notes) == (1, 1, 0, 0)
+    assert list_regressions(other) == list_regressions(nights)
+    assert export_records(other) == records
+    other.dispose()
+
+
+def test_records_outlive_runs_that_are_not_there(nights, fresh):
+    open_regression(nights, SLOWER, at=AT, author=WHO)
+    other = fresh()
+    import_records(other, export_records(nights))
+    (found,) = list_regressions(other)
+    assert (found.base_run, found.onset_run, found.base_commit, found.base_value) == (None, None, COMMIT_A, 4.0)
+    other.dispose()
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("records", [{}, {"cells": 1, "testbeds": [], "regressions": [], "notes": []}])
+def test_what_is_no_export_is_refused_in_one_line(store, records):
+    assert "no records" in says(import_records, store, records)

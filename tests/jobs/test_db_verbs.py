@@ -1,0 +1,122 @@
+"""`inductor-watch db`: what it prints, and how it ends."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from db.notes import add_note, notes
+from db.queries import list_runs, samples
+from jobs.cli import expected_errors
+from jobs.commands.db import command
+from tests.factories import cell, night
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder as a person has it: bundles under `runs`, the database of them beside; one night of two runs, one alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("INDUCTOR_WATCH_DB", raising=False)
+    engine = open_store("inductor-watch.db", write=True)
+    for number, name in enumerate(("n", "n", "")):
+        ingest_bundle(engine, night(tmp_path / "runs", f"r{number}", minutes=number, night=name, cells=[cell()]))
+    engine.dispose()
+    return tmp_path
+
+
+def say(*words):
+    done = CliRunner().invoke(command, [str(word) for word in words])
+    assert "Traceback" not in done.output
+    return done
+
+
+def test_info_counts_nights_and_runs(folder):
+    assert "2 nights, 3 runs, 3 measurements" in say("info").output
+    found = json.loads(say("info", "--json").output)
+    assert (found["nights"], found["runs"], found["measurements"], found["database"]) == (2, 3, 3, "inductor-watch.db")
+
+
+def test_check_reads_the_folder_of_runs_and_ends_with_0(folder):
+    done = say("check")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.output.splitlines() == [
+        "against itself: nothing found",
+        "against 3 bundles: 3 runs, 3 measurements: nothing found",
+    ]
+
+
+def test_check_ends_with_1_and_a_line_for_each_difference(folder):
+    night(folder / "runs", "r9", minutes=9, cells=[cell()])
+    done = say("check")
+    assert done.exit_code == 1
+    assert "missing: run r9 is not in the database" in done.output
+    found = json.loads(say("check", folder / "runs" / "r9.jsonl.gz", "--json").output)
+    assert [(item["kind"], item["subject"]) for item in found["findings"]] == [("missing", "r9")]
+    assert found["untold"] == ["r0", "r1", "r2"]
+
+
+def test_check_of_a_damaged_file_is_an_error_that_ends_with_4(folder):
+    with (folder / "inductor-watch.db").open("r+b") as stream:
+        stream.seek(20_000)
+        stream.write(b"\xa5" * 60_000)
+    done = say("check")
+    assert done.exception is not None
+    assert next(code for kind, code in expected_errors().items() if isinstance(done.exception, kind)) == 4
+    assert "\n" not in str(done.exception)
+
+
+def test_prune_says_what_went_and_a_dry_run_what_would(folder):
+    engine = open_store("inductor-watch.db", write=False)
+    dry = say("prune", "--older-than", "0d", "--dry-run")
+    assert dry.output.startswith("would go: raw samples of 6 metrics")
+    assert samples(engine, "r0", cell().cell_id)
+    found = json.loads(say("prune", "--older-than", "4w", "--keep-samples", "0h", "--vacuum", "--json").output)
+    age = datetime.now(UTC) - list_runs(engine)[0].started_at
+    assert (found["dry_run"], found["samples"]) == (False, 6)
+    assert found["evidence"] == (3 if age > timedelta(weeks=4) else 0)
+    assert samples(engine, "r0", cell().cell_id) == {}
+    assert "0 runs" not in say("prune", "--older-than", "0d").output
+    assert "3 runs with 3 measurements" in say("prune", "--older-than", "0d", "--drop-runs-older-than", "0d").output
+    assert list_runs(engine) == []
+
+
+@pytest.mark.parametrize("age", ["90", "soon", "-1d", "d", "1.5d"])
+def test_an_age_that_is_none_is_wrong_usage(folder, age):
+    done = say("prune", f"--older-than={age}")
+    assert done.exit_code == 2
+    assert "90d" in done.stderr
+
+
+def test_prune_needs_an_age(folder):
+    assert say("prune").exit_code == 2
+
+
+def test_rebuild_carries_records_and_says_what_it_built(folder):
+    engine = open_store("inductor-watch.db", write=True)
+    add_note(engine, "run", "r0", at=datetime.now(UTC), author="ann", text="loud")
+    done = say("rebuild", "new.db", "runs")
+    assert done.exit_code == 0
+    assert "new.db: 3 runs, 3 measurements, 1 commits; carried over: 0 regressions, 1 notes" in done.output
+    assert [path.name for path in folder.glob("new*")] == ["new.db"]  # nothing half-built beside it
+    assert notes(open_store("new.db", write=False)) == notes(engine)
+
+
+def test_rebuild_without_all_bundles_ends_with_1_and_names_the_runs(folder):
+    done = say("rebuild", "new.db", "runs/r0.jsonl.gz", "--json")
+    assert (done.exit_code, json.loads(done.output)["lost"]) == (1, ["r1", "r2"])
+
+
+def test_rebuild_onto_a_database_that_is_there_is_refused(folder):
+    done = say("rebuild", "inductor-watch.db", "runs")
+    assert "nothing is replaced" in str(done.exception)
+    assert len(list_runs(open_store("inductor-watch.db", write=False))) == 3
+
+
+def test_rebuild_from_bundles_alone_needs_no_old_database(folder):
+    (folder / "inductor-watch.db").unlink()
+    assert say("rebuild", "new.db", "runs").exception is not None
+    done = say("rebuild", "new.db", "runs", "--no-carry")
+    assert (done.exit_code, "3 runs" in done.output) == (0, True)

@@ -1,0 +1,238 @@
+"""A throw-away PostgreSQL server for one test session, and an empty, migrated database of it for a test.
+
+It listens on a socket in a temporary folder only and writes nothing to disk that it need not: what it holds is gone with
+the session. It is stopped at the end, and by the kernel where the session is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, Engine, make_url
+
+from db.engine import open_store
+from db.schema import Base
+
+#: The superuser of the server; a test that wants others creates them.
+ADMIN = "watch"
+_TEMPLATE = "migrated"
+_START_S = 60
+_SETTINGS = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "autovacuum": "off",
+    "shared_buffers": "64MB",
+    "max_connections": "200",
+    "listen_addresses": "",
+    "max_parallel_workers_per_gather": "0",
+}
+_SET_PARENT_DEATH_SIGNAL = 1
+
+#: What a test may have changed besides rows: then its database is not used again.
+_SHAPE = (
+    "SELECT md5(string_agg(table_name || '.' || column_name || data_type, ',' ORDER BY table_name, column_name))"
+    " || (SELECT count(*) FROM pg_indexes WHERE schemaname = 'public')"
+    " || (SELECT version_num FROM alembic_version)"
+    " FROM information_schema.columns WHERE table_schema = 'public'"
+)
+_EMPTY = ";".join(f'DELETE FROM "{table.name}"' for table in reversed(Base.metadata.sorted_tables))  # noqa: S608
+_FIRST_ROW = "INSERT INTO meta (key, value) VALUES ('revision', '0')"
+
+
+class NoServerError(Exception):
+    """Why no server can be started here, in one line."""
+
+
+@dataclass(slots=True)
+class Server:
+    """A running server; `folder` holds its data and its socket."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    _names: Iterator[int] = field(default_factory=count)
+    _idle: list[str] = field(default_factory=list)
+    _shape: str = ""
+    _engines: dict[str, Engine] = field(default_factory=dict)
+    _admin: Any = None
+
+    def url(self, database: str, user: str = ADMIN, password: str | None = None) -> str:
+        """The URL under which a database of it is opened."""
+        found = URL.create("postgresql", user, password, database=database, query={"host": str(self.folder)})
+        return found.render_as_string(hide_password=False)
+
+    def say(self, statement: str, database: str = "postgres") -> str:
+        """Executes a statement as the superuser, outside of any transaction; the first value it gives, as text."""
+        import psycopg
+
+        if database == "postgres":
+            self._admin = self._admin or psycopg.connect(self.url(database), autocommit=True)
+            return _first(self._admin, statement)
+        with psycopg.connect(self.url(database), autocommit=True) as conn:
+            return _first(conn, statement)
+
+    def blank(self, options: str = "") -> str:
+        """The URL of a new database without any table."""
+        name = f"blank{next(self._names)}"
+        self.say(f'CREATE DATABASE "{name}" {options}')
+        return self.url(name)
+
+    def migrated(self) -> str:
+        """The URL of an empty store: one that another test has done with, or a copy of one that was migrated once."""
+        if self._idle:
+            return self._idle.pop()
+        if not self._shape:
+            self.say(f'CREATE DATABASE "{_TEMPLATE}"')
+            open_store(self.url(_TEMPLATE), write=True).dispose()
+            self._shape = self.say(_SHAPE, _TEMPLATE)
+        name = f"test{next(self._names)}"
+        self.say(f'CREATE DATABASE "{name}" TEMPLATE "{_TEMPLATE}"')
+        return self.url(name)
+
+    def engine(self, url: str) -> Engine:
+        """The store at a URL, open for writing: one for all tests that get this database, since it remembers its statements."""
+        if url not in self._engines:
+            self._engines[url] = open_store(url, write=True)
+        return self._engines[url]
+
+    def give_back(self, url: str) -> None:
+        """Ends what a test had of a database, and empties it for the next one or, where that cannot be, drops it."""
+        import psycopg
+
+        name = str(make_url(url).database)
+        busy = f"FROM pg_stat_activity WHERE datname = '{name}' AND state <> 'idle'"
+        self.say(f"SELECT count(pg_terminate_backend(pid)) {busy}")
+        with suppress(psycopg.Error), psycopg.connect(url, options="-c lock_timeout=5s") as conn:
+            conn.execute(_EMPTY.encode())  # a third of what a new database costs
+            conn.execute(_FIRST_ROW)
+            if conn.execute(_SHAPE).fetchone() == (self._shape,):
+                self._idle.append(url)
+        if url not in self._idle:
+            self.drop(url)
+            self._engines.pop(url, None)
+
+    def drop(self, url: str) -> None:
+        """Removes a database, whoever is connected to it."""
+        self.say(f'DROP DATABASE IF EXISTS "{make_url(url).database}" WITH (FORCE)')
+
+    def stop(self) -> None:
+        """Ends the server and removes all that it had."""
+        self.process.send_signal(signal.SIGQUIT)  # at once: nothing of it is wanted
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(20)
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start() -> Server:
+    """A new server.
+
+    Raises:
+        NoServerError: there are no binaries, no driver, or no user who may run them.
+    """
+    binaries, user = _binaries(), _user()
+    if find_spec("psycopg") is None:
+        raise NoServerError("psycopg is not installed: pip install 'inductor-watch[postgres]'")
+    # Not below pytest's own folder: the path of a socket may have a hundred characters, and others must get there.
+    folder = Path(tempfile.mkdtemp(prefix="watch-pg-"))
+    if user:
+        os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
+    data, log = folder / "data", folder / "log"
+    who = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
+    make = [binaries / "initdb", "-D", data, "-U", ADMIN, "-A", "trust", "-N", "-E", "UTF8", "--locale=C"]
+    made = subprocess.run(make, cwd=folder, capture_output=True, text=True, check=False, **who)
+    if made.returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise NoServerError(f"initdb failed: {' '.join(made.stderr.split())[-200:]}")
+    settings = [f"--{name}={value}" for name, value in (_SETTINGS | {"unix_socket_directories": str(folder)}).items()]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [binaries / "postgres", "-D", data, *settings],
+            cwd=folder,
+            stdout=stream,
+            stderr=stream,
+            preexec_fn=_die_with_parent,  # nothing else runs in the child before it becomes postgres
+            **who,
+        )
+    return _ready(Server(folder, process))
+
+
+def _first(conn: Any, statement: str) -> str:
+    cursor = conn.execute(statement.encode())
+    row = cursor.fetchone() if cursor.description else None
+    return str(row[0]) if row else ""
+
+
+def _ready(server: Server) -> Server:
+    import psycopg
+
+    until = time.monotonic() + _START_S
+    while time.monotonic() < until and server.process.poll() is None:
+        with suppress(psycopg.OperationalError):
+            server.say("SELECT 1")
+            return server
+        time.sleep(0.05)
+    said = (server.folder / "log").read_text(errors="replace")
+    server.stop()
+    raise NoServerError(f"the server did not start: {' '.join(said.split())[-200:]}")
+
+
+def _binaries() -> Path:
+    """The folder of the newest server that is installed."""
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
+    on_path = shutil.which("initdb")
+    if not packaged and not on_path:
+        raise NoServerError("no PostgreSQL server is installed: apt-get install postgresql")
+    return packaged[-1].parent if packaged else Path(str(on_path)).resolve().parent
+
+
+def _user() -> str:
+    """Whom to run it as; empty for ourselves, since only root must not."""
+    if os.geteuid() != 0:
+        return ""
+    for name in ("postgres", "nobody"):
+        with suppress(KeyError):
+            return pwd.getpwnam(name).pw_name
+    raise NoServerError("PostgreSQL does not run as root, and there is no user postgres or nobody")
+
+
+def _die_with_parent() -> None:
+    """A session that is killed leaves no server behind."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGQUIT)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The session's server; what wants one is skipped where there is none."""
+    try:
+        server = start()
+    except NoServerError as reason:
+        pytest.skip(f"PostgreSQL: {reason}")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres: Server) -> Iterator[str]:
+    """The URL of an empty store on the server."""
+    url = postgres.migrated()
+    yield url
+    postgres.give_back(url)
