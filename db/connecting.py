@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pandas as pd
 from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
 from db.errors import StoreError, explain, one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Source = Engine | Connection
 
@@ -38,6 +40,8 @@ def connected(source: Source) -> Iterator[Connection]:
 
 def frame(source: Source, query: Query) -> pd.DataFrame:
     """The rows of a select as a data frame."""
+    import pandas as pd
+
     with connected(source) as conn:
         result = conn.execute(query)
         # Plain tuples: a frame made of SQLAlchemy's row objects takes three times as long.
@@ -46,4 +50,6 @@ def frame(source: Source, query: Query) -> pd.DataFrame:
 
 def moments(data: pd.DataFrame, *columns: str) -> pd.DataFrame:
     """The frame with its columns of seconds since 1970 turned into moments in UTC."""
+    import pandas as pd
+
     return data.assign(**{name: pd.to_datetime(data[name].astype(float), unit="s", utc=True) for name in columns})

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect, text
 
 from db.base import VERSIONS
+
+# Alembic takes longer to import than most questions take to answer, and only a change of the schema needs it.
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 
@@ -30,6 +33,8 @@ def current(source: Engine | Connection) -> str | None:
 
 def upgrade(engine: Engine, version: str = "head") -> None:
     """Brings a database up to a version, in one transaction; nothing happens where it is there already."""
+    from alembic import command
+
     with engine.begin() as conn:
         _take_turn(conn)
         if current(conn) != (head() if version == "head" else version):
@@ -39,6 +44,8 @@ def upgrade(engine: Engine, version: str = "head") -> None:
 
 def downgrade(engine: Engine, version: str) -> None:
     """Takes a database down to a version (`base`: no tables, no data), in one transaction."""
+    from alembic import command
+
     with engine.begin() as conn:
         _take_turn(conn)
         command.downgrade(_config(conn), version)
@@ -70,6 +77,8 @@ def _order_by_bytes(conn: Connection) -> None:
 
 
 def _config(conn: Connection) -> Config:
+    from alembic.config import Config
+
     config = Config()
     # A per cent sign in a path would be taken for a variable.
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
