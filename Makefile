@@ -1,5 +1,6 @@
 # make nightly   environment, CPU zoo, database, summary     make dashboard   look at it
 # make test      the test suite                              make check       lint, types, import rules, tests
+# make chaos     kills, full disks, damage and 10,000 mutated inputs, with what they cost (CHAOS="--short --seed 1")
 # TORCH=torch==2.12.0 chooses another torch; TORCH_INDEX_URL an index to take it from; VENV another folder.
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,9 +8,9 @@ DB ?= inductor-watch.db
 WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 2)); elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help setup nightly dashboard test check lint slow data
+.PHONY: help setup nightly dashboard test check lint slow data chaos bench-store
 help:
-	@sed -n '1,3p' Makefile | cut -c3-
+	@sed -n '1,4p' Makefile | cut -c3-
 
 # Each recipe asks the bootstrap for the Python to use; it installs nothing that is already there.
 BOOTSTRAP = $(PYTHON) scripts/bootstrap.py $(VENV)
@@ -32,8 +33,15 @@ test:
 slow:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
 
+chaos:
+	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m tests.chaos $(CHAOS)
+
 lint:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m ruff check . && $$python -m ruff format --check . && \
 	    $$python -m mypy && $$(dirname $$python)/lint-imports
 
 check: lint test
+
+# How fast and how large a full store is, on both databases; a few minutes. STORE="--commits 60" makes it smaller.
+bench-store:
+	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && PYTHONPATH=. $$python benchmarks/store.py --postgres $(STORE)

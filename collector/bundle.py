@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from collector.bundle_file import both_paths, create, pack, read_lines, take_up
+from collector.bundle_file import both_paths, create, pack, path_of, read_lines, take_up
 from collector.errors import BundleError as BundleError
 from collector.vocabulary import Cell, Measurement
 
@@ -78,12 +78,13 @@ class BundleWriter:
     """Appends records to `FOLDER/<run_id>.jsonl`; `close` gzips the file and returns the final path.
 
     The plan is written with the first line: a kill leaves a run whose plan is whole, or none. Cells without a
-    measurement later count as missing. While a writer has the file nobody else can write it.
+    measurement later count as missing. While a writer has the file nobody else can write it. A run id that cannot name a
+    file, or would lead out of the folder, raises `BundleError`.
     """
 
     def __init__(self, folder: Path, header: RunHeader, planned: Iterable[Cell] = ()) -> None:
+        self.path = path_of(folder, header.run_id)
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{header.run_id}.jsonl"
         self._seen: set[str] = set()
         first = {"record": "run", "format": FORMAT, **header.to_json()}
         plan = ({"record": "planned", "cell": cell.to_json()} for cell in planned)

@@ -12,13 +12,33 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from collector.errors import BundleError
 
 _PLAIN, _PACKED, _PARTIAL = ".jsonl", ".jsonl.gz", ".partial"
 _CHUNK = 1 << 20
+#: Bytes of a run id: file systems take 255, of which the suffixes need some.
+_LONGEST_NAME = 200
+
+
+def path_of(folder: Path, run_id: str) -> Path:
+    """Where a run of this name is written: `FOLDER/<run_id>.jsonl`, always in the folder itself.
+
+    Raises:
+        BundleError: the name cannot be that of a file, or would lead out of the folder.
+    """
+    # Slashes of either kind, since bundles are carried from host to host; what cannot be printed cannot be typed again.
+    fits = run_id.isprintable() and not {"/", "\\"} & set(run_id) and not run_id.startswith(".")
+    if not run_id or not fits or len(run_id.encode()) > _LONGEST_NAME:
+        shown = run_id[:80].encode("ascii", "backslashreplace").decode()
+        raise BundleError(
+            f"run id {shown!r} cannot name a file: choose at most {_LONGEST_NAME} bytes without slashes,"
+            " control characters or a leading dot"
+        )
+    return folder / f"{run_id}{_PLAIN}"
 
 
 def create(path: Path, lines: Iterable[bytes]) -> IO[bytes]:
@@ -110,14 +130,23 @@ def _chunks(path: Path, damage: list[str]) -> Iterator[bytes]:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         inflate = zlib.decompressobj(wbits=31) if packed else None
-        while chunk := raw.read(4096):  # little at a time: a broken byte costs no more than what came with it
+        while chunk := raw.read(4096):
+            before = inflate.copy() if inflate else None
             try:
                 yield inflate.decompress(chunk) if inflate else chunk
             except zlib.error as error:
                 damage.append(f"the compressed stream is broken ({error})")
+                yield from _up_to_the_break(before, chunk)
                 return
         if inflate and not inflate.eof:
             damage.append("the compressed stream ends early")
+
+
+def _up_to_the_break(inflate: Any, chunk: bytes) -> Iterator[bytes]:
+    """What of a broken chunk can still be told: all that the bytes before the break say."""
+    with suppress(zlib.error):
+        for byte in chunk:
+            yield inflate.decompress(bytes((byte,)))
 
 
 def _open_locked(path: Path, mode: str) -> IO[bytes]:

@@ -23,9 +23,19 @@ def _all(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+#: Under this name the contexts of a command share which database it was told to use.
+DATABASE = f"{__name__}.database"
+
+
+def _remember(context: click.Context, _: click.Parameter, place: str) -> str:
+    context.meta[DATABASE] = place
+    return place
+
+
 db_option = click.option(
     "--db",
     "database",
+    callback=_remember,
     envvar="INDUCTOR_WATCH_DB",
     default="inductor-watch.db",
     show_default=True,

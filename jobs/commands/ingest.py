@@ -20,6 +20,7 @@ def command(bundles: tuple[Path, ...], database: str, as_json: bool) -> None:
     from collector.bundle import check_bundle
     from db.engine import open_store
     from db.ingest import ingest_bundle
+    from jobs.terminal import one_line
 
     paths = find_bundles(bundles)
     for path in paths:
@@ -30,11 +31,10 @@ def command(bundles: tuple[Path, ...], database: str, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
             continue
-        click.echo(
-            f"{path}: run {report.run_id}: {report.new} new, {report.updated} updated, {report.unchanged} unchanged"
-        )
+        counts = f"{report.new} new, {report.updated} updated, {report.unchanged} unchanged"
+        click.echo(one_line(f"{path}: run {report.run_id}: {counts}"))
         for problem in report.damage:
-            click.echo(f"{path}: {problem}; what was whole is in the database", err=True)
+            click.echo(one_line(f"{path}: {problem}; what was whole is in the database"), err=True)
 
 
 def find_bundles(places: tuple[Path, ...]) -> list[Path]:

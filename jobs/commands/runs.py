@@ -22,6 +22,7 @@ def command(branch: str | None, limit: int, database: str, as_json: bool) -> Non
     """Prints a line a night, and below it one for each of its runs where there are several; as JSON a row a run."""
     from db.engine import open_store
     from db.runs import list_nights
+    from jobs.terminal import one_line
 
     nights = list_nights(open_store(database, write=False), branch=branch, limit=limit)
     if as_json:
@@ -29,7 +30,7 @@ def command(branch: str | None, limit: int, database: str, as_json: bool) -> Non
         return
     for night in nights:
         for line in _lines(night):
-            click.echo(line)
+            click.echo(one_line(line))
     if not nights:
         click.echo("no runs: measure some with `inductor-watch nightly`, or ingest bundles")
 
