@@ -5,6 +5,9 @@ There are no verdicts here: a change is a number, and whether it is more than no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pandas as pd
 from sqlalchemy import Connection
 
@@ -15,11 +18,13 @@ from analysis.results import Comparison, EnvironmentDifference, SideSummary, Sui
 from analysis.suites import compare_groups, summarise_groups
 from analysis.surroundings import environment_differences, run_notes, testbed_notes
 from analysis.transitions import Transition
+from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.filters import EVERYTHING, CellFilter, check_filter
-from db.side_rows import side_environments, side_rows
+from db.schema import HISTORY_METRICS
+from db.side_rows import SideCells, environments_of, names_of, side_cells, side_rows
 from db.sides import Side
 
 __all__ = [
@@ -38,6 +43,7 @@ __all__ = [
     "SuiteSummary",
     "Transition",
     "compare",
+    "compare_cells",
     "compare_configs",
     "direction",
     "percent",
@@ -56,8 +62,9 @@ def compare(source: Source, base: Side, new: Side, filters: CellFilter = EVERYTH
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        cells = pair(side_rows(conn, base, filters), side_rows(conn, new, filters))
-        environment = _environment(conn, base, new, filters, filters)
+        sides = side_cells(conn, base, filters), side_cells(conn, new, filters)
+        environment = _environment(conn, *sides)
+    cells = pair(*sides)
     return Comparison(base, new, filters, compare_groups(cells), cells, environment, _notes(base, new, cells))
 
 
@@ -71,12 +78,11 @@ def compare_configs(
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        rows = side_rows(conn, side, CellFilter(**{**_fields(filters), "configs": ()}))
-        ids = [_config_id(rows, name) for name in (base_config, new_config)]
-        halves = [rows[rows["config_id"] == config_id] for config_id in ids]
-        cells = _of_one_config(pair(halves[0], halves[1], across_configs=True), halves[1])
-        chosen = [CellFilter(**{**_fields(filters), "configs": (config_id,)}) for config_id in ids]
-        environment = _environment(conn, side, side, chosen[0], chosen[1])
+        known = names_of(side_cells(conn, side, _with_configs(filters), ["status"]))
+        ids = [_config_id(known, name) for name in (base_config, new_config)]
+        halves = [side_cells(conn, side, _with_configs(filters, config_id)) for config_id in ids]
+        environment = _environment(conn, halves[0], halves[1])
+    cells = _of_one_config(pair(halves[0], halves[1], across_configs=True), names_of(halves[1]))
     notes = tuple(testbed_notes(side, side, cells) + run_notes(side))
     return Comparison(side, side, filters, compare_groups(cells), cells, environment, notes)
 
@@ -93,15 +99,40 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
     return SideSummary(side, filters, summarise_groups(cells), cells, tuple(run_notes(side)))
 
 
-def _environment(
-    conn: Connection, base: Side, new: Side, base_filter: CellFilter, new_filter: CellFilter
-) -> tuple[EnvironmentDifference, ...]:
-    found = [side_environments(conn, side, which) for side, which in ((base, base_filter), (new, new_filter))]
+def compare_cells(
+    source: Source,
+    base: Side,
+    new: Side,
+    filters: CellFilter = EVERYTHING,
+    *,
+    metrics: Sequence[str] = HISTORY_METRICS,
+) -> pd.DataFrame:
+    """The cells of `compare` alone, with the outcome on both sides and these metrics: what a table of changes shows.
+
+    Columns: the cell, transition, and of each side expected, cell_id, config, config_id, status and the metrics, then
+    `<metric>_ratio`, in the words of `analysis.pairing.pair`, and its rows.
+
+    Raises:
+        FilterError: the filter names something that the database does not have.
+        KeyError: a metric that does not exist.
+    """
+    columns = ["status", *(METRICS[name].name for name in metrics)]
+    with connected(source) as conn:
+        check_filter(conn, filters)
+        return pair(side_cells(conn, base, filters, columns), side_cells(conn, new, filters, columns))
+
+
+def _environment(conn: Connection, base: SideCells, new: SideCells) -> tuple[EnvironmentDifference, ...]:
+    if base.environments == new.environments:
+        return ()
+    found = [environments_of(conn, side.environments) for side in (base, new)]
     return environment_differences(found[0].values(), found[1].values())
 
 
 def _notes(base: Side, new: Side, cells: pd.DataFrame) -> tuple[str, ...]:
-    notes = testbed_notes(base, new, cells) + run_notes(base, new)
+    # Of a hundred columns the few that it takes: rows of all of them would be copied.
+    where = cells[["device", "testbed_changed", "testbed_id_base", "testbed_id_new"]]
+    notes = testbed_notes(base, new, where) + run_notes(base, new)
     if set(base.keys) == set(new.keys):
         notes.append("base and new are the same runs")
     if not (cells["expected_base"] & cells["expected_new"]).any():
@@ -127,5 +158,5 @@ def _of_one_config(cells: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     return cells.assign(config=new["config"].iloc[0], config_id=new["config_id"].iloc[0])
 
 
-def _fields(filters: CellFilter) -> dict[str, tuple[str, ...]]:
-    return {name: getattr(filters, name) for name in CellFilter.__dataclass_fields__}
+def _with_configs(filters: CellFilter, *configs: str) -> CellFilter:
+    return replace(filters, configs=configs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import streamlit as st
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from analysis.compare import Comparison, SideSummary, compare, compare_configs, summarise
+from analysis.compare import EVERYTHING, Comparison, SideSummary, compare, compare_configs, summarise
+from analysis.verdicts import Judgement, judge_cells
 from db import queries
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.filters import CellFilter
@@ -21,6 +22,8 @@ from db.schema import HISTORY_METRICS
 from db.sides import Side
 
 _FEW, _MANY = 64, 512
+#: What the page of a model can draw over the nights.
+_MODEL_METRICS = (*HISTORY_METRICS, "device_speedup", "compression", "eager_ms", "compiled_peak_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,14 @@ class Data:
     def configs(self, side: str, base: str, new: str, filters: CellFilter) -> Comparison:
         """Two configs of one side."""
         return _configs(self.engine, self.stamp, side, base, new, filters.to_json())
+
+    def judgement(self, base: str, new: str) -> Judgement:
+        """The verdicts of all cells of two sides, by cell_id: a filter hides cells and changes no verdict."""
+        return _judgement(self.engine, self.stamp, base, new)
+
+    def config_judgement(self, side: str, base: str, new: str) -> Judgement:
+        """The verdicts of all cells of two configs of one side, by cell_id. Raises `FilterError`."""
+        return _config_judgement(self.engine, self.stamp, side, base, new)
 
     def summary(self, side: str, filters: CellFilter) -> SideSummary:
         """One side alone."""
@@ -128,13 +139,30 @@ def _configs(_engine: Engine, stamp: str, side: str, base: str, new: str, filter
 
 
 @st.cache_data(show_spinner=False, max_entries=_FEW)
+def _judgement(_engine: Engine, stamp: str, base: str, new: str) -> Judgement:
+    sides = [queries.resolve_side(_engine, text) for text in (base, new)]
+    return _judged(_engine, _comparison(_engine, stamp, base, new, EVERYTHING.to_json()), sides[0], sides[1])
+
+
+@st.cache_data(show_spinner=False, max_entries=_FEW)
+def _config_judgement(_engine: Engine, stamp: str, side: str, base: str, new: str) -> Judgement:
+    found = queries.resolve_side(_engine, side)
+    return _judged(_engine, _configs(_engine, stamp, side, base, new, EVERYTHING.to_json()), found, found)
+
+
+def _judged(engine: Engine, found: Comparison, base: Side, new: Side) -> Judgement:
+    told = judge_cells(engine, base, new, found.cells)
+    return replace(told, cells=told.cells.set_axis(found.cells["cell_id"]))
+
+
+@st.cache_data(show_spinner=False, max_entries=_FEW)
 def _summary(_engine: Engine, stamp: str, side: str, filters: dict[str, list[str]]) -> SideSummary:
     return summarise(_engine, queries.resolve_side(_engine, side), _filter(filters))
 
 
 @st.cache_data(show_spinner=False, max_entries=_FEW)
 def _history(_engine: Engine, stamp: str, suite: str, model: str) -> pd.DataFrame:
-    return queries.model_history(_engine, suite, model, metrics=(*HISTORY_METRICS, "eager_ms", "compiled_peak_bytes"))
+    return queries.model_history(_engine, suite, model, metrics=_MODEL_METRICS)
 
 
 @st.cache_data(show_spinner=False, max_entries=_MANY)

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import ColumnElement, Table, exists, select
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, bindparam, select, text
 
 from collector.metrics import METRICS
-from db.base import Base
-from db.connecting import Query, Source, connected, frame, moments
+from db.cell_names import CellNames, Mask, cell_names
+from db.columns import Column, Rows, coded, fetched, floats, moments_of, picked, turned, whole
+from db.connecting import Source, connected
 from db.filters import EVERYTHING, CellFilter
-from db.schema import (
-    HISTORY_METRICS,
-    CellRow,
-    Commit,
-    ConfigRow,
-    Model,
-    Planned,
-    Program,
-    Run,
-    Summary,
-    Testbed,
-    measurements,
-)
+from db.schema import HISTORY_METRICS, Commit, ConfigRow, Planned, Program, Run, Summary, Testbed, measurements
 
-_RUN = (Run.run_id, Run.branch, Run.started_at, Run.attempt, Run.label, Commit.sha.label("commit"), Testbed.testbed_id)
+_RUN = ("run_id", "branch", "started_at", "attempt", "label", "commit", "testbed_id")
+_NO_TEXT = ("started_at", "attempt")
+_OF_CELL = ("cell_id", "phase", "dtype", "device", "batch_size", "config", "config_id")
+_OF_ROW = ("cell", "run", "replicate", "status", "program")
 _GEOMEANS = ("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "compression")
+_COUNTS = ("planned", "measured", "passed", "failed", "not_applicable")
+_GROUP = ("suite", "phase", "dtype", "device")
+
+Numbers = NDArray[np.int64]
 
 
 def cell_history(
@@ -38,12 +36,14 @@ def cell_history(
 
     Columns: run_id, branch, commit, started_at (UTC), attempt, label, testbed_id, replicate, status, program_id and the
     metrics asked for (NaN where not measured). A run that planned the cell and has no measurement of it has a row
-    without status and replicate. The default metrics are read from an index alone.
+    without status and replicate. SQLite reads the default metrics from an index alone.
 
     Raises:
         KeyError: a metric that does not exist.
     """
-    return _history(source, [CellRow.cell_id == cell_id], (), branch, metrics)
+    with connected(source) as conn:
+        names = cell_names(conn)
+        return _history(conn, names, np.asarray(names.columns["cell_id"] == cell_id), (), branch, metrics)
 
 
 def model_history(
@@ -59,10 +59,10 @@ def model_history(
 
     That is: cell_id, phase, dtype, device, batch_size, config, config_id.
     """
-    which = (CellRow.cell_id, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
-    columns = (*which, ConfigRow.name.label("config"), ConfigRow.config_id)
-    conditions = [Model.suite == suite, Model.name == model, *filters.conditions()]
-    return _history(source, conditions, columns, branch, metrics)
+    with connected(source) as conn:
+        names = cell_names(conn)
+        chosen = names.chosen(filters) & names.chosen(CellFilter(suites=(suite,), models=(model,)))
+        return _history(conn, names, chosen, _OF_CELL, branch, metrics)
 
 
 def suite_history(source: Source, *, filters: CellFilter = EVERYTHING, branch: str | None = None) -> pd.DataFrame:
@@ -77,16 +77,17 @@ def suite_history(source: Source, *, filters: CellFilter = EVERYTHING, branch: s
     """
     if filters.models:
         raise ValueError("a suite's history is kept for all its models together")
-    query = (
-        select(*_RUN, Summary, ConfigRow.name.label("config_name"), ConfigRow.config_id)
-        .join(Run, Summary.run == Run.id)
-        .join(Commit, Run.commit == Commit.id)
-        .join(Testbed, Run.testbed == Testbed.id)
-        .join(ConfigRow, Summary.config == ConfigRow.id)
-        .where(*_summary_conditions(filters), *_on(branch))
-        .order_by(Run.started_at, Run.run_id, Summary.suite, ConfigRow.name)
-    )
-    return _averages(moments(frame(source, query), "started_at"))
+    names = [
+        *("run", "config", *_GROUP, *_COUNTS),
+        *(f"n_{name}" for name in (*_GEOMEANS, "compile_cold_s")),
+        *(f"ln_{name}" for name in _GEOMEANS),
+        "sum_compile_cold_s",
+    ]
+    query = select(*(getattr(Summary, name) for name in names)).where(*_summary_conditions(filters))
+    with connected(source) as conn:
+        found = dict(zip(names, turned(fetched(conn, query), len(names)), strict=True))
+        runs, configs = _runs(conn, branch), _configs(conn)
+    return _averages(found, runs, configs)
 
 
 def _summary_conditions(filters: CellFilter) -> list[ColumnElement[bool]]:
@@ -97,60 +98,159 @@ def _summary_conditions(filters: CellFilter) -> list[ColumnElement[bool]]:
         (Summary.device, filters.devices),
     ]
     found = [column.in_(wanted) for column, wanted in axes if wanted]
-    return found + CellFilter(configs=filters.configs).conditions()
-
-
-def _averages(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sums into averages. A group without values gets NaN, never 0."""
-    found = rows.drop(columns=["run", "config"]).rename(columns={"config_name": "config"})
-    for name in _GEOMEANS:
-        found[name] = np.exp(found.pop(f"ln_{name}") / found[f"n_{name}"].where(found[f"n_{name}"] > 0))
-    sums, count = found.pop("sum_compile_cold_s"), found["n_compile_cold_s"]
-    found["compile_cold_s"] = sums / count.where(count > 0)
-    found["missing"] = found["planned"] - found["measured"]
-    asked = found["planned"] - found["not_applicable"]
-    found["pass_rate"] = found["passed"] / asked.where(asked > 0)
+    if filters.configs:
+        found.append(Summary.config.in_(select(ConfigRow.id).where(*CellFilter(configs=filters.configs).conditions())))
     return found
 
 
+def _averages(found: Mapping[str, Column], runs: _Runs, configs: dict[int, tuple[str, str]]) -> pd.DataFrame:
+    """Sums into averages, in the order of runs, suites and configs. A group without values gets NaN, never 0."""
+    of_run = runs.places(whole(found["run"]))
+    keys = sorted(configs, key=configs.__getitem__)
+    of_config = _places(keys, whole(found["config"]))
+    suite, *others = (_ranks(found[name]) for name in _GROUP)
+    order = np.lexsort((*others, of_config, suite, of_run))
+    order = order[of_run[order] >= 0]
+    counts = {name: whole(values)[order] for name, values in found.items() if name in _COUNTS or name.startswith("n_")}
+    columns: dict[str, Any] = {
+        **{name: values.take(of_run[order]) for name, values in runs.columns.items()},
+        **{name: coded(found[name]).take(order) for name in _GROUP},
+        **counts,
+        **{
+            name: picked([configs[key][place] for key in keys], of_config[order])
+            for place, name in enumerate(("config", "config_id"))
+        },
+    }
+    for name in _GEOMEANS:
+        columns[name] = np.exp(_over(floats(found[f"ln_{name}"])[order], counts[f"n_{name}"]))
+    columns["compile_cold_s"] = _over(floats(found["sum_compile_cold_s"])[order], counts["n_compile_cold_s"])
+    columns["missing"] = counts["planned"] - counts["measured"]
+    columns["pass_rate"] = _over(counts["passed"], counts["planned"] - counts["not_applicable"])
+    return pd.DataFrame(columns, copy=False)
+
+
+def _over(sums: NDArray[Any], counts: Numbers) -> NDArray[np.float64]:
+    """Sums over counts; NaN where nothing was counted."""
+    found: NDArray[np.float64] = sums / np.where(counts > 0, counts, np.nan)
+    return found
+
+
+def _ranks(values: Column) -> Numbers:
+    """Numbers in the order of the texts."""
+    listed = values.tolist()
+    place = {value: rank for rank, value in enumerate(sorted(set(listed)))}
+    return np.array(list(map(place.__getitem__, listed)), dtype=np.int64)
+
+
+def _places(known: Sequence[int], keys: Numbers) -> Numbers:
+    """Where each key stands among the known ones, -1 where it does not."""
+    if not known:
+        return np.full(len(keys), -1)
+    order = np.argsort(whole(known))
+    found = order[np.minimum(np.searchsorted(whole(known)[order], keys), len(known) - 1)]
+    return np.where(whole(known)[found] == keys, found, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs in the order of their start, then their name; entry i of each is of run `keys[i]`."""
+
+    keys: list[int]
+    columns: dict[str, Any]
+
+    def places(self, keys: Numbers) -> Numbers:
+        """Where these runs are, -1 for others."""
+        return _places(self.keys, keys)
+
+
+def _runs(conn: Connection, branch: str | None) -> _Runs:
+    columns = (Run.run_id, Run.branch, Run.started_at, Run.attempt, Run.label, Commit.sha, Testbed.testbed_id)
+    query = select(Run.id, *columns).join(Commit, Run.commit == Commit.id).join(Testbed, Run.testbed == Testbed.id)
+    rows = fetched(conn, query.where(*([] if branch is None else [Run.branch == branch])))
+    rows.sort(key=lambda row: (row[3], row[1]))
+    keys, *found = turned(rows, 1 + len(columns))
+    named: dict[str, Any] = {
+        name: coded(values) for name, values in zip(_RUN, found, strict=True) if name not in _NO_TEXT
+    }
+    numbers = dict(zip(_RUN, found, strict=True))
+    named |= {"started_at": moments_of(floats(numbers["started_at"])), "attempt": whole(numbers["attempt"])}
+    return _Runs(list(keys), {name: named[name] for name in _RUN})
+
+
+def _configs(conn: Connection) -> dict[int, tuple[str, str]]:
+    query = select(ConfigRow.id, ConfigRow.name, ConfigRow.config_id)
+    return {key: (name, config_id) for key, name, config_id in fetched(conn, query)}
+
+
 def _history(
-    source: Source,
-    conditions: Sequence[ColumnElement[bool]],
-    columns: Sequence[Any],
+    conn: Connection,
+    names: CellNames,
+    chosen: Mask,
+    columns: Sequence[str],
     branch: str | None,
     metrics: Sequence[str],
 ) -> pd.DataFrame:
     """Measured rows, and a row without status for every run that planned a cell and has no measurement of it."""
-    values = [measurements.c[METRICS[name].name] for name in metrics]
-    row = measurements.c
-    measured = _joined(
-        select(*_RUN, *columns, row.replicate, row.status, Program.program_id, *values), measurements
-    ).outerjoin(Program, Program.id == row.program)
-    absent = ~exists().where(row.run == Planned.run, row.cell == Planned.cell)
-    missing = _joined(select(*_RUN, *columns), Base.metadata.tables["planned"]).where(absent)
-    names = [column.key for column in columns]
-    where = (*conditions, *_on(branch))
-    with connected(source) as conn:
-        found = frame(conn, measured.where(*where))
-        gaps = frame(conn, missing.where(*where))
-    found = found.astype(dict.fromkeys(metrics, float))
-    both = pd.concat([found, gaps.reindex(columns=found.columns)]) if len(gaps) else found
-    both = both.sort_values(["started_at", "run_id", *names, "replicate"], ignore_index=True)
-    return moments(both.astype({"replicate": "Int64"}), "started_at")
-
-
-def _joined(query: Query, rows: Table) -> Query:
-    """Cells with their names, joined to `rows` (measurements or plans) and the runs that those belong to."""
-    return (
-        query.select_from(CellRow)
-        .join(Model, CellRow.model == Model.id)
-        .join(ConfigRow, CellRow.config == ConfigRow.id)
-        .join(rows, rows.c.cell == CellRow.id)
-        .join(Run, Run.id == rows.c.run)
-        .join(Commit, Run.commit == Commit.id)
-        .join(Testbed, Run.testbed == Testbed.id)
+    wanted = list(dict.fromkeys(METRICS[name].name for name in metrics))
+    keys, runs = np.sort(names.keys[chosen]), _runs(conn, branch)
+    rows = _measured(conn, keys, wanted)
+    rows += _gaps(conn, keys, len(wanted))
+    found = dict(zip((*_OF_ROW, *wanted), turned(rows, len(_OF_ROW) + len(wanted)), strict=True))
+    of_run, of_cell = runs.places(whole(found["run"])), names.at(found["cell"])
+    # As the names of cells are sorted; -1 stands for a run that planned the cell only.
+    replicates = whole([-1 if number is None else number for number in found["replicate"].tolist()])
+    by_name = np.argsort(np.argsort(np.asarray(names.columns["cell_id"])))
+    order = np.lexsort((replicates, by_name[of_cell], of_run))
+    order = order[of_run[order] >= 0]
+    of_chosen = names.of(of_cell[order])
+    return pd.DataFrame(
+        {
+            **{name: values.take(of_run[order]) for name, values in runs.columns.items()},
+            **{name: of_chosen[name] for name in columns},
+            "replicate": pd.arrays.IntegerArray(replicates[order], replicates[order] < 0),
+            "status": coded(found["status"]).take(order),
+            "program_id": _programs(conn, found["program"]).take(order),
+            **{name: floats(found[name])[order] for name in wanted},
+        },
+        copy=False,
     )
 
 
-def _on(branch: str | None) -> list[ColumnElement[bool]]:
-    return [] if branch is None else [Run.branch == branch]
+def _measured(conn: Connection, keys: Numbers, metrics: Sequence[str]) -> Rows:
+    """`_OF_ROW` and the metrics of these cells in all runs, in any order."""
+    if conn.dialect.name == "sqlite" and set(metrics) <= set(HISTORY_METRICS):
+        columns = [measurements.c[name] for name in (*_OF_ROW, *metrics)]
+        return fetched(conn, select(*columns).where(measurements.c.cell.in_(keys.tolist())))
+    return _by_run(conn, keys, metrics)
+
+
+def _by_run(conn: Connection, keys: Numbers, metrics: Sequence[str]) -> Rows:
+    """The same run by run through the primary key: a model's cells lie side by side in each.
+
+    Said in SQL's own words, since CROSS JOIN is how SQLite is told which table comes first.
+    """
+    if not len(keys):
+        return []
+    is_dense = keys[-1] - keys[0] < 2 * len(keys)
+    which = "BETWEEN :first AND :last" if is_dense else "IN :cells"
+    names = ", ".join(f"m.{name}" for name in (*_OF_ROW, *metrics))
+    query = text(f"SELECT {names} FROM runs r CROSS JOIN measurements m WHERE m.run = r.id AND m.cell {which}")  # noqa: S608 -- our own words
+    if is_dense:
+        rows = fetched(conn, query.bindparams(first=int(keys[0]), last=int(keys[-1])))
+        wanted = set(keys.tolist())
+        return rows if len(wanted) == keys[-1] - keys[0] + 1 else [row for row in rows if row[0] in wanted]
+    return fetched(conn, query.bindparams(bindparam("cells", keys.tolist(), expanding=True)))
+
+
+def _gaps(conn: Connection, keys: Numbers, metrics: int) -> Rows:
+    """The runs that planned a cell and did not measure it, as rows that have nothing else."""
+    query = select(Planned.cell, Planned.run).where(Planned.cell.in_(keys.tolist()))
+    return [(*row, *[None] * (len(_OF_ROW) - 2 + metrics)) for row in fetched(conn, query)]
+
+
+def _programs(conn: Connection, column: Column) -> Any:
+    keys = column.tolist()
+    used = sorted(set(keys) - {None})
+    names: dict[int, str] = dict(fetched(conn, select(Program.id, Program.program_id).where(Program.id.in_(used))))
+    known = [key for key in used if key in names]
+    return picked([names[key] for key in known], _places(known, whole([-1 if key is None else key for key in keys])))

@@ -10,7 +10,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import Measurement
 from db.arrays import pack, relative_spread
 from db.fitness import finite, whole
-from db.texts import clean, clean_json, compact
+from db.texts import clean, clean_compact
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ def _evidence(details: dict[str, Any], log_tail: str | None) -> dict[str, Any] |
     if not details and not log_tail:
         return None
     return {
-        "details": compact(clean_json(details)) if details else None,
+        "details": clean_compact(details) if details else None,
         "log_tail": clean(str(log_tail)) if log_tail else None,
     }
 

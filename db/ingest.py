@@ -99,12 +99,13 @@ def _store(conn: Connection, incoming: Incoming) -> IngestReport:
     number = conn.execute(select(Meta.value).where(Meta.key == "revision").with_for_update()).scalar_one()
     run, run_changed = _run(conn, incoming)
     cells = cell_keys(conn, incoming)
-    newly_planned = _plan(conn, run, {cells[cell_id] for cell_id in incoming.planned})
     there, found = _stored(conn, run), _rows(conn, run, incoming, cells)
     new = [key for key in found.measured if key not in there.measured]
     updated = [key for key in found.measured if key in there.measured and found.supersedes(there, key)]
     _remove(conn, run, updated)
     _add(conn, found, new + updated)
+    planned = {cells[cell_id] for cell_id in incoming.planned}
+    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*there.measured, *found.measured)})
     changed = bool(run_changed or newly_planned or new or updated)
     if changed:
         refresh(conn, run)
@@ -170,10 +171,14 @@ def _two_runs(conn: Connection, known: Any) -> StoreError:
     )
 
 
-def _plan(conn: Connection, run: int, cells: set[int]) -> bool:
-    """Adds what is not planned yet; says whether anything was."""
+def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> bool:
+    """Adds what is neither planned nor measured yet, and drops what is measured now; says whether anything was added."""
     known = set(conn.execute(select(Planned.cell).where(Planned.run == run)).scalars())
-    if new := sorted(cells - known):
+    if done := sorted(known & measured):
+        conn.execute(
+            delete(Planned).where(Planned.run == run, Planned.cell == bindparam("at")), [{"at": c} for c in done]
+        )
+    if new := sorted(planned - known - measured):
         conn.execute(insert(Planned), [{"run": run, "cell": cell} for cell in new])
     return bool(new)
 

@@ -2,123 +2,199 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
-from sqlalchemy import Table, and_, exists, select
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select
 
 from collector.metrics import METRICS
-from db.base import Base
-from db.connecting import Query, Source, connected, frame, moments
+from db.cell_names import CELL_COLUMNS as CELL_COLUMNS
+from db.cell_names import CellNames, Places, cell_names
+from db.columns import Column, coded, fetched, floats, moments_of, picked, turned, whole
+from db.connecting import Source, connected
 from db.filters import EVERYTHING, CellFilter
-from db.schema import (
-    CellRow,
-    ConfigRow,
-    Environment,
-    Model,
-    Planned,
-    Program,
-    Run,
-    Samples,
-    Testbed,
-    measurements,
-)
+from db.schema import CellRow, ConfigRow, Environment, Model, Planned, Program, Samples, measurements
 from db.sides import Side
 
-#: What names a cell.
-CELL_COLUMNS = ("cell_id", "suite", "model", "phase", "dtype", "device", "batch_size", "config", "config_id")
-#: What a measurement adds to it; all of it is absent (None or NaN) in a row whose cell is missing.
+#: What a measurement adds to a cell's names; all of it is absent (None or NaN) in a row whose cell is missing.
 MEASURED_COLUMNS = (
     *("run_id", "testbed_id", "replicate", "status", "started_at", "wall_s", "program_id", "environment_id"),
     *("stage", "exception", "message", "hint", "spread", *METRICS),
 )
 
+_NUMBERS = frozenset({"wall_s", "spread", *METRICS})
+_TEXTS = ("status", "stage", "exception", "message", "hint")
+_RECORDS: dict[str, tuple[str, Any]] = {
+    "program_id": ("program", Program.program_id),
+    "environment_id": ("environment", Environment.environment_id),
+}
+#: Always read: by these the measurement is found that counts, of several of a cell.
+_ALWAYS = ("cell", "run", "replicate", "started_at")
+#: As many cells are asked for by number; of more the whole runs are read.
+_FEW = 300
 
-def side_rows(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> pd.DataFrame:
+
+@dataclass(frozen=True, slots=True)
+class SideCells:
+    """One side by columns: entry i of each is of the cell at `places[i]` of `names`; the places rise.
+
+    `columns` holds what was asked for of `MEASURED_COLUMNS`. `environments` has the numbers of the environments that
+    any measurement of the side had, also one that does not count because a newer one does.
+    """
+
+    names: CellNames
+    places: Places
+    columns: dict[str, Any]
+    environments: frozenset[int]
+
+
+def side_rows(
+    source: Source, side: Side, filters: CellFilter = EVERYTHING, *, metrics: Sequence[str] = tuple(METRICS)
+) -> pd.DataFrame:
     """A row per expected cell, sorted by suite, model and config: `CELL_COLUMNS`, then `MEASURED_COLUMNS`.
 
     `status` is None where a cell was planned and never measured. Of several measurements of a cell, by several runs of
     the side or as replicates of one run, the one that started last counts. `spread` is the robust relative spread of
-    the `compiled_ms` samples. `started_at` is in UTC, latencies are in ms, peaks in bytes.
+    the `compiled_ms` samples. `started_at` is in UTC, latencies are in ms, peaks in bytes. Of the metrics only those
+    that `metrics` names are read.
+
+    Raises:
+        KeyError: a metric that does not exist.
     """
+    unwanted = METRICS.keys() - {METRICS[name].name for name in metrics}
     with connected(source) as conn:
-        measured = frame(conn, _measured(side, filters))
-        missing = frame(conn, _missing(side, filters))
-    measured = measured.sort_values(["started_at", "run_started_at", "run_id", "replicate"]).drop_duplicates(
-        "cell_key", keep="last"
-    )
-    rows = pd.concat([_typed(measured), missing]) if len(missing) else _typed(measured)
-    rows = moments(rows.reindex(columns=[*CELL_COLUMNS, *MEASURED_COLUMNS]), "started_at")
-    rows = rows.astype({"replicate": "Int64", "batch_size": int})
-    order = ["suite", "model", "phase", "dtype", "device", "batch_size", "config", "config_id"]
-    return rows.sort_values(order, ignore_index=True)
+        found = side_cells(conn, side, filters, [name for name in MEASURED_COLUMNS if name not in unwanted])
+    return frame_of(found)
+
+
+def frame_of(cells: SideCells) -> pd.DataFrame:
+    """A side's columns as a data frame, the cells' names first."""
+    return pd.DataFrame({**cells.names.of(cells.places), **cells.columns})
+
+
+def names_of(cells: SideCells) -> pd.DataFrame:
+    """The names of a side's cells alone."""
+    return pd.DataFrame(cells.names.of(cells.places))
 
 
 def side_environments(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> dict[str, dict[str, Any]]:
     """The fingerprints under which a side's cells were measured, by `environment_id`; lost records are left out."""
-    used = _joined(select(measurements.c.environment), measurements)
+    used = select(measurements.c.environment).join(CellRow, CellRow.id == measurements.c.cell)
+    used = used.join(Model, Model.id == CellRow.model).join(ConfigRow, ConfigRow.id == CellRow.config)
     used = used.where(measurements.c.run.in_(side.keys), *filters.conditions())
-    query = select(Environment.environment_id, Environment.data).where(
-        Environment.data.is_not(None), Environment.id.in_(used)
-    )
     with connected(source) as conn:
-        return {row.environment_id: row.data for row in conn.execute(query)}
+        return environments_of(conn, set(conn.execute(used.distinct()).scalars()))
 
 
-def _measured(side: Side, filters: CellFilter) -> Query:
-    of_row = measurements.c
-    spread = and_(
-        Samples.run == of_row.run,
-        Samples.cell == of_row.cell,
-        Samples.replicate == of_row.replicate,
-        Samples.metric == "compiled_ms",
+def environments_of(conn: Connection, keys: Collection[int | None]) -> dict[str, dict[str, Any]]:
+    """The fingerprints of these numbers by `environment_id`; lost records are left out."""
+    query = select(Environment.environment_id, Environment.data).where(
+        Environment.data.is_not(None), Environment.id.in_({key for key in keys if key is not None})
     )
-    plain = ("replicate", "status", "started_at", "wall_s", "stage", "exception", "message", "hint", *METRICS)
-    columns = [of_row[name] for name in plain]
-    named = (Run.run_id, Testbed.testbed_id, Program.program_id, Environment.environment_id, Samples.spread)
-    query = select(Run.started_at.label("run_started_at"), *_CELL, *named, *columns)
-    return (
-        _joined(query, measurements)
-        .join(Run, Run.id == of_row.run)
-        .join(Testbed, Testbed.id == Run.testbed)
-        .outerjoin(Program, Program.id == of_row.program)
-        .outerjoin(Environment, Environment.id == of_row.environment)
-        .outerjoin(Samples, spread)
-        .where(of_row.run.in_(side.keys), *filters.conditions())
-    )
+    return {row.environment_id: row.data for row in conn.execute(query)}
 
 
-def _missing(side: Side, filters: CellFilter) -> Query:
-    """Cells that some run of the side planned and none measured."""
-    measured = exists().where(measurements.c.run.in_(side.keys), measurements.c.cell == Planned.cell)
-    query = _joined(select(*_CELL).distinct(), Base.metadata.tables["planned"])
-    return query.where(Planned.run.in_(side.keys), ~measured, *filters.conditions())
+def side_cells(
+    conn: Connection, side: Side, filters: CellFilter = EVERYTHING, columns: Sequence[str] = MEASURED_COLUMNS
+) -> SideCells:
+    """A side by columns, of `MEASURED_COLUMNS` those that are asked for, in their order."""
+    names = cell_names(conn)
+    found = _measured(conn, side, columns, None if filters == EVERYTHING else names.keys[names.chosen(filters)])
+    planned = _planned(conn, side)
+    if not names.has(
+        max([*found["cell"].tolist(), *planned], default=0)
+    ):  # stored since: a writer's connection sees what others commit
+        names = cell_names(conn)
+    of_row, missing = names.at(found["cell"]), np.setdiff1d(names.at(planned), names.at(found["cell"]))
+    counts, environments = _which_count(side, found, of_row), found.get("environment", np.empty(0, dtype=object))
+    if filters != EVERYTHING:
+        chosen = names.chosen(filters)
+        counts, missing = counts[chosen[of_row[counts]]], missing[chosen[missing]]
+        environments = environments[chosen[of_row]] if len(environments) else environments
+    places = np.concatenate([of_row[counts], missing])
+    order = np.argsort(places)
+    rows = np.concatenate([counts, np.full(len(missing), -1)])[order]
+    if "spread" in columns:
+        found["spread"] = _spreads(conn, side, found)
+    values = {name: _column(conn, side, name, found, rows) for name in columns}
+    return SideCells(names, places[order], values, frozenset(set(environments.tolist()) - {None}))
 
 
-_CELL = (
-    CellRow.id.label("cell_key"),
-    CellRow.cell_id,
-    Model.suite,
-    Model.name.label("model"),
-    CellRow.phase,
-    CellRow.dtype,
-    CellRow.device,
-    CellRow.batch_size,
-    ConfigRow.name.label("config"),
-    ConfigRow.config_id,
-)
+def _measured(
+    conn: Connection, side: Side, columns: Sequence[str], cells: NDArray[np.int64] | None
+) -> dict[str, Column]:
+    """The columns of `measurements` that it takes, as they are in the database; of the cells, if those are few."""
+    wanted = [_RECORDS[name][0] if name in _RECORDS else name for name in columns]
+    asked = list(dict.fromkeys([*_ALWAYS, *(name for name in wanted if name in measurements.c)]))
+    query = select(*(measurements.c[name] for name in asked)).where(measurements.c.run.in_(side.keys))
+    if cells is not None and len(cells) <= _FEW:
+        query = query.where(measurements.c.cell.in_(cells.tolist()))
+    return dict(zip(asked, turned(fetched(conn, query), len(asked)), strict=True))
 
 
-def _joined(query: Query, rows: Table) -> Query:
-    """`rows` (measurements or plans) joined to what names their cells."""
-    return (
-        query.select_from(rows)
-        .join(CellRow, CellRow.id == rows.c.cell)
-        .join(Model, Model.id == CellRow.model)
-        .join(ConfigRow, ConfigRow.id == CellRow.config)
-    )
+def _which_count(side: Side, found: dict[str, Column], of_row: Places) -> NDArray[np.int64]:
+    """Of every cell the row that counts: the one that started last, then of the run that did, then by name."""
+    if len(np.unique(of_row)) == len(of_row):
+        return np.arange(len(of_row))
+    by_age = sorted(side.runs, key=lambda run: (run.started_at, run.run_id))
+    age = {run.key: place for place, run in enumerate(by_age)}
+    ages = np.array([age[key] for key in found["run"]])
+    order = np.lexsort((whole(found["replicate"]), ages, floats(found["started_at"]), of_row))
+    is_last: NDArray[np.bool_] = np.append(np.diff(of_row[order]) != 0, True)
+    kept: NDArray[np.int64] = order[is_last]
+    return kept
 
 
-def _typed(measured: pd.DataFrame) -> pd.DataFrame:
-    """Numbers as numbers also in a column that holds nothing but NULL."""
-    return measured.astype(dict.fromkeys(("spread", "wall_s", "started_at", *METRICS), float))
+def _planned(conn: Connection, side: Side) -> list[int]:
+    """The cells that some run of the side planned and did not measure; another one may have."""
+    return [key for (key,) in fetched(conn, select(Planned.cell).where(Planned.run.in_(side.keys)).distinct())]
+
+
+def _spreads(conn: Connection, side: Side, found: dict[str, Column]) -> Column:
+    query = select(Samples.run, Samples.cell, Samples.replicate, Samples.spread)
+    query = query.where(Samples.run.in_(side.keys), Samples.metric == "compiled_ms")
+    spreads = {(run, cell, replicate): spread for run, cell, replicate, spread in fetched(conn, query)}
+    keys = zip(*(found[name].tolist() for name in ("run", "cell", "replicate")), strict=True)
+    return np.array([spreads.get(key) for key in keys], dtype=object)
+
+
+def _column(conn: Connection, side: Side, name: str, found: dict[str, Column], rows: NDArray[np.int64]) -> Any:
+    """One of `MEASURED_COLUMNS`: of these rows, absent for -1."""
+    if name in _NUMBERS:
+        return _filled(floats(found[name]), rows)
+    if name == "started_at":
+        return moments_of(_filled(floats(found[name]), rows))
+    if name == "replicate":
+        return pd.arrays.IntegerArray(np.append(whole(found[name]), 0)[rows], rows < 0)
+    if name in _TEXTS:
+        return coded(found[name]).take(rows, allow_fill=True)
+    of_row = np.array([-1 if key is None else key for key in (*found[_source_of(name)].tolist(), None)])[rows]
+    return _named(_names_of(conn, side, name, set(of_row.tolist()) - {-1}), of_row)
+
+
+def _filled(values: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.append(values, np.nan)[rows]
+
+
+def _source_of(name: str) -> str:
+    return _RECORDS[name][0] if name in _RECORDS else "run"
+
+
+def _names_of(conn: Connection, side: Side, name: str, keys: set[int]) -> dict[int, str]:
+    """What the numbers stand for that a row has for its run, testbed, program or environment."""
+    if name == "run_id":
+        return {run.key: run.run_id for run in side.runs}
+    if name == "testbed_id":
+        return {run.key: run.testbed_id for run in side.runs}
+    column = _RECORDS[name][1]
+    return dict(fetched(conn, select(column.class_.id, column).where(column.class_.id.in_(sorted(keys)))))
+
+
+def _named(names: dict[int, str], keys: NDArray[np.int64]) -> Any:
+    known = np.array(sorted(names), dtype=np.int64)
+    places = np.searchsorted(known, keys)
+    return picked([names[key] for key in known.tolist()], np.where(keys < 0, -1, places))

@@ -31,6 +31,17 @@ def clean_json(value: Any) -> Any:
     return value
 
 
+def clean_compact(value: Any) -> str:
+    """`compact(clean_json(value))`, found quicker: nearly all values are clean, and their JSON tells."""
+    try:
+        text = compact(value)
+    except ValueError:
+        return compact(clean_json(value))
+    # As JSON spells NUL, and either half of a surrogate pair.
+    is_clean = "\\u0000" not in text and "\\ud" not in text
+    return text if is_clean else compact(clean_json(value))
+
+
 def compact(value: Any) -> str:
     """JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
