@@ -1,29 +1,38 @@
-"""What is said about a change: a sign, a glyph, a word and one of three looks. None of it is a statistical verdict."""
+"""What is said about a change: a sign, a glyph, a word, its interval and one of three looks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from analysis.changes import direction, percent, ratio
+from analysis.stats.bootstrap import FEWEST, Interval
+from analysis.verdicts import SMALLEST, Outcome
 from collector.metrics import METRICS
 from dashboard.formats import signed
 
 Look = Literal["better", "worse", "calm"]
 
-#: The change of these is compared with how much the samples of one run differ among themselves.
-SAMPLED = frozenset({"eager_ms", "compiled_ms", "speedup", "eager_kernel_ms", "compiled_kernel_ms", "device_speedup"})
-#: What is measured once per cell has no spread of its own; smaller changes than these stay grey.
-ONCE = {"compile_cold_s": 0.10, "eager_peak_bytes": 0.01, "compiled_peak_bytes": 0.01, "compression": 0.01}
+#: Blue and orange are for what is shown to have changed. All else, known or not, is neither good nor bad.
+VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
+#: Counts of what should not be there are exact: any change of them is one.
+COUNTS = ("graph_breaks", "recompiles", "cudagraph_skips")
 
 RULE = (
-    "Blue is better, orange is worse. A change of latency, device time or speedup stays grey while it is no larger than "
-    "the relative spreads of the samples within the two runs, added up (or while one is unknown); compile time stays "
-    "grey below 10 %, memory below 1 %. A group's average is held against the median of its cells. That is a rule of "
-    "thumb, no statistical verdict."
+    "Regressed and improved: the change is one that matters "
+    f"({100 * SMALLEST['compiled_ms']:.0f} % of time and memory, {100 * SMALLEST['compile_cold_s']:.0f} % of compile time) "
+    "and more than runs of the same code differ; of all that is called so at most 5 % is expected to be wrong. "
+    "Unchanged: a change that matters is ruled out; inconclusive: neither yet. "
+    "The change and its 95 % interval are without the drift of the machine: docs/statistics.md, Two sides, says how."
+)
+GROUP_RULE = (
+    f"An average is coloured where its 95 % interval over models (bootstrap, at least {FEWEST} models) excludes 0 %."
 )
 
+#: Less is shown as 0.0 %.
+_NONE = 5e-4
 _WORDS = {
     "ms": ("slower", "faster"),
     "s": ("slower", "faster"),
@@ -35,34 +44,68 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One metric from base to new. `look` is calm where the change is small, unknown or neither good nor bad."""
+    """One metric from base to new; `low` and `high` are the ends of its 95 % interval, as ratios, where there is one."""
 
     metric: str
     ratio: float
-    look: Look
+    look: Look = "calm"
+    word: str = ""
+    low: float = math.nan
+    high: float = math.nan
 
     @property
     def glyph(self) -> str:
         """Whether the number went up or down; whether that is good, the word and the colour say."""
-        if abs(self.ratio - 1) < 5e-4:
+        if abs(self.ratio - 1) < _NONE:
             return "="
         return "\N{BLACK UP-POINTING TRIANGLE}" if self.ratio > 1 else "\N{BLACK DOWN-POINTING TRIANGLE}"
 
     @property
-    def word(self) -> str:
-        """`slower`, `smaller`, ...; nothing where the change is calm."""
-        return word(self.metric, self.ratio) if self.look != "calm" else ""
+    def size(self) -> str:
+        """For example `▲ +3.7 %`."""
+        return f"{self.glyph} {signed(percent(self.ratio))}"
 
     @property
     def text(self) -> str:
         """For example `▲ +3.7 % slower`."""
-        return " ".join(part for part in (self.glyph, signed(percent(self.ratio)), self.word) if part)
+        return f"{self.size} {self.word}".rstrip()
+
+    @property
+    def interval(self) -> str:
+        """For example `[+1.2, +5.0]`, in percent; nothing where it is not known."""
+        return interval(self.low, self.high)
 
 
-def change(metric: str, base: float | None, new: float | None, band: float | None) -> Change | None:
-    """The change from base to new; None where it is unknown."""
+def change(metric: str, base: float | None, new: float | None) -> Change | None:
+    """A change that nothing judges; None where it is unknown."""
     found = ratio(base, new)
-    return None if found is None else Change(metric, found, look(metric, found, band))
+    return None if found is None or math.isnan(found) else Change(metric, found)
+
+
+def judged(metric: str, record: Mapping[Any, Any], *, comparable: bool = True) -> Change | None:
+    """The change of a metric as `analysis.verdicts` judged it in the row of a cell; None where it did not.
+
+    `comparable` is false where the machine differs: then the change is shown, and nothing is said about it.
+    """
+    verdict = record.get(f"{metric}_verdict")
+    if not isinstance(verdict, str):
+        return None
+    found, low, high = (1 + float(record[f"{metric}_{name}"]) for name in ("change", "low", "high"))
+    if not comparable:
+        return Change(metric, found, low=low, high=high)
+    return Change(metric, found, VERDICT_LOOKS.get(verdict, "calm"), verdict, low, high)
+
+
+def averaged(metric: str, found: float | None, within: Interval | None, *, comparable: bool = True) -> Change | None:
+    """The change of an average over models with its interval; None where there is no average."""
+    if found is None or math.isnan(found):
+        return None
+    if within is None:
+        return Change(metric, found)
+    is_sure = comparable and within.excludes_none and abs(found - 1) >= _NONE
+    sense = direction(metric, 1.0, found) if is_sure else None
+    look: Look = sense if sense in ("better", "worse") else "calm"
+    return Change(metric, found, look, word(metric, found) if look != "calm" else "", within.low, within.high)
 
 
 def word(metric: str, value: float) -> str:
@@ -71,18 +114,8 @@ def word(metric: str, value: float) -> str:
     return more if value > 1 else less
 
 
-def look(metric: str, value: float, band: float | None) -> Look:
-    """How a ratio is shown, given the band within which changes say nothing."""
-    if math.isnan(value) or band is None or math.isnan(band) or abs(value - 1) <= band:
-        return "calm"
-    sense = direction(metric, 1.0, value)
-    return sense if sense in ("better", "worse") else "calm"
-
-
-def band(metric: str, spread_base: float | None, spread_new: float | None) -> float | None:
-    """How large a change of one cell may be without saying anything; None where that is unknown."""
-    if metric not in SAMPLED:
-        return ONCE.get(metric, 0.0)
-    if spread_base is None or spread_new is None or math.isnan(spread_base) or math.isnan(spread_new):
-        return None
-    return spread_base + spread_new
+def interval(low: float, high: float) -> str:
+    """The ends of an interval of ratios, in percent without the sign of it; nothing where they are not known."""
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return f"[{', '.join(signed(percent(end), unit='') for end in (low, high))}]"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from analysis.figures import Counts, Figure, Group, PairedFigure
+from analysis.figures import FIGURES, Counts, Figure, Group, PairedFigure
 from analysis.results import SuiteChange, SuiteSummary
+from analysis.stats.bootstrap import Interval, geomean_interval, sums_interval
+from analysis.transitions import Transition
 from dashboard import changes, url
 from dashboard.formats import ABSENT, TITLES, number, share
-from dashboard.markup import anchor, cell, change, row, span, table, text
+from dashboard.markup import anchor, cell, row, span, table, text
 
 #: The averages that have a table of their own, with what the caption adds.
 TABLES = {
@@ -23,6 +26,8 @@ TABLES = {
 }
 
 Item = SuiteChange | SuiteSummary
+#: Of a group's average: its interval, and whether its cells were measured on the same machines.
+Sure = tuple[Interval | None, bool]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,13 +52,13 @@ def sections(items: Iterable[Item]) -> dict[Setting, list[Item]]:
     return dict(sorted(found.items()))
 
 
-def section_tables(items: Sequence[Item], bands: dict[tuple[str, str], float | None]) -> str:
-    """All tables of one section; `bands` is what `group_bands` found."""
+def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]) -> str:
+    """All tables of one section; `intervals` is what `group_intervals` found."""
     parts = [_matrix(items, "pass rate", "passing cells of those asked", _pass_cell)]
     for metric, note in TABLES.items():
 
         def figure(item: Item, metric: str = metric) -> tuple[str, str]:
-            return _figure_cell(item, metric, bands.get((_key(item.group), metric)))
+            return _figure_cell(item, metric, intervals.get((_key(item.group), metric), (None, True)))
 
         parts.append(_matrix(items, TITLES[metric], note, figure))
     return f'<div class="iw-grid" style="--iw-least: {_least_width(items)}rem">{"".join(parts)}</div>'
@@ -65,16 +70,31 @@ def _least_width(items: Sequence[Item]) -> int:
     return 8 + each * len({item.group.suite for item in items})
 
 
-def group_bands(cells: pd.DataFrame) -> dict[tuple[str, str], float | None]:
-    """For every group and metric, the median of its cells' bands: see `dashboard.changes.RULE`."""
-    found: dict[tuple[str, str], float | None] = {}
+def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
+    """For every group and metric of `TABLES` the interval of its change over models, from the cells that pass twice.
+
+    A ratio is formed on one machine; compile times of two machines are shown and not called a change.
+    """
+    found: dict[tuple[str, str], Sure] = {}
     columns = ["suite", "phase", "dtype", "device", "config_id"]
-    for names, rows in cells.groupby(columns, sort=False):
-        sums = (rows["spread_base"] + rows["spread_new"]).dropna()
-        sampled = float(median(sums)) if len(sums) else None
+    values = [f"{metric}_{side}" for metric in TABLES for side in ("base", "new")]
+    passing = cells[cells["transition"] == Transition.BOTH_PASS.value][[*columns, "model", "testbed_changed", *values]]
+    # Numbers are drawn much faster than names.
+    passing = passing.assign(model=pd.factorize(passing["model"], sort=True)[0])
+    for names, rows in passing.groupby(columns, sort=False):
+        models, moved = rows["model"].to_numpy(), bool(rows["testbed_changed"].eq(True).any())
         for metric in TABLES:
-            value = sampled if metric in changes.SAMPLED else changes.band(metric, None, None)
-            found["\n".join(map(str, names)), metric] = value
+            base, new = (rows[f"{metric}_{side}"].to_numpy(dtype=float) for side in ("base", "new"))
+            is_mean = FIGURES[metric] == "mean"
+            within = sums_interval(base, new, models) if is_mean else geomean_interval(_ratios(base, new), models)
+            found["\n".join(map(str, names)), metric] = within, not (is_mean and moved)
+    return found
+
+
+def _ratios(base: NDArray[np.float64], new: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is not positive is no figure of a geometric mean, on either side."""
+    usable = (base > 0) & (new > 0)
+    found: NDArray[np.float64] = np.divide(new, base, out=np.full(base.shape, np.nan), where=usable)
     return found
 
 
@@ -153,16 +173,20 @@ def _beside(counts: Counts) -> str:
     return f"<br>{span('soft', ', '.join(parts))}" if parts else ""
 
 
-def _figure_cell(item: Item, metric: str, band: float | None) -> tuple[str, str]:
+def _figure_cell(item: Item, metric: str, sure: Sure) -> tuple[str, str]:
     if isinstance(item, SuiteSummary):
         return _alone(metric, item.figures[metric], item.counts), ""
     figure = item.figures[metric]
     if not figure.n:
         return _unpaired(metric, figure, item), ""
-    found = changes.change(metric, figure.base, figure.new, band)
+    found = changes.averaged(metric, figure.ratio, sure[0], comparable=sure[1])
     shown = f"{text(number(metric, figure.base))}{_ARROW}{text(number(metric, figure.new))}"
-    partial = f" {span('soft', f'n={figure.n}')}" if figure.n != max(item.base.passed, item.new.passed) else ""
-    return f"{shown}<br>{change(found)}{partial}", found.look if found and found.look != "calm" else ""
+    partial = f"n={figure.n}" if figure.n != max(item.base.passed, item.new.passed) else ""
+    if found is None:
+        return shown, ""
+    below = " ".join(part for part in (found.interval, partial) if part)
+    lines = [shown, span(found.look, text(found.text)), *([span("soft", below)] if below else [])]
+    return "<br>".join(lines), found.look if found.look != "calm" else ""
 
 
 def _alone(metric: str, figure: Figure, counts: Counts) -> str:

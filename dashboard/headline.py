@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from statistics import median
 
+import numpy as np
 import pandas as pd
 
 from analysis.changes import percent
 from analysis.figures import Counts
 from analysis.pairing import AXES
+from analysis.stats.bootstrap import geomean_interval
 from analysis.stats.geomean import geomean
+from analysis.transitions import Transition
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import changes, url
 from dashboard.formats import ABSENT, count, share, signed
 from dashboard.markup import anchor, span, text
+from dashboard.outcomes import OUTCOMES
 
-#: Of the outcomes, those that the sentence always names.
-_ALWAYS = ("slower", "faster", "broke", "fixed", "missing")
+#: The outcomes that the sentence names whether there are any or not, and those that it names if there are.
+_CHANGED, _ALWAYS = ("regressed", "improved"), ("broke", "fixed", "missing")
+_IF_ANY = ("flaky", "unchanged", "environment_changed", "still_failing", "missing_in_both", "not_applicable")
 
 
 def compared_sentence(cells: pd.DataFrame, outcomes: Counter[str]) -> str:
     """One sentence (HTML) whose counts lead to the cells meant."""
     paired = int((cells["expected_base"] & cells["expected_new"]).sum())
-    words = {"slower": "slower", "faster": "faster", "broke": "broke", "fixed": "fixed", "missing": "missing in new"}
-    parts = [_linked(outcomes[name], name, words[name]) for name in _ALWAYS]
-    rest = [
-        ("still_failing", "still failing"),
-        ("missing_in_both", "missing in both"),
-        ("not_applicable", "not applicable"),
-    ]
-    parts += [_linked(outcomes[name], name, shown) for name, shown in rest if outcomes[name]]
-    return (
-        f"Of {text(count(paired, 'cell'))} on both sides, {', '.join(parts[:2])} beyond the runs' own spread; "
-        f"{', '.join(parts[2:])}."
-    )
+    changed = ", ".join(_linked(outcomes, name) for name in _CHANGED)
+    open_ones = _linked(outcomes, "inconclusive") + text(_advice(cells)) if outcomes["inconclusive"] else ""
+    rest = [_linked(outcomes, name) for name in (*_ALWAYS, *(name for name in _IF_ANY if outcomes[name]))]
+    parts = [changed, *([open_ones] if open_ones else []), ", ".join(rest)]
+    return f"Of {text(count(paired, 'cell'))} on both sides, {'; '.join(parts)}."
+
+
+def _advice(cells: pd.DataFrame) -> str:
+    """How many more runs would settle more than half of what is inconclusive, where any number is known to."""
+    more = cells[cells["outcome"] == "inconclusive"]["more_runs"]
+    if more.isna().all():
+        return ""
+    needed = sorted(more.where(more > 0, np.inf))[len(more) // 2]
+    if np.isinf(needed):
+        return " (even 50 more runs of each side would not settle most)"
+    return f" ({count(int(needed), 'more run')} of each side would settle most)"
 
 
 def alone_sentence(cells: pd.DataFrame) -> str:
@@ -51,11 +59,17 @@ def alone_sentence(cells: pd.DataFrame) -> str:
 def compared_cards(cells: pd.DataFrame, outcomes: Counter[str]) -> list[tuple[str, str, str]]:
     """Title, figure and note of the key figures of a comparison."""
     base, new = (counts(cells[cells[f"expected{side}"]], side) for side in ("_base", "_new"))
+    both = int((cells["transition"] == Transition.BOTH_PASS.value).sum())
     was = f"base {_rate(base)} ({base.passed}/{base.asked})"
     return [
         ("Passing", text(_rate(new)), text(f"{new.passed}/{new.asked}, {was}")),
         _average(cells),
-        ("Slower / faster", _two(outcomes, "slower", "faster"), "cells, beyond spread"),
+        (
+            "Regressed / improved",
+            _two(outcomes, "regressed", "improved"),
+            f"of {count(both, 'cell')} that pass twice, {outcomes['unchanged']:,} unchanged",
+        ),
+        ("Inconclusive", f"{outcomes['inconclusive']:,}", "neither shown to change nor to stay"),
         ("Broke / fixed", _two(outcomes, "broke", "fixed"), f"cells, {outcomes['still_failing']} still failing"),
         (
             "Missing in new",
@@ -99,20 +113,18 @@ def _rate(found: Counts) -> str:
 
 
 def _average(cells: pd.DataFrame) -> tuple[str, str, str]:
-    both = cells[(cells["transition"] == "both_pass") & (cells["compiled_kernel_ms_ratio"] > 0)]
+    """The drift of the machine is taken away, as in the verdicts; cells on another machine are left out."""
+    here = cells[cells["comparable"]]
     metric, title = "compiled_kernel_ms", "Device time"
-    if both.empty:
+    if here[f"{metric}_change"].isna().all():
         metric, title = "compiled_ms", "Compiled latency"
-        both = cells[(cells["transition"] == "both_pass") & (cells["compiled_ms_ratio"] > 0)]
-    both, once = _once(both, "_base", "_new")
-    average = geomean(both[f"{metric}_ratio"].tolist())
-    if average is None:
-        return title, ABSENT, "no cell has it on both sides"
-    spreads = (both["spread_base"] + both["spread_new"]).dropna().tolist()
-    look = changes.look(metric, average, median(spreads) if spreads else None)
-    note = f"geometric mean, {count(len(both), 'cell')}{once}"
-    word = changes.word(metric, average) if look != "calm" else "within spread"
-    return title, span(look, text(signed(percent(average)))), text(f"{word}, {note}")
+    both, once = _once(here[here[f"{metric}_change"].notna()], "_base", "_new")
+    ratios = (1 + both[f"{metric}_change"]).to_numpy()
+    found = changes.averaged(metric, geomean(ratios.tolist()), geomean_interval(ratios, both["model"].to_numpy()))
+    if found is None:
+        return title, ABSENT, "no cell has it on both sides, on one machine"
+    said = [found.word, found.interval, "geometric mean", f"{count(len(both), 'cell')}{once}"]
+    return title, span(found.look, text(signed(percent(found.ratio)))), text(", ".join(part for part in said if part))
 
 
 def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
@@ -125,9 +137,9 @@ def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
     return found, ", equal programs once" if len(found) < len(cells) else ""
 
 
-def _linked(number: int, outcome: str, words: str) -> str:
-    shown = f"{number:,} {words}"
-    return anchor(url.link("compare", outcome=outcome), text(shown)) if number else text(shown)
+def _linked(outcomes: Counter[str], outcome: str) -> str:
+    shown = f"{outcomes[outcome]:,} {OUTCOMES[outcome]}"
+    return anchor(url.link("compare", outcome=outcome), text(shown)) if outcomes[outcome] else text(shown)
 
 
 def _two(outcomes: Counter[str], bad: str, good: str) -> str:

@@ -32,9 +32,16 @@ def span(css: str, inner: str) -> str:
     return f'<span class="{css}">{inner}</span>'
 
 
-def change(found: Change | None) -> str:
-    """A change with glyph, sign and word."""
-    return "" if found is None else span(found.look, text(found.text))
+def change(found: Change | None) -> list[str]:
+    """The cells of a change: its size with glyph and sign, its interval, and the word."""
+    if found is None:
+        return [cell(""), cell(""), cell("")]
+    sure = span("soft", text(found.interval))
+    return [
+        cell(span(found.look, text(found.size)), "n"),
+        cell(sure, "n"),
+        cell(span(found.look, text(found.word)), "n"),
+    ]
 
 
 def status_tag(status: str | None) -> str:

@@ -88,5 +88,5 @@ def _kernel_cells(pairs: Sequence[tuple[float | None, float | None]]) -> list[st
 
 
 def _kernel_change(ms: float) -> str:
-    look = "worse" if ms > 0.0005 else "better" if ms < -0.0005 else "calm"
-    return cell(span(look, text(signed(ms, 3, ""))), "n")
+    """Without a colour: of one kernel nothing is judged."""
+    return cell(text(signed(ms, 3, "")), "n")

@@ -18,6 +18,7 @@ from dashboard.data import Data
 from dashboard.formats import ABSENT, TITLES, number, signed
 from dashboard.markup import block, cell, change, markdown, row, span, status_tag, table, text
 from dashboard.model_choice import Half, started
+from dashboard.model_verdict import CellVerdict
 
 _SHOWN = (
     *("compiled_kernel_ms", "eager_kernel_ms", "device_speedup", "compiled_ms", "eager_ms", "speedup"),
@@ -26,8 +27,8 @@ _SHOWN = (
 )
 
 
-def status(sides: Sequence[Half]) -> None:
-    """Both sides' status and every number that either has."""
+def status(sides: Sequence[Half], verdict: CellVerdict | None) -> None:
+    """Both sides' status and every number that either has, with what the verdict says of its change."""
     heads = "".join(f"<li>{_named(half)} {_tag(half)} {span('soft', text(started(half)))}</li>" for half in sides)
     st.html(block(f'<ul class="iw-sides">{heads}</ul>'))
     found = [half.found.metrics if half.found else {} for half in sides]
@@ -35,9 +36,9 @@ def status(sides: Sequence[Half]) -> None:
     for metric in _SHOWN:
         values = [metrics.get(metric) for metrics in found]
         if any(value is not None for value in values):
-            rows.append(_metric_row(metric, values, [_spread(half, metric) for half in sides]))
+            rows.append(_metric_row(metric, values, verdict))
     if rows:
-        names = [half.role for half in sides] + (["change"] if len(sides) == 2 else [])
+        names = [half.role for half in sides] + (["change", "95 %", "verdict"] if len(sides) == 2 else [])
         note = (
             ""
             if all(half.found and half.found.status == "pass" for half in sides)
@@ -47,7 +48,7 @@ def status(sides: Sequence[Half]) -> None:
         width = "iw-narrow" if len(sides) == 2 else "iw-narrower"
         st.html(block(f'<div class="{width}">{shown}</div>'))
         if len(sides) == 2:
-            st.caption(changes.RULE)
+            st.caption(" ".join(part for part in (verdict.said if verdict else "", changes.RULE) if part))
 
 
 def failures(sides: Sequence[Half]) -> None:
@@ -133,33 +134,29 @@ def _named(half: Half) -> str:
     return f"<b>{text(half.role)}</b>" + (f": {text(half.title)}" if half.title != half.role else "")
 
 
-def _spread(half: Half, metric: str) -> float | None:
-    """How much the samples behind a figure differ among themselves: the eager ones for eager figures."""
-    return half.found.spread.get("eager_ms" if metric.startswith("eager") else "compiled_ms") if half.found else None
-
-
 def _tag(half: Half) -> str:
     if half.found is None:
         return status_tag(None) if half.why == "missing" else span("tag", text(half.why))
     return status_tag(half.found.status)
 
 
-def _metric_row(metric: str, values: Sequence[float | None], spreads: Sequence[float | None]) -> str:
+def _metric_row(metric: str, values: Sequence[float | None], verdict: CellVerdict | None) -> str:
     meaning = METRICS[metric].meaning
     head = f'<span title="{text(meaning)}">{text(TITLES[metric])}</span>'
     cells = [cell(text(number(metric, value)), "n") for value in values]
     if len(values) == 2:
-        found = changes.change(metric, values[0], values[1], changes.band(metric, spreads[0], spreads[1]))
-        cells.append(cell(change(found) or _difference(metric, values), "n"))
+        told = verdict.change(metric) if verdict else None
+        found = told or (None if metric in changes.COUNTS else changes.change(metric, values[0], values[1]))
+        cells += change(found) if found else [cell(_difference(metric, values), "n"), cell(""), cell("")]
     return row(head, cells)
 
 
 def _difference(metric: str, values: Sequence[float | None]) -> str:
-    """A count that was 0 has no ratio, and yet a change."""
+    """Of counts: one that was 0 has no ratio, and yet a change."""
     base, new = values
     if base is None or new is None:
         return ABSENT
-    sense = direction(metric, base, new)
+    sense = direction(metric, base, new) if metric in changes.COUNTS else None
     return span(sense if sense in ("better", "worse") else "calm", text(signed(new - base, 0, "")))
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from analysis.transitions import Transition
-from dashboard.changes import Look, band, look
+from analysis.verdicts import SMALLEST, Outcome
+from dashboard.changes import Look
 
 #: In the order in which they are worth a look. The key is also what the address says.
 OUTCOMES = {
     "broke": "broke",
-    "slower": "slower",
+    "regressed": "regressed",
+    "flaky": "flaky",
     "missing": "missing in new",
     "still_failing": "still failing",
-    "faster": "faster",
+    "improved": "improved",
     "fixed": "fixed",
-    "within": "within spread",
+    "inconclusive": "inconclusive",
+    "unchanged": "unchanged",
+    "environment_changed": "environment changed",
     "missing_in_base": "missing in base",
     "missing_in_both": "missing in both",
     "not_applicable": "not applicable",
@@ -27,36 +31,36 @@ OUTCOMES = {
     "left": "only planned in base",
 }
 #: Outcomes that are neither good nor bad have no colour.
-LOOKS: dict[str, Look] = {
-    "broke": "worse",
-    "slower": "worse",
-    "missing": "worse",
-    "faster": "better",
-    "fixed": "better",
-}
-#: What decides, in this order. Latency has its say where device time stays within the spread, since a lost cudagraph
-#: costs launches and no device time, but only for a large change: it differs more from run to run than within one.
-DECIDING = ("compiled_kernel_ms", "compiled_ms")
-LARGE = 0.10
-RULE = (
-    "Slower and faster go by device time; by latency where device time stays within the spread and latency changed by "
-    "more than 10 %, or where there is no device time."
-)
+LOOKS: dict[str, Look] = {"broke": "worse", "regressed": "worse", "improved": "better", "fixed": "better"}
+#: What addresses said before there were verdicts.
+_FORMER = {"slower": "regressed", "faster": "improved", "within": "unchanged"}
+_CHANGES = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
 
 
-def with_outcomes(cells: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a comparison with what became of each cell.
+def with_outcomes(cells: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a comparison with what `analysis.verdicts` says of each cell; `judged` goes by cell_id.
 
-    `outcome` is a key of `OUTCOMES`; `outcome_metric` and `outcome_change` (the absolute natural logarithm of its
-    ratio) say by what it was decided; both are absent in cells that do not pass on both sides.
+    All columns of `judged`, and:
+    - outcome, a key of `OUTCOMES`
+    - outcome_metric and outcome_change (the absolute natural logarithm of its ratio): what decided, and where nothing did
+      the metric by which the comparison ranks; absent in cells that do not pass on both sides
+    - more_runs: how many a side would settle an inconclusive cell; infinite for too many, NaN where runs do not help
+    - comparable: whether the machine is the same, so that a metric's verdict may be shown as one
     """
-    names = ("transition", "spread_base", "spread_new", *(f"{metric}_ratio" for metric in DECIDING))
-    found = [_outcome(*values) for values in zip(*(cells[name] for name in names), strict=True)]
-    ratios = pd.Series([ratio for _, _, ratio in found], index=cells.index, dtype=float)
-    return cells.assign(
-        outcome=[outcome for outcome, _, _ in found],
-        outcome_metric=pd.Series([metric for _, metric, _ in found], index=cells.index, dtype=object),
-        outcome_change=np.abs(np.log(ratios)),
+    found = cells.join(judged, on="cell_id")
+    passing = found["transition"] == Transition.BOTH_PASS.value
+    told = found["verdict"].where(found["verdict"].notna(), Outcome.INCONCLUSIVE.value)
+    outcome = found["transition"].where(~(passing | (told == Outcome.FLAKY.value)), told)
+    moved = found["testbed_changed"].eq(True)
+    is_change = outcome.isin(_CHANGES)
+    by = found["verdict_metric"].where(is_change | found["rank_metric"].isna(), found["rank_metric"]).where(passing)
+    unsettled = (outcome == Outcome.INCONCLUSIVE.value) & ~moved
+    return found.assign(
+        outcome=outcome,
+        outcome_metric=by,
+        outcome_change=np.abs(np.log1p(_of_metric(found, by, "change"))),
+        more_runs=_of_metric(found, by, "more_runs").where(unsettled),
+        comparable=passing & ~moved & (outcome != Outcome.ENVIRONMENT_CHANGED.value),
     )
 
 
@@ -65,14 +69,14 @@ def counts(cells: pd.DataFrame) -> Counter[str]:
     return Counter(cells["outcome"])
 
 
-def _outcome(transition: str, spread_base: float, spread_new: float, *ratios: float) -> tuple[str, str | None, float]:
-    if transition != Transition.BOTH_PASS.value:
-        return transition, None, math.nan
-    known = [(metric, ratio) for metric, ratio in zip(DECIDING, ratios, strict=True) if ratio > 0]
-    for place, (metric, ratio) in enumerate(known):
-        found = look(metric, ratio, band(metric, spread_base, spread_new))
-        if place and abs(ratio - 1) <= LARGE:
-            continue
-        if found != "calm":
-            return "slower" if found == "worse" else "faster", metric, ratio
-    return "within", *(known[0] if known else (None, math.nan))
+def translated(wanted: Iterable[str]) -> list[str]:
+    """Outcomes as an address names them, those of an old address in the words of today; each once."""
+    return list(dict.fromkeys(_FORMER.get(name, name) for name in wanted))
+
+
+def _of_metric(cells: pd.DataFrame, by: pd.Series, name: str) -> pd.Series:
+    """Each cell's value of the metric that `by` names."""
+    found = pd.Series(np.nan, index=cells.index, dtype=float)
+    for metric in SMALLEST:
+        found = found.where(by != metric, cells[f"{metric}_{name}"].astype(float))
+    return found

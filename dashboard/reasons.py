@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dashboard import markup, url
-from dashboard.changes import band, change
+from dashboard.changes import judged
 from dashboard.formats import TITLES, number
 from dashboard.markup import anchor, cell, row, span, status_tag, table, text
 
@@ -26,21 +26,24 @@ def reason_table(caption: str, rows: pd.DataFrame, side: str = "", limit: int = 
 
 
 def change_table(cells: pd.DataFrame, limit: int = 8) -> str:
-    """The cells whose device time (or latency) changed most beyond the spread; nothing where there are none."""
-    moved = cells[cells["outcome"].isin(["slower", "faster"])].sort_values("outcome_change", ascending=False)
+    """The cells that regressed or improved most, by what decided; nothing where there are none."""
+    moved = cells[cells["outcome"].isin(["regressed", "improved"])]
+    moved = moved.sort_values(
+        ["outcome", "outcome_change"], ascending=False
+    )  # r comes after i: what regressed is first
     if moved.empty:
         return ""
     rows = [_change_row(record) for record in moved.head(limit).to_dict("records")]
-    note = f"the first {limit} of {len(moved)} beyond spread" if len(moved) > limit else "all beyond spread"
-    return table("Changed most", ["cell", "what", "base", "new", "change"], rows, note=note, numbers=2)
+    note = f"the first {limit} of {len(moved)}, what regressed first" if len(moved) > limit else ""
+    return table("Changed most", ["cell", "what", "base", "new", "change", "95 %", ""], rows, note=note, numbers=2)
 
 
 def _change_row(record: Record) -> str:
     metric = record["outcome_metric"]
     base, new = record[f"{metric}_base"], record[f"{metric}_new"]
-    found = change(metric, base, new, band(metric, record["spread_base"], record["spread_new"]))
+    found = judged(metric, record)
     values = [cell(text(number(metric, value)), "n") for value in (base, new)]
-    return row(_named(record), [cell(text(TITLES[metric])), *values, cell(markup.change(found), "n")])
+    return row(_named(record), [cell(text(TITLES[metric])), *values, *markup.change(found)])
 
 
 def _named(record: Record) -> str:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from dashboard.changes import Look, band, look
+from analysis.verdicts import SMALLEST
+from dashboard import changes
+from dashboard.changes import VERDICT_LOOKS, Look
+from dashboard.formats import TITLES, signed
 from dashboard.outcomes import LOOKS, OUTCOMES
 
 #: Metric, head and scale (into the unit that the head names) of the columns, in the table's order.
@@ -24,8 +27,10 @@ METRIC_COLUMNS: dict[str, tuple[str, float]] = {
     "cudagraph_skips": ("cudagraph skips", 1.0),
 }
 #: Counts have no percentage: from 0 to 2 is no ratio. Their change is a difference.
-COUNTS = ("graph_breaks", "cudagraph_skips")
-_FIRST = {"broke": 0, "missing": 0}
+COUNTS = tuple(metric for metric in METRIC_COLUMNS if metric in changes.COUNTS)
+#: Further runs that are too many to be worth it; spelled so that the column sorts as text.
+TOO_MANY, AT_THE_LIMIT = "> 50", "at the limit"
+_FIRST = ("broke", "missing", "regressed", "improved", "inconclusive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +47,19 @@ class Rows:
 
 
 def compared_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
-    """Rows of a comparison with outcomes: what broke or went missing first, then by the largest change, then the rest."""
+    """Rows of a comparison with outcomes: broke, missing, regressed, improved, inconclusive (largest first), the rest."""
     ordered = _sorted(cells)
     shown = _names(ordered)
-    shown["outcome"] = [_spell(*pair) for pair in zip(ordered["outcome"], ordered["status_new"], strict=True)]
+    told = zip(*(ordered[name] for name in ("outcome", "status_new", "outcome_metric")), strict=True)
+    shown["outcome"] = [_spell(*values) for values in told]
     looks: dict[str, list[Look]] = {"outcome": [LOOKS.get(outcome, "calm") for outcome in ordered["outcome"]]}
+    if ordered["more_runs"].notna().any():
+        shown["more runs"] = [_runs(value) for value in ordered["more_runs"]]
     for metric in metrics:
         head, scale = METRIC_COLUMNS[metric]
         shown[f"{head} Δ"], looks[f"{head} Δ"] = _change(ordered, metric)
+        if metric in SMALLEST:
+            shown[f"{head} 95 %"] = _intervals(ordered, metric)
         for side in ("base", "new"):
             shown[f"{head} {side}"] = _scaled(ordered[f"{metric}_{side}"], scale)
     sides = ("expected_base", "status_base", "expected_new", "status_new")
@@ -100,14 +110,10 @@ def _inert(value: object) -> object:
 
 
 def _sorted(cells: pd.DataFrame) -> pd.DataFrame:
-    order = {outcome: index for index, outcome in enumerate(OUTCOMES)}
-    keys = cells.assign(
-        _first=[_FIRST.get(outcome, 1) for outcome in cells["outcome"]],
-        _order=[order[outcome] for outcome in cells["outcome"]],
-    ).sort_values(
-        ["_first", "outcome_change", "_order", "cell"], ascending=[True, False, True, True], na_position="last"
-    )
-    return keys.drop(columns=["_first", "_order"]).reset_index(drop=True)
+    order = {outcome: place for place, outcome in enumerate(dict.fromkeys((*_FIRST, *OUTCOMES)))}
+    keys = cells.assign(_order=[order[outcome] for outcome in cells["outcome"]])
+    keys = keys.sort_values(["_order", "outcome_change", "cell"], ascending=[True, False, True], na_position="last")
+    return keys.drop(columns="_order").reset_index(drop=True)
 
 
 def _names(cells: pd.DataFrame) -> pd.DataFrame:
@@ -121,9 +127,18 @@ def _axes(cells: pd.DataFrame) -> pd.DataFrame:
     return cells[["suite", *several]].rename(columns={"batch_size": "batch"})
 
 
-def _spell(outcome: str, status: object) -> str:
+def _spell(outcome: str, status: object, metric: object) -> str:
     shown = OUTCOMES[outcome]
+    if outcome in VERDICT_LOOKS:
+        return f"{shown}: {TITLES[str(metric)]}"
     return f"{shown}: {status}" if outcome in ("broke", "still_failing") else shown
+
+
+def _runs(value: float) -> str | None:
+    """No more runs are needed where the interval is narrow and the change itself lies at the limit of what matters."""
+    if np.isnan(value):
+        return None
+    return TOO_MANY if np.isinf(value) else f"{value:2.0f}" if value else AT_THE_LIMIT
 
 
 def _statuses(expected_base: bool, base: object, expected_new: bool, new: object) -> str:
@@ -144,7 +159,17 @@ def _change(cells: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Look]]:
         found = (cells[f"{metric}_new"] - cells[f"{metric}_base"]).where(passing)
         worse_or_better: list[Look] = ["worse" if value > 0 else "better" if value < 0 else "calm" for value in found]
         return found, worse_or_better
-    ratios = cells[f"{metric}_ratio"].where(passing)
-    columns = zip(ratios, cells["spread_base"], cells["spread_new"], strict=True)
-    looks = [look(metric, ratio, band(metric, base, new)) for ratio, base, new in columns]
-    return ((ratios - 1) * 100).round(1).replace(-0.0, 0.0).astype(np.float64), looks
+    if metric not in SMALLEST:
+        return _percent(cells[f"{metric}_ratio"].where(passing) - 1), ["calm"] * len(cells)
+    told = zip(cells[f"{metric}_verdict"], cells["comparable"], strict=True)
+    looks = [VERDICT_LOOKS.get(verdict, "calm") if comparable else "calm" for verdict, comparable in told]
+    return _percent(cells[f"{metric}_change"]), looks
+
+
+def _percent(values: pd.Series) -> pd.Series:
+    return (values * 100).round(1).replace(-0.0, 0.0).astype(np.float64)
+
+
+def _intervals(cells: pd.DataFrame, metric: str) -> list[str | None]:
+    ends = zip(100 * cells[f"{metric}_low"], 100 * cells[f"{metric}_high"], strict=True)
+    return [f"{signed(low, unit='')}, {signed(high, unit='')}" if low == low else None for low, high in ends]

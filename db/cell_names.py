@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, select
 
 from db.columns import Column, fetched, texts, whole
 from db.filters import CellFilter
-from db.schema import CellRow, ConfigRow, Meta, Model
+from db.remembered import Remembered, State, state_of
+from db.schema import CellRow, ConfigRow, Model
 
 #: What names a cell.
 CELL_COLUMNS = ("cell_id", "suite", "model", "phase", "dtype", "device", "batch_size", "config", "config_id")
@@ -42,6 +42,8 @@ class CellNames:
 
     def of(self, places: Places) -> dict[str, pd.api.extensions.ExtensionArray | NDArray[np.int64]]:
         """`CELL_COLUMNS` of the cells at these places."""
+        if np.array_equal(places, np.arange(len(self.keys))):
+            return dict(self.columns)
         return {name: values.take(places) for name, values in self.columns.items()}
 
     def has(self, key: int) -> bool:
@@ -65,26 +67,15 @@ class CellNames:
         return np.asarray(pd.Series(self.columns[name]).isin(wanted), dtype=bool)
 
 
-#: By engine: the state of the database, and the names it had then. Only what was committed gets here.
-_known: WeakKeyDictionary[Engine, tuple[tuple[str, int], CellNames]] = WeakKeyDictionary()
+_KNOWN: Remembered[CellNames] = Remembered()
 
 
-def cell_names(conn: Connection) -> CellNames:
+def cell_names(conn: Connection, state: State | None = None) -> CellNames:
     """The names of all cells as this connection sees them; read anew only where the database has changed.
 
-    The data's revision is asked as well as the highest number: a rolled-back ingest gives its numbers back.
+    `state` is what `state_of` said of this connection, where it was asked already.
     """
-    newest = select(func.coalesce(func.max(CellRow.id), 0)).scalar_subquery()
-    row = conn.execute(select(Meta.value, newest).where(Meta.key == "revision")).first()
-    stamp = ("", 0) if row is None else (str(row[0]), int(row[1]))
-    known = _known.get(conn.engine)
-    if known is not None and known[0] == stamp:
-        return known[1]
-    found = _read(conn)
-    # A caller's own connection may see what it has not committed: nobody else may be told of that.
-    if conn.get_execution_options().get("opened_here"):
-        _known[conn.engine] = stamp, found
-    return found
+    return _KNOWN.get(conn, state or state_of(conn), None, _read)
 
 
 def _read(conn: Connection) -> CellNames:

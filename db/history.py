@@ -16,6 +16,7 @@ from db.cell_names import CellNames, Mask, cell_names
 from db.columns import Column, Rows, coded, fetched, floats, moments_of, picked, turned, whole
 from db.connecting import Source, connected
 from db.filters import EVERYTHING, CellFilter
+from db.remembered import Remembered, State, state_of
 from db.schema import HISTORY_METRICS, Commit, ConfigRow, Planned, Program, Run, Summary, Testbed, measurements
 
 _RUN = ("run_id", "branch", "started_at", "attempt", "label", "commit", "testbed_id")
@@ -23,6 +24,8 @@ _NO_TEXT = ("started_at", "attempt")
 _OF_CELL = ("cell_id", "phase", "dtype", "device", "batch_size", "config", "config_id")
 _OF_ROW = ("cell", "run", "replicate", "status", "program")
 _GEOMEANS = ("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "compression")
+#: What a suite's summary rows have an average of.
+SUITE_METRICS = (*_GEOMEANS, "compile_cold_s")
 _COUNTS = ("planned", "measured", "passed", "failed", "not_applicable")
 _GROUP = ("suite", "phase", "dtype", "device")
 
@@ -42,8 +45,10 @@ def cell_history(
         KeyError: a metric that does not exist.
     """
     with connected(source) as conn:
-        names = cell_names(conn)
-        return _history(conn, names, np.asarray(names.columns["cell_id"] == cell_id), (), branch, metrics)
+        state = state_of(conn)
+        names = cell_names(conn, state)
+        chosen = np.asarray(names.columns["cell_id"] == cell_id)
+        return _history(conn, names, chosen, (), _runs(conn, state, branch), metrics)
 
 
 def model_history(
@@ -60,33 +65,41 @@ def model_history(
     That is: cell_id, phase, dtype, device, batch_size, config, config_id.
     """
     with connected(source) as conn:
-        names = cell_names(conn)
+        state = state_of(conn)
+        names = cell_names(conn, state)
         chosen = names.chosen(filters) & names.chosen(CellFilter(suites=(suite,), models=(model,)))
-        return _history(conn, names, chosen, _OF_CELL, branch, metrics)
+        return _history(conn, names, chosen, _OF_CELL, _runs(conn, state, branch), metrics)
 
 
-def suite_history(source: Source, *, filters: CellFilter = EVERYTHING, branch: str | None = None) -> pd.DataFrame:
+def suite_history(
+    source: Source,
+    *,
+    filters: CellFilter = EVERYTHING,
+    branch: str | None = None,
+    metrics: Sequence[str] = SUITE_METRICS,
+) -> pd.DataFrame:
     """Every group's figures over all runs, oldest run first, from the summary rows alone (models cannot be filtered).
 
     Columns: those that name the run (see `cell_history`), suite, phase, dtype, device, config, config_id, the counts
     planned, measured, missing, passed, failed, not_applicable, pass_rate (0 to 1), the geomeans speedup,
-    device_speedup, compiled_ms, compiled_kernel_ms and compression, the mean compile_cold_s, and an `n_` column of each.
+    device_speedup, compiled_ms, compiled_kernel_ms and compression, the mean compile_cold_s, and an `n_` column of each;
+    of these averages only those that `metrics` names.
 
     Raises:
-        ValueError: the filter names models.
+        ValueError: the filter names models, or a metric has no summary.
     """
+    if unknown := set(metrics) - set(SUITE_METRICS):
+        raise ValueError(f"no summary is kept of {', '.join(sorted(unknown))}")
     if filters.models:
         raise ValueError("a suite's history is kept for all its models together")
     names = [
         *("run", "config", *_GROUP, *_COUNTS),
-        *(f"n_{name}" for name in (*_GEOMEANS, "compile_cold_s")),
-        *(f"ln_{name}" for name in _GEOMEANS),
-        "sum_compile_cold_s",
+        *(f"{part}_{name}" for name in SUITE_METRICS if name in metrics for part in ("n", _sum_of(name))),
     ]
     query = select(*(getattr(Summary, name) for name in names)).where(*_summary_conditions(filters))
     with connected(source) as conn:
         found = dict(zip(names, turned(fetched(conn, query), len(names)), strict=True))
-        runs, configs = _runs(conn, branch), _configs(conn)
+        runs, configs = _runs(conn, state_of(conn), branch), _configs(conn)
     return _averages(found, runs, configs)
 
 
@@ -121,12 +134,17 @@ def _averages(found: Mapping[str, Column], runs: _Runs, configs: dict[int, tuple
             for place, name in enumerate(("config", "config_id"))
         },
     }
-    for name in _GEOMEANS:
-        columns[name] = np.exp(_over(floats(found[f"ln_{name}"])[order], counts[f"n_{name}"]))
-    columns["compile_cold_s"] = _over(floats(found["sum_compile_cold_s"])[order], counts["n_compile_cold_s"])
+    for name in SUITE_METRICS:
+        if f"n_{name}" in counts:
+            mean = _over(floats(found[f"{_sum_of(name)}_{name}"])[order], counts[f"n_{name}"])
+            columns[name] = np.exp(mean) if name in _GEOMEANS else mean
     columns["missing"] = counts["planned"] - counts["measured"]
     columns["pass_rate"] = _over(counts["passed"], counts["planned"] - counts["not_applicable"])
     return pd.DataFrame(columns, copy=False)
+
+
+def _sum_of(metric: str) -> str:
+    return "ln" if metric in _GEOMEANS else "sum"
 
 
 def _over(sums: NDArray[Any], counts: Numbers) -> NDArray[np.float64]:
@@ -163,7 +181,14 @@ class _Runs:
         return _places(self.keys, keys)
 
 
-def _runs(conn: Connection, branch: str | None) -> _Runs:
+_KNOWN_RUNS: Remembered[_Runs] = Remembered()
+
+
+def _runs(conn: Connection, state: State, branch: str | None) -> _Runs:
+    return _KNOWN_RUNS.get(conn, state, branch, lambda conn: _read_runs(conn, branch))
+
+
+def _read_runs(conn: Connection, branch: str | None) -> _Runs:
     columns = (Run.run_id, Run.branch, Run.started_at, Run.attempt, Run.label, Commit.sha, Testbed.testbed_id)
     query = select(Run.id, *columns).join(Commit, Run.commit == Commit.id).join(Testbed, Run.testbed == Testbed.id)
     rows = fetched(conn, query.where(*([] if branch is None else [Run.branch == branch])))
@@ -187,12 +212,12 @@ def _history(
     names: CellNames,
     chosen: Mask,
     columns: Sequence[str],
-    branch: str | None,
+    runs: _Runs,
     metrics: Sequence[str],
 ) -> pd.DataFrame:
     """Measured rows, and a row without status for every run that planned a cell and has no measurement of it."""
     wanted = list(dict.fromkeys(METRICS[name].name for name in metrics))
-    keys, runs = np.sort(names.keys[chosen]), _runs(conn, branch)
+    keys = np.sort(names.keys[chosen])
     rows = _measured(conn, keys, wanted)
     rows += _gaps(conn, keys, len(wanted))
     found = dict(zip((*_OF_ROW, *wanted), turned(rows, len(_OF_ROW) + len(wanted)), strict=True))

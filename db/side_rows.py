@@ -32,8 +32,9 @@ _RECORDS: dict[str, tuple[str, Any]] = {
     "program_id": ("program", Program.program_id),
     "environment_id": ("environment", Environment.environment_id),
 }
-#: Always read: by these the measurement is found that counts, of several of a cell.
-_ALWAYS = ("cell", "run", "replicate", "started_at")
+#: Always read. Where a cell has several measurements, `_AGES` as well: by these the one is found that counts.
+_ALWAYS = ("cell", "run")
+_AGES = ("replicate", "started_at")
 #: As many cells are asked for by number; of more the whole runs are read.
 _FEW = 300
 
@@ -103,7 +104,10 @@ def side_cells(
 ) -> SideCells:
     """A side by columns, of `MEASURED_COLUMNS` those that are asked for, in their order."""
     names = cell_names(conn)
-    found = _measured(conn, side, columns, None if filters == EVERYTHING else names.keys[names.chosen(filters)])
+    asked = None if filters == EVERYTHING else names.keys[names.chosen(filters)]
+    found = _measured(conn, side, (*columns, *_AGES) if "spread" in columns else columns, asked)
+    if len(set(found["cell"].tolist())) < len(found["cell"]):
+        found = _measured(conn, side, (*columns, *_AGES), asked)
     planned = _planned(conn, side)
     if not names.has(
         max([*found["cell"].tolist(), *planned], default=0)
@@ -138,7 +142,7 @@ def _measured(
 
 def _which_count(side: Side, found: dict[str, Column], of_row: Places) -> NDArray[np.int64]:
     """Of every cell the row that counts: the one that started last, then of the run that did, then by name."""
-    if len(np.unique(of_row)) == len(of_row):
+    if not set(_AGES) <= found.keys() or len(np.unique(of_row)) == len(of_row):
         return np.arange(len(of_row))
     by_age = sorted(side.runs, key=lambda run: (run.started_at, run.run_id))
     age = {run.key: place for place, run in enumerate(by_age)}

@@ -27,7 +27,7 @@ _OFF, _ON = (quote(f"cudagraphs+graph_partition={value}") for value in ("false",
 _SHOTS = (
     ("overview-light", "?new=release/2.11&base=none", "light", 1500, 1500),
     ("overview-aa-dark", f"?base={_BASE}&new={_NEW}", "dark", 1500, 1500),
-    ("compare-light", f"compare?base={_BASE}&new={_NEW}", "light", 1400, 1100),
+    ("compare-light", f"compare?new={_NEW}&base=none&mode=configs&from=default&to=cudagraphs", "light", 1600, 1100),
     (
         "model-dark",
         f"model?new={_REST}&base=none&suite=torchbench&model=torchbench/speech_transformer&config={_OFF}&config={_ON}&versus=configs",

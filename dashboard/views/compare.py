@@ -8,9 +8,11 @@ import pandas as pd
 import streamlit as st
 
 from analysis.results import Comparison
+from analysis.verdicts import Judgement
 from dashboard import changes, outcomes, palette, url
 from dashboard.formats import ABSENT, count
 from dashboard.markup import block, text
+from dashboard.noise import noise_line
 from dashboard.rows import COUNTS, METRIC_COLUMNS, Rows, alone_rows, compared_rows, csv, matching
 from dashboard.selection import Selection, current, fixed
 from dashboard.sidebar import describe
@@ -20,8 +22,12 @@ _SIDES, _CONFIGS = "two sides", "two configs of new"
 _ROW_HEIGHT, _MOST_ROWS = 35, 22
 #: Colouring a table takes longer than all else on the page: half a second for 1,800 rows.
 _QUICK_ROWS = 250
+_MORE_RUNS = (
+    "So many runs of each side, on top of what there is, narrow the interval enough to tell. At the limit: it is narrow, and the "
+    "change is just about as large as one that matters."
+)
 #: Pixels of columns whose texts may be long, and the characters from which that width is given.
-_WIDTHS = {"config": (230, 30), "outcome": (170, 16), "status": (180, 16)}
+_WIDTHS = {"config": (230, 30), "outcome": (200, 16), "status": (180, 16)}
 
 
 def page(selection: Selection) -> None:
@@ -49,8 +55,9 @@ def page(selection: Selection) -> None:
         _table(alone_rows(kept, _metrics()), len(cells))
     else:
         found = selection.data.comparison(*selection.pair, selection.filters)
-        _say(f"base {describe(found.base)}", f"new {describe(found.new)}", *found.notes)
-        _compared(found, with_config=True)
+        judgement = selection.data.judgement(*selection.pair)
+        _say(f"base {describe(found.base)}", f"new {describe(found.new)}", noise_line(judgement), *found.notes)
+        _compared(found, judgement, with_config=True)
 
 
 def _across_configs(selection: Selection) -> None:
@@ -66,11 +73,12 @@ def _across_configs(selection: Selection) -> None:
     ]
     try:
         found = selection.data.configs(side, chosen[0], chosen[1], selection.filters)
+        judgement = selection.data.config_judgement(side, chosen[0], chosen[1])
     except FilterError as error:
         _say(f"{error}.")
         return
-    _say(f"{describe(found.new)}: {chosen[0]} against {chosen[1]}", *found.notes)
-    _compared(found, with_config=False)
+    _say(f"{describe(found.new)}: {chosen[0]} against {chosen[1]}", noise_line(judgement), *found.notes)
+    _compared(found, judgement, with_config=False)
 
 
 def _pick_config(where: Any, key: str, title: str, names: list[str], default: str) -> str:
@@ -80,11 +88,12 @@ def _pick_config(where: Any, key: str, title: str, names: list[str], default: st
     return value
 
 
-def _compared(found: Comparison, *, with_config: bool) -> None:
-    cells = outcomes.with_outcomes(found.cells)
+def _compared(found: Comparison, judgement: Judgement, *, with_config: bool) -> None:
+    cells = outcomes.with_outcomes(found.cells, judgement.cells)
     kept = _filtered(cells, with_outcome=True, with_config=with_config)
     _table(compared_rows(kept, _metrics()), len(cells))
-    st.caption(f"What broke or went missing comes first, then the largest change. {outcomes.RULE} {changes.RULE}")
+    order = "What broke or went missing comes first, then what regressed, improved or is inconclusive, the largest change first."
+    st.caption(f"{order} {changes.RULE}")
 
 
 def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = True) -> pd.DataFrame:
@@ -104,12 +113,14 @@ def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = Tr
         return kept
     tally = outcomes.counts(kept)
     names = {key: f"{title} ({tally[key]})" for key, title in outcomes.OUTCOMES.items()}
-    wanted = _pick_many(columns[3], "outcome", "Outcomes", names)
+    wanted = _pick_many(columns[3], "outcome", "Outcomes", names, wanted=outcomes.translated(url.get_all("outcome")))
     return kept[kept["outcome"].isin(wanted)] if wanted else kept
 
 
-def _pick_many(where: Any, key: str, title: str, options: dict[str, str], empty: str = "any") -> list[str]:
-    wanted = url.get_all(key)
+def _pick_many(
+    where: Any, key: str, title: str, options: dict[str, str], empty: str = "any", wanted: list[str] | None = None
+) -> list[str]:
+    wanted = url.get_all(key) if wanted is None else wanted
     unknown = [name for name in wanted if name not in options]
     for name in unknown:
         _say(f"The address asks for {key} {one_line(name)!r}, which is not among these cells{nearest(name, options)}.")
@@ -156,7 +167,7 @@ def _table(rows: Rows, total: int) -> None:
         on_select=_opened,
         selection_mode="single-row",
         placeholder=ABSENT,
-        alt=f"{count(len(rows.shown), 'cell')}, the largest change first",
+        alt=f"{count(len(rows.shown), 'cell')}, what broke or regressed first",
     )
     picked = st.session_state.pop("opened", None)
     if picked is not None and picked < len(rows.cells):
@@ -201,6 +212,8 @@ def _column_config(shown: pd.DataFrame) -> dict[str, Any]:
     formats = {"latency ms": "%.3f", "device ms": "%.3f", "compile s": "%.1f", "peak GB": "%.2f"}
     counts = {METRIC_COLUMNS[metric][0] for metric in COUNTS}
     found: dict[str, Any] = {"model": st.column_config.TextColumn(pinned=True)}
+    if "more runs" in shown:
+        found["more runs"] = st.column_config.TextColumn(help=_MORE_RUNS)
     for name, (width, longest) in _WIDTHS.items():
         if name in shown and shown[name].str.len().max() > longest:
             found[name] = st.column_config.TextColumn(width=width)

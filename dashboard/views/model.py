@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard import model_choice, model_history, model_kernels, model_parts
+from dashboard import model_choice, model_history, model_kernels, model_parts, model_verdict
 from dashboard.selection import Selection, current
 
 
@@ -12,7 +12,7 @@ def page(selection: Selection) -> None:
     if choice is None:
         return
     sides = model_choice.sides(selection, choice)
-    model_parts.status(sides)
+    model_parts.status(sides, model_verdict.cell_verdict(selection, choice, sides))
     model_parts.failures(sides)
     model_kernels.show(sides)
     model_parts.samples(selection.data, sides)

@@ -9,9 +9,11 @@ import streamlit as st
 
 from analysis.results import Comparison
 from analysis.transitions import Transition
+from analysis.verdicts import Judgement
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import changes, groups, headline, outcomes, states, url
 from dashboard.markup import block, cards, markdown, text
+from dashboard.noise import noise_line
 from dashboard.reasons import change_table, missing_table, reason_table
 from dashboard.selection import NOTHING, Selection, current, fixed
 from dashboard.sidebar import describe
@@ -26,11 +28,11 @@ def page(selection: Selection) -> None:
     if pair is None:
         _alone(selection)
     else:
-        _compared(selection.data.comparison(*pair, selection.filters))
+        _compared(selection.data.comparison(*pair, selection.filters), selection.data.judgement(*pair))
 
 
-def _compared(found: Comparison) -> None:
-    cells = outcomes.with_outcomes(found.cells)
+def _compared(found: Comparison, judgement: Judgement) -> None:
+    cells = outcomes.with_outcomes(found.cells, judgement.cells)
     if not (cells["expected_base"] & cells["expected_new"]).any():
         _nothing_shared(found)
         return
@@ -39,16 +41,16 @@ def _compared(found: Comparison) -> None:
         headline.compared_sentence(cells, tally),
         f"base {describe(found.base)}\nnew {describe(found.new)}",
         headline.compared_cards(cells, tally),
-        found.notes,
+        (noise_line(judgement), *found.notes),
     )
     if moved := change_table(cells):
         st.html(block(moved))
     _lists(cells[cells["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])])
-    bands = groups.group_bands(cells)
+    intervals = groups.group_intervals(cells)
     for setting, items in groups.sections(found.suites).items():
         st.subheader(markdown(setting.title), anchor=False)
-        st.html(block(groups.section_tables(items, bands)))
-    st.caption(f"{outcomes.RULE} {changes.RULE}")
+        st.html(block(groups.section_tables(items, intervals)))
+    st.caption(f"{changes.RULE} {changes.GROUP_RULE}")
     _lists(cells[~cells["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])])
 
 

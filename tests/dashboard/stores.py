@@ -51,8 +51,11 @@ def measure(minutes: float, slower: Sequence[str] = (), failing_models: Sequence
 
 
 def fill(path: Path, folder: Path, runs: int = 2) -> Path:
-    """A store with that many nights of main: in the last one gpt2 is slower and opt no longer compiles."""
-    bundles = []
+    """A store with that many nights of main: in the last one gpt2 is slower and opt no longer compiles.
+
+    Before several nights a branch was measured twice, so that the noise from run to run is known.
+    """
+    bundles = repeats(folder) if runs > 1 else []
     for index in range(runs):
         is_last, minutes = index == runs - 1 and runs > 1, index * 1440.0
         make = measure(minutes + 1, ("gpt2",) if is_last else (), ("opt",) if is_last else ("t5",), seed=index)
@@ -61,6 +64,22 @@ def fill(path: Path, folder: Path, runs: int = 2) -> Path:
             night(folder, f"night-{index}", minutes=minutes, cells=cells(), make=make, seed=index, commit=sha)
         )
     return store(path, bundles)
+
+
+def repeats(folder: Path) -> list[Path]:
+    """One commit of another branch, measured twice before all else: equal but for the noise."""
+    return [
+        night(
+            folder,
+            f"again-{index}",
+            minutes=-1440.0 * (index + 1),
+            cells=cells(),
+            make=measure(-1440.0 * (index + 1) + 1, seed=100 + index),
+            branch="repeats",
+            commit=SHAS[3],
+        )
+        for index in range(2)
+    ]
 
 
 def fill_gpus(path: Path, folder: Path, gpus: Sequence[int] = (2, 2)) -> Path:

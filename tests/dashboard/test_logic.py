@@ -5,6 +5,8 @@ import math
 import pandas as pd
 import pytest
 
+from analysis.stats.bootstrap import Interval
+from analysis.verdicts import SMALLEST, Outcome
 from dashboard import changes, evidence, formats, outcomes, rows, url
 from dashboard.markup import markdown
 
@@ -39,56 +41,103 @@ def test_changes_have_a_sign(value, shown):
 
 
 @pytest.mark.parametrize(
-    ("metric", "base", "new", "band", "look", "word"),
+    ("metric", "found", "ends", "look", "word"),
     [
-        ("compiled_ms", 1.0, 1.1, 0.02, "worse", "slower"),
-        ("compiled_ms", 1.1, 1.0, 0.02, "better", "faster"),
-        ("compiled_ms", 1.0, 1.01, 0.02, "calm", ""),
-        ("compiled_ms", 1.0, 2.0, None, "calm", ""),
-        ("speedup", 1.0, 1.2, 0.02, "better", "higher"),
-        ("compiled_peak_bytes", 1.0, 1.2, 0.01, "worse", "larger"),
-        ("kernels_generated", 10, 12, 0.0, "calm", ""),
+        ("speedup", 1.1, (1.05, 1.15), "better", "higher"),
+        ("speedup", 0.9, (0.85, 0.95), "worse", "lower"),
+        ("speedup", 1.1, (0.99, 1.2), "calm", ""),
+        ("compile_cold_s", 1.1, (1.05, 1.15), "worse", "slower"),
+        ("compression", 1.2, (1.1, 1.3), "better", "higher"),
+        ("kernels_generated", 1.2, (1.1, 1.3), "calm", ""),
+        ("speedup", 1.0004, (1.0001, 1.0007), "calm", ""),  # shown as 0.0 %
     ],
 )
-def test_a_change_is_coloured_by_the_metrics_own_sense_beyond_the_band(metric, base, new, band, look, word):
-    found = changes.change(metric, base, new, band)
+def test_an_average_is_coloured_by_the_metrics_own_sense_where_the_interval_excludes_none(
+    metric, found, ends, look, word
+):
+    shown = changes.averaged(metric, found, Interval(*ends, models=9))
 
-    assert (found.look, found.word) == (look, word)
+    assert (shown.look, shown.word) == (look, word)
+    assert shown.interval.startswith("[") and changes.averaged(metric, found, None).interval == ""
+    assert changes.averaged(metric, found, Interval(*ends, models=9), comparable=False).look == "calm"
 
 
 def test_no_change_where_a_side_was_not_measured():
-    assert changes.change("compiled_ms", None, 1.0, 0.1) is None
-    assert changes.change("compiled_ms", 1.0, math.nan, 0.1) is None
-
-
-def test_the_band_adds_the_spreads_and_is_unknown_without_them():
-    assert changes.band("compiled_ms", 0.01, 0.02) == pytest.approx(0.03)
-    assert changes.band("compiled_ms", 0.01, math.nan) is None
-    assert changes.band("compile_cold_s", math.nan, math.nan) == 0.10
-
-
-def cells(**changes_of):
-    row = {"transition": "both_pass", "spread_base": 0.01, "spread_new": 0.01}
-    return pd.DataFrame([row | {"compiled_kernel_ms_ratio": math.nan, "compiled_ms_ratio": math.nan} | changes_of])
+    assert changes.change("compiled_ms", None, 1.0) is None
+    assert changes.change("compiled_ms", 1.0, math.nan) is None
+    assert changes.averaged("compiled_ms", None, None) is None
+    assert changes.judged("compiled_ms", {"compiled_ms_verdict": None}) is None
 
 
 @pytest.mark.parametrize(
-    ("changes_of", "outcome", "metric"),
+    ("verdict", "look"),
+    [("regressed", "worse"), ("improved", "better"), ("unchanged", "calm"), ("inconclusive", "calm")],
+)
+def test_a_judged_change_has_the_verdicts_word_and_its_interval(verdict, look):
+    record = {
+        "compiled_ms_verdict": verdict,
+        "compiled_ms_change": 0.2,
+        "compiled_ms_low": 0.05,
+        "compiled_ms_high": 0.3,
+    }
+
+    found = changes.judged("compiled_ms", record)
+
+    assert (found.text, found.interval, found.look) == (f"▲ +20.0\u202f% {verdict}", "[+5.0, +30.0]", look)
+    muted = changes.judged("compiled_ms", record, comparable=False)
+    assert (muted.look, muted.word, muted.interval) == ("calm", "", "[+5.0, +30.0]")
+
+
+def paired(verdict=None, metric=None, **changes_of):
+    """One cell of a comparison and its row of a judgement, as both come out of `analysis`."""
+    cell = {"cell_id": "a", "transition": "both_pass", "testbed_changed": False, "rank_metric": "compiled_kernel_ms"}
+    told = {f"{name}_{part}": math.nan for name in SMALLEST for part in ("change", "more_runs")}
+    told |= {"compiled_kernel_ms_change": 0.1, "compiled_kernel_ms_more_runs": 4.0, "compiled_ms_change": 0.2}
+    judged = pd.DataFrame([told | {"verdict": verdict, "verdict_metric": metric}], index=["a"], dtype=object)
+    return outcomes.with_outcomes(pd.DataFrame([cell | changes_of]), judged).iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "changes_of", "outcome", "shown_by"),
     [
-        ({"compiled_kernel_ms_ratio": 1.05, "compiled_ms_ratio": 0.5}, "slower", "compiled_kernel_ms"),
-        ({"compiled_kernel_ms_ratio": 1.01, "compiled_ms_ratio": 9.5}, "slower", "compiled_ms"),
-        ({"compiled_kernel_ms_ratio": 1.01, "compiled_ms_ratio": 1.06}, "within", "compiled_kernel_ms"),
-        ({"compiled_ms_ratio": 0.9}, "faster", "compiled_ms"),
-        ({"compiled_ms_ratio": 0.97}, "faster", "compiled_ms"),
-        ({}, "within", None),
-        ({"transition": "broke"}, "broke", None),
+        ("regressed", {}, "regressed", "compiled_ms"),
+        ("unchanged", {}, "unchanged", "compiled_kernel_ms"),
+        ("inconclusive", {}, "inconclusive", "compiled_kernel_ms"),
+        ("environment_changed", {}, "environment_changed", "compiled_kernel_ms"),
+        (None, {"rank_metric": None}, "inconclusive", None),
+        ("broke", {"transition": "broke"}, "broke", None),
+        ("flaky", {"transition": "broke"}, "flaky", None),
+        ("missing", {"transition": "missing_in_both"}, "missing_in_both", None),
+        (None, {"transition": "entered"}, "entered", None),
     ],
 )
-def test_device_time_decides_and_latency_where_it_says_nothing(changes_of, outcome, metric):
-    found = outcomes.with_outcomes(cells(**changes_of)).iloc[0]
+def test_an_outcome_is_the_verdict_and_where_there_is_none_what_became_of_the_cell(
+    verdict, changes_of, outcome, shown_by
+):
+    found = paired(verdict, "compiled_ms" if verdict else None, **changes_of)
 
-    assert found["outcome"] == outcome
-    assert (found["outcome_metric"] if metric else None) == metric
+    assert found["outcome"] == outcome and outcome in outcomes.OUTCOMES
+    assert (found["outcome_metric"] if isinstance(found["outcome_metric"], str) else None) == shown_by
+
+
+def test_more_runs_are_advised_for_what_is_inconclusive_on_one_machine():
+    assert paired("inconclusive", "compiled_ms")["more_runs"] == 4
+    assert math.isnan(paired("unchanged", "compiled_ms")["more_runs"])
+    moved = paired("inconclusive", "compiled_ms", testbed_changed=True)
+    assert math.isnan(moved["more_runs"]) and not moved["comparable"]
+
+
+def test_only_what_is_shown_to_have_changed_has_a_colour():
+    assert {outcomes.LOOKS.get(name, "calm") for name in ("inconclusive", "missing", "environment_changed")} == {"calm"}
+    assert outcomes.LOOKS["regressed"] == outcomes.LOOKS["broke"] == "worse"
+    assert outcomes.LOOKS["improved"] == outcomes.LOOKS["fixed"] == "better"
+    assert {outcome.value for outcome in Outcome} <= set(outcomes.OUTCOMES)
+
+
+def test_old_addresses_mean_the_words_of_today():
+    assert outcomes.translated(["slower", "faster", "within", "broke", "regressed"]) == [
+        *("regressed", "improved", "unchanged", "broke")
+    ]
 
 
 def test_kernels_of_one_family_are_added_up_whatever_their_number():

@@ -10,10 +10,10 @@ WIDE_ENOUGH = 390
 def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.goto("/")
     settled(page)
-    assert "6 slower" in page.locator(".iw-verdict").inner_text()
+    assert "6 regressed" in page.locator(".iw-verdict").inner_text()
 
-    page.locator(".iw-verdict a", has_text="slower").click()
-    page.wait_for_url("**/compare?*outcome=slower*")
+    page.locator(".iw-verdict a", has_text="regressed").click()
+    page.wait_for_url("**/compare?*outcome=regressed*")
     settled(page)
     assert "6 cells that match, of 24" in page.get_by_test_id("stMain").inner_text()
 
@@ -21,7 +21,7 @@ def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.wait_for_url("**/model?*")
     settled(page)
     assert page.locator("h1").inner_text() == "gpt2"
-    assert "slower" in page.get_by_test_id("stMain").inner_text()
+    assert "regressed" in page.get_by_test_id("stMain").locator("td.n", has_text="regressed").first.inner_text()
 
     page.go_back()
     page.wait_for_url("**/compare?*")

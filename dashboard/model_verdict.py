@@ -1,0 +1,60 @@
+"""The model page's verdict: what the comparison of all cells says of the two measurements that are side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.verdicts import SMALLEST, Judgement, Outcome
+from dashboard.changes import Change, judged
+from dashboard.model_choice import Choice, Half
+from dashboard.noise import noise_line
+from dashboard.selection import Selection, fixed
+from db.errors import FilterError
+
+
+@dataclass(frozen=True, slots=True)
+class CellVerdict:
+    """The row of one cell in a judgement; `comparable` is false where the machine is not the same on both sides."""
+
+    row: Mapping[Any, Any]
+    judgement: Judgement
+    comparable: bool
+
+    def change(self, metric: str) -> Change | None:
+        """The judged change of a metric; None where it is not judged."""
+        return judged(metric, self.row, comparable=self.comparable)
+
+    @property
+    def said(self) -> str:
+        """The noise that was assumed for what is judged here, and what an inconclusive metric needs; may be empty."""
+        metrics = [name for name in SMALLEST if isinstance(self.row.get(f"{name}_verdict"), str)]
+        if not metrics:
+            return ""
+        line = f"{noise_line(self.judgement, metrics)} This cell's own repeats, where it has any, are weighed in."
+        return line if self.comparable else f"{line} The machine is another one, or has changed: nothing is judged."
+
+
+def cell_verdict(selection: Selection, choice: Choice, sides: Sequence[Half]) -> CellVerdict | None:
+    """None where there are no two measurements to judge."""
+    if len(sides) < 2 or any(half.found is None for half in sides):
+        return None
+    measured = [half.found for half in sides if half.found]
+    found = _judgement(selection, choice)
+    cell_id = measured[1].cell.cell_id
+    if found is None or cell_id not in found.cells.index:
+        return None
+    row = found.cells.loc[cell_id].to_dict()
+    of_run = dict(zip(choice.history["run_id"], choice.history["testbed_id"], strict=True))
+    same_machine = of_run.get(measured[0].run_id) == of_run.get(measured[1].run_id)
+    return CellVerdict(row, found, same_machine and row["verdict"] != Outcome.ENVIRONMENT_CHANGED.value)
+
+
+def _judgement(selection: Selection, choice: Choice) -> Judgement | None:
+    if choice.across_configs:
+        try:
+            return selection.data.config_judgement(fixed(selection.new), choice.configs[0], choice.configs[1])
+        except FilterError:  # two configs of one name
+            return None
+    return None if selection.pair is None else selection.data.judgement(*selection.pair)

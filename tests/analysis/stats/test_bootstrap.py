@@ -1,0 +1,86 @@
+"""Intervals of averages over models, by drawing the models anew."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.stats.bootstrap import geomean_interval, sums_interval
+
+RATIOS = st.lists(st.floats(0.2, 5), min_size=5, max_size=12)
+
+
+def names(count):
+    return [f"model{number}" for number in range(count)]
+
+
+def ends(found):
+    return found.low, found.high
+
+
+def test_models_that_all_change_alike_leave_no_doubt():
+    found = geomean_interval([1.03] * 6, names(6))
+    assert ends(found) == (pytest.approx(1.03), pytest.approx(1.03))
+    assert found.excludes_none and found.models == 6
+
+
+def test_the_interval_of_many_models_is_that_of_a_textbook():
+    logs = np.random.default_rng(7).normal(0.02, 0.05, 400)
+    found = geomean_interval(np.exp(logs), names(400))
+    half = 1.96 * logs.std(ddof=1) / math.sqrt(400)
+    assert math.log(found.low) == pytest.approx(logs.mean() - half, abs=0.1 * half)
+    assert math.log(found.high) == pytest.approx(logs.mean() + half, abs=0.1 * half)
+
+
+def test_it_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(3)
+    hits = [geomean_interval(np.exp(rng.normal(0, 0.05, 30)), names(30)).excludes_none for _ in range(300)]
+    assert 0.90 <= 1 - np.mean(hits) <= 0.98
+
+
+def test_cells_of_one_model_are_one_witness():
+    once = geomean_interval([0.9, 1.0, 1.1, 1.2, 1.3], names(5))
+    assert geomean_interval([0.9, 1.0, 1.1, 1.2, 1.3] * 4, names(5) * 4) == once
+    assert geomean_interval([1.1] * 50, [f"model{number % 4}" for number in range(50)]) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_of_a_handful_nothing_is_said(count):
+    assert geomean_interval([1.1] * count, names(count)) is None
+    assert sums_interval([1.0] * count, [1.1] * count, names(count)) is None
+
+
+def test_what_was_not_measured_is_left_out():
+    values = [1.1, 1.2, 1.3, 1.1, 1.2, math.nan, 0.0, math.inf]
+    assert geomean_interval(values, names(8)) == geomean_interval(values[:5], names(5))
+    base = [1.0, 2.0, 3.0, 4.0, 5.0, math.nan, 1.0]
+    new = [1.1, 2.1, 3.3, 4.1, 5.5, 1.0, math.nan]
+    assert sums_interval(base, new, names(7)) == sums_interval(base[:5], new[:5], names(5))
+
+
+def test_a_sum_is_ruled_by_what_is_large():
+    base, new = [100.0, 1.0, 1.0, 1.0, 1.0, 1.0], [100.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+    found = sums_interval(base, new, names(6))
+    assert found.low == pytest.approx(1.0, abs=0.02) and found.high == pytest.approx(2.0)
+    assert geomean_interval(np.array(new) / base, names(6)).low > 1.2
+
+
+def test_lengths_must_agree():
+    with pytest.raises(ValueError, match="needs its model"):
+        geomean_interval([1.0, 1.1], names(3))
+    with pytest.raises(ValueError, match="needs one of new"):
+        sums_interval([1.0, 1.1], [1.0], names(2))
+
+
+@settings(max_examples=25, deadline=None)
+@given(ratios=RATIOS, factor=st.floats(0.5, 2))
+def test_order_does_not_matter_and_scale_goes_through(ratios, factor):
+    found = geomean_interval(ratios, names(len(ratios)))
+    assert geomean_interval(ratios[::-1], names(len(ratios))[::-1]) == found
+    scaled = geomean_interval(np.array(ratios) * factor, names(len(ratios)))
+    assert ends(scaled) == (pytest.approx(found.low * factor), pytest.approx(found.high * factor))
+    assert min(ratios) <= found.low * (1 + 1e-9) and found.high <= max(ratios) * (1 + 1e-9)

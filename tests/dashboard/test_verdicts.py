@@ -1,0 +1,117 @@
+"""The verdicts on the pages: those of the command line, whatever is filtered, and in words a person can act on."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.compare import EVERYTHING, compare
+from analysis.verdicts import SMALLEST, judge_cells
+from dashboard import groups, headline, outcomes, rows
+from dashboard.data import Data
+from db.engine import open_store
+from db.sides import resolve_side
+from tests.dashboard import stores
+from tests.dashboard.conftest import text_of
+
+
+def plain(app):
+    return re.sub(r"<[^>]+>", "", text_of(app))
+
+
+@pytest.fixture(scope="module")
+def judged(two_nights):
+    """The two nights' cells with outcomes, and the judgement of the command line."""
+    engine = open_store(two_nights, write=False)
+    data = Data(engine, str(two_nights))
+    cells = data.comparison("night-0", "night-1", EVERYTHING).cells
+    sides = [resolve_side(engine, name) for name in ("night-0", "night-1")]
+    told = judge_cells(engine, *sides, compare(engine, *sides).cells)
+    yield outcomes.with_outcomes(cells, data.judgement("night-0", "night-1").cells), told
+    engine.dispose()
+
+
+def test_the_pages_count_what_the_command_line_counts(judged):
+    cells, told = judged
+
+    counted = {name: number for name, number in outcomes.counts(cells).items() if name != "not_applicable"}
+    assert counted == told.counts() and counted["regressed"] == 6
+
+
+def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
+    everything, some = open_app(two_nights, "compare"), open_app(two_nights, "compare", suite="timm")
+
+    wanted = [" ".join(line.split()) for line in plain(everything).splitlines() if "Noise from run to run" in line]
+    line = re.search(r"Noise from run to run.*?away: [^.]*\.\d.%", wanted[0])[0]
+    assert line in " ".join(plain(some).split())
+    all_rows, few = everything.dataframe[0].value, some.dataframe[0].value
+    columns = ["model", "config", "phase", "outcome", "latency ms 95 %", "compile s 95 %"]
+    both = few[columns].merge(all_rows[all_rows["suite"] == "timm"][columns])
+    assert len(both) == len(few) == 6
+
+
+def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
+    store = stores.fill_gpus(tmp_path / "once.db", tmp_path, (1, 1))
+
+    said = plain(open_app(store))
+
+    assert "0 regressed, 0 improved; 23 inconclusive; 0 broke" in said
+    assert "is not known yet" in said and "Measure one side again" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([3.0, 5.0, 40.0], " (5 more runs of each side would settle most)"),
+        ([1.0, 1.0, np.inf], " (1 more run of each side would settle most)"),
+        ([3.0, np.inf, np.inf], " (even 50 more runs of each side would not settle most)"),
+        ([0.0, np.nan, 4.0], " (even 50 more runs of each side would not settle most)"),
+        ([np.nan, np.nan], ""),
+    ],
+)
+def test_the_sentence_says_what_would_settle_most(more, said):
+    cells = pd.DataFrame({"outcome": "inconclusive", "more_runs": more, "expected_base": True, "expected_new": True})
+
+    sentence = re.sub(r"<[^>]+>", "", headline.compared_sentence(cells, outcomes.counts(cells)))
+
+    assert f"; {len(more)} inconclusive{said}; 0 broke" in sentence
+
+
+def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everything(judged):
+    found = rows.compared_rows(judged[0], list(rows.METRIC_COLUMNS))
+
+    order = [word.partition(":")[0] for word in found.shown["outcome"]]
+    assert list(dict.fromkeys(order))[:2] == ["broke", "regressed"]
+    changes = found.cells[found.cells["outcome"] == "regressed"]["outcome_change"].tolist()
+    assert changes == sorted(changes, reverse=True)
+    head = rows.csv(found.cells).decode().partition("\n")[0].split(",")
+    parts = ("verdict", "change", "low", "high", "q", "more_runs")
+    assert {f"{metric}_{part}" for metric in SMALLEST for part in parts} <= set(head)
+
+
+def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machine(judged):
+    cells = judged[0][judged[0]["outcome"] == "regressed"]
+
+    looks = rows.compared_rows(cells, list(rows.METRIC_COLUMNS)).looks
+    assert set(looks["latency ms Δ"]) == set(looks["device ms Δ"]) == {"worse"}
+    assert set(looks["speedup Δ"]) == set(looks["peak GB Δ"]) == {"calm"}
+    elsewhere = rows.compared_rows(cells.assign(comparable=False), list(rows.METRIC_COLUMNS)).looks
+    assert set(elsewhere["latency ms Δ"]) == {"calm"}
+
+
+@pytest.mark.parametrize(("models", "has_one"), [(4, False), (5, True)])
+def test_an_average_has_an_interval_from_five_models_on(models, has_one):
+    axes = {"suite": "timm", "phase": "inference", "dtype": "amp", "device": "cuda", "config_id": "c"}
+    told = {"transition": "both_pass", "testbed_changed": [False] * (models - 1) + [True]}
+    values = {f"{metric}_{side}": level for metric in groups.TABLES for side, level in (("base", 2.0), ("new", 2.2))}
+    cells = pd.DataFrame(axes | told | values | {"model": [f"model{number}" for number in range(models)]})
+
+    found = groups.group_intervals(cells)
+
+    assert {metric for _, metric in found} == set(groups.TABLES)
+    assert all((within is not None) == has_one for within, _ in found.values())
+    assert {metric: comparable for (_, metric), (_, comparable) in found.items()} == {
+        **dict.fromkeys(groups.TABLES, True),
+        "compile_cold_s": False,  # one model moved to another machine
+    }
