@@ -28,7 +28,7 @@ data:
 	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli ingest data --db $(DB)
 
 test:
-	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest $(PYTEST)
+	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -n 2 --dist loadfile $(PYTEST)
 
 slow:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
