@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.compare import Comparison
+from analysis.compare import Comparison, compare
 from analysis.noise import Noise, learn_noise
 from analysis.stats.repeats import common_drift
 from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge
@@ -63,6 +63,10 @@ class Judgement:
     noise: Mapping[str, float | None]
     repeats: Mapping[str, float]
 
+    def of(self, cells: pd.DataFrame) -> Judgement:
+        """The judgement of some of the cells, by their cell_id, with the index of `cells`."""
+        return replace(self, cells=self.cells.reindex(cells["cell_id"]).set_axis(cells.index))
+
     def counts(self) -> dict[str, int]:
         """How many cells there are of each outcome that occurs."""
         found = self.cells["verdict"].value_counts()
@@ -107,6 +111,16 @@ def _cell_json(row: Mapping[Any, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """JSON has no word for NaN and infinity."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def judge_sides(source: Source, base: Side, new: Side) -> Judgement:
+    """Judges all cells of two sides, by cell_id: `Judgement.of` then gives those that a filter leaves.
+
+    So a filter hides cells and changes no verdict: the false discovery rate, the drift and the noise are of the whole.
+    """
+    cells = compare(source, base, new).cells
+    found = judge_cells(source, base, new, cells)
+    return replace(found, cells=found.cells.set_axis(cells["cell_id"]))
 
 
 def judge_cells(

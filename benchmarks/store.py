@@ -111,8 +111,13 @@ def _queries(engine: Engine, runs: int) -> list[Timing]:
             None,
             lambda: queries.model_history(engine, first.suite, first.name, metrics=all_metrics),
         ),
-        ("a suite: suite_history", 20, lambda: queries.suite_history(engine, filters=suite)),
-        ("all suites: suite_history", None, lambda: queries.suite_history(engine)),
+        (
+            "a suite, its geomean: suite_history",
+            20,
+            lambda: queries.suite_history(engine, filters=suite, metrics=("speedup",)),
+        ),
+        ("a suite, all six averages", None, lambda: queries.suite_history(engine, filters=suite)),
+        ("all suites, all six averages", None, lambda: queries.suite_history(engine)),
         ("a side: side_rows", None, lambda: queries.side_rows(engine, new)),
     ]
     return [_timed(name, target, what, runs) for name, target, what in asked]

@@ -121,13 +121,14 @@ def _averages(found: Mapping[str, Column], runs: _Runs, configs: dict[int, tuple
     of_run = runs.places(whole(found["run"]))
     keys = sorted(configs, key=configs.__getitem__)
     of_config = _places(keys, whole(found["config"]))
-    suite, *others = (_ranks(found[name]) for name in _GROUP)
+    ranked = {name: _ranked(found[name]) for name in _GROUP}
+    suite, *others = (ranks for _, ranks in ranked.values())
     order = np.lexsort((*others, of_config, suite, of_run))
     order = order[of_run[order] >= 0]
     counts = {name: whole(values)[order] for name, values in found.items() if name in _COUNTS or name.startswith("n_")}
     columns: dict[str, Any] = {
         **{name: values.take(of_run[order]) for name, values in runs.columns.items()},
-        **{name: coded(found[name]).take(order) for name in _GROUP},
+        **{name: picked(texts, ranks[order]) for name, (texts, ranks) in ranked.items()},
         **counts,
         **{
             name: picked([configs[key][place] for key in keys], of_config[order])
@@ -153,11 +154,12 @@ def _over(sums: NDArray[Any], counts: Numbers) -> NDArray[np.float64]:
     return found
 
 
-def _ranks(values: Column) -> Numbers:
-    """Numbers in the order of the texts."""
+def _ranked(values: Column) -> tuple[list[str], Numbers]:
+    """The texts in their order, and the rank of each value."""
     listed = values.tolist()
-    place = {value: rank for rank, value in enumerate(sorted(set(listed)))}
-    return np.array(list(map(place.__getitem__, listed)), dtype=np.int64)
+    texts = sorted(set(listed))
+    place = {value: rank for rank, value in enumerate(texts)}
+    return texts, np.array(list(map(place.__getitem__, listed)), dtype=np.int64)
 
 
 def _places(known: Sequence[int], keys: Numbers) -> Numbers:

@@ -8,6 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from analysis.compare import Comparison, percent
+from analysis.stats.verdicts import MOST_RUNS
 from analysis.verdicts import SMALLEST, Judgement, Outcome
 from collector.metrics import METRICS
 from jobs.tables import NOTHING, add_row, make_table, plain, signed
@@ -49,7 +50,7 @@ def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, li
             WORDS[metric],
             _value(row[f"{metric}_base"], metric),
             _value(row[f"{metric}_new"], metric),
-            signed(percent(row[f"{metric}_ratio"])),
+            signed(_change(row, metric)),
             _interval(row[f"{metric}_low"], row[f"{metric}_high"]),
             _runs(row, metric),
             _arrow(row, "speedup", 2),
@@ -95,15 +96,23 @@ def _value(value: float, metric: str) -> str:
     return NOTHING if pd.isna(value) else f"{value / divisor:.4g} {unit}"
 
 
+def _change(row: dict[Any, Any], metric: str) -> float | None:
+    """In per cent, as it was judged (without drift); else as it was measured."""
+    judged = row[f"{metric}_change"]
+    return percent(row[f"{metric}_ratio"]) if pd.isna(judged) else 100 * float(judged)
+
+
 def _interval(low: float, high: float) -> str:
     return NOTHING if pd.isna(low) else f"{100 * low:+.1f} .. {100 * high:+.1f}"
 
 
 def _runs(row: dict[Any, Any], metric: str) -> str:
     more = row[f"{metric}_more_runs"]
-    if row["verdict"] != Outcome.INCONCLUSIVE or pd.isna(more):
-        return NOTHING
-    return "many" if more == float("inf") else f"{more:.0f}"
+    if row["verdict"] != Outcome.INCONCLUSIVE or row["testbed_changed"] is True or pd.isna(more):
+        return NOTHING  # on another testbed no number of runs would do
+    if more == 0:
+        return "at the limit"
+    return f"> {MOST_RUNS}" if more == float("inf") else f"{more:.0f}"
 
 
 def _arrow(row: dict[Any, Any], metric: str, digits: int) -> str:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 Numbers = npt.NDArray[np.float64]
 
@@ -49,8 +49,8 @@ def difference(change: Numbers, base_runs: Numbers, new_runs: Numbers, variance:
     with np.errstate(invalid="ignore", divide="ignore"):
         score = np.where(error > 0, np.abs(change) / error, np.where(change == 0, 0.0, np.inf))
         known = np.isfinite(change) & np.isfinite(error) & (df > 0)
-        p = np.where(known, 2 * stats.t.sf(score, df), np.nan)
-        half = np.where(known, stats.t.ppf(1 - LEVEL / 2, df) * error, np.nan)
+        p = np.where(known, 2 * stdtr(df, -score), np.nan)
+        half = np.where(known, stdtrit(df, 1 - LEVEL / 2) * error, np.nan)
     return Difference(change, error, df, change - half, change + half, p)
 
 
@@ -63,7 +63,12 @@ def false_discovery_rates(p: Numbers) -> Numbers:
     found = np.full(p.shape, np.nan)
     known = np.isfinite(p)
     if known.any():
-        found[known] = stats.false_discovery_control(p[known], method="bh")
+        values = p[known]
+        order = np.argsort(values)
+        ranks = np.arange(1, values.size + 1)
+        # From the largest on: an adjusted p is never larger than that of a larger p.
+        adjusted = np.minimum.accumulate((values[order] * values.size / ranks)[::-1])[::-1]
+        found[np.flatnonzero(known)[order]] = np.minimum(adjusted, 1.0)
     return found
 
 
@@ -101,7 +106,7 @@ def further_runs(found: Difference, base_runs: Numbers, new_runs: Numbers, small
 
     def half(more: Numbers) -> Numbers:
         error = np.sqrt(variance * (1 / (base_runs + more) + 1 / (new_runs + more)))
-        return np.asarray(stats.t.ppf(1 - LEVEL / 2, found.df + 2 * more) * error)
+        return np.asarray(stdtrit(found.df + 2 * more, 1 - LEVEL / 2) * error)
 
     # The width only falls with the runs: halving finds the first number that will do.
     low, high = np.full(found.change.shape, -1.0), np.full(found.change.shape, MOST_RUNS + 1.0)

@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Prints what changed between two sides."""
     from analysis.compare import CellFilter, Transition, compare
-    from analysis.verdicts import judge_cells, with_verdicts
+    from analysis.verdicts import judge_sides, with_verdicts
     from db.engine import open_store
     from db.sides import resolve_side
     from jobs.rendering import console, show_comparison
@@ -49,7 +49,7 @@ def command(
         sides = resolve_side(connection, base), resolve_side(connection, new)
         filters = CellFilter(suites, models, phases, dtypes, devices, configs)
         comparison = compare(connection, *sides, filters)
-        judgement = judge_cells(connection, *sides, comparison.cells)
+        judgement = judge_sides(connection, *sides).of(comparison.cells)
     if as_json:
         click.echo(json.dumps(with_verdicts(comparison, judgement), indent=2))
     else:

@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Prints the counts of all outcomes and the cells that failed, and exits with 0, 1 or 3."""
     from analysis.compare import CellFilter, compare
-    from analysis.verdicts import judge_cells
+    from analysis.verdicts import judge_sides
     from db.engine import open_store
     from db.sides import resolve_side
 
@@ -55,7 +55,7 @@ def command(
     with open_store(database, write=False).connect() as connection:
         sides = resolve_side(connection, base), resolve_side(connection, new)
         comparison = compare(connection, *sides, CellFilter(suites, models, phases, (), (), configs))
-        judgement = judge_cells(connection, *sides, comparison.cells)
+        judgement = judge_sides(connection, *sides).of(comparison.cells)
     counts = judgement.counts()
     code, reason = decide(counts, words, max_missing)
     rows = comparison.cells.join(judgement.cells)
