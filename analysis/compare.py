@@ -24,7 +24,7 @@ from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.filters import EVERYTHING, CellFilter, check_filter
 from db.schema import HISTORY_METRICS
-from db.side_rows import SideCells, environments_of, names_of, side_cells, side_rows
+from db.side_rows import SideCells, cells_of_sides, environments_of, names_of, side_cells, side_rows
 from db.sides import Side
 
 __all__ = [
@@ -62,7 +62,7 @@ def compare(source: Source, base: Side, new: Side, filters: CellFilter = EVERYTH
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        sides = side_cells(conn, base, filters), side_cells(conn, new, filters)
+        sides = cells_of_sides(conn, (base, new), filters)
         environment = _environment(conn, *sides)
     cells = pair(*sides)
     return Comparison(base, new, filters, compare_groups(cells), cells, environment, _notes(base, new, cells))
@@ -119,7 +119,7 @@ def compare_cells(
     columns = ["status", *(METRICS[name].name for name in metrics)]
     with connected(source) as conn:
         check_filter(conn, filters)
-        return pair(side_cells(conn, base, filters, columns), side_cells(conn, new, filters, columns))
+        return pair(*cells_of_sides(conn, (base, new), filters, columns))
 
 
 def _environment(conn: Connection, base: SideCells, new: SideCells) -> tuple[EnvironmentDifference, ...]:

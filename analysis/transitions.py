@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-import numpy as np
 import pandas as pd
 
 from collector.vocabulary import NOT_APPLICABLE, Status
@@ -27,22 +26,33 @@ class Transition(StrEnum):
 
 def transitions(cells: pd.DataFrame) -> pd.Series:
     """The transition of every row, from its columns expected_base, expected_new, status_base and status_new."""
-    base, new = cells["status_base"], cells["status_new"]
-    passed = base == Status.PASS.value, new == Status.PASS.value
+    base, new = (cells[f"status_{side}"].tolist() for side in ("base", "new"))
+    expected = (cells[f"expected_{side}"].tolist() for side in ("base", "new"))
+    # Few different rows: each is judged once.
+    known: dict[tuple[object, ...], str] = {}
+    found = []
+    for row in zip(*expected, base, new, strict=True):
+        word = known.get(row)
+        if word is None:
+            word = known[row] = _transition(*(None if value != value else value for value in row)).value
+        found.append(word)
+    return pd.Series(found, cells.index, dtype=object)
+
+
+def _transition(expected_base: object, expected_new: object, base: object, new: object) -> Transition:
+    passed = base == Status.PASS, new == Status.PASS
     rules = [
-        (~cells["expected_base"], Transition.ENTERED),
-        (~cells["expected_new"], Transition.LEFT),
-        (base.isna() & new.isna(), Transition.MISSING_IN_BOTH),
-        (new.isna(), Transition.MISSING),
-        (base.isna(), Transition.MISSING_IN_BASE),
-        (base.isin(_UNASKED) | new.isin(_UNASKED), Transition.NOT_APPLICABLE),
-        (passed[0] & passed[1], Transition.BOTH_PASS),
+        (not expected_base, Transition.ENTERED),
+        (not expected_new, Transition.LEFT),
+        (base is None and new is None, Transition.MISSING_IN_BOTH),
+        (new is None, Transition.MISSING),
+        (base is None, Transition.MISSING_IN_BASE),
+        (base in _UNASKED or new in _UNASKED, Transition.NOT_APPLICABLE),
+        (all(passed), Transition.BOTH_PASS),
         (passed[0], Transition.BROKE),
         (passed[1], Transition.FIXED),
     ]
-    conditions = [np.asarray(condition, dtype=bool) for condition, _ in rules]
-    names = [transition.value for _, transition in rules]
-    return pd.Series(np.select(conditions, names, Transition.STILL_FAILING.value), cells.index, dtype=object)
+    return next((transition for holds, transition in rules if holds), Transition.STILL_FAILING)
 
 
 _UNASKED = [status.value for status in NOT_APPLICABLE]

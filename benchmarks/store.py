@@ -6,7 +6,8 @@ Without --db a SQLite file in a temporary folder is filled, which takes one to t
 is taken as it is, if it is synthetic. --postgres starts a PostgreSQL server of its own as well, with default settings.
 Times are wall time of the public functions in ms: the first call of a process that has just opened the store (the pages
 may still be in the system's cache), then median and 95th percentile of the others. What else ran then is not known here:
-the load of the machine is printed. The size counts what a measurement costs in all tables and indexes, as filled night by
+the load of the machine is printed, and for three of them what the driver alone takes in the same run ("bare"): a ratio that
+does not hang on the machine. The size counts what a measurement costs in all tables and indexes, as filled night by
 night and never packed; samples and evidence (which no bound is set for) apart, per measurement of the nights that have them.
 """
 
@@ -19,9 +20,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from sqlalchemy import Engine, delete, func, select, text
 from synthetic_store import WORD, Shape, World, fill
@@ -35,6 +37,13 @@ from db.ingest import ingest_bundle
 from db.schema import Evidence, Run, Samples, measurements
 
 _MS = 1000
+_COMPARED = "cell, run, status, speedup, compiled_ms, compiled_kernel_ms, compile_cold_s"
+_LONG = (
+    "m.cell, m.run, m.replicate, m.status, m.program, m.speedup, m.compiled_ms, m.compiled_kernel_ms, m.compile_cold_s"
+)
+_SUMMED = (
+    "run, config, suite, phase, dtype, device, planned, measured, passed, failed, not_applicable, n_speedup, ln_speedup"
+)
 _LIMIT_B = 250
 #: Kept apart in the size: raw samples, and what lies behind a measurement.
 _APART = ("samples", "evidence")
@@ -42,12 +51,16 @@ _APART = ("samples", "evidence")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one function; `target` is in ms, None where none was set."""
+    """Seconds of one function; `target` is in ms, None where none was set.
+
+    `bare` is the median of what the driver alone takes for the same values, without names, order and data frame.
+    """
 
     name: str
     target: float | None
     first: float
     others: list[float]
+    bare: float | None = None
 
 
 def main() -> None:
@@ -81,7 +94,7 @@ def report(place: str, shape: Shape, runs: int) -> None:
     timings = [*_queries(reader, runs), _ingest(writer, shape, max(3, runs // 4))]
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"\nwall time in ms; load average {load} on {os.cpu_count()} cores")
-    print(f"{'':46}{'target':>8}{'first':>9}{'median':>9}{'p95':>9}{'median/target':>15}")
+    print(f"{'':46}{'target':>8}{'first':>9}{'median':>9}{'p95':>9}{'median/target':>15}{'bare':>8}{'x bare':>8}")
     for timing in timings:
         _print_timing(timing)
     for engine in (reader, writer):
@@ -102,6 +115,17 @@ def _queries(engine: Engine, runs: int) -> list[Timing]:
     base, new = (queries.resolve_side(engine, name) for name in ("latest~1", "latest"))
     first, *_ = queries.axes(engine).models
     suite, all_metrics = CellFilter(suites=(first.suite,)), ("speedup", "device_speedup", "compression", "eager_ms")
+    model = f"SELECT id FROM cells WHERE model = (SELECT id FROM models WHERE name = '{first.name}' LIMIT 1)"
+    with engine.connect() as conn:
+        low, high = conn.exec_driver_sql(f"SELECT MIN(id), MAX(id) FROM ({model}) AS own").one()
+    bare = {  # names that are our own
+        "two commits: compare_cells": f"SELECT {_COMPARED} FROM measurements WHERE run IN ({base.keys[0]}, {new.keys[0]})",
+        "a model: model_history": f"SELECT {_LONG} FROM runs r CROSS JOIN measurements m"
+        f" WHERE m.run = r.id AND m.cell BETWEEN {low} AND {high}"
+        if engine.dialect.name == "postgresql"
+        else f"SELECT {_LONG} FROM measurements m WHERE m.cell IN ({model})",
+        "a suite, its geomean: suite_history": f"SELECT {_SUMMED} FROM summaries WHERE suite = '{first.suite}'",
+    }
     asked: list[tuple[str, float | None, Callable[[], object]]] = [
         ("two commits: compare_cells", 10, lambda: compare_cells(engine, base, new)),
         ("two commits, whole: compare", None, lambda: compare(engine, base, new)),
@@ -120,7 +144,25 @@ def _queries(engine: Engine, runs: int) -> list[Timing]:
         ("all suites, all six averages", None, lambda: queries.suite_history(engine)),
         ("a side: side_rows", None, lambda: queries.side_rows(engine, new)),
     ]
-    return [_timed(name, target, what, runs) for name, target, what in asked]
+    found = [_timed(name, target, what, runs) for name, target, what in asked]
+    return [
+        replace(timing, bare=_bare(engine, bare[timing.name], runs)) if timing.name in bare else timing
+        for timing in found
+    ]
+
+
+def _bare(engine: Engine, query: str, runs: int) -> float:
+    """Median seconds in which the driver gives the rows of a query as tuples."""
+    found = []
+    with engine.connect() as conn:
+        for _ in range(max(2, runs)):
+            cursor: Any = conn.connection.cursor()
+            began = time.perf_counter()
+            cursor.execute(query)
+            cursor.fetchall()
+            found.append(time.perf_counter() - began)
+            cursor.close()
+    return statistics.median(found)
 
 
 def _timed(name: str, target: float | None, what: Callable[[], object], runs: int) -> Timing:
@@ -154,7 +196,8 @@ def _print_timing(timing: Timing) -> None:
     p95 = sorted(timing.others)[int(0.95 * (len(timing.others) - 1))] * _MS
     target = "" if timing.target is None else f"{timing.target:.0f}"
     ratio = "" if timing.target is None else f"{median / timing.target:.2f}"
-    print(f"{timing.name:46}{target:>8}{timing.first * _MS:>9.1f}{median:>9.1f}{p95:>9.1f}{ratio:>15}")
+    bare = "" if timing.bare is None else f"{timing.bare * _MS:>8.1f}{median / (timing.bare * _MS):>8.1f}"
+    print(f"{timing.name:46}{target:>8}{timing.first * _MS:>9.1f}{median:>9.1f}{p95:>9.1f}{ratio:>15}{bare}")
 
 
 def _shape_of(engine: Engine) -> str:

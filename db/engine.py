@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -104,7 +105,8 @@ def _server(url: URL, *, write: bool) -> Engine:
             # A reader sees one state of the data in all queries of a transaction, as it does in a file.
             isolation_level="READ COMMITTED" if write else "REPEATABLE READ",
             connect_args={"options": " ".join(settings), "application_name": "inductor-watch"}
-            | ({} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_S}),
+            | ({} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_S})
+            | {"cursor_factory": _binary_cursor()},
         )
     except NoSuchModuleError as error:
         raise StoreError(
@@ -114,6 +116,19 @@ def _server(url: URL, *, write: bool) -> Engine:
         raise StoreError(
             f"{url.drivername} needs a driver that is not installed: pip install 'inductor-watch[postgres]'"
         ) from error
+
+
+def _binary_cursor() -> Any:
+    """A cursor that is sent numbers as numbers: a thousand rows of texts take three times as long to read."""
+    from psycopg import Cursor
+    from psycopg.pq import Format
+
+    class BinaryCursor(Cursor[Any]):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.format = Format.BINARY
+
+    return BinaryCursor
 
 
 def _check_file(path: Path, *, write: bool) -> None:

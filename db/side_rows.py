@@ -103,17 +103,42 @@ def side_cells(
     conn: Connection, side: Side, filters: CellFilter = EVERYTHING, columns: Sequence[str] = MEASURED_COLUMNS
 ) -> SideCells:
     """A side by columns, of `MEASURED_COLUMNS` those that are asked for, in their order."""
+    (found,) = cells_of_sides(conn, (side,), filters, columns)
+    return found
+
+
+def cells_of_sides(
+    conn: Connection, sides: Sequence[Side], filters: CellFilter = EVERYTHING, columns: Sequence[str] = MEASURED_COLUMNS
+) -> list[SideCells]:
+    """`side_cells` of several sides, whose rows are read by one query."""
     names = cell_names(conn)
     asked = None if filters == EVERYTHING else names.keys[names.chosen(filters)]
-    found = _measured(conn, side, (*columns, *_AGES) if "spread" in columns else columns, asked)
-    if len(set(found["cell"].tolist())) < len(found["cell"]):
-        found = _measured(conn, side, (*columns, *_AGES), asked)
-    planned = _planned(conn, side)
-    if not names.has(
-        max([*found["cell"].tolist(), *planned], default=0)
-    ):  # stored since: a writer's connection sees what others commit
-        names = cell_names(conn)
-    of_row, missing = names.at(found["cell"]), np.setdiff1d(names.at(planned), names.at(found["cell"]))
+    keys = sorted({key for side in sides for key in side.keys})
+    found = _measured(conn, keys, (*columns, *_AGES) if "spread" in columns else columns, asked)
+    planned = _planned(conn, keys)
+    if any(_has_several(_of_side(side, found)) for side in sides):
+        found = _measured(conn, keys, (*columns, *_AGES), asked)
+    if not names.has(max(found["cell"].max(initial=0), planned["cell"].max(initial=0))):
+        names = cell_names(conn)  # stored since: a writer's connection sees what others commit
+    return [
+        _side_cells(conn, side, _Rows(names, _of_side(side, found), _of_side(side, planned)["cell"]), filters, columns)
+        for side in sides
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What was read of one side: the names, its rows by column, and the cells that it planned and did not measure."""
+
+    names: CellNames
+    found: dict[str, Column]
+    planned: Column
+
+
+def _side_cells(conn: Connection, side: Side, rows: _Rows, filters: CellFilter, columns: Sequence[str]) -> SideCells:
+    names, found = rows.names, rows.found
+    of_row = names.at(found["cell"])
+    missing = np.setdiff1d(names.at(rows.planned), of_row)
     counts, environments = _which_count(side, found, of_row), found.get("environment", np.empty(0, dtype=object))
     if filters != EVERYTHING:
         chosen = names.chosen(filters)
@@ -121,20 +146,31 @@ def side_cells(
         environments = environments[chosen[of_row]] if len(environments) else environments
     places = np.concatenate([of_row[counts], missing])
     order = np.argsort(places)
-    rows = np.concatenate([counts, np.full(len(missing), -1)])[order]
+    shown = np.concatenate([counts, np.full(len(missing), -1)])[order]
     if "spread" in columns:
         found["spread"] = _spreads(conn, side, found)
-    values = {name: _column(conn, side, name, found, rows) for name in columns}
+    values = {name: _column(conn, side, name, found, shown) for name in columns}
     return SideCells(names, places[order], values, frozenset(set(environments.tolist()) - {None}))
 
 
+def _of_side(side: Side, found: dict[str, Column]) -> dict[str, Column]:
+    """The rows of this side's runs, in a table of its own."""
+    runs = found["run"]
+    is_own = runs == side.keys[0] if len(side.keys) == 1 else np.isin(whole(runs), side.keys)
+    return dict(found) if is_own.all() else {name: values[is_own] for name, values in found.items()}
+
+
+def _has_several(found: dict[str, Column]) -> bool:
+    return len(set(found["cell"].tolist())) < len(found["cell"])
+
+
 def _measured(
-    conn: Connection, side: Side, columns: Sequence[str], cells: NDArray[np.int64] | None
+    conn: Connection, runs: Sequence[int], columns: Sequence[str], cells: NDArray[np.int64] | None
 ) -> dict[str, Column]:
     """The columns of `measurements` that it takes, as they are in the database; of the cells, if those are few."""
     wanted = [_RECORDS[name][0] if name in _RECORDS else name for name in columns]
     asked = list(dict.fromkeys([*_ALWAYS, *(name for name in wanted if name in measurements.c)]))
-    query = select(*(measurements.c[name] for name in asked)).where(measurements.c.run.in_(side.keys))
+    query = select(*(measurements.c[name] for name in asked)).where(measurements.c.run.in_(runs))
     if cells is not None and len(cells) <= _FEW:
         query = query.where(measurements.c.cell.in_(cells.tolist()))
     return dict(zip(asked, turned(fetched(conn, query), len(asked)), strict=True))
@@ -153,9 +189,10 @@ def _which_count(side: Side, found: dict[str, Column], of_row: Places) -> NDArra
     return kept
 
 
-def _planned(conn: Connection, side: Side) -> list[int]:
-    """The cells that some run of the side planned and did not measure; another one may have."""
-    return [key for (key,) in fetched(conn, select(Planned.cell).where(Planned.run.in_(side.keys)).distinct())]
+def _planned(conn: Connection, runs: Sequence[int]) -> dict[str, Column]:
+    """The cells that these runs planned and did not measure; another run of the side may have."""
+    rows = fetched(conn, select(Planned.cell, Planned.run).where(Planned.run.in_(runs)))
+    return dict(zip(("cell", "run"), turned(rows, 2), strict=True))
 
 
 def _spreads(conn: Connection, side: Side, found: dict[str, Column]) -> Column:
