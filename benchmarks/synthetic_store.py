@@ -374,7 +374,7 @@ def _copy(conn: Connection, table: Table | Any, names: Sequence[str], rows: list
                 copy.write_row(row)
     elif rows:
         places = ", ".join("?" * len(names))
-        conn.exec_driver_sql(f"INSERT INTO {table.name} ({quoted}) VALUES ({places})", rows)  # noqa: S608 -- our own names
+        conn.exec_driver_sql(f"INSERT INTO {table.name} ({quoted}) VALUES ({places})", rows)
 
 
 def program_id_of(number: int, config: Config) -> str:
