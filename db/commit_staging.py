@@ -13,15 +13,18 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Connection, Double, Index, Integer, MetaData, Table, Text
 
+#: On a server the stored texts compare by their bytes (`db.migrate`); an index of another collation is of no use to them.
+_Text = Text().with_variant(Text(collation="C"), "postgresql")
+
 staged = Table(
     "staged_commits",
     MetaData(),
-    Column("sha", Text, nullable=False),
+    Column("sha", _Text, nullable=False),
     Column("position", Integer, nullable=False),
     Column("chosen", Boolean, nullable=False),
     Column("author_date", Double),
     Column("committed_at", Double),
-    Column("title", Text),
+    Column("title", _Text),
     Column("pr_number", Integer),
     prefixes=["TEMPORARY"],
 )
