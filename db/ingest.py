@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from db.changing import changing
 from db.dimensions import branch_key, cell_keys, commit_key, environment_keys, program_keys, testbed_key
-from db.errors import StoreError, explain, one_line
+from db.errors import StoreError, one_line
 from db.incoming import Incoming, read_incoming
-from db.schema import Commit, Evidence, MeasurementRow, Meta, Planned, Run, Samples, measurements
+from db.schema import Commit, Evidence, MeasurementRow, Planned, Run, Samples, measurements
 from db.summaries import refresh
 
 
@@ -76,27 +75,13 @@ def ingest_bundle(target: Engine | Connection | Session, path: str | Path) -> In
         StoreError: the database cannot be written, or it holds another run of this name. Nothing is half-written.
     """
     incoming = read_incoming(Path(path))
-    try:
-        with _transaction(target) as conn:
-            return _store(conn, incoming)
-    except DBAPIError as error:
-        raise explain(error) from error
-
-
-@contextmanager
-def _transaction(target: Engine | Connection | Session) -> Iterator[Connection]:
-    if isinstance(target, Engine):
-        with target.begin() as conn:
-            yield conn
-        return
-    conn = target.connection() if isinstance(target, Session) else target
-    with conn.begin_nested() if conn.in_transaction() else conn.begin():
-        yield conn
+    with changing(target.connection() if isinstance(target, Session) else target) as change:
+        report = _store(change.conn, incoming)
+        change.made = report.changed
+        return report
 
 
 def _store(conn: Connection, incoming: Incoming) -> IngestReport:
-    # Every ingest takes this row first, so that two of them never weave where the database would let them.
-    number = conn.execute(select(Meta.value).where(Meta.key == "revision").with_for_update()).scalar_one()
     run, run_changed = _run(conn, incoming)
     cells = cell_keys(conn, incoming)
     there, found = _stored(conn, run), _rows(conn, run, incoming, cells)
@@ -109,7 +94,6 @@ def _store(conn: Connection, incoming: Incoming) -> IngestReport:
     changed = bool(run_changed or newly_planned or new or updated)
     if changed:
         refresh(conn, run)
-        conn.execute(update(Meta).where(Meta.key == "revision").values(value=str(int(number) + 1)))
     stored = conn.execute(select(Run.planned, Run.finished_at).where(Run.id == run)).one()
     return IngestReport(
         run_id=incoming.run["run_id"],

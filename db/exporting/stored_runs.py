@@ -52,8 +52,8 @@ def stored_run(source: Source, run_id: str) -> BundleContents:
         contents = BundleContents(_header(conn, run), attempt=run.attempt)
         contents.finished_at = None if run.finished_at is None else from_epoch(run.finished_at).isoformat()
         cells = _cells(conn, run.id)
-        planned = conn.execute(select(Planned.cell).where(Planned.run == run.id).order_by(Planned.cell)).scalars()
-        contents.planned = [cells[cell] for cell in planned]
+        # What was measured was expected too: the table of plans keeps only what is still to come.
+        contents.planned = [cells[cell] for cell in sorted(cells)]
         contents.measurements = _measurements(conn, run.id, cells)
         contents.programs = _used(conn, Program.program_id, Program.options, Program.id, "program", run.id)
         contents.environments = _used(

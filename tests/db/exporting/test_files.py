@@ -46,6 +46,13 @@ def test_an_exported_bundle_brings_its_own_store_nothing(full, tmp_path):
     assert answers(full) == before
 
 
+def test_an_exported_bundle_has_the_whole_plan(full, tmp_path):
+    export_sides(full, ["plain"], "bundle", tmp_path / "out", force=False)
+    (before,) = (tmp_path / "bundles").rglob("plain.jsonl*")
+    after = tmp_path / "out" / "plain.jsonl.gz"
+    assert set(read_bundle(after).planned) == set(read_bundle(before).planned)
+
+
 def test_every_metric_of_every_cell_is_in_the_csv(full):
     rows = as_rows(full, "plain")
     stored = queries.side_rows(full, queries.resolve_side(full, "plain"))
