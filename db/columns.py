@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, TextClause
 from sqlalchemy.exc import DBAPIError
 
-from db.connecting import Query
+from db.connecting import BINARY, Query
 
 Values = NDArray[np.float64]
 #: As the driver gives the values, None among them.
@@ -25,7 +25,7 @@ def fetched(conn: Connection, query: Query | TextClause) -> Rows:
     For columns whose values both drivers give as they are: numbers and texts, no JSON and no compressed text. Raises
     `DBAPIError` like any query.
     """
-    cursor: Any = conn.execute(query).cursor
+    cursor: Any = conn.execute(query, execution_options={BINARY: True}).cursor
     try:
         return list(cursor.fetchall())
     except conn.dialect.loaded_dbapi.Error as error:

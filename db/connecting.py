@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Source = Engine | Connection
 
+#: Execution option of a statement whose rows a server may send in binary form.
+BINARY = "binary_rows"
+
 #: A select of whatever columns.
 Query: TypeAlias = "Select[*tuple[Any, ...]]"
 

@@ -6,10 +6,12 @@ import threading
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
+from sqlalchemy import Double, Text, literal, select, text
+from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError
 
 from db import queries
+from db.columns import fetched
 from db.engine import open_store
 from db.errors import FilterError, SideError, StoreError
 from db.ingest import ingest_bundle
@@ -235,3 +237,18 @@ def test_any_json_in_any_field_costs_a_server_at_most_its_own_line(fresh, tmp_pa
     assert queries.measurement(store, "r1", cell("good").cell_id).status == "pass"
     assert not ingest_bundle(store, path).changed
     store.dispose()
+
+
+def test_rows_of_a_question_come_as_numbers_and_all_else_as_the_driver_likes_it(postgres_url):
+    from psycopg.pq import Format
+
+    engine = open_store(postgres_url, write=False)
+    formats = []
+    listen(engine, "after_cursor_execute", lambda conn, cursor, *_: formats.append(cursor.format))
+    with engine.connect() as conn:
+        formats.clear()
+        ((number, name),) = fetched(conn, select(literal(1.5, Double), literal("one", Text)))
+        conn.execute(select(literal(1.5, Double))).all()
+    assert (number, name) == (1.5, "one")
+    assert formats == [Format.BINARY, Format.TEXT]
+    engine.dispose()
