@@ -99,7 +99,8 @@ def _check(setting: Setting, tally: Tally, head: RunHeader, cells: list[Cell], s
     """What the writer had acknowledged is in the file once; the plan is whole or the file is not there."""
     plain, packed = both_paths(setting.folder / f"{head.run_id}.jsonl")
     there = next((path for path in (plain, packed) if path.exists()), None)
-    promised = {cell.cell_id for cell in cells} & set(said)
+    # Of a closed run all was promised, also the line that was written and not yet told when a kill came.
+    promised = {cell.cell_id for cell in cells if said[_CLOSED] or cell.cell_id in said}
     if there is None:
         tally.lose(len(promised) + said[_PLANNED], f"{head.run_id}: no file")
         return
