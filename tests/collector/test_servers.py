@@ -60,12 +60,12 @@ def test_a_server_that_does_not_get_ready_is_given_up_in_time(tmp_path):
 
 def test_asking_whether_a_server_is_ready_does_not_wait_and_gives_up_in_time(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n")
-    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=1)
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=4)
     began = time.monotonic()
     assert not launcher.is_ready
     assert not launcher.lost
-    assert time.monotonic() - began < 0.5
-    wait_until(lambda: launcher.is_ready or launcher.lost, 3)
+    assert time.monotonic() - began < 3  # it was not waited for
+    wait_until(lambda: launcher.is_ready or launcher.lost, 20)
     assert not launcher.ready
     launcher.close()
 

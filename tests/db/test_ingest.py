@@ -1,10 +1,10 @@
 import gzip
 import itertools
 import json
-import time
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.event import listen
 from sqlalchemy.orm import Session
 
 from collector.bundle import BundleError
@@ -347,7 +347,7 @@ def test_times_with_an_offset_are_one_moment(store, tmp_path):
     assert queries.list_runs(store)[0].started_at.isoformat() == at(0)
 
 
-def test_a_night_of_1800_cells_with_samples_takes_under_two_seconds(store, tmp_path):
+def test_a_night_of_1800_cells_is_stored_by_few_statements(store, tmp_path):
     configs = [Config(template=f"c{number}") for number in range(12)]
     lines = [
         {"record": "measurement", **passing(cell(f"m{number}", config), rounds=30).to_json()}
@@ -356,9 +356,10 @@ def test_a_night_of_1800_cells_with_samples_takes_under_two_seconds(store, tmp_p
     ]
     path = write_bundle(tmp_path, header("r1"), [], closed=False)
     path.write_bytes(path.read_bytes() + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-    start = time.process_time()
+    asked = []
+    listen(store, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
     assert ingest_bundle(store, path).new == 1800
-    assert time.process_time() - start < 2  # processor time: neighbours do not count
+    assert len(asked) < 80  # rows go in by the thousand (`benchmarks/store.py` has the seconds)
 
 
 def test_plain_and_compressed_bundles_of_a_run_are_one_run(store, tmp_path):
