@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,32 @@ def open_store(location: str | Path | None = None, *, write: bool) -> Engine:
         _check_version(engine, shown(location), write=write)
     except DBAPIError as error:
         engine.dispose()
+        if not write and _was_killed_while_writing(error):
+            _roll_back(Path(str(url.database)))
+            return open_store(location, write=False)
         raise explain(error, shown(location)) from error
     except StoreError:
         engine.dispose()
         raise
     return engine
+
+
+def _was_killed_while_writing(error: DBAPIError) -> bool:
+    """Whether a writer was killed in a file that nobody has opened for writing since: a reader cannot clear that away."""
+    left_over = (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY)
+    return getattr(error.orig, "sqlite_errorcode", None) in left_over
+
+
+def _roll_back(path: Path) -> None:
+    """Lets SQLite undo what a killed writer left half-done. Raises `StoreError` where the file cannot be written."""
+    try:
+        with closing(sqlite3.connect(path, timeout=_PATIENCE_S)) as connection:
+            connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"{one_line(str(path), 200)}: a writer was killed and the file cannot be written to undo what it left ({error}):"
+            " let a user who may write there say `inductor-watch db upgrade`"
+        ) from error
 
 
 def shown(location: str | Path | None = None) -> str:

@@ -272,3 +272,24 @@ def test_a_file_has_one_writer_at_a_time(file_store, tmp_path, monkeypatch):
 )
 def test_what_is_shown_of_a_place_has_no_password(place, said):
     assert shown(place) == said
+
+
+def test_a_reader_opens_a_file_whose_writer_was_killed_before_it_used_the_log(tmp_path):
+    """A new file is written with a rollback journal until it is told to use a log; a kill leaves that journal hot."""
+    open_store(tmp_path / "store.db", write=True).dispose()
+    script = (
+        "import os, signal, sqlite3, sys\n"
+        "conn = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "assert conn.execute('PRAGMA journal_mode = DELETE').fetchone() == ('delete',)\n"
+        "conn.execute('PRAGMA cache_size = 1')\n"
+        "conn.execute('BEGIN IMMEDIATE')\n"
+        "conn.executemany('INSERT INTO meta VALUES (?, ?)', ((f'k{n}', 'x' * 500) for n in range(5000)))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "store.db")], check=False)
+    assert (tmp_path / "store.db-journal").stat().st_size > 0
+    reader = open_store(tmp_path / "store.db", write=False)
+    assert revision(reader) == 0
+    with reader.connect() as conn:
+        assert conn.execute(text("SELECT COUNT(*) FROM meta")).scalar() == 1
+    reader.dispose()
