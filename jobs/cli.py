@@ -77,7 +77,7 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            if DATABASE in ctx.meta and _is_unforeseen(error):
+            if DATABASE in ctx.meta and _has_store() and _is_unforeseen(error):
                 from db.damage import damage_of
 
                 if damage := damage_of(ctx.meta[DATABASE]):
@@ -88,6 +88,11 @@ class Verbs(click.Group):
         """Lists the verbs without importing them."""
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def _has_store() -> bool:
+    """Whether the store can be used at all: a host that only measures may lack SQLAlchemy."""
+    return importlib.util.find_spec("sqlalchemy") is not None
 
 
 def _is_unforeseen(error: Exception) -> bool:
@@ -116,7 +121,7 @@ def expected_errors() -> dict[type[BaseException], int]:
 
     found: dict[type[BaseException], int] = dict.fromkeys((ConfigError, ZooError, HostError, BundleError), USAGE)
     found |= {LostDeviceError: INTERNAL, LauncherError: INTERNAL}
-    if importlib.util.find_spec("sqlalchemy"):  # a host that only measures may lack it
+    if _has_store():
         from db.errors import CommitError, FilterError, RecordError, SideError, StoreError
         from db.exporting.errors import ExportingError
         from db.importing.errors import ImportingError

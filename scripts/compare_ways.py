@@ -1,6 +1,6 @@
 """Whether a pool measures what one process a cell, in sequence, measures: the same cells both ways, paired.
 
-python scripts/compare_ways.py SEQUENCE_BUNDLE POOL_BUNDLE
+python scripts/compare_ways.py SEQUENCE_BUNDLE... POOL_BUNDLE      (in sequence on several GPUs: a bundle each)
 
 The unit is the cell, never the sample: within a process samples depend on each other. For each metric the natural logarithm
 of pool over sequence is taken per cell. Shown are its geometric mean with a 95 % interval from 10,000 bootstrap samples of
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +25,21 @@ from collector.metrics import TIMINGS
 from collector.vocabulary import Measurement, Status
 
 _MATTERS = 0.02
+#: Whose spread within a way is told: what the other way may differ by without meaning anything.
+_TWICE = ("compiled_kernel_ms", "compiled_ms", "eager_ms", "compile_cold_s")
 _DRAWS, _SEED = 10_000, 1
 
 
 def main() -> None:
-    """Prints a line a metric, then the spread of compile times each way."""
+    """Prints a line a metric, then what one program measured twice differs by within each way."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sequence", type=Path)
+    parser.add_argument("sequence", type=Path, nargs="+")
     parser.add_argument("pool", type=Path)
+    parser.add_argument("--without", action="append", default=[], metavar="CONFIG", help="leave out a config")
     options = parser.parse_args()
-    sequence, pool = passing(options.sequence), passing(options.pool)
-    both = sorted(sequence.keys() & pool.keys())
+    sequence = {key: item for path in options.sequence for key, item in passing(path).items()}
+    pool = passing(options.pool)
+    both = sorted(key for key in sequence.keys() & pool.keys() if pool[key].cell.config.name not in options.without)
     statuses = f"{len(sequence)} cells pass in sequence, {len(pool)} in the pool, {len(both)} in both"
     print(statuses)
     print(f"{'pool over sequence':<20} {'cells':>5} {'ratio':>7} {'95 % interval':>16} {'p':>7}  within {_MATTERS:.0%}")
@@ -43,12 +48,11 @@ def main() -> None:
         _print_metric(
             metric, [(one, other) for one, other in pairs if metric in one.metrics and metric in other.metrics]
         )
-    for name, way in (("sequence", sequence), ("pool", pool)):
-        spread = aa_spread(way, "compile_cold_s")
+    for metric, (name, way) in product(_TWICE, (("sequence", sequence), ("pool", pool))):
+        spread = aa_spread(way, metric)
         if spread.size:
-            print(
-                f"compile time of one program twice, {name}: median {np.median(spread):.1%}, largest {spread.max():.1%}"
-            )
+            told = f"{spread.size} models, median {np.median(spread):.1%}, largest {spread.max():.1%}"
+            print(f"{metric} of one program twice, {name}: {told}")
 
 
 def passing(path: Path) -> dict[str, Measurement]:

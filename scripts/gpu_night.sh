@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Nights on borrowed H200s, one part at a time, each within ten minutes on GPUs with 16 cores each. Those of 2026-11-21 under
-# data/h200 are `night` (the one on two GPUs in an earlier order of the plan); `aa`, `more` and `ways` have not been run yet.
-#   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | more | aa | ways
+# Nights on borrowed H200s, one part at a time, each within ten minutes on GPUs with 16 cores each; docs/pool.md names those
+# whose bundles are under data/h200.
+#   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | more | aa | ways | scaling | trained
+#   WORKERS=16 a GPU, HOURS=0.125 after which nothing is started, COSTS=data/h200 to learn from, GPUS=all
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
 set -euo pipefail
 part=$1 folder=$2
@@ -13,26 +14,40 @@ mkdir -p "$folder"
 # Asked once for all runs of a part; see collector/toolchain.py.
 if [[ $(python3 -m collector.toolchain) == *'"probe_needed": false'* ]]; then export TORCHINDUCTOR_VEC_ISA_OK=1; fi
 
-plan=$(mktemp)
-plan() { python3 scripts/h200_plan.py "$1" >"$plan"; }
-night() { python3 -m jobs.cli nightly --no-store --plan "$plan" --out "$folder" --timeout 300 --costs data/h200 "$@"; }
-workers=${WORKERS:-8} hours=${HOURS:-0.125}
+workers=${WORKERS:-16} hours=${HOURS:-0.125} costs=${COSTS:-data/h200} gpus=${GPUS:-all} each=16
+# PLAN LABEL CORES OPTION...: a night of a plan of h200_plan.py on some of the host's cores.
+night() {
+    local plan
+    plan=$(mktemp) && python3 scripts/h200_plan.py "$1" >"$plan"
+    taskset -c "$3" python3 -m jobs.cli nightly --no-store --plan "$plan" --out "$folder" --timeout 300 --costs "$costs" \
+        --label "$2" "${@:4}"
+}
+every=0-$(($(nproc) - 1))
 
 case $part in
-night) plan night && night --gpus all --workers "$workers" --max-hours "$hours" --label "the zoo, without GEMM tuning" ;;
+night) night night "the zoo, without GEMM tuning" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 tuned)
     # Tuning one cell after the other takes the device for minutes a cell: more than a borrowed machine has.
-    plan tuned && night --gpus all --workers "$workers" --max-hours "$hours" --tune-together --label "tuned GEMMs, side by side"
+    night tuned "tuned GEMMs, side by side" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" --tune-together
     ;;
+trained) night trained "training" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 more) python3 -m jobs.cli resume --no-store --out "$folder" --max-hours "$hours" ;;
-aa) plan aa && night --gpus all --workers "$workers" --max-hours "$hours" --label "A/A: the same code again" ;;
+aa) night aa "A/A: the same code again" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 ways)
-    # The same cells on one host, 16 cores a GPU: one process a cell in sequence on the second GPU, the pool on the first.
-    plan ways
-    taskset -c 16-31 bash -c "$(declare -f night); plan=$plan folder=$folder; night --start spawn --gpus 1 --workers 1 \
-        --max-hours $hours --label 'a process a cell, in sequence'" >"$folder/sequence.log" 2>&1 &
-    taskset -c 0-15 bash -c "$(declare -f night); plan=$plan folder=$folder; night --gpus 0 --workers $workers --label 'the pool'"
+    # The same cells on one host, 16 cores a GPU: one process a cell in sequence on all GPUs but the first, the pool there.
+    last=$(($(nvidia-smi --list-gpus | wc -l) - 1))
+    night ways "a process a cell, in sequence" "$each-$(((last + 1) * each - 1))" --start spawn --gpus "$(seq -s, 1 $last)" \
+        --workers 1 --max-hours "$hours" >"$folder/sequence.log" 2>&1 &
+    night ways "the pool" "0-$((each - 1))" --gpus 0 --workers "$workers" --max-hours "$hours"
+    night others "the pool, other models" "0-$((each - 1))" --gpus 0 --workers "$workers" --max-hours "$hours"
     wait
     ;;
-*) echo "gpu_night.sh: no part '$part': night, tuned, more, aa or ways" >&2; exit 2 ;;
+scaling)
+    # Both halves of what `ways` gave the pool on one GPU: with twice the GPUs this should take half as long.
+    for count in ${COUNTS:-2 4}; do
+        night scaling "$count GPUs" "0-$((count * each - 1))" --gpus "$(seq -s, 0 $((count - 1)))" --workers "$workers" \
+            --max-hours "$hours"
+    done
+    ;;
+*) echo "gpu_night.sh: no part '$part': night, tuned, more, aa, ways or scaling" >&2; exit 2 ;;
 esac

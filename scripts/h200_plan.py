@@ -1,6 +1,6 @@
 """Plans of the H200 nights under data/h200, as `nightly --plan` reads them; what matters most comes first.
 
-python scripts/h200_plan.py night|tuned|aa|ways > plan.json
+python scripts/h200_plan.py night|tuned|aa|ways|others|scaling|trained > plan.json
 """
 
 from __future__ import annotations
@@ -51,6 +51,21 @@ WAYS = (
     "timm/visformer_small",
     "torchvision/resnet50",
     "torchvision/mobilenet_v3_large",
+)
+#: As many more: with them a night is long enough to be divided among several GPUs.
+OTHERS = (
+    "huggingface/AlbertForMaskedLM",
+    "huggingface/GPT2ForSequenceClassification",
+    "huggingface/DistilBertForMaskedLM",
+    "huggingface/LayoutLMForMaskedLM",
+    "huggingface/OPTForCausalLM",
+    "huggingface/RobertaForCausalLM",
+    "timm/adv_inception_v3",
+    "timm/ghostnet_100",
+    "timm/repvgg_a2",
+    "torchvision/alexnet",
+    "torchvision/densenet121",
+    "torchvision/vgg16",
 )
 WAYS_CONFIGS = ("triton", "cudagraphs", "freezing", "aten", "default", "cudagraphs+graph_partition=false")
 
@@ -105,9 +120,32 @@ def ways() -> list[Cell]:
     return cells(WAYS, WAYS_CONFIGS, Phase.INFERENCE, "bfloat16")
 
 
+def others() -> list[Cell]:
+    """The same configs of as many other models."""
+    return cells(OTHERS, WAYS_CONFIGS, Phase.INFERENCE, "bfloat16")
+
+
+def scaling() -> list[Cell]:
+    """Both together, for several GPUs."""
+    return [*ways(), *others()]
+
+
+def trained() -> list[Cell]:
+    """Training beyond the core."""
+    return cells(ALSO_TRAINED, ("triton", "cudagraphs"), Phase.TRAINING, "amp")
+
+
 def main() -> None:
     """Prints the plan asked for."""
-    plans = {"night": night, "tuned": tuned, "aa": again, "ways": ways}
+    plans = {
+        "night": night,
+        "tuned": tuned,
+        "aa": again,
+        "ways": ways,
+        "others": others,
+        "scaling": scaling,
+        "trained": trained,
+    }
     if len(sys.argv) != 2 or sys.argv[1] not in plans:
         sys.exit(f"usage: python scripts/h200_plan.py {'|'.join(plans)}")
     found = {cell.cell_id: cell for cell in plans[sys.argv[1]]()}
