@@ -23,6 +23,7 @@ TESTBED_KEYS = (
     "device",
     "gpu",
     "gpu_index",
+    "gpus",
     "gpu_memory_bytes",
     "driver",
     "cpu",
@@ -32,10 +33,12 @@ TESTBED_KEYS = (
     "start",
     "node",
 )
-#: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number.
+#: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number, and
+#: how many GPUs of the host are measured at once: the cells of the others compile on while one measures.
 WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
 START_VARIABLE = "INDUCTOR_WATCH_START"
 GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
+GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
 #: Variables that change what torch or its compiler does; those that only place files are left out.
 _PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
 _PLACES = ("_DIR", "_PATH", "_HOME")
@@ -68,7 +71,7 @@ def fingerprint(device: str) -> dict[str, Any]:
 
 def _told() -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, variable in (("workers", WORKERS_VARIABLE), ("gpu_index", GPU_VARIABLE)):
+    for key, variable in (("workers", WORKERS_VARIABLE), ("gpu_index", GPU_VARIABLE), ("gpus", GPUS_VARIABLE)):
         if os.environ.get(variable, "").isdigit():
             found[key] = int(os.environ[variable])
     if start := os.environ.get(START_VARIABLE):

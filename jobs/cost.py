@@ -141,13 +141,24 @@ def learn_from(place: Path) -> CostModel:
 def read_history(place: Path) -> list[BundleContents]:
     """The bundles that `learn_from` learns from, the newest first; what cannot be read below a folder is passed over.
 
+    Cells that tuned side by side shared the device, so that each says it held it for as long as all together: of a run
+    `--tune-together` nothing is learned about holding.
+
     Raises:
         BundleError: `place` is a file and no bundle.
     """
     if not place.is_dir():
-        return [read_bundle(place)] if place.exists() else []
+        return [_holding_alone(read_bundle(place))] if place.exists() else []
     newest = sorted(_dated(place), reverse=True)[:NEWEST]
-    return [read_bundle(path) for _, path in newest]
+    return [_holding_alone(read_bundle(path)) for _, path in newest]
+
+
+def _holding_alone(contents: BundleContents) -> BundleContents:
+    pace = (contents.header.asked or {}).get("pace")
+    if isinstance(pace, Mapping) and pace.get("tune_together"):
+        for item in contents.measurements:
+            item.details.pop("held_s", None)
+    return contents
 
 
 def _dated(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.cores import share_out
-from collector.environment import GPU_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
+from collector.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
 from collector.errors import ConfigError
 from jobs.lane import Place
 
@@ -106,6 +106,8 @@ def make_places(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool =
         PlaceError: more workers than cores.
     """
     facts = {WORKERS_VARIABLE: str(1 if exclusive else workers), START_VARIABLE: start}
+    if len(gpus) > 1:
+        facts[GPUS_VARIABLE] = str(len(gpus))
     cores = sorted(os.sched_getaffinity(0), key=_core_order)
     if len(gpus) <= 1 and workers == 1:
         return [Place([[]], {**facts, **_gpu_variables(gpus, 0)}, _memory(gpus, 0))]

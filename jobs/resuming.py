@@ -102,6 +102,8 @@ def check_place(found: Unfinished, environment: Mapping[str, Any]) -> None:
             "install that torch again, or start a run of its own with `nightly`"
         )
     here = extract_testbed(environment)
+    if "gpus" not in header.testbed:
+        here.pop("gpus", None)  # bundles did not always say it
     differing = [key for key in {**header.testbed, **here} if header.testbed.get(key) != here.get(key)]
     if differing:
         pairs = ", ".join(f"{key} {header.testbed.get(key)} there and {here.get(key)} here" for key in differing)

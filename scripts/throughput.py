@@ -71,6 +71,9 @@ def _print_run(run: BundleContents) -> None:
     print(
         f"  {count} cells in {span:.0f} s, {span / count:.2f} s a cell with {workers} workers x {testbed['cores']} cores"
     )
+    if not compiling:
+        print("  limit unknown: the bundle does not say what its cells took of the CPU")
+        return
     print(
         f"  limit {(compiling + measuring) / count:.2f} s a cell: {cpu_s(items) / count:.1f} CPU seconds over {cores} cores, "
         f"and {measuring / count:.2f} s standing; {span / (compiling + measuring):.2f} times the limit"

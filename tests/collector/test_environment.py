@@ -15,6 +15,7 @@ import pytest
 from collector.cores import VARIABLE as CORES_VARIABLE
 from collector.environment import (
     GPU_VARIABLE,
+    GPUS_VARIABLE,
     START_VARIABLE,
     TESTBED_KEYS,
     WORKERS_VARIABLE,
@@ -45,7 +46,7 @@ UNTOLD = {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """The fingerprint of this machine as a worker of a pool sees it."""
-    told = {WORKERS_VARIABLE: "4", START_VARIABLE: "fork", GPU_VARIABLE: "3", CORES_VARIABLE: last_core()}
+    told = {WORKERS_VARIABLE: "4", START_VARIABLE: "fork", GPU_VARIABLE: "3", GPUS_VARIABLE: "8", CORES_VARIABLE: last_core()}
     folder = tmp_path_factory.mktemp("someone")
     untold = {name: value.replace("/home/someone", str(folder)) for name, value in UNTOLD.items()}
     return asked({**told, **TOLD, **untold, "INDUCTOR_WATCH_NODE": NODE})
@@ -74,6 +75,7 @@ def test_the_testbed_has_what_the_pool_told_and_what_a_worker_has(found):
     assert testbed == {
         "device": "cpu",
         "gpu_index": 3,
+        "gpus": 8,
         "cores": 1,
         "torch_threads": 1,
         "workers": 4,
@@ -98,7 +100,7 @@ def test_nothing_says_where_files_lie_or_which_host_and_devices_these_are(found)
 
 def test_without_a_pool_its_keys_are_missing_and_the_node_is_the_host():
     found = asked({})
-    assert not {"workers", "start", "gpu_index", "gpu"} & found.keys()
+    assert not {"workers", "start", "gpu_index", "gpus", "gpu"} & found.keys()
     assert found["node"] == platform.node()
     assert found["cores"] == len(os.sched_getaffinity(0))
     assert [key for key, value in found.items() if key != "node" and value == platform.node()] == []

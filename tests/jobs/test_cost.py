@@ -92,6 +92,15 @@ def test_a_folders_history_is_its_newest_bundles(tmp_path):
     assert learn_from(tmp_path).estimate(cell(f"m{NEWEST}")).source is Source.CONFIG
 
 
+@pytest.mark.parametrize(("together", "device_s"), [(False, 15.0), (True, None)])
+def test_cells_that_tuned_side_by_side_tell_nothing_about_holding(tmp_path, together, device_s):
+    head = header("one", asked={"pace": {"tune_together": together}})
+    path = write_bundle(tmp_path, head, [took(cell(), 40.0, held_s=HELD)])
+    for place in (path, tmp_path):
+        found = learn_from(place).estimate(cell())
+        assert (found.worker_s, found.device_s) == (40.0, device_s)
+
+
 def test_one_bundle_is_a_history_and_no_place_is_an_empty_one(tmp_path):
     path = write_bundle(tmp_path, header("one"), [took(cell(), 5.0)])
     assert learn_from(path).estimate(cell()).worker_s == 5.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from collector.environment import GPU_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
+from collector.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
 from jobs.places import (
     Gpu,
     PlaceError,
@@ -202,6 +202,7 @@ def test_gpus_have_cores_of_their_own_even_with_a_worker_each():
     first, second = make_places([C, A], 1, "fork")
     assert [place.variables["CUDA_VISIBLE_DEVICES"] for place in (first, second)] == [C.uuid, A.uuid]
     assert [place.variables[GPU_VARIABLE] for place in (first, second)] == ["2", "0"]
+    assert [place.variables[GPUS_VARIABLE] for place in (first, second)] == ["2", "2"]
     assert len(first.cores) == len(second.cores) == 1
     assert len(first.cores[0]) == len(second.cores[0]) == len(CORES) // 2
     assert not set(first.cores[0]) & set(second.cores[0])

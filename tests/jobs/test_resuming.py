@@ -138,6 +138,15 @@ def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_
         assert words in caught.value.message
 
 
+def test_a_night_on_fewer_gpus_is_another_testbed_but_older_bundles_do_not_say_on_how_many(tmp_path):
+    bundle(tmp_path, closed=False)
+    check_place(find_run(tmp_path, "r1"), {**ENVIRONMENT, "gpus": 4})
+    bundle(tmp_path, "r2", closed=False, testbed={**TESTBED, "gpus": 2})
+    check_place(find_run(tmp_path, "r2"), {**ENVIRONMENT, "gpus": 2})
+    with pytest.raises(ResumeError, match="gpus 2 there and 4 here"):
+        check_place(find_run(tmp_path, "r2"), {**ENVIRONMENT, "gpus": 4})
+
+
 def test_a_run_under_a_commit_of_its_own_is_known_by_its_torch(tmp_path):
     bundle(tmp_path, closed=False, commit="c" * 40, branch="feature")
     check_place(find_run(tmp_path, "r1"), ENVIRONMENT)
