@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from collector import availability, counters, memory, profiling
+from collector import availability, counters, injection, memory, profiling
 from collector.clock import garbage_collection_off, interleaved_ms, synchronize, timed_s
 from collector.correctness import Agreement, compare, identical
 from collector.environment import environment_id, fingerprint
@@ -228,6 +228,28 @@ class _Run:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
+        if settings.inject:
+            self.details["injected"] = self._inject(subject, compiled)
+
+    def _inject(self, subject: Subject, compiled: Callable[[], Any]) -> dict[str, dict[str, float]]:
+        """The compiled metrics as they would be with each known slow-down, measured the way that they themselves were."""
+        device, settings = self.cell.device, self.settings
+        basis_ms = self.metrics.get("compiled_kernel_ms", self.metrics["compiled_ms"])
+        found: dict[str, dict[str, float]] = {}
+        recordings = {}
+        gc.collect()
+        with self.host.exclusive(), garbage_collection_off():
+            for fraction in settings.inject:
+                slower = injection.delayed(compiled, basis_ms * fraction, device)
+                timed_s(slower, device)
+                samples = interleaved_ms(subject.eager, slower, device, settings.rounds, settings.sample_limit_s)
+                found[f"{fraction:g}"] = dict(zip(("eager_ms", "compiled_ms"), map(median, samples), strict=True))
+                if device == "cuda":
+                    recordings[f"{fraction:g}"] = profiling.record(slower, settings.profile_calls)
+        for name, recording in recordings.items():
+            if (seen := profiling.device_time(recording)) is not None:
+                found[name]["compiled_kernel_ms"] = seen.busy_ms
+        return found
 
     def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
         self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}

@@ -13,7 +13,8 @@ class Settings:
 
     `rounds` interleaved eager/compiled pairs, stopped early after `sample_limit_s`; `warmups` compiled calls after the
     first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of each form
-    under the profiler; `timeout_s` for the whole cell.
+    under the profiler; `timeout_s` for the whole cell. `inject` are slow-downs that are measured besides, as fractions of
+    the compiled program's time on the device (`collector.injection`).
     """
 
     rounds: int = 30
@@ -21,6 +22,7 @@ class Settings:
     warmups: int = 4
     profile_calls: int = 5
     timeout_s: float = 600.0
+    inject: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -29,4 +31,4 @@ class Settings:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """The inverse of `to_json`."""
-        return cls(**data)
+        return cls(**{**data, "inject": tuple(data.get("inject", ()))})

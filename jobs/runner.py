@@ -30,7 +30,7 @@ Listener = Callable[[Measurement], None]
 class RunNames:
     """What a run is called. Without a commit it is the installed torch's own, without a branch the one it was built from.
 
-    `branch_start` is the commit at which the branch left the main line.
+    `branch_start` is the commit at which the branch left the main line, `night` what runs on several hosts share.
     """
 
     branch: str | None = None
@@ -41,6 +41,7 @@ class RunNames:
     commit_date: str | None = None
     commit_title: str | None = None
     branch_start: str = ""
+    night: str = ""
 
 
 def now() -> str:
@@ -147,7 +148,7 @@ def measure_shifts(
         LauncherError: the processes that start the cells keep dying.
     """
     lost = None
-    lanes = [_lane(shift, settings, variables, pace, memory_of) for shift in shifts]
+    lanes = [lane_of(shift, settings, variables, pace, memory_of) for shift in shifts]
     try:
         for shift in shifts:
             shift.writer.environment(environment_id(shift.environment), shift.environment)
@@ -168,7 +169,10 @@ def measure_shifts(
     return Result([shift.writer.close(now()) for shift in shifts], lost)
 
 
-def _lane(shift: Shift, settings: Settings, variables: Mapping[str, str], pace: Pace, memory_of: MemoryOf) -> Lane:
+def lane_of(
+    shift: Shift, settings: Settings, variables: Mapping[str, str], pace: Pace, memory_of: MemoryOf = unknown
+) -> Lane:
+    """The lane that does a shift's cells; nothing is started yet."""
     device = str(shift.environment["device"])
     return Lane(
         shift.work.cells,

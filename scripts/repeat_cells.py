@@ -1,0 +1,131 @@
+"""Measures the cells of a plan many times with the same code, each time in a process of its own: what noise looks like.
+
+python scripts/repeat_cells.py PLAN FOLDER --times 4 [--inject 0.02,0.03,0.05,0.1] [--gpus all] [--workers 16]
+
+Every repetition of a GPU's share is a run with a bundle of its own. All share one pool, so that no time is lost between
+them: a repetition begins when fewer cells of the one before are left than workers. With --inject each process also measures
+its program with a kernel more that takes that part of its device time (collector/injection.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from collector.bundle import BundleWriter
+from collector.environment import environment_id
+from collector.settings import Settings
+from collector.vocabulary import Cell
+from jobs.asked import to_asked
+from jobs.cost import CostModel, learn_from
+from jobs.host import cell_variables
+from jobs.pool import Pool
+from jobs.runner import Pace, RunNames, Shift, lane_of, make_header, new_run_id, now, record
+from jobs.schedule import longest_first, shares
+from jobs.testbeds import Testbed, find_testbeds
+from jobs.twins import Work
+
+
+def main() -> None:
+    """Measures, a line a cell."""
+    options = _parse()
+    settings = Settings(timeout_s=options.timeout, inject=tuple(options.inject))
+    pace = Pace(options.workers, options.max_s, gpus=options.gpus)
+    model = learn_from(options.costs) if options.costs else CostModel.learn([])
+    planned = [Cell.from_json(item) for item in json.loads(options.plan.read_text())["cells"]]
+    testbeds = find_testbeds(options.device, pace)
+    lanes = [
+        Repetitions(
+            testbed, longest_first(share, model, pace.workers), options.times, options.folder, settings, options.label
+        )
+        for testbed, share in zip(testbeds, shares(planned, model, len(testbeds)), strict=True)
+    ]
+    variables, began = cell_variables(), time.monotonic()
+    try:
+        pool = Pool([lane_of(lane.shift(), settings, variables, pace) for lane in lanes], pace.budget_s)
+        with closing(pool.run()) as outcomes:
+            for index, outcome in outcomes:
+                writer = lanes[index].writer_of(outcome.measurement.cell)
+                for item in record(writer, outcome):
+                    done = sum(lane.done for lane in lanes)
+                    print(
+                        f"[{done}] {time.monotonic() - began:.0f} s {item.cell.cell_id} {item.status.value}", flush=True
+                    )
+    finally:
+        for lane in lanes:
+            lane.close()
+
+
+class Repetitions:
+    """A GPU's share of the plan, several times over: the k-th outcome of a cell belongs to the k-th run."""
+
+    def __init__(
+        self, testbed: Testbed, cells: list[Cell], times: int, folder: Path, settings: Settings, label: str
+    ) -> None:
+        self.testbed, self.cells, self.times = testbed, cells, times
+        self.done = 0
+        self._seen: dict[str, int] = {}
+        header = make_header(
+            testbed.environment,
+            RunNames(trigger="adhoc", label=label),
+            "0",
+            to_asked(settings, testbed.pace, testbed.environment),
+        )
+        began = datetime.fromisoformat(header.started_at)
+        self._writers = []
+        for number in range(times):
+            # A second apart, so that they have an order.
+            started_at = (began + timedelta(seconds=number)).isoformat(timespec="seconds")
+            named = replace(
+                header, run_id=new_run_id(), started_at=started_at, label=f"{label}, {number + 1} of {times}"
+            )
+            writer = BundleWriter(folder, named, cells)
+            writer.environment(environment_id(testbed.environment), testbed.environment)
+            self._writers.append(writer)
+
+    def shift(self) -> Shift:
+        """What the lane does: all cells once, then all again."""
+        return Shift(Work(self.cells * self.times), self.testbed.place, self.testbed.environment, self._writers[0])
+
+    def writer_of(self, cell: Cell) -> BundleWriter:
+        """The run that the next outcome of a cell belongs to."""
+        number = self._seen.get(cell.cell_id, 0)
+        self._seen[cell.cell_id] = number + 1
+        self.done += 1
+        return self._writers[number]
+
+    def close(self) -> None:
+        """Closes the bundles whose runs are complete; the others stay as they are."""
+        for number, writer in enumerate(self._writers):
+            if all(self._seen.get(cell.cell_id, 0) > number for cell in self.cells):
+                writer.close(now())
+            else:
+                writer.abandon()
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--times", type=int, default=4)
+    parser.add_argument("--inject", type=lambda text: [float(part) for part in text.split(",")], default=[])
+    parser.add_argument("--gpus")
+    parser.add_argument("--device", choices=["cuda", "cpu"])
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--timeout", type=float, default=200)
+    parser.add_argument("--max-s", type=float, default=float("inf"), help="start no cell after this")
+    parser.add_argument("--costs", type=Path, help="bundles to learn from what cells take")
+    parser.add_argument("--label", default="the same code again")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
