@@ -231,11 +231,11 @@ class _Run:
         if settings.inject:
             self.details["injected"] = self._inject(subject, compiled)
 
-    def _inject(self, subject: Subject, compiled: Callable[[], Any]) -> dict[str, dict[str, float]]:
-        """The compiled metrics as they would be with each known slow-down, measured the way that they themselves were."""
+    def _inject(self, subject: Subject, compiled: Callable[[], Any]) -> dict[str, dict[str, Any]]:
+        """The metrics and the compiled samples with each known slow-down, measured the way that the cell's own were."""
         device, settings = self.cell.device, self.settings
         basis_ms = self.metrics.get("compiled_kernel_ms", self.metrics["compiled_ms"])
-        found: dict[str, dict[str, float]] = {}
+        found: dict[str, dict[str, Any]] = {}
         recordings = {}
         gc.collect()
         with self.host.exclusive(), garbage_collection_off():
@@ -243,7 +243,12 @@ class _Run:
                 slower = injection.delayed(compiled, basis_ms * fraction, device)
                 timed_s(slower, device)
                 samples = interleaved_ms(subject.eager, slower, device, settings.rounds, settings.sample_limit_s)
-                found[f"{fraction:g}"] = dict(zip(("eager_ms", "compiled_ms"), map(median, samples), strict=True))
+                eager_ms, compiled_ms = map(median, samples)
+                found[f"{fraction:g}"] = {
+                    "eager_ms": eager_ms,
+                    "compiled_ms": compiled_ms,
+                    "samples": _rounded(samples[1]),
+                }
                 if device == "cuda":
                     recordings[f"{fraction:g}"] = profiling.record(slower, settings.profile_calls)
         for name, recording in recordings.items():

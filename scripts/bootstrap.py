@@ -1,11 +1,12 @@
 """Makes an environment in which inductor-watch can measure, with nothing but Python's standard library.
 
-    python3 scripts/bootstrap.py FOLDER [--dev]
+    python3 scripts/bootstrap.py FOLDER [--dev | --no-torch]
 
 An environment that already has torch keeps it: inside a virtual environment with torch everything is installed there;
 where the system's Python has torch the new environment sees it. Else torch is installed: what TORCH names, by default
 a CUDA build where nvidia-smi answers, and torch==2.13.0 on a host without a GPU (add TORCH_INDEX_URL, an index of CPU
-wheels, where the package index's own build is for CUDA). Prints the Python to use as its last line.
+wheels, where the package index's own build is for CUDA). With --no-torch, for a host that stores and judges what others
+measured, neither torch nor the models are installed. Prints the Python to use as its last line.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def main() -> int:
     stamp = python.parent.parent / ".inductor-watch-installed"
     wanted = f"{(_ROOT / 'pyproject.toml').stat().st_mtime_ns} {sys.argv[1:]} {os.environ.get('TORCH', '')}"
     if not stamp.exists() or stamp.read_text() != wanted:
-        _install(python, "dev" if "--dev" in sys.argv else None)
+        if "--no-torch" in sys.argv:
+            _pip(python, "-e", f"{_ROOT}[postgres]")
+        else:
+            _install(python, "dev" if "--dev" in sys.argv else None)
         stamp.write_text(wanted)
     print(python)
     return 0

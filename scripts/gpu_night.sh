@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Nights on borrowed H200s, one part at a time, each within ten minutes on GPUs with 16 cores each; docs/pool.md names those
 # whose bundles are under data/h200.
-#   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | more | aa | ways | scaling | trained
+#   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | tuned-training | trained | more | aa | ways | scaling |
+#                                               proof | partitions
 #   WORKERS=16 a GPU, HOURS=0.125 after which nothing is started, COSTS=data/h200 to learn from, GPUS=all
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
 set -euo pipefail
@@ -31,6 +32,17 @@ tuned)
     night tuned "tuned GEMMs, side by side" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" --tune-together
     ;;
 trained) night trained "training" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
+tuned-training)
+    # Few and long: each gets many cores.
+    night tuned-training "tuned GEMMs, training" "$every" --gpus "$gpus" --workers 2 --max-hours "$hours" --tune-together
+    ;;
+proof | partitions)
+    plan=$(mktemp) && python3 scripts/h200_plan.py "$part" >"$plan"
+    words=(--times 8 --inject 0.02,0.03,0.05,0.1)
+    if [[ $part == partitions ]]; then words=(--times 5); fi
+    python3 scripts/repeat_cells.py "$plan" "$folder" "${words[@]}" --gpus "$gpus" --workers "$workers" --costs "$costs" \
+        --max-s "${SECONDS_LEFT:-480}" --label "$part"
+    ;;
 more) python3 -m jobs.cli resume --no-store --out "$folder" --max-hours "$hours" ;;
 aa) night aa "A/A: the same code again" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 ways)
@@ -49,5 +61,5 @@ scaling)
             --max-hours "$hours"
     done
     ;;
-*) echo "gpu_night.sh: no part '$part': night, tuned, more, aa, ways or scaling" >&2; exit 2 ;;
+*) echo "gpu_night.sh: no part '$part': see the head of this file" >&2; exit 2 ;;
 esac

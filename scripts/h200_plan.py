@@ -1,6 +1,6 @@
 """Plans of the H200 nights under data/h200, as `nightly --plan` reads them; what matters most comes first.
 
-python scripts/h200_plan.py night|tuned|aa|ways|others|scaling|trained > plan.json
+python scripts/h200_plan.py NAME > plan.json      without a name, the names
 """
 
 from __future__ import annotations
@@ -135,16 +135,41 @@ def trained() -> list[Cell]:
     return cells(ALSO_TRAINED, ("triton", "cudagraphs"), Phase.TRAINING, "amp")
 
 
+def tuned_training() -> list[Cell]:
+    """What of the core trains, with tuned matrix products."""
+    return cells(TRAINED, ("max_autotune", "tma"), Phase.TRAINING, "amp")
+
+
+def proof() -> list[Cell]:
+    """Twenty models, those of the ways that compile fastest, under two configs: what verdicts are proved with."""
+    slow = ("mobilenet_v3_large", "adv_inception_v3", "ghostnet_100", "densenet121")
+    fast = [name for name in (*WAYS, *OTHERS) if not name.endswith(slow)]
+    return cells(fast, ("triton", "cudagraphs"), Phase.INFERENCE, "bfloat16")
+
+
+def partitions() -> list[Cell]:
+    """The three models that graph partitions were made for, without and with them, inference and training."""
+    fast = ("torchbench/speech_transformer", "torchbench/yolov3")
+    return [
+        *cells(fast, PARTITIONS, Phase.TRAINING, "amp"),
+        *cells(("torchbench/vision_maskrcnn",), PARTITIONS, Phase.INFERENCE, "float16"),
+        *cells(fast, PARTITIONS, Phase.INFERENCE, "bfloat16"),
+    ]
+
+
 def main() -> None:
     """Prints the plan asked for."""
     plans = {
         "night": night,
         "tuned": tuned,
+        "tuned-training": tuned_training,
         "aa": again,
         "ways": ways,
         "others": others,
         "scaling": scaling,
         "trained": trained,
+        "proof": proof,
+        "partitions": partitions,
     }
     if len(sys.argv) != 2 or sys.argv[1] not in plans:
         sys.exit(f"usage: python scripts/h200_plan.py {'|'.join(plans)}")

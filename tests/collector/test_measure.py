@@ -136,7 +136,8 @@ def test_known_slow_downs_are_measured_beside_and_change_no_metric():
     found = measure(CELL, builder(tiny), slow).measurement
     assert set(found.details["injected"]) == {"0.5", "50"}
     for values in found.details["injected"].values():
-        assert set(values) == {"eager_ms", "compiled_ms"}
+        assert set(values) == {"eager_ms", "compiled_ms", "samples"}
+        assert len(values["samples"]) == 5
     assert found.details["injected"]["50"]["compiled_ms"] > 40 * found.metrics["compiled_ms"]
     assert set(found.metrics) == set(measured(tiny).metrics)
     assert len(found.samples["compiled_ms"]) == 5

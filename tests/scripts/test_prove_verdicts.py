@@ -1,0 +1,124 @@
+"""The proof's arithmetic on synthetic processes whose noise and slow-downs are known, and the rules it is held against."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector.bundle import read_bundle
+from scripts.prove_verdicts import injected_levels, prove, read_repetitions
+from scripts.rivals import RIVALS, Case, hud_two_in_a_row, hud_two_point, otava, pooled_mann_whitney, rustc_fence
+from tests.factories import cell, header, passing, write_bundle
+
+ROOT = Path(__file__).resolve().parents[2]
+QUIET = [10.0, 10.01, 9.99, 10.0, 10.02, 10.0]
+
+
+def case(new, history=QUIET, base=10.0, base_samples=(10.0,) * 30, new_samples=None):
+    return Case(history, base, new, base_samples, new_samples or [new[0]] * 30)
+
+
+@pytest.mark.parametrize(
+    ("rule", "alarms", "silent"),
+    [
+        (hud_two_point, case([10.6]), case([10.4])),
+        (hud_two_in_a_row, case([10.6, 10.7]), case([10.6, 10.1])),
+        (rustc_fence, case([10.2]), case([10.01])),
+        (rustc_fence, case([10.2]), case([10.2], history=[10, 11, 10, 11, 10, 11])),
+        (pooled_mann_whitney, case([10.01]), case([10.0])),
+        (otava, case([10.5, 10.5]), case([10.01, 10.0])),
+        (otava, case([10.5, 10.5]), case([9.5, 9.5])),
+    ],
+)
+def test_a_rule_alarms_as_it_is_documented(rule, alarms, silent):
+    assert rule(alarms)
+    assert not rule(silent)
+
+
+@pytest.mark.parametrize("rule", [hud_two_in_a_row, otava])
+def test_rules_that_want_two_new_runs_say_nothing_of_one(rule):
+    assert not rule(case([20.0]))
+
+
+def synthetic(folder, count=6, models=8, noise=0.002):
+    """Repetitions of one GPU; the first four with slow-downs of 3 and 20 %."""
+    rng = random.Random(7)
+    for number in range(count):
+        inject = [0.03, 0.2] if number < 4 else []
+        items = []
+        for model in range(models):
+            value = 10.0 * (1 + rng.gauss(0, noise))
+            details = {
+                "injected": {
+                    f"{level:g}": {
+                        "eager_ms": 20.0,
+                        "compiled_ms": value * (1 + level),
+                        "compiled_kernel_ms": value * (1 + level),
+                        "samples": [value * (1 + level)] * 5,
+                    }
+                    for level in inject
+                }
+            }
+            metrics = {"eager_ms": 20.0, "compiled_ms": value, "compiled_kernel_ms": value, "eager_kernel_ms": 20.0}
+            samples = {"eager_ms": [20.0] * 5, "compiled_ms": [value + place / 1e6 for place in range(5)]}
+            items.append(passing(cell(f"m{model}"), metrics=metrics, samples=samples, details=details))
+        head = header(
+            f"r{number}", minutes=number, label=f"again, {number % 4 + 1} of 4", asked={"settings": {"inject": inject}}
+        )
+        write_bundle(folder, head, items)
+
+
+@pytest.fixture(scope="module")
+def proof(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("proof")
+    synthetic(folder)
+    return folder
+
+
+def test_repetitions_with_slow_downs_come_first(proof):
+    found = read_repetitions(proof)
+    assert [runs[0].header.run_id for runs in found] == ["r0", "r1", "r2", "r3", "r4", "r5"]
+    assert injected_levels(found) == [0.03, 0.2]
+
+
+def test_a_quiet_machine_gives_no_false_alarm_and_full_power(proof):
+    tallies = prove(read_repetitions(proof), [0.03, 0.2])
+    ours = tallies["inductor-watch", "compiled_kernel_ms", "two"]
+    assert (ours.alarms[0.0], ours.cells[0.0]) == (0, 6 * 8)
+    # New runs with slow-downs in both: turns 0, 1 and 2.
+    assert (ours.alarms[0.2], ours.cells[0.2]) == (3 * 8, 3 * 8)
+    hud = tallies["HUD, 5 % two-point", "compiled_ms", "one"]
+    assert (hud.alarms[0.0], hud.alarms[0.03], hud.alarms[0.2]) == (0, 0, 3 * 8)
+    assert {name for name, _, _ in tallies} == {"inductor-watch", *RIVALS}
+
+
+def test_the_script_prints_a_line_a_method(proof):
+    done = subprocess.run(
+        [sys.executable, "scripts/prove_verdicts.py", str(proof)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in ("inductor-watch", *RIVALS):
+        assert any(line.startswith(name) for line in done.stdout.splitlines()), done.stdout
+    assert "6 processes of the same code for each of 8 cells" in done.stdout
+
+
+def test_too_few_repetitions_are_one_line(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "scripts/prove_verdicts.py", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [f"{tmp_path}: 0 whole repetitions, at least four are needed"]
+
+
+def test_a_cut_repetition_is_left_out(tmp_path):
+    synthetic(tmp_path, count=4, models=1)
+    whole = read_bundle(next(iter(sorted(tmp_path.glob("*.gz")))))
+    write_bundle(tmp_path, header("z", label=whole.header.label, asked=whole.header.asked), [])
+    assert [len(runs) for runs in read_repetitions(tmp_path)] == [2]
