@@ -69,6 +69,10 @@ class Data:
         """All cells of a model over all runs."""
         return _history(self.engine, self.stamp, suite, model)
 
+    def suite_history(self, branch: str, filters: CellFilter) -> pd.DataFrame:
+        """The figures of every suite and config over a branch's runs."""
+        return _suite_history(self.engine, self.stamp, branch, filters.to_json())
+
     def measurement(self, run_id: str, cell_id: str) -> queries.MeasurementInfo | None:
         """The newest measurement of a cell in a run."""
         return _measurement(self.engine, self.stamp, run_id, cell_id)
@@ -163,6 +167,11 @@ def _summary(_engine: Engine, stamp: str, side: str, filters: dict[str, list[str
 @st.cache_data(show_spinner=False, max_entries=_FEW)
 def _history(_engine: Engine, stamp: str, suite: str, model: str) -> pd.DataFrame:
     return queries.model_history(_engine, suite, model, metrics=_MODEL_METRICS)
+
+
+@st.cache_data(show_spinner=False, max_entries=_FEW)
+def _suite_history(_engine: Engine, stamp: str, branch: str, filters: dict[str, list[str]]) -> pd.DataFrame:
+    return queries.suite_history(_engine, filters=_filter(filters), branch=branch)
 
 
 @st.cache_data(show_spinner=False, max_entries=_MANY)

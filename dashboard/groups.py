@@ -112,7 +112,9 @@ def _matrix(items: Sequence[Item], title: str, note: str, draw: Callable[[Item],
         row(text(name), [_place(by_place.get((config_id, suite)), draw) for suite in suites])
         for config_id, name in configs.items()
     ]
-    return table(title.capitalize(), ["config", *suites], rows, note=note)
+    group = items[0].group
+    setting = Setting(group.phase, group.dtype, group.device).title
+    return table(title.capitalize(), ["config", *suites], rows, note=note, of=setting)
 
 
 def _place(item: Item | None, draw: Callable[[Item], tuple[str, str]]) -> str:

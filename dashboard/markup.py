@@ -53,15 +53,21 @@ def status_tag(status: str | None) -> str:
     return span("tag" if status in NOT_APPLICABLE else "tag fail", text(status))
 
 
-def table(caption: str, head: Sequence[str], rows: Iterable[str], *, note: str = "", numbers: int = -1) -> str:
-    """A table with a caption (HTML), column heads (text) and rows (HTML); heads from `numbers` on are right-aligned."""
+def table(
+    caption: str, head: Sequence[str], rows: Iterable[str], *, note: str = "", numbers: int = -1, of: str = ""
+) -> str:
+    """A table with a caption (text), column heads (text) and rows (HTML); heads from `numbers` on are right-aligned.
+
+    `of` tells it from another one of the page with the same caption, to those who hear it.
+    """
     heads = "".join(
         f'<th scope="col"{" class=n" if 0 <= numbers <= index else ""}>{text(name)}</th>'
         for index, name in enumerate(head)
     )
+    name = f"{caption}: {of}" if of else caption
     small = f" <small>{text(note)}</small>" if note else ""
     return (
-        f'<div class="iw-scroll" tabindex="0" role="region" aria-label="{text(caption)}"><table>'
+        f'<div class="iw-scroll" tabindex="0" role="region" aria-label="{text(name)}"><table>'
         f"<caption>{text(caption)}{small}</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 

@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from analysis.permalinks import fixed_side as fixed
 from collector.vocabulary import Cell
 from dashboard import states, url
 from dashboard.formats import moment
 from dashboard.markup import block, markdown, text
-from dashboard.selection import Selection, fixed
+from dashboard.selection import Selection
 from db.errors import nearest, one_line
 from db.filters import CellFilter
 from db.queries import MeasurementInfo, cell

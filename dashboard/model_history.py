@@ -21,7 +21,7 @@ _METRICS = (
 
 def show(selection: Selection, choice: Choice) -> None:
     """Draws the section."""
-    st.subheader("History", anchor=False)
+    st.header("History", anchor=False)
     chosen = choice.history[choice.history["config"].isin(choice.configs)]
     # Of a night on several GPUs: the one on which this model was.
     mine = chosen[chosen["run_id"].isin(selection.new.run_ids)]

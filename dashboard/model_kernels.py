@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard import evidence, url
+from analysis import evidence
+from dashboard import url
 from dashboard.formats import ABSENT, milliseconds, signed
 from dashboard.markup import block, cell, row, span, table, text
 from dashboard.model_choice import Half
@@ -19,7 +20,7 @@ def show(sides: Sequence[Half]) -> None:
     kinds = [kind for kind in ("compiled", "eager") if any(_kernels(half, kind) for half in sides)]
     if not kinds:
         return
-    st.subheader("Kernels", anchor=False)
+    st.header("Kernels", anchor=False)
     kind = url.get("kernels") if url.get("kernels") in kinds else kinds[0]
     if len(kinds) > 1:
         st.segmented_control(

@@ -9,11 +9,12 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
+from analysis import evidence
 from analysis.changes import direction
 from analysis.results import EnvironmentDifference
 from collector.metrics import METRICS
 from collector.repro import repro_command
-from dashboard import changes, evidence
+from dashboard import changes
 from dashboard.data import Data
 from dashboard.formats import ABSENT, TITLES, number, signed
 from dashboard.markup import block, cell, change, markdown, row, span, status_tag, table, text
@@ -58,7 +59,7 @@ def failures(sides: Sequence[Half]) -> None:
         if found is None or (found.exception is None and not found.log_tail):
             continue
         if found.exception is not None or found.message is not None:
-            st.subheader(markdown(f"Why {half.role} is {found.status}"), anchor=False)
+            st.header(markdown(f"Why {half.role} is {found.status}"), anchor=False)
             lines = {"stage": found.stage, "exception": found.exception, "message": found.message, "hint": found.hint}
             st.code(
                 "\n".join(f"{name}: {said}" for name, said in lines.items() if said), language=None, wrap_lines=True
@@ -79,7 +80,7 @@ def samples(data: Data, sides: Sequence[Half]) -> None:
         return
     from dashboard import charts  # altair takes long to import, and a page without samples does not need it
 
-    st.subheader("Samples", anchor=False)
+    st.header("Samples", anchor=False)
     for place, (kind, values) in zip(st.columns(2), drawn.items(), strict=True):
         if values:
             roles = [half.role for half in sides if half.title in values]
@@ -92,7 +93,7 @@ def surroundings(data: Data, sides: Sequence[Half]) -> None:
     """Options and environment, as far as they differ."""
     first, second = sides[0].found, sides[-1].found
     if first or second:
-        st.subheader("Options and environment", anchor=False)
+        st.header("Options and environment", anchor=False)
     if len(sides) == 2 and first and second:
         heads = [half.title for half in sides]
         if first.program_id == second.program_id and first.program_id:
@@ -125,7 +126,7 @@ def reasons(sides: Sequence[Half]) -> None:
 
 def repro(sides: Sequence[Half]) -> None:
     """The command that measures the cell again."""
-    st.subheader("Measure it again", anchor=False)
+    st.header("Measure it again", anchor=False)
     for command in dict.fromkeys(repro_command(half.cell) for half in sides if half.cell):
         st.code(command, language="bash", wrap_lines=True)
 

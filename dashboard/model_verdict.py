@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.permalinks import fixed_side as fixed
 from analysis.verdicts import SMALLEST, Judgement, Outcome
 from dashboard.changes import Change, judged
 from dashboard.model_choice import Choice, Half
 from dashboard.noise import noise_line
-from dashboard.selection import Selection, fixed
+from dashboard.selection import Selection
 from db.errors import FilterError
 
 

@@ -35,7 +35,9 @@ def change_table(cells: pd.DataFrame, limit: int = 8) -> str:
         return ""
     rows = [_change_row(record) for record in moved.head(limit).to_dict("records")]
     note = f"the first {limit} of {len(moved)}, what regressed first" if len(moved) > limit else ""
-    return table("Changed most", ["cell", "what", "base", "new", "change", "95 %", ""], rows, note=note, numbers=2)
+    return table(
+        "Changed most", ["cell", "what", "base", "new", "change", "95 %", "verdict"], rows, note=note, numbers=2
+    )
 
 
 def _change_row(record: Record) -> str:

@@ -7,6 +7,7 @@ from typing import cast
 
 import streamlit as st
 
+from analysis.permalinks import fixed_side as fixed
 from dashboard import url
 from dashboard.data import Data
 from db.errors import SideError, nearest, one_line
@@ -37,15 +38,6 @@ class Selection:
     def pair(self) -> tuple[str, str] | None:
         """The texts that name both sides for good; None while there is no base."""
         return None if self.base is None else (fixed(self.base), fixed(self.new))
-
-
-def fixed(side: Side) -> str:
-    """A text that names the same side tomorrow: a night, a run, or a branch with the commit in full."""
-    if side.kind in ("latest", "night"):
-        return side.nights[0]
-    if side.kind == "run" or len(side.branches) > 1:
-        return side.run_ids[0]
-    return f"{side.branches[0]}@{side.commits[0]}"
 
 
 def read(data: Data) -> Selection:

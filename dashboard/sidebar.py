@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from analysis.permalinks import fixed_side as fixed
 from dashboard import url
 from dashboard.data import Data
 from dashboard.formats import moment
-from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, fixed, remembered
+from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, remembered
 from db.runs import RunInfo, describe_places, device_name
 from db.sides import Side
 

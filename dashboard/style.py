@@ -5,6 +5,11 @@ from __future__ import annotations
 SHEET = """
 <style>
 [data-testid="stMainBlockContainer"] { padding: 2.2rem 2.2rem 4rem; max-width: 110rem; }
+[data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { opacity: 1;
+  color: color-mix(in srgb, var(--st-text-color) 80%, var(--st-background-color)); }
+[data-testid="stMultiSelect"] [data-tag] { background-color: var(--st-secondary-background-color) !important;
+  border: 1px solid color-mix(in srgb, var(--st-text-color) 30%, transparent) !important; }
+[data-testid="stMultiSelect"] [data-tag], [data-testid="stMultiSelect"] [data-tag] * { color: var(--st-text-color) !important; }
 .iw { --iw-worse: #d9731f; --iw-better: #2f86d1; font-variant-numeric: tabular-nums; font-size: .875rem; line-height: 1.35; }
 .iw, .iw * { --iw-line: color-mix(in srgb, currentColor 16%, transparent);
   --iw-soft: color-mix(in srgb, currentColor 74%, transparent); }

@@ -6,10 +6,11 @@ word, so it is not used: a widget is set from the address before it is drawn and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from urllib.parse import urlencode
+from collections.abc import Iterable
 
 import streamlit as st
+
+from analysis.permalinks import address as address
 
 #: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
 SHARED = ("base", "new", "device", "phase", "dtype", "suite")
@@ -47,12 +48,6 @@ def parameters(**changes: Value) -> dict[str, list[str]]:
 def link(page: str, **changes: Value) -> str:
     """An address relative to any page, so that it holds behind a proxy's path too."""
     return address(f"./{page}", parameters(**changes))
-
-
-def address(place: str, query: Mapping[str, Iterable[str]]) -> str:
-    """A place with its query."""
-    text = urlencode([(key, value) for key, values in query.items() for value in values], safe="/@~,")
-    return f"{place}?{text}" if text else place
 
 
 def widget(key: str) -> str:

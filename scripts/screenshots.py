@@ -35,6 +35,11 @@ _SHOTS = (
         1400,
         1900,
     ),
+    ("runs-light", f"runs?new={_NEW}", "light", 1500, 1500),
+    ("trends-light", f"trends?new={_NEW}&metric=device_speedup", "light", 1500, 1300),
+    ("trends-dark", f"trends?new={_NEW}&metric=compile_cold_s&log=1", "dark", 1500, 1300),
+    ("about-light", f"about?new={_NEW}", "light", 1500, 1500),
+    ("runs-narrow", f"runs?new={_NEW}", "light", 390, 1400),
     ("overview-narrow", "?new=release/2.11&base=none", "light", 390, 1400),
 )
 

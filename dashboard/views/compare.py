@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from analysis.permalinks import fixed_side as fixed
 from analysis.results import Comparison
 from analysis.verdicts import Judgement
 from dashboard import changes, outcomes, palette, url
@@ -14,7 +15,7 @@ from dashboard.formats import ABSENT, count
 from dashboard.markup import block, text
 from dashboard.noise import noise_line
 from dashboard.rows import COUNTS, METRIC_COLUMNS, Rows, alone_rows, compared_rows, csv, matching
-from dashboard.selection import Selection, current, fixed
+from dashboard.selection import Selection, current
 from dashboard.sidebar import describe
 from db.errors import FilterError, nearest, one_line
 

@@ -7,6 +7,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from analysis.permalinks import fixed_side as fixed
 from analysis.results import Comparison
 from analysis.transitions import Transition
 from analysis.verdicts import Judgement
@@ -15,7 +16,7 @@ from dashboard import changes, groups, headline, outcomes, states, url
 from dashboard.markup import block, cards, markdown, text
 from dashboard.noise import noise_line
 from dashboard.reasons import change_table, missing_table, reason_table
-from dashboard.selection import NOTHING, Selection, current, fixed
+from dashboard.selection import NOTHING, Selection, current
 from dashboard.sidebar import describe
 
 _UNASKED = [status.value for status in NOT_APPLICABLE]
@@ -48,7 +49,7 @@ def _compared(found: Comparison, judgement: Judgement) -> None:
     _lists(cells[cells["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])])
     intervals = groups.group_intervals(cells)
     for setting, items in groups.sections(found.suites).items():
-        st.subheader(markdown(setting.title), anchor=False)
+        st.header(markdown(setting.title), anchor=False)
         st.html(block(groups.section_tables(items, intervals)))
     st.caption(f"{changes.RULE} {changes.GROUP_RULE}")
     _lists(cells[~cells["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])])
@@ -98,7 +99,7 @@ def _alone(selection: Selection) -> None:
     notes = (*found.notes, why) if why else found.notes
     _head(headline.alone_sentence(cells), describe(found.side), headline.alone_cards(cells), notes)
     for setting, items in groups.sections(found.suites).items():
-        st.subheader(markdown(setting.title), anchor=False)
+        st.header(markdown(setting.title), anchor=False)
         st.html(block(groups.section_tables(items, {})))
     asked = ~cells["status"].isin(_UNASKED)
     failed = cells[cells["status"].notna() & asked & (cells["status"] != Status.PASS.value)]

@@ -52,5 +52,5 @@ def ran(app: AppTest) -> AppTest:
 def text_of(app: AppTest) -> str:
     """All HTML, code and captions on the page, the style sheet left out."""
     parts = [element.proto.body for element in app.get("html") if "<style>" not in element.proto.body]
-    parts += [element.value for kind in (app.title, app.subheader, app.caption, app.code) for element in kind]
+    parts += [element.value for kind in (app.title, app.header, app.caption, app.code) for element in kind]
     return "\n".join(parts)

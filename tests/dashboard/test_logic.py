@@ -5,9 +5,10 @@ import math
 import pandas as pd
 import pytest
 
+from analysis import evidence
 from analysis.stats.bootstrap import Interval
 from analysis.verdicts import SMALLEST, Outcome
-from dashboard import changes, evidence, formats, outcomes, rows, url
+from dashboard import changes, formats, outcomes, rows, url
 from dashboard.markup import markdown
 
 

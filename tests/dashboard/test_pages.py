@@ -18,7 +18,7 @@ def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
     assert "Of 24 cells on both sides, 6 regressed, 0 improved; " in said
     assert "1 broke, 1 fixed, 0 missing in new" in said
     assert stores.LABEL in said
-    assert [heading.value for heading in app.subheader] == ["Inference, bfloat16, cuda", "Training, amp, cuda"]
+    assert [heading.value for heading in app.header] == ["Inference, bfloat16, cuda", "Training, amp, cuda"]
     assert "75\u202f% 3/4" in said and "1 failed" in said
     assert "BackendCompilerFailed in compile: no kernel fits" in said
     assert re.search(r"Noise from run to run: .*latency \d\.\d", said) and "repeats" in said
@@ -123,7 +123,7 @@ def test_model_explains_a_slowdown(open_app, two_nights):
     assert "Noise from run to run: " in said and "repeats" in said
     assert re.search(r"triton_poi_fused_add.*?12.*?12.*?\+0\.", said)
     assert "print() &lt;b&gt;called&lt;/b&gt;: 1" in said
-    assert "Samples" in [heading.value for heading in app.subheader]
+    assert "Samples" in [heading.value for heading in app.header]
     assert "4 runs on new's testbed" in said
     command = "inductor-watch run --suite huggingface --model gpt2 --config default --phase inference"
     assert any(code.value.startswith(command) for code in app.code)

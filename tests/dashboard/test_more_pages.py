@@ -1,0 +1,150 @@
+"""Trends, runs and the page about the numbers, on stores of synthetic runs."""
+
+from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from collector.metrics import METRICS
+from collector.vocabulary import Status
+from dashboard.night_rows import coverage_table, silent_days
+from dashboard.trends import by_night, steps
+from tests.dashboard import stores
+from tests.dashboard.conftest import ran, text_of
+
+PAGES = ["trends", "runs", "about"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_draws_on_two_nights(open_app, two_nights, page):
+    assert open_app(two_nights, page).title
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_hostile_names_stay_text(open_app, tmp_path, page):
+    path = stores.store(
+        tmp_path / "store.db",
+        [
+            stores.night(
+                tmp_path,
+                f"n{index}",
+                minutes=index,
+                cells=stores.cells()[:3],
+                branch=stores.HOSTILE,
+                label=stores.HOSTILE,
+            )
+            for index in range(2)
+        ],
+    )
+    said = text_of(open_app(path, page))
+    assert "<script>" not in said
+
+
+def test_runs_tell_what_is_missing_and_when_a_night_was_cut(open_app, tmp_path):
+    cells = stores.cells()
+    whole = stores.night(tmp_path, "whole", minutes=0, cells=cells)
+    measured = [stores.measure(61)(which) for which in cells[:5]]
+    cut = stores.write_bundle(tmp_path, stores.header("cut", minutes=60), measured, planned=cells, closed=False)
+    said = text_of(open_app(stores.store(tmp_path / "store.db", [whole, cut]), "runs"))
+    assert "1 of 1 runs cut or going on" in said
+    assert f'<span class="tag missing">{len(cells) - 5}</span>' in said
+    assert "whole" in said
+
+
+def nights(*days, branch="main"):
+    return [
+        SimpleNamespace(started_at=datetime(2026, 7, day, 3, tzinfo=UTC), runs=(SimpleNamespace(branch=branch),))
+        for day in days
+    ]
+
+
+def test_days_without_a_night_are_told_where_one_is_due_each_day():
+    found = silent_days(nights(1, 2, 3, 4, 7, 8), "main", date(2026, 7, 10))
+    assert found == [date(2026, 7, 9), date(2026, 7, 6), date(2026, 7, 5)]
+
+
+@pytest.mark.parametrize("days", [(), (1,), (1, 2, 3), (1, 5, 9, 13, 20)])
+def test_nothing_is_due_where_nights_come_as_they_like(days):
+    assert silent_days(nights(*days), "main", date(2026, 7, 30)) == []
+
+
+def test_another_branchs_nights_do_not_count():
+    assert silent_days(nights(1, 2, 3, 4, branch="other"), "main", date(2026, 7, 30)) == []
+
+
+def test_coverage_counts_what_was_planned_and_never_shows_a_zero_for_it():
+    cells = pd.DataFrame(
+        [
+            ("timm", "a", "pass"),
+            ("timm", "a", None),
+            ("timm", "a", "fail_to_compile"),
+            ("timm", "a", "unavailable"),
+            ("huggingface", "b", "pass"),
+        ],
+        columns=["suite", "config", "status"],
+    )
+    found = coverage_table(cells, "inference")
+    assert "3 of 4" in found and "1 failed" in found and "1 missing" in found and "1 not applicable" in found
+    assert found.count("not planned") == 2
+
+
+def history(values, models=3, config="triton"):
+    began = datetime(2026, 7, 1, tzinfo=UTC)
+    return pd.DataFrame(
+        {
+            "run_id": [f"r{place}" for place in range(len(values))],
+            "started_at": [began + timedelta(days=place) for place in range(len(values))],
+            "commit": [f"{place:040x}" for place in range(len(values))],
+            "suite": "timm",
+            "config": config,
+            "speedup": values,
+            "n_speedup": models,
+        }
+    )
+
+
+def test_the_runs_of_a_night_are_put_together_by_their_models():
+    found = by_night(history([2.0, 8.0], models=[3, 1]), "speedup", {"r0": "night", "r1": "night"})
+    assert list(found["models"]) == [4]
+    assert found["value"].iloc[0] == pytest.approx(2.0 ** (3 / 4) * 8.0 ** (1 / 4))
+
+
+def test_a_run_without_values_is_a_gap_and_no_zero():
+    found = by_night(
+        history([2.0, float("nan"), 4.0], models=[3, 0, 3]), "speedup", {f"r{n}": f"n{n}" for n in range(3)}
+    )
+    assert list(found["value"]) == pytest.approx([2.0, 4.0])
+
+
+def test_a_line_ends_where_the_number_of_models_changes():
+    night_of = {f"r{n}": f"n{n}" for n in range(5)}
+    found = by_night(history([2.0, 2.0, 5.0, 5.0, 2.0], models=[3, 3, 2, 2, 3]), "speedup", night_of)
+    assert list(found["segment"]) == [1, 1, 2, 2, 3]
+
+
+def test_a_new_level_names_the_nights_around_it_and_other_models():
+    values = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
+    models = [3] * 12 + [4] * 12
+    (step,) = steps(by_night(history(values, models=models), "speedup", {f"r{n}": f"n{n}" for n in range(24)}))
+    assert (step.before["night"], step.after["night"]) == ("n11", "n12")
+    assert step.level_after / step.level_before == pytest.approx(0.8, abs=0.01)
+    assert step.other_models
+
+
+def test_trends_follow_the_address(open_app, two_nights):
+    app = open_app(two_nights, "trends", metric="compile_cold_s", log="1", config="cudagraphs")
+    assert app.selectbox(key="metric_widget").value == "compile_cold_s"
+    assert app.toggle(key="log_widget").value is True
+    assert app.multiselect(key="config_widget").value == ["cudagraphs"]
+    app.toggle(key="log_widget").set_value(False)
+    ran(app)
+    assert "log" not in app.query_params
+
+
+def test_about_names_every_metric_and_every_status(open_app, two_nights):
+    said = text_of(open_app(two_nights, "about"))
+    for metric in METRICS.values():
+        assert metric.meaning.split("'")[0] in said
+    for status in Status:
+        assert f">{status.value}</span>" in said

@@ -1,0 +1,43 @@
+"""axe-core over every page, light and dark and narrow: no violation; what Streamlit itself draws is in the same count."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.browser_fixtures import chromium, server, settled  # noqa: F401 -- fixtures
+
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e .[dev]")
+
+PAGES = (
+    "",
+    "compare",
+    "compare?mode=configs&from=triton&to=cudagraphs",
+    "model?model=huggingface/gpt2",
+    "trends",
+    "runs",
+    "about",
+)
+LOOKS = (
+    ("light", 1400),
+    pytest.param("dark", 1400, marks=pytest.mark.slow),
+    pytest.param("light", 390, marks=pytest.mark.slow),
+)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+@pytest.mark.parametrize("address", PAGES)
+def test_axe_finds_nothing(chromium, server, address, scheme, width):  # noqa: F811
+    context = chromium.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)
+    page = context.new_page()
+    try:
+        page.goto(f"{server}/{address}")
+        settled(page)
+        page.wait_for_timeout(700)  # what is drawn anew fades in
+        found = axe.Axe().run(page)
+        told = [
+            (item["id"], item["help"], [node["html"][:160] for node in item["nodes"][:3]])
+            for item in found.response["violations"]
+        ]
+        assert told == []
+    finally:
+        context.close()
