@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import data, selection, sidebar, states, style, url
+from dashboard import data, hud_links, selection, sidebar, states, style, url
 from dashboard.markup import text
 from db.errors import SideError, StoreError
 
@@ -43,6 +43,7 @@ def _draw(page: st.Page) -> None:
     if not store.nights():
         states.show("No runs yet", "The database is there and holds no runs. Fill it, then reload:", states.FILL)
         return
+    notes = _from_hud()
     with st.sidebar:
         _navigation()
         sidebar.pickers(store)
@@ -50,9 +51,19 @@ def _draw(page: st.Page) -> None:
     selection.remember(chosen)
     with st.sidebar:
         sidebar.permalink(chosen)
-    for line in (*chosen.warnings, *chosen.problems):
+    for line in (*notes, *chosen.warnings, *chosen.problems):
         st.html(f'<div class="iw iw-state" role="alert">{text(line)}</div>')
     page.run()
+
+
+def _from_hud() -> list[str]:
+    """Takes over what a HUD link asks for, so that the address becomes one of ours."""
+    query = {key: st.query_params.get_all(key) for key in st.query_params}
+    if not hud_links.is_hud_link(query):
+        return []
+    found, notes = hud_links.translate(query)
+    st.query_params.from_dict(found)
+    return ["A HUD link: its left side is shown as new, its right side as base.", *notes]
 
 
 def _navigation() -> None:

@@ -1,0 +1,62 @@
+"""Links from the PyTorch HUD open the same comparison."""
+
+import pytest
+
+from dashboard.hud_links import is_hud_link, translate
+from tests.dashboard import stores
+from tests.dashboard.conftest import text_of
+
+LINK = {
+    "dashboard": ["torchinductor"],
+    "startTime": ["Sat, 01 Aug 2026 00:00:00 GMT"],
+    "mode": ["training"],
+    "dtype": ["amp"],
+    "deviceName": ["cuda (h100)"],
+    "lBranch": ["main"],
+    "lCommit": ["b2b2b2b2"],
+    "rBranch": ["main"],
+    "rCommit": ["a1a1a1a1"],
+}
+
+
+def test_the_left_side_is_new_and_the_right_one_base():
+    found, notes = translate(LINK)
+    assert found == {
+        "dtype": ["amp"],
+        "new": ["main@b2b2b2b2"],
+        "base": ["main@a1a1a1a1"],
+        "phase": ["training"],
+        "device": ["cuda"],
+    }
+    assert len(notes) == 1 and "time range" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "side"),
+    [({"lCommit": []}, "main"), ({"lBranch": []}, "b2b2b2b2"), ({"lCommit": [" "], "lBranch": []}, None)],
+)
+def test_a_branch_or_a_commit_alone_is_a_side(changes, side):
+    assert translate(LINK | changes)[0].get("new", [None]) == [side]
+
+
+def test_what_is_not_known_here_is_said():
+    _, notes = translate(LINK | {"mode": ["dynamic"], "deviceName": ["tpu v7"], "startTime": []})
+    assert "'dynamic'" in notes[0] and "'tpu v7'" in notes[1]
+
+
+@pytest.mark.parametrize(("query", "is_one"), [(LINK, True), ({"base": ["a"], "dtype": ["amp"]}, False), ({}, False)])
+def test_a_hud_link_is_known_by_its_sides(query, is_one):
+    assert is_hud_link(query) is is_one
+
+
+def test_the_app_opens_it_and_makes_the_address_its_own(open_app, two_nights):
+    app = open_app(two_nights, **LINK | {"lCommit": [stores.SHAS[1]], "rCommit": [stores.SHAS[0][:10]]})
+    said = text_of(app)
+    assert "A HUD link: its left side is shown as new" in said
+    assert "lCommit" not in app.query_params and app.query_params["base"] == "main@a1a1a1a1a1"
+    assert "base main@a1a1a1a1a1" in said
+
+
+def test_a_commit_that_is_not_here_is_told(open_app, two_nights):
+    said = text_of(open_app(two_nights, **LINK | {"rCommit": ["f" * 40], "lCommit": [stores.SHAS[1]]}))
+    assert "ffffffff" in said and "Base:" in said
