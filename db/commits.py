@@ -115,6 +115,13 @@ def commit_range(source: Source, base: str, new: str, repo: str | None = None) -
     return CommitRange(first, last, max(end - start, 0), found)
 
 
+def commits_between(source: Source, repo: str, after: int, up_to: int) -> tuple[CommitEntry, ...]:
+    """The stored commits of a repository whose place in the line is above `after` and at most `up_to`, oldest first."""
+    with connected(source) as conn:
+        where = (Commit.repo == repo, Commit.position > after, Commit.position <= up_to)
+        return tuple(_listed(conn, *where, newest_first=False))
+
+
 def landings(source: Source, pr_number: int, repo: str | None = None) -> list[Landing]:
     """The landings and reverts of a pull request in their order, those under another number (a reland's own) included."""
     with connected(source) as conn:

@@ -1,0 +1,150 @@
+"""`inductor-watch changepoints`: what changed in the histories, since when, and which commits can be to blame."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jobs.options import db_option, json_option
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from analysis.alerts import Survey
+    from analysis.history_drift import DriftSurvey
+
+_NOTHING = (
+    "nothing to judge: a status needs two measured commits on one branch and testbed, a level ten; "
+    "`inductor-watch runs` lists what there is"
+)
+
+
+@click.command(
+    help="Change points of the histories as alerts: one for all cells that changed between the same commits, newest first. "
+    "A view: the exit code is 0 also where something got worse, and 3 where there was nothing to judge."
+)
+@click.option("--branch", help="Of one branch.")
+@click.option("--suite", "suites", multiple=True)
+@click.option("--model", "models", multiple=True)
+@click.option("--phase", "phases", multiple=True)
+@click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
+@click.option("--metric", "metrics", multiple=True, help="One of those that are judged, or `status`; repeatable.")
+@click.option("--since", metavar="DATE", help="What was first measured at or after this, e.g. 2026-08-01.")
+@click.option("--pinned", metavar="SIDE", help="Also what drifted slowly from there: a commit, run or night.")
+@click.option("--window", type=click.IntRange(min=20), help="Look at so many newest commits of each line only [all].")
+@click.option(
+    "--evidence", "with_evidence", is_flag=True, help="Beside each alert's worst cell: kernels, breaks, skips."
+)
+@click.option("--cells", type=click.IntRange(min=1), default=5, show_default=True, help="Changes to show of an alert.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Alerts to show.")
+@db_option
+@json_option
+def command(
+    branch: str | None,
+    suites: tuple[str, ...],
+    models: tuple[str, ...],
+    phases: tuple[str, ...],
+    configs: tuple[str, ...],
+    metrics: tuple[str, ...],
+    since: str | None,
+    pinned: str | None,
+    window: int | None,
+    with_evidence: bool,
+    cells: int,
+    limit: int,
+    database: str,
+    as_json: bool,
+) -> None:
+    """Prints the alerts, and the drifts where a pin is given."""
+    from analysis.alerts import survey
+    from analysis.history_drift import slow_drift
+    from db.engine import open_store
+    from db.filters import CellFilter, check_filter
+    from db.sides import resolve_side
+
+    check_metrics(metrics)
+    moment = _moment(since)
+    with open_store(database, write=False).connect() as conn:
+        filters = CellFilter(suites, models, phases, (), (), configs)
+        check_filter(conn, filters)
+        _check_branch(conn, branch)
+        side = None if pinned is None else resolve_side(conn, pinned)
+        found = survey(conn, branch=branch, filters=filters, metrics=metrics, since=moment, window=window)
+        drifts = None if side is None else slow_drift(conn, side, branch=branch, filters=filters)
+        if as_json:
+            click.echo(json.dumps(_as_json(conn, found, drifts, with_evidence), indent=2))
+        else:
+            _show(conn, found, drifts, with_evidence, cells, limit)
+    if not found.cells:
+        click.echo(f"inductor-watch: {_NOTHING}", err=True)
+        raise SystemExit(3)
+
+
+def check_metrics(metrics: tuple[str, ...]) -> None:
+    """Raises `click.UsageError` for a metric that is not judged."""
+    from analysis.verdicts import SMALLEST
+    from collector.errors import nearest
+
+    known = [*SMALLEST, "status"]
+    for metric in metrics:
+        if metric not in known:
+            raise click.UsageError(f"--metric {metric!r}: {nearest(metric, known)}")
+
+
+def _moment(text: str | None) -> datetime | None:
+    from db.moments import from_epoch, to_epoch
+
+    try:
+        return None if text is None else from_epoch(to_epoch(text))
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text!r} is no date: write 2026-08-01 or 2026-08-01T12:00", param_hint="--since"
+        ) from error
+
+
+def _check_branch(conn: Connection, branch: str | None) -> None:
+    from collector.errors import nearest
+    from db.queries import branches
+
+    if branch is not None and branch not in (known := [one.branch for one in branches(conn)]):
+        raise click.UsageError(f"--branch {branch!r} has no runs: {nearest(branch, known)}")
+
+
+def _as_json(conn: Connection, found: Survey, drifts: DriftSurvey | None, with_evidence: bool) -> dict[str, Any]:
+    from analysis.alerts_evidence import evidence_of
+
+    alerts = []
+    for alert in found.alerts:
+        data = alert.to_json()
+        if with_evidence:
+            beside = evidence_of(conn, alert.changes[0])
+            data["evidence"] = None if beside is None else {"cell": alert.changes[0].cell, **beside.to_json()}
+        alerts.append(data)
+    data = {"series": dict(found.history.series), "cells": found.cells, "alerts": alerts}
+    if drifts is not None:
+        data["drift"] = {"series": drifts.series, "found": [one.to_json() for one in drifts.drifts]}
+    return data
+
+
+def _show(
+    conn: Connection, found: Survey, drifts: DriftSurvey | None, with_evidence: bool, cells: int, limit: int
+) -> None:
+    from analysis.alerts_evidence import evidence_of
+    from jobs.alert_lines import alert_lines, drift_line
+
+    series = sum(found.history.series.values())
+    click.echo(f"{found.cells} cells judged; {series} series by metric; {len(found.alerts)} alerts")
+    if found.cells and not series:
+        click.echo("note: no series has ten measured commits yet, so that only statuses are judged")
+    for alert in found.alerts[:limit]:
+        beside = evidence_of(conn, alert.changes[0]) if with_evidence else None
+        click.echo("\n".join(alert_lines(alert, cells, beside)))
+    if (rest := len(found.alerts) - limit) > 0:
+        click.echo(f"... and {rest} older alerts (--limit shows more, --json has all)")
+    if drifts is not None:
+        click.echo(f"{len(drifts.drifts)} of {drifts.series} series drifted from the pin")
+        for drift in drifts.drifts[: limit * cells]:
+            click.echo(drift_line(drift))

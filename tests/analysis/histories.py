@@ -1,0 +1,117 @@
+"""Synthetic histories for tests: a real git repository, and nights that measured some of its commits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+from sqlalchemy import Engine
+
+from collector.vocabulary import Config, Status, short_hash
+from db.ingest import ingest_bundle
+from jobs.cli import app
+from tests.factories import DEFAULT, ENVIRONMENT, TESTBED, cell, failing, header, new_store, passing, write_bundle
+from tests.jobs.repositories import RepositoryWriter
+
+MODELS = ("bert", "gpt2", "t5", "vit")
+LEVELS = {
+    "eager_ms": 4.0,
+    "compiled_ms": 2.0,
+    "eager_kernel_ms": 3.0,
+    "compiled_kernel_ms": 1.5,
+    "compile_cold_s": 20.0,
+    "compiled_peak_bytes": 1e9,
+}
+#: Commits that land between two nights, the measured one included.
+A_NIGHT = 3
+Factors = Callable[[str, str], float]
+
+
+class History:
+    """A store in `folder`, or one given, to which nights are added; night n measures the commit of place n * A_NIGHT."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nights: int = 40,
+        titles: Mapping[int, str] | None = None,
+        given: tuple[Engine, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.location = str(folder / "store.db") if given is None else given[1]
+        self.store: Engine = new_store(folder / "store.db") if given is None else given[0]
+        with RepositoryWriter(folder / "clone") as writer:
+            self.shas: list[str] = []
+            for place in range(nights * A_NIGHT):
+                title = (titles or {}).get(place, f"Synthetic commit {place} (#{1000 + place})")
+                message = title.replace("{reverted}", self.shas[place - 1]) if self.shas else title
+                self.shas.append(writer.commit(message, at=1_790_000_000 + 3600 * place))
+
+    def import_commits(self) -> None:
+        """Through the command line, as a user would."""
+        words = ["commits", "import", "--git", str(self.folder / "clone"), "--db", str(self.location)]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+
+    def commit(self, number: int) -> str:
+        """What night `number` measured."""
+        return self.shas[number * A_NIGHT]
+
+    def night(
+        self,
+        number: int,
+        factors: Factors | None = None,
+        *,
+        fails: tuple[str, ...] = (),
+        missing: tuple[str, ...] = (),
+        configs: tuple[Config, ...] = (DEFAULT,),
+        sd: float = 0.003,
+        environment: Mapping[str, object] | None = None,
+        program: str = "",
+        run_id: str = "",
+        minutes: float | None = None,
+        **changes: object,
+    ) -> str:
+        """Stores a night; `factors` multiply the levels of a model's metrics. Returns its run_id."""
+        minutes = 1440 * number if minutes is None else minutes
+        rng = np.random.default_rng([number, len(run_id)])
+        run_id = run_id or f"n{number:03}"
+        made, planned = [], []
+        of_night = {**ENVIRONMENT, "torch_git": self.commit(number), **(environment or {})}
+        for model in MODELS:
+            for config in configs:
+                which = cell(model, config)
+                noise = {name: math.exp(rng.normal(0, sd)) for name in LEVELS}
+                planned.append(which)
+                if model in missing:
+                    continue
+                ids = {"environment_id": short_hash(of_night)}
+                if program:
+                    ids["program_id"] = short_hash(program)
+                if model in fails:
+                    made.append(failing(which, Status.FAIL_TO_RUN, minutes=minutes + 1, **ids))
+                    continue
+                metrics = {
+                    name: level
+                    * (1 if name.endswith("bytes") else noise[name])
+                    * (factors(model, name) if factors else 1)
+                    for name, level in LEVELS.items()
+                }
+                metrics |= {"graph_breaks": 0.0}
+                made.append(passing(which, minutes=minutes + 1, samples={}, metrics=metrics, **ids))
+        head = header(run_id, **{"minutes": minutes, "commit": self.commit(number), "testbed": TESTBED, **changes})
+        ingest_bundle(self.store, write_bundle(self.folder, head, made, planned=planned, environment=of_night))
+        return run_id
+
+    def nights(self, first: int, last: int, factors: Factors | None = None, **more: object) -> None:
+        """Nights `first` up to but not `last`."""
+        for number in range(first, last):
+            self.night(number, factors, **more)
+
+
+def slower(factor: float, models: tuple[str, ...] = ("bert",), metrics: tuple[str, ...] = ("compiled_ms",)) -> Factors:
+    """Factors that make some models slower by some metrics."""
+    return lambda model, name: factor if model in models and name in metrics else 1.0

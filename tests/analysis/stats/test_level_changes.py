@@ -1,0 +1,110 @@
+"""Levels on both sides of a change point: their ratio, interval and p, and where the change can be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.stats.level_changes import is_nearer, level_changes, pending_change
+
+
+def noisy(levels, sd=0.01, seed=1):
+    """Log-normal noise around levels, each (level, nights)."""
+    random = np.random.default_rng(seed)
+    flat = np.repeat([level for level, _ in levels], [nights for _, nights in levels])
+    return flat * np.exp(random.normal(0, sd, flat.size))
+
+
+def test_the_ratio_is_that_of_geometric_means_with_an_interval_around_it():
+    values = noisy([(100, 30), (105, 30)])
+    (found,) = level_changes(values, [30])
+    assert found.at == 30
+    assert found.before == pytest.approx(math.exp(np.log(values[10:30]).mean()), rel=1e-3)
+    assert found.after == pytest.approx(math.exp(np.log(values[30:50]).mean()), rel=1e-3)
+    assert found.ratio == pytest.approx(found.after / found.before)
+    assert found.low < 1.05 < found.high
+    assert found.high - found.low < 0.03
+    assert found.p < 1e-10
+    assert not found.is_over
+
+
+def test_the_interval_holds_the_ratio_about_as_often_as_it_says():
+    held = 0
+    for seed in range(300):
+        (found,) = level_changes(noisy([(1.0, 20), (1.1, 20)], 0.02, seed), [20])
+        held += found.low <= 1.1 <= found.high
+    assert 0.90 <= held / 300 <= 0.995
+
+
+def test_a_level_is_of_the_nearest_twenty_points_and_of_its_own_piece():
+    values = np.r_[np.full(30, 50.0), np.linspace(90, 100, 20), np.full(8, 120.0), np.full(20, 60.0)]
+    found = level_changes(values, [30, 50, 58])
+    assert found[1].after == pytest.approx(120)
+    assert found[1].before == pytest.approx(95, rel=0.01)
+    assert [one.now for one in found] == pytest.approx([60.0] * 3)
+
+
+def test_a_change_is_over_once_a_later_level_is_back_even_if_it_returns():
+    values = noisy([(100, 20), (110, 20), (100, 20), (110, 20)], 0.002)
+    assert [one.is_over for one in level_changes(values, [20, 40, 60])] == [True, True, False]
+
+
+def test_the_possible_places_of_a_sharp_step_are_one_and_of_a_faint_one_several():
+    (sharp,) = level_changes(noisy([(100, 30), (120, 30)]), [30])
+    assert (sharp.earliest, sharp.latest) == (30, 30)
+    (faint,) = level_changes(noisy([(100, 30), (101.5, 30)]), [30])
+    assert faint.earliest <= 30 <= faint.latest
+    assert faint.latest - faint.earliest >= 2
+
+
+def test_the_true_place_is_among_the_possible_ones_nearly_always():
+    held = 0
+    for seed in range(200):
+        values = noisy([(100, 25), (102.5, 25)], 0.012, seed)
+        left = [((np.log(values[:at]) - np.log(values[:at]).mean()) ** 2).sum() for at in range(5, 46)]
+        right = [((np.log(values[at:]) - np.log(values[at:]).mean()) ** 2).sum() for at in range(5, 46)]
+        best = 5 + int(np.argmin(np.add(left, right)))
+        (found,) = level_changes(values, [best])
+        held += found.earliest <= 25 <= found.latest
+    assert held / 200 >= 0.93
+
+
+def test_gaps_keep_their_places():
+    values = np.r_[np.full(10, 1.0), [np.nan] * 3, np.full(10, 2.0)]
+    (found,) = level_changes(values, [13])
+    assert (found.earliest, found.at, found.latest) == (13, 13, 13)
+    assert (found.before, found.after, found.p) == (pytest.approx(1.0), pytest.approx(2.0), 0.0)
+
+
+def test_the_unit_does_not_matter():
+    values = noisy([(3, 20), (3.2, 20)])
+    (one,), (other,) = level_changes(values, [20]), level_changes(values * 1e6, [20])
+    assert (other.ratio, other.low, other.p) == pytest.approx((one.ratio, one.low, one.p))
+    assert other.before == pytest.approx(one.before * 1e6)
+
+
+@pytest.mark.parametrize("cuts", [[0], [3, 3], [39], [12]])
+def test_a_cut_that_is_none_is_refused(cuts):
+    values = noisy([(100, 40)])
+    values[12] = np.nan
+    with pytest.raises(ValueError, match="change points"):
+        level_changes(values, cuts)
+
+
+def test_a_pending_shift_is_judged_by_the_noise_before_it():
+    values = noisy([(100, 40), (110, 3)])
+    found = pending_change(values, 40, [])
+    assert (found.at, found.earliest, found.latest) == (40, 40, 40)
+    assert found.now == found.after
+    assert found.low < 1.1 < found.high
+    assert found.p < 1e-6
+    assert pending_change(noisy([(100, 40), (101, 3)]), 40, []).p > 0.01
+
+
+def test_nearer_is_by_ratios():
+    assert is_nearer(1.9, 1, 4)
+    assert not is_nearer(2.1, 1, 4)
+    assert is_nearer(0.5, 1, 4)
+    assert is_nearer(3.9, 4, 1)

@@ -1,0 +1,314 @@
+"""One alert per commit range: what is put together, whom it suspects, and what is told beside it."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from analysis.alerts import find_alerts, survey
+from analysis.alerts_evidence import evidence_of
+from analysis.alerts_grouping import group_changes
+from analysis.history_changes import Certainty, Change, Direction, Span
+from analysis.history_series import Point
+from collector.vocabulary import Config, Status
+from db.filters import CellFilter
+from db.ingest import ingest_bundle
+from tests.analysis.histories import A_NIGHT, History, slower
+from tests.factories import CUDAGRAPHS, DEFAULT, START, TESTBED, cell, failing, header, passing, write_bundle
+
+OTHER = TESTBED | {"gpu_index": 1}
+#: Night 14 is place 42; 43 is reverted by 44, and 45 is what night 15 measured.
+TITLES = {
+    41: "[inductor] Fuse more (#4242)",
+    43: "Bad idea (#77)",
+    44: 'Revert "Bad idea (#77)"\n\nThis reverts commit {reverted}.',
+}
+
+
+def point(place):
+    return Point(place, f"{place:040x}", place, float(place), None, ())
+
+
+def change(base, onset, first=None, last=None, cell_id="a", metric="compiled_ms"):
+    span = Span(point(base), point(onset))
+    possible = Span(point(base if first is None else first), point(onset if last is None else last))
+    names = ("repo", "main", "bed", cell_id, cell_id, 1, metric)
+    return Change(*names, Direction.WORSE, Certainty.ESTABLISHED, span, possible, False)
+
+
+def grouped(*changes):
+    return [
+        (
+            group.base.place,
+            group.onset.place,
+            group.first.place,
+            group.last.place,
+            sorted(one.cell_id for one in group.changes),
+        )
+        for group in group_changes(changes)
+    ]
+
+
+def test_ranges_that_overlap_are_one_group_and_narrow_each_other():
+    found = grouped(change(1, 5, cell_id="wide"), change(3, 4, cell_id="sharp"), change(2, 4, cell_id="other"))
+    assert found == [(3, 4, 1, 5, ["other", "sharp", "wide"])]
+
+
+def test_ranges_that_only_touch_have_no_commit_in_common():
+    assert grouped(change(1, 2, cell_id="a"), change(2, 3, cell_id="b")) == [(1, 2, 1, 2, ["a"]), (2, 3, 2, 3, ["b"])]
+
+
+def test_a_wide_range_joins_the_group_that_its_best_place_is_in():
+    sharp = [change(1, 2, cell_id="left"), change(4, 5, cell_id="right")]
+    assert grouped(*sharp, change(4, 5, 0, 6, "wide"))[1] == (4, 5, 0, 6, ["right", "wide"])
+    assert grouped(*sharp, change(1, 2, 0, 6, "wide"))[0] == (1, 2, 0, 6, ["left", "wide"])
+
+
+def test_all_of_a_group_have_a_suspect_in_common_even_if_they_overlap_in_a_chain():
+    found = grouped(change(0, 3, cell_id="a"), change(2, 5, cell_id="b"), change(4, 7, cell_id="c"))
+    assert [cells for *_, cells in found] == [["a", "b"], ["c"]]
+
+
+def test_the_order_of_the_changes_does_not_matter():
+    changes = [
+        change(1, 5, cell_id="a"),
+        change(3, 4, cell_id="b"),
+        change(4, 6, cell_id="c"),
+        change(0, 2, cell_id="d"),
+    ]
+    assert len({str(grouped(*order)) for order in itertools.permutations(changes)}) == 1
+
+
+def test_a_change_without_any_commit_is_no_part_of_a_commits_alert():
+    within = Change(**{**_fields(change(3, 3)), "cell_id": "within"})
+    assert grouped(within, change(2, 4, cell_id="a"), change(3, 3, cell_id="also")) == [
+        (3, 3, 3, 3, ["also", "within"]),
+        (2, 4, 2, 4, ["a"]),
+    ]
+
+
+def _fields(one):
+    return {name: getattr(one, name) for name in one.__dataclass_fields__}
+
+
+@pytest.fixture
+def history(tmp_path):
+    found = History(tmp_path, titles=TITLES)
+    found.import_commits()
+    return found
+
+
+def test_one_commit_is_one_alert_over_models_configs_and_metrics(history):
+    configs = (DEFAULT, CUDAGRAPHS)
+    history.nights(0, 14, configs=configs)
+    history.nights(14, 26, slower(1.08, ("bert", "t5"), ("compiled_ms", "compiled_kernel_ms")), configs=configs)
+    (alert,) = find_alerts(history.store)
+    assert (alert.branch, alert.direction, alert.certainty, alert.is_over) == ("main", "worse", "established", False)
+    assert len(alert.cells) == 4
+    assert alert.counts() == {"compiled_kernel_ms": 4, "compiled_ms": 4}
+    assert alert.median_worsening == pytest.approx(1.08, rel=0.005)
+    assert [commit.sha for commit in alert.blame.commits] == history.shas[40:43]
+    assert (alert.blame.distance, alert.blame.is_whole, alert.also_possible) == (A_NIGHT, True, ())
+    assert [(one.title, one.pr_number) for one in alert.blame.commits][1] == ("[inductor] Fuse more (#4242)", 4242)
+    sizes = [one.levels.ratio for one in alert.worst()]
+    assert len(sizes) == 5
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_revert_in_the_range_is_linked_with_what_it_took_back(history):
+    history.nights(0, 15)
+    history.nights(15, 26, slower(1.08))
+    (alert,) = find_alerts(history.store)
+    bad, revert, measured = alert.blame.commits
+    assert (bad.reverted_by, revert.reverts) == ((revert.sha,), (bad.sha,))
+    assert measured.sha == history.commit(15)
+
+
+def test_gaps_of_one_cell_are_narrowed_by_another_and_kept_as_also_possible(history):
+    history.nights(0, 13)
+    history.night(13, missing=("bert",))
+    history.nights(14, 16, slower(1.1, ("bert", "t5")), missing=("t5",))
+    history.nights(16, 28, slower(1.1, ("bert", "t5")))
+    (alert,) = find_alerts(history.store)
+    # bert changed after night 12 up to 14, t5 after night 13 up to 16
+    assert [one.sha for one in alert.blame.commits] == history.shas[40:43]
+    assert [one.sha for one in alert.also_possible] == [*history.shas[37:40], *history.shas[43:49]]
+
+
+def test_two_causes_are_two_alerts_newest_first(history):
+    history.nights(0, 12)
+    history.nights(12, 22, slower(1.1))
+    both = lambda model, name: {"bert": 1.1, "t5": 0.9}.get(model, 1) if name == "compiled_ms" else 1  # noqa: E731
+    history.nights(22, 34, both)
+    found = find_alerts(history.store)
+    assert [alert.direction for alert in found] == ["better", "worse"]
+    assert [alert.span.onset.commit for alert in found] == [history.commit(22), history.commit(12)]
+    assert found[0].median_worsening == pytest.approx(0.9, rel=0.01)
+
+
+def test_one_commit_that_helps_some_and_harms_others_is_one_alert_that_is_neither(history):
+    history.nights(0, 12)
+    history.nights(12, 22, lambda model, name: {"bert": 1.1, "t5": 0.9}.get(model, 1) if name == "compiled_ms" else 1)
+    (alert,) = find_alerts(history.store)
+    assert alert.direction is None
+    assert alert.to_json()["direction"] == "mixed"
+    assert [one.direction for one in alert.changes] == ["worse", "better"]
+
+
+def test_both_databases_say_the_same(store, location, tmp_path):
+    history = History(tmp_path, titles=TITLES, given=(store, location))
+    history.import_commits()
+    history.nights(0, 14)
+    history.nights(14, 24, slower(1.08, ("bert", "t5")), fails=("gpt2",), environment={"driver": "2.0"})
+    (alert,) = find_alerts(store)
+    assert alert.counts() == {"compiled_ms": 2, "broke": 1}
+    assert [one.title for one in alert.blame.commits][1] == TITLES[41]
+    assert [one.key for one in alert.environment] == ["driver"]
+    assert evidence_of(store, alert.changes[1]).control[0] == "eager_ms"
+
+
+def test_two_gpus_of_a_night_share_an_alert(history):
+    for number in range(24):
+        factors = slower(1.1) if number >= 12 else None
+        for name, testbed in (("a", TESTBED), ("b", OTHER)):
+            history.night(number, factors, run_id=f"n{number:03}{name}", testbed=testbed)
+    (alert,) = find_alerts(history.store)
+    assert (len(alert.changes), len(alert.cells)) == (2, 1)
+
+
+def test_broken_cells_are_in_the_alert_of_their_commit_first_of_all(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1, ("t5",)), fails=("gpt2",))
+    (alert,) = find_alerts(history.store)
+    assert alert.counts() == {"broke": 1, "compiled_ms": 1}
+    assert alert.changes[0].statuses == ("pass", "fail_to_run")
+    assert alert.median_worsening == pytest.approx(1.1, rel=0.01)
+
+
+def test_filters_metrics_and_dates_only_hide(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1, ("bert", "t5"), ("compiled_ms", "compile_cold_s")))
+    (whole,) = find_alerts(history.store)
+    (shown,) = find_alerts(history.store, filters=CellFilter(models=("t5",)), metrics=("compiled_ms",))
+    assert (len(whole.changes), len(shown.changes)) == (4, 1)
+    assert (shown.blame, shown.alert_id) == (whole.blame, whole.alert_id)
+    assert shown.changes[0].levels == next(one.levels for one in whole.changes if one == shown.changes[0])
+    onset = START + timedelta(days=12)
+    assert len(find_alerts(history.store, since=onset)) == 1
+    assert find_alerts(history.store, since=onset + timedelta(days=1)) == []
+    assert find_alerts(history.store, filters=CellFilter(models=("vit",))) == []
+    assert find_alerts(history.store, metrics=("status",)) == []
+    assert survey(history.store, filters=CellFilter(models=("vit",))).cells == 1
+
+
+def test_commits_that_no_import_told_of_are_not_guessed(tmp_path):
+    history = History(tmp_path)
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1))
+    (alert,) = find_alerts(history.store)
+    assert alert.blame.distance is None
+    assert not alert.blame.is_whole
+    assert [one.sha for one in alert.blame.commits] == [history.commit(12)]
+
+
+def test_what_else_changed_there_is_told_of_the_alert(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1, ("bert", "t5")), environment={"driver": "2.0"})
+    (alert,) = find_alerts(history.store)
+    assert alert.environment_changed
+    assert [one.key for one in alert.environment] == ["driver"]
+    data = alert.to_json()
+    assert data["environment"] == [{"key": "driver", "base": [], "new": ["2.0"]}]
+    assert data["blame"]["commits"][0]["sha"] == history.shas[34]
+    assert datetime.fromisoformat(data["span"]["onset"]["started_at"]) == START.astimezone(UTC) + timedelta(days=12)
+
+
+CONFIGS = [DEFAULT, *(Config(overrides={"max_autotune": value}) for value in (1, 2, 3, 4))]
+
+
+def test_a_machine_that_got_slower_is_told_by_its_eager_times(history):
+    """Five configs of four models: all cells slower, eager and compiled alike, and one of them by more than that."""
+    machine = slower(1.06, ("bert", "gpt2", "t5", "vit"), ("eager_ms", "compiled_ms"))
+    own = lambda model, name: machine(model, name) * (1.1 if (model, name) == ("bert", "compiled_ms") else 1)  # noqa: E731
+    history.nights(0, 11, configs=CONFIGS)
+    history.nights(11, 21, own, configs=CONFIGS)
+    (alert,) = find_alerts(history.store, metrics=("compiled_ms",))
+    assert len(alert.changes) == 20
+    ((place, drift),) = alert.common_drift.items()
+    assert place == (alert.changes[0].testbed_id, "compiled_ms")
+    assert drift == pytest.approx(1.06, rel=0.003)
+    own_changes = [change for change in alert.changes if change not in alert.of_machine()]
+    assert {change.cell.split()[0] for change in own_changes} == {"huggingface/bert"}
+    assert len(own_changes) == 5
+
+
+def test_the_eager_time_over_the_same_boundary_is_told_of_every_change(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1, metrics=("compiled_ms", "eager_ms", "compile_cold_s")))
+    (alert,) = find_alerts(history.store)
+    control = {change.metric: change.control for change in alert.changes}
+    assert control == {"compiled_ms": pytest.approx(1.1, rel=0.005), "compile_cold_s": None}
+    assert alert.common_drift == {}  # two cells are no machine
+
+
+def test_noise_alone_rings_no_alarm(tmp_path):
+    history = History(tmp_path, nights=40)
+    for number in range(40):
+        history.night(number, sd=0.03)
+    assert find_alerts(history.store) == []
+
+
+# Evidence
+
+
+def measured(history, run_id, number, measurement):
+    head = header(run_id, minutes=1440 * number, commit=history.commit(number))
+    ingest_bundle(history.store, write_bundle(history.folder, head, [measurement]))
+
+
+def kernels(*rows):
+    return {"compiled_kernels": [list(row) for row in rows], "cudagraph_skip_reasons": []}
+
+
+def test_kernels_counts_and_eager_times_are_laid_beside_a_change(history):
+    before, after = (passing(cell(), samples={}) for _ in "ab")
+    old = before.metrics | {"compiled_ms": 2.0, "eager_ms": 4.0, "cudagraph_skips": 0.0}
+    new = after.metrics | {"compiled_ms": 3.0, "eager_ms": 4.4, "cudagraph_skips": 2.0}
+    same, gone, come = ("gemm", 1.0, 0.5), ("triton_poi_fused_add_0", 4.0, 0.2), ("triton_red_fused_sum_1", 2.0, 1.0)
+    details = kernels(same, come) | {"cudagraph_skip_reasons": ["mutated inputs"]}
+    for number in range(20):
+        is_new = number >= 10
+        metrics, found = (new, details) if is_new else (old, kernels(same, gone))
+        measured(history, f"n{number}", number, passing(cell(), samples={}, metrics=metrics, details=found))
+    (alert,) = find_alerts(history.store, metrics=("compiled_ms",))
+    evidence = evidence_of(history.store, alert.changes[0])
+    assert (evidence.base_run, evidence.onset_run) == ("n9", "n10")
+    assert evidence.counts == {"cudagraph_skips": (0.0, 2.0)}
+    assert [(one.name, one.base_launches, one.new_launches) for one in evidence.kernels] == [
+        ("triton_red_fused_sum", None, 2.0),
+        ("triton_poi_fused_add", 4.0, None),
+    ]
+    assert evidence.reasons == (("cudagraph skip", "after", "mutated inputs"),)
+    assert evidence.control == ("eager_ms", 4.0, 4.4)
+    assert evidence.to_json()["control"] == {"metric": "eager_ms", "before": 4.0, "after": 4.4}
+
+
+def test_a_broken_cell_says_what_it_failed_with(history):
+    for number in range(6):
+        made = failing(cell(), Status.FAIL_TO_COMPILE) if number >= 3 else passing(cell(), samples={})
+        measured(history, f"n{number}", number, made)
+    (alert,) = find_alerts(history.store)
+    evidence = evidence_of(history.store, alert.changes[0])
+    assert evidence.exception == "BackendCompilerFailed"
+    assert (evidence.kernels, evidence.control, evidence.counts) == ((), None, {})
+
+
+def test_where_a_measurement_is_no_longer_stored_there_is_no_evidence(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1))
+    (alert,) = find_alerts(history.store)
+    other = Change(**{**_fields(alert.changes[0]), "cell_id": "no such cell"})
+    assert evidence_of(history.store, other) is None
+    assert evidence_of(history.store, alert.changes[0]) is not None

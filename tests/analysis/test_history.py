@@ -1,0 +1,352 @@
+"""Histories judged: synthetic nights of real commits, what is found in them, and between which."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from analysis.history import judge_history
+from analysis.history_drift import slow_drift
+from analysis.verdicts import SMALLEST
+from db.filters import CellFilter
+from db.sides import resolve_side
+from tests.analysis.histories import A_NIGHT, MODELS, History, slower
+from tests.factories import TESTBED
+
+OTHER = TESTBED | {"cores": 8}
+
+
+@pytest.fixture
+def history(tmp_path):
+    found = History(tmp_path)
+    found.import_commits()
+    return found
+
+
+def only(found):
+    (change,) = found.changes
+    return change
+
+
+def ends(history, change):
+    """The numbers of the nights on both sides."""
+    places = [history.shas.index(point.commit) for point in (change.span.base, change.span.onset)]
+    return tuple(place / A_NIGHT for place in places)
+
+
+def test_quiet_nights_have_no_change_and_say_how_much_was_judged(history):
+    history.nights(0, 20)
+    found = judge_history(history.store)
+    assert found.changes == ()
+    assert found.series == dict.fromkeys(SMALLEST, len(MODELS))
+    assert len(found.cells) == len(MODELS)
+
+
+def test_a_step_has_its_levels_interval_direction_and_range(history):
+    history.nights(0, 14)
+    history.nights(14, 26, slower(1.06))
+    change = only(judge_history(history.store))
+    assert (change.cell, change.metric) == ("huggingface/bert inference bfloat16 cuda bs8 default", "compiled_ms")
+    assert (change.direction, change.certainty, change.is_over) == ("worse", "established", False)
+    assert ends(history, change) == (13, 14)
+    levels = change.levels
+    assert levels.before == pytest.approx(2.0, rel=0.003)
+    assert levels.after == pytest.approx(2.12, rel=0.003)
+    assert levels.ratio == pytest.approx(levels.after / levels.before)
+    assert levels.low < 1.06 < levels.high < levels.low + 0.01
+    assert levels.p < levels.q < 1e-6
+    assert change.worsening == pytest.approx(levels.ratio)
+    assert not change.environment_changed
+
+
+@pytest.mark.parametrize(
+    ("metric", "factor"), [("compiled_ms", 0.93), ("compile_cold_s", 0.9), ("compiled_peak_bytes", 0.9)]
+)
+def test_what_got_better_is_said_to_be_better(history, metric, factor):
+    history.nights(0, 12)
+    history.nights(12, 22, slower(factor, metrics=(metric,)))
+    change = only(judge_history(history.store))
+    assert (change.metric, change.direction) == (metric, "better")
+    assert change.levels.ratio == pytest.approx(factor, rel=0.005)
+    assert change.worsening < 1
+
+
+def test_a_step_below_the_smallest_that_matters_is_left_out(history):
+    history.nights(0, 15)
+    history.nights(15, 30, slower(1.012, metrics=("compiled_ms", "compile_cold_s")))
+    assert judge_history(history.store).changes == ()
+    found = judge_history(history.store, smallest={"compiled_ms": 0.005})
+    assert only(found).levels.ratio == pytest.approx(1.012, abs=0.003)
+
+
+def test_missing_and_failed_nights_are_gaps_that_widen_the_range(history):
+    history.nights(0, 13)
+    history.night(13, missing=("bert",))
+    history.night(14, fails=("bert",))
+    history.nights(15, 26, slower(1.08))
+    change = only(judge_history(history.store))
+    assert ends(history, change) == (12, 15)
+    assert change.levels.before == pytest.approx(2.0, rel=0.003)
+
+
+def test_nights_without_any_measurement_are_not_zero(history):
+    for number in range(24):
+        history.night(number, missing=MODELS if number % 3 == 2 else ())
+    found = judge_history(history.store)
+    assert found.changes == ()
+    assert found.series["compiled_ms"] == len(MODELS)
+
+
+def test_a_short_tail_is_pending_and_one_night_is_nothing(history):
+    history.nights(0, 20)
+    history.night(20, slower(1.1))
+    assert judge_history(history.store).changes == ()
+    history.nights(21, 23, slower(1.1))
+    change = only(judge_history(history.store))
+    assert (change.certainty, change.direction) == ("pending", "worse")
+    assert ends(history, change) == (19, 20)
+    assert change.levels.before == pytest.approx(2.0, rel=0.003)
+    assert change.levels.now == change.levels.after == pytest.approx(2.2, rel=0.005)
+
+
+def test_a_change_that_went_back_is_over_and_its_end_is_a_change_too(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1))
+    history.nights(24, 36)
+    there, back = judge_history(history.store).changes
+    assert (there.direction, there.is_over) == ("worse", True)
+    assert (back.direction, back.is_over) == ("better", False)
+    assert ends(history, back) == (23, 24)
+
+
+def test_another_driver_at_the_boundary_is_said_beside_the_change_and_another_torch_is_not(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1), environment={"driver": "2.0", "torch_git": "f" * 40})
+    change = only(judge_history(history.store))
+    assert change.environment_changed
+    assert [(one.key, one.base, one.new) for one in change.environment] == [("driver", (), ("2.0",))]
+    assert change.program == ()
+
+
+def test_another_driver_elsewhere_is_not(history):
+    history.nights(0, 10)
+    history.nights(10, 12, environment={"driver": "2.0"})
+    history.nights(12, 24, slower(1.1), environment={"driver": "2.0"})
+    assert not only(judge_history(history.store)).environment_changed
+
+
+def test_another_program_is_said_beside_the_change(history, monkeypatch):
+    history.nights(0, 12)
+    monkeypatch.setattr("tests.factories.BundleWriter.program", another_option(history))
+    history.nights(12, 24, slower(1.1), program="another")
+    change = only(judge_history(history.store))
+    assert change.environment_changed
+    assert [(one.key, one.base, one.new) for one in change.program] == [("triton.cudagraphs", ("false",), ("true",))]
+
+
+def another_option(history):
+    from collector.bundle import BundleWriter
+
+    written = BundleWriter.program
+    return lambda self, program_id, options: written(self, program_id, options | {"triton.cudagraphs": True})
+
+
+def test_every_testbed_is_a_series_of_its_own(history):
+    for number in range(24):
+        on_other = number % 2 == 1
+        factors = slower(1.5, MODELS) if on_other else None
+        history.night(number, factors, testbed=OTHER if on_other else TESTBED)
+    assert judge_history(history.store).changes == ()
+
+
+def test_branches_are_kept_apart(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.2), branch="feature")
+    assert judge_history(history.store).changes == ()
+    history.nights(24, 36, branch="feature")
+    assert only(judge_history(history.store)).branch == "feature"
+    assert judge_history(history.store, branch="main").changes == ()
+
+
+def test_commits_are_in_the_order_of_the_repository_whenever_they_were_measured(history):
+    history.nights(20, 40, slower(1.1))
+    for number in range(20):  # filled in later, the newest first
+        history.night(number, minutes=1440 * (100 - number))
+    assert ends(history, only(judge_history(history.store))) == (19, 20)
+
+
+def test_without_imported_commits_the_order_is_that_of_the_runs(tmp_path):
+    history = History(tmp_path)
+    history.nights(0, 14)
+    history.nights(14, 28, slower(1.1))
+    change = only(judge_history(history.store))
+    assert ends(history, change) == (13, 14)
+    assert change.span.base.position is None
+
+
+def test_a_commit_that_is_not_imported_yet_comes_after_those_measured_before(tmp_path):
+    history = History(tmp_path, nights=30)
+    history.nights(0, 14)
+    history.import_commits()
+    newer = "e" * 39
+    for number in range(14, 28):
+        history.night(number, slower(1.1), commit=f"{newer}{number % 10}" if number >= 20 else history.commit(number))
+    change = only(judge_history(history.store))
+    assert ends(history, change) == (13, 14)
+
+
+def test_runs_of_one_commit_are_one_point(history):
+    for number in range(8):
+        for name in "ab":
+            history.night(number, run_id=f"n{number:03}{name}")
+    assert judge_history(history.store).series["compiled_ms"] == 0  # eight commits, however many runs
+    history.nights(8, 12)
+    found = judge_history(history.store)
+    assert found.series["compiled_ms"] == len(MODELS)
+    assert found.changes == ()
+
+
+def test_another_environment_of_the_same_commit_is_another_point_and_no_commit_is_to_blame(history):
+    history.nights(0, 12)
+    history.night(11, slower(1.1), run_id="again", minutes=1440 * 11 + 60, environment={"driver": "2.0"})
+    history.nights(12, 24, slower(1.1), environment={"driver": "2.0"})
+    change = only(judge_history(history.store))
+    assert change.span.is_one_commit
+    assert [one.key for one in change.environment] == ["driver"]
+
+
+def test_a_window_finds_the_newest_changes_alone(history):
+    history.nights(0, 10, slower(1.2))
+    history.nights(10, 25)
+    history.nights(25, 36, slower(1.1))
+    whole = judge_history(history.store).changes
+    assert [ends(history, change) for change in whole] == [(9, 10), (24, 25)]
+    (newest,) = judge_history(history.store, window=22).changes
+    assert newest.span.base.commit == whole[1].span.base.commit
+    assert newest.levels.ratio == pytest.approx(whole[1].levels.ratio, rel=0.01)
+
+
+def test_a_filter_judges_what_it_names(history):
+    history.nights(0, 12)
+    history.nights(12, 24, slower(1.1, ("bert", "t5")))
+    found = judge_history(history.store, filters=CellFilter(models=("t5",)))
+    assert [change.cell.split()[0] for change in found.changes] == ["huggingface/t5"]
+    assert len(found.cells) == 1
+
+
+def test_an_unknown_metric_is_refused(history):
+    with pytest.raises(KeyError, match="no_such"):
+        judge_history(history.store, smallest={"no_such": 0.02})
+
+
+def test_an_empty_store_has_nothing_to_judge(tmp_path):
+    found = judge_history(History(tmp_path, nights=1).store)
+    assert (found.changes, found.cells) == ((), frozenset())
+
+
+# Statuses
+
+
+def test_a_cell_that_fails_from_the_newest_night_on_broke(history):
+    history.nights(0, 3)
+    history.night(3, fails=("gpt2",))
+    change = only(judge_history(history.store))
+    assert (change.metric, change.direction, change.certainty) == ("", "worse", "established")
+    assert change.statuses == ("pass", "fail_to_run")
+    assert ends(history, change) == (2, 3)
+
+
+def test_a_single_failed_night_in_between_is_no_change(history):
+    history.nights(0, 3)
+    history.night(3, fails=("gpt2",))
+    history.nights(4, 7)
+    assert judge_history(history.store).changes == ()
+
+
+def test_what_was_fixed_is_said_and_the_break_is_over(history):
+    history.nights(0, 3)
+    history.nights(3, 6, fails=("gpt2",))
+    history.night(6)
+    broke, fixed = judge_history(history.store).changes
+    assert (broke.is_over, fixed.direction, fixed.certainty) == (True, "better", "pending")
+    history.night(7)
+    fixed = judge_history(history.store).changes[1]
+    assert (fixed.certainty, fixed.statuses, fixed.is_over) == ("established", ("fail_to_run", "pass"), False)
+
+
+def test_a_flaky_cell_has_to_fail_twice_and_may_have_begun_earlier(history):
+    for number in range(9):
+        history.night(number, fails=("gpt2",) if number in (2, 5) else ())
+    history.night(9, fails=("gpt2",))
+    assert only(judge_history(history.store)).certainty == "pending"
+    history.night(10, fails=("gpt2",))
+    change = only(judge_history(history.store))
+    assert change.certainty == "established"
+    assert ends(history, change) == (8, 9)
+
+
+def test_the_possible_range_of_a_break_reaches_back_to_its_first_single_failure(history):
+    history.nights(0, 4)
+    history.night(4, fails=("gpt2",))
+    history.night(5)
+    history.nights(6, 9, fails=("gpt2",))
+    change = only(judge_history(history.store))
+    assert ends(history, change) == (5, 6)
+    assert history.shas.index(change.possible.base.commit) / A_NIGHT == 3
+
+
+def test_a_cell_that_was_never_measured_before_did_not_break(history):
+    history.nights(0, 3, missing=("gpt2",))
+    history.nights(3, 6, fails=("gpt2",))
+    assert judge_history(history.store).changes == ()
+
+
+# Slow drift
+
+
+def creeping(number):
+    return lambda model, name: math.exp(0.0008 * number) if model == "bert" and name == "compiled_ms" else 1.0
+
+
+def drifts(history, pin, **more):
+    with history.store.connect() as conn:
+        return slow_drift(conn, resolve_side(conn, pin), **more)
+
+
+def test_a_slow_drift_without_any_step_is_found_against_a_pin(tmp_path):
+    history = History(tmp_path, nights=80)
+    history.import_commits()
+    for number in range(80):
+        history.night(number, creeping(number), sd=0.02)
+    assert judge_history(history.store).changes == ()
+    found = drifts(history, "n003")
+    assert found.series == len(MODELS) * len(SMALLEST)
+    (drift,) = found.drifts
+    assert (drift.metric, drift.direction) == ("compiled_ms", "worse")
+    assert drift.levels.low < math.exp(0.0008 * (74.5 - 4)) < drift.levels.high
+    assert drift.levels.steps == 1
+    assert drift.levels.ratio == pytest.approx(drift.levels.drift)
+    assert (drift.pinned.commit, drift.newest.commit) == (history.commit(3), history.commit(79))
+
+
+def test_what_a_step_explains_is_no_drift(history):
+    history.nights(0, 20)
+    history.nights(20, 40, slower(1.1))
+    found = drifts(history, "n005")
+    assert found.drifts == ()
+    assert found.series == len(MODELS) * len(SMALLEST)
+
+
+def test_a_release_on_another_branch_is_a_pin_as_well(history):
+    history.nights(0, 6, branch="release/2.13")
+    history.nights(6, 20, slower(1.05))
+    (drift,) = drifts(history, "n002", branch="main").drifts
+    assert (drift.branch, drift.levels.steps) == ("main", 1)
+    assert drift.levels.ratio == pytest.approx(1.05, abs=0.004)
+
+
+def test_a_pin_of_another_testbed_is_held_against_nothing(history):
+    history.nights(0, 8, testbed=OTHER)
+    history.nights(8, 24)
+    assert drifts(history, "n003").series == 0

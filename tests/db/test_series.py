@@ -1,0 +1,73 @@
+"""Runs as points of series, and what many cells were in them; on both databases."""
+
+from __future__ import annotations
+
+import numpy as np
+from sqlalchemy import update
+
+from collector.vocabulary import Status
+from db.cell_names import cell_names
+from db.ingest import ingest_bundle
+from db.schema import Commit
+from db.series import environments_of, programs_of, series_runs, series_values, surroundings
+from tests.factories import ENVIRONMENT, TESTBED, cell, failing, header, night, passing, write_bundle
+
+SHAS = [f"{number:040x}" for number in range(6)]
+
+
+def place(store, sha, position):
+    with store.begin() as conn:
+        conn.execute(update(Commit).where(Commit.sha == sha).values(position=position))
+
+
+def test_runs_are_in_the_order_of_the_repository_and_unplaced_ones_after_what_was_measured_before(store, tmp_path):
+    for number, sha in enumerate([3, 1, 2, 4, 0]):
+        ingest_bundle(store, night(tmp_path, f"r{number}", minutes=number, commit=SHAS[sha], cells=[cell()]))
+    for sha, position in ((SHAS[3], 30), (SHAS[1], 10), (SHAS[4], 40), (SHAS[0], 0)):
+        place(store, sha, position)
+    # r2 (not placed) started when place 30 had been measured; r3 is of place 40.
+    assert [run.run_id for run in series_runs(store)] == ["r4", "r1", "r0", "r2", "r3"]
+    ingest_bundle(store, night(tmp_path, "aside", minutes=9, commit=SHAS[5], cells=[cell()], branch="feature"))
+    assert [run.run_id for run in series_runs(store, branch="feature")] == ["aside"]
+    assert len(series_runs(store)) == 6
+
+
+def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
+    unavailable = failing(cell("vit"), Status.UNAVAILABLE)
+    made = [
+        passing(cell("bert")),
+        failing(cell("gpt2")),
+        unavailable,
+        passing(cell("t5"), metrics={"compiled_ms": 5.0}),
+    ]
+    ingest_bundle(store, write_bundle(tmp_path, header("r0"), made, planned=[*(one.cell for one in made), cell("new")]))
+    (run,) = series_runs(store)
+    with store.connect() as conn:
+        names = cell_names(conn)
+    rows = np.concatenate(list(series_values(store, [run.key], ("compiled_ms", "compiled_peak_bytes"))))
+    models = [str(names.columns["model"][at]) for at in names.at(rows[:, 1])]
+    found = dict(zip(models, rows.tolist(), strict=True))
+    assert set(found) == {"bert", "gpt2", "vit", "t5"}
+    assert {row[0] for row in found.values()} == {float(run.key)}
+    assert [found[model][2] for model in ("bert", "gpt2", "t5")] == [1, 0, 1]
+    assert np.isnan(found["vit"][2])
+    assert found["t5"][3] == 5.0
+    assert np.isnan([found["t5"][4], found["gpt2"][3]]).all()
+    key = int(found["gpt2"][1])
+    around = surroundings(store, [(run.key, key), (run.key, 10**6)])
+    assert list(around) == [(run.key, key)]
+    one = around[run.key, key]
+    assert (one.status, one.environment) == ("fail_to_compile", run.environment)
+    assert environments_of(store, [one.environment, None]) == {one.environment: ENVIRONMENT}
+    assert programs_of(store, [one.program])[one.program]["backend"] == "inductor"
+
+
+def test_many_runs_are_read_some_at_a_time(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("db.series._CHUNK", 2)
+    for number in range(5):
+        ingest_bundle(store, night(tmp_path, f"r{number}", minutes=number, cells=[cell()], testbed=TESTBED))
+    keys = [run.key for run in series_runs(store)]
+    chunks = list(series_values(store, keys, ("compiled_ms",)))
+    assert [len(rows) for rows in chunks] == [2, 2, 1]
+    assert sorted(np.concatenate(chunks)[:, 0].tolist()) == sorted(keys)
+    assert list(series_values(store, [], ("compiled_ms",))) == []

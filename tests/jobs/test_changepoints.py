@@ -1,0 +1,137 @@
+"""`inductor-watch changepoints`: what it prints, hides and exits with."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from jobs.cli import app, expected_errors
+from jobs.commands.changepoints import check_metrics
+from tests.analysis.histories import History, slower
+from tests.factories import new_store
+
+TITLES = {41: "[inductor] Fuse \x1b[31mmore (#4242)"}
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    """Two models slower from night 14 on, one that fails from night 20 on."""
+    found = History(tmp_path_factory.mktemp("history"), titles=TITLES)
+    found.import_commits()
+    found.nights(0, 14)
+    found.nights(14, 20, slower(1.08, ("bert", "t5")))
+    found.nights(20, 26, slower(1.08, ("bert", "t5")), fails=("gpt2",))
+    found.store.dispose()
+    return found
+
+
+def changepoints(place, *words):
+    return CliRunner().invoke(app, ["changepoints", *words, "--db", str(place)])
+
+
+def test_an_alert_is_told_with_its_commits_titles_and_worst_cells(history):
+    done = changepoints(history.location)
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    assert lines[0] == "4 cells judged; 16 series by metric; 2 alerts"
+    assert lines[1].startswith("2026-08-21  main  worse: 1 cell (broke 1)  [")
+    at = next(number for number, line in enumerate(lines) if line.startswith("2026-08-15"))
+    assert lines[at].startswith("2026-08-15  main  worse: 2 cells (compiled_ms 2), median 8.")
+    assert lines[at + 1] == f"  after {history.commit(13)[:10]} up to {history.commit(14)[:10]}, 3 commits"
+    assert lines[at + 3] == f"    {history.shas[41][:10]}  [inductor] Fuse \N{REPLACEMENT CHARACTER}[31mmore (#4242)"
+    assert lines[at + 5].startswith("  huggingface/")
+    assert " default: compiled_ms 2" in lines[at + 5] or " default: compiled_ms 1.9" in lines[at + 5]
+    assert " ms, +8." in lines[at + 5]
+    assert "\x1b" not in done.output
+
+
+def test_as_json_all_of_it_is_there(history):
+    done = changepoints(history.location, "--json", "--evidence", "--pinned", history.commit(2))
+    found = json.loads(done.output)
+    assert done.exit_code == 0
+    assert found["cells"] == 4
+    broke, slow = found["alerts"]
+    assert (broke["counts"], slow["counts"]) == ({"broke": 1}, {"compiled_ms": 2})
+    assert [commit["pr_number"] for commit in slow["blame"]["commits"]] == [1040, 4242, 1042]
+    assert slow["changes"][0]["levels"]["ratio"] == pytest.approx(1.08, rel=0.01)
+    assert broke["evidence"]["exception"] == "BackendCompilerFailed"
+    assert slow["evidence"]["control"]["metric"] == "eager_ms"
+    assert found["drift"]["found"] == []
+    assert found["drift"]["series"] > 10
+
+
+def test_filters_metrics_and_dates_hide(history):
+    def counts(*words):
+        return [
+            alert["counts"] for alert in json.loads(changepoints(history.location, "--json", *words).output)["alerts"]
+        ]
+
+    assert counts("--metric", "status") == [{"broke": 1}]
+    assert counts("--metric", "compiled_ms") == [{"compiled_ms": 2}]
+    assert counts("--model", "t5") == [{"compiled_ms": 1}]
+    assert counts("--model", "vit") == []
+    assert counts("--since", "2026-08-20") == [{"broke": 1}]
+    assert counts("--branch", "main", "--suite", "huggingface", "--config", "default") == [
+        {"broke": 1},
+        {"compiled_ms": 2},
+    ]
+
+
+def test_the_limits_say_what_they_leave_out(history):
+    done = changepoints(history.location, "--limit", "1", "--cells", "1")
+    assert "and 1 older alerts" in done.output
+    done = changepoints(history.location, "--cells", "1", "--metric", "compiled_ms")
+    assert "and 1 more changes" in done.output
+
+
+def test_evidence_and_drift_are_printed_where_they_are_asked_for(history):
+    done = changepoints(history.location, "--evidence", "--pinned", "n003", "--window", "24")
+    assert "failed with BackendCompilerFailed" in done.output
+    assert ", eager " in done.output
+    assert "series drifted from the pin" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--metric", "compild_ms"), "compiled_ms"),
+        (("--since", "yesterday"), "is no date"),
+        (("--branch", "mian"), "main"),
+        (("--window", "3"), "20"),
+        (("--model", "brt"), "bert"),
+        (("--pinned", "nowhere"), "nowhere"),
+    ],
+)
+def test_wrong_words_are_usage_and_the_nearest_are_named(history, words, said):
+    done = changepoints(history.location, *words)
+    error = done.exception
+    code = done.exit_code if isinstance(error, SystemExit) else expected_errors()[type(error)]
+    assert code == 2
+    assert said in (done.output or str(error)) + str(error)
+
+
+def test_a_store_without_nights_is_too_little_to_judge(tmp_path):
+    new_store(tmp_path / "empty.db").dispose()
+    done = changepoints(tmp_path / "empty.db")
+    assert done.exit_code == 3
+    assert "nothing to judge" in done.output
+
+
+def test_a_cell_that_was_measured_once_is_too_little_to_judge(tmp_path):
+    history = History(tmp_path, nights=2)
+    history.night(0)
+    done = changepoints(history.location, "--json")
+    assert done.exit_code == 3
+    history.night(1)
+    done = changepoints(history.location)
+    assert done.exit_code == 0
+    assert "only statuses are judged" in done.output
+
+
+def test_metrics_are_those_that_are_judged():
+    check_metrics(("status", "compile_cold_s"))
+    with pytest.raises(click.UsageError):
+        check_metrics(("eager_ms",))
