@@ -21,6 +21,12 @@ _AFTER = {
 }
 
 
+def following(state: str) -> tuple[str, ...]:
+    """The states that may follow one. Raises `RecordError` for a word that is no state."""
+    check_state(state)
+    return _AFTER[state]
+
+
 def check_state(state: str) -> None:
     """Raises `RecordError` for a word that is no state."""
     if state not in STATES:
@@ -30,5 +36,7 @@ def check_state(state: str) -> None:
 def check_transition(name: str, old: str, new: str) -> None:
     """Raises `RecordError`, with the states that may follow, where `new` may not follow `old`."""
     check_state(new)
-    if new not in _AFTER[old]:
-        raise RecordError(f"regression {one_line(name)} is {old}: that can become {', '.join(_AFTER[old])}, not {new}")
+    if new not in following(old):
+        raise RecordError(
+            f"regression {one_line(name)} is {old}: that can become {', '.join(following(old))}, not {new}"
+        )

@@ -25,6 +25,9 @@ from db.record_states import OPEN, check_state, check_transition
 from db.schema import Branch, CellRow, Commit, Regression, RegressionEvent, Run, Series, Testbed
 from db.texts import clean
 
+#: Fewer characters of a name are taken for a mistake.
+_SHORTEST_NAME = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -76,6 +79,12 @@ class RegressionInfo:
     owner: str
     link: str
     events: tuple[EventInfo, ...] = ()
+
+    @property
+    def state_since(self) -> datetime:
+        """When it came into its state: notes, owners and links are events, too, and move nothing."""
+        moved = (event.at for event in reversed(self.events) if event.from_state != event.to_state)
+        return next(moved, self.opened_at)
 
     @property
     def is_open(self) -> bool:
@@ -152,6 +161,55 @@ def change_state(
         _event(change.conn, regression_id, at, author, known.state, state, text)
         change.made = True
         return regression(change.conn, regression_id)
+
+
+def note_regression(
+    target: Engine | Connection,
+    regression_id: str,
+    *,
+    at: datetime,
+    author: str,
+    text: str = "",
+    owner: str | None = None,
+    link: str | None = None,
+) -> RegressionInfo:
+    """Adds a text to a regression's history, or changes its owner or link, and leaves its state as it is.
+
+    Owner and link that are what they were are no change; with no text either nothing is written.
+
+    Raises:
+        RecordError: no such regression, or neither text, owner nor link.
+    """
+    if not text.strip() and owner is None and link is None:
+        raise RecordError("a note needs a text, an owner or a link")
+    with changing(target) as change:
+        known = regression(change.conn, regression_id)
+        given = {"owner": owner, "link": link}
+        new = {name: clean(value) for name, value in given.items() if value is not None}
+        new = {name: value for name, value in new.items() if getattr(known, name) != value}
+        said = [text.strip(), *(f"{name}: {value or 'none'}" for name, value in new.items())]
+        if not any(said):
+            return known
+        if new:
+            change.conn.execute(update(Regression).where(Regression.regression_id == known.regression_id).values(new))
+        line = "; ".join(part for part in said if part)
+        _event(change.conn, known.regression_id, at, author, known.state, known.state, line)
+        change.made = True
+        return regression(change.conn, known.regression_id)
+
+
+def find_regression(source: Source, text: str) -> RegressionInfo:
+    """The regression of that name, or of that beginning of one (4 characters at least).
+
+    Raises:
+        RecordError: none, or several.
+    """
+    with connected(source) as conn:
+        known = conn.execute(select(Regression.regression_id)).scalars().all()
+        found = [name for name in known if name.startswith(text)] if len(text) >= _SHORTEST_NAME else []
+        if text not in known and len(found) > 1:
+            raise RecordError(f"{one_line(text)} could be {', '.join(sorted(found)[:4])}: write more of it")
+        return regression(conn, found[0] if text not in known and found else text)
 
 
 def list_regressions(source: Source, *, open_only: bool = False, branch: str | None = None) -> list[RegressionInfo]:

@@ -18,7 +18,15 @@ from jobs.options import (
 )
 
 
-@click.command(help="Measure some cells now, store them and show them.")
+@click.command(
+    help="Measure some cells now, store them and show them. With --again the cells that a report names: FILE, as `report "
+    "--again-plan` writes it, or those of the comparison of BASE with NEW [latest~1 latest]."
+)
+@click.argument("named", nargs=-1, metavar="[FILE | BASE NEW]")
+@click.option("--again", is_flag=True, help="Measure again what a comparison left open, in as many runs as it takes.")
+@click.option(
+    "--most-runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs that --again makes at the most."
+)
 @selection_options
 @config_options
 @naming_options
@@ -26,6 +34,9 @@ from jobs.options import (
 @db_option
 @click.option("--fail", is_flag=True, help="Exit with 1 if a cell fails.")
 def command(
+    named: tuple[str, ...],
+    again: bool,
+    most_runs: int,
     suites: tuple[str, ...],
     models: tuple[str, ...],
     phases: tuple[str, ...],
@@ -50,30 +61,47 @@ def command(
 ) -> None:
     """Plans what the options select, measures it and prints one line a cell."""
     from collector.settings import Settings
+    from collector.vocabulary import Config
+    from jobs.again_run import Rounds, check_words, plans_again
     from jobs.night import default_dtype, join
     from jobs.plan import Matrix, make_plan
-    from jobs.runner import Pace, RunNames
+    from jobs.runner import Pace, RunNames, new_run_id
     from jobs.session import measure_and_store
     from jobs.testbeds import device_of, find_testbeds
 
-    if not suites and not models:
+    configs = build_configs(**config)
+    check_words(named, again, is_selected=any((suites, models, phases, dtype, batch_size)) or configs != [Config()])
+    if not again and not suites and not models:
         raise click.UsageError(
             "name what to measure: --model NAME (see `inductor-watch zoo`), or --suite NAME for all of one"
         )
-    configs = build_configs(**config)
-    testbeds = find_testbeds(device, Pace(workers, start=start, gpus=gpus))
-    place = device_of(testbeds)
-    matrices = [
-        Matrix(place, dtype or default_dtype(place, phase), configs, suites, models, (), (phase,), batch_size)
-        for phase in parse_phases(phases)
-    ]
-    plan = join(make_plan(matrix) for matrix in matrices)
-    names = RunNames(branch, commit, repo, "adhoc", label, branch_start=base)
+    pace = Pace(workers, start=start, gpus=gpus)
+    if again:
+        plans = plans_again(named, database, device, most_runs)
+        testbeds = find_testbeds(plans.device, pace)
+        for doubt in plans.doubts(testbeds, commit):
+            click.echo(f"inductor-watch: {doubt}", err=True)
+    else:
+        testbeds = find_testbeds(device, pace)
+        place = device_of(testbeds)
+        matrices = [
+            Matrix(place, dtype or default_dtype(place, phase), configs, suites, models, (), (phase,), batch_size)
+            for phase in parse_phases(phases)
+        ]
+        plans = Rounds(place, [join(make_plan(matrix) for matrix in matrices)])
+    # Runs that repeat each other are one night, so that one name stands for all of them.
+    night = new_run_id() if len(plans.plans) > 1 else ""
+    names = RunNames(branch, commit, repo, "again" if again else "adhoc", label, branch_start=base, night=night)
     settings = Settings(rounds=samples, timeout_s=timeout)
-    _, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
-    if not no_store:
+    failing = 0
+    for plan in plans.plans:
+        _, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
+        failing += progress.failing
+    if again:
+        click.echo(plans.next_step)
+    elif not no_store:
         from db.engine import shown
 
         click.echo(f"look at it: inductor-watch compare latest~1 latest --db {shown(database)}")
-    if fail and progress.failing:
+    if fail and failing:
         raise SystemExit(1)

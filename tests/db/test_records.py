@@ -1,8 +1,10 @@
 """Regressions and notes: what is written stays as it was found, and only what makes sense can follow."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from db.errors import RecordError
 from db.ingest import ingest_bundle
@@ -10,7 +12,16 @@ from db.notes import add_note, notes
 from db.queries import revision
 from db.record_states import OPEN, STATES
 from db.record_transfer import export_records, import_records
-from db.records import Finding, change_state, list_regressions, open_regression, regression
+from db.records import (
+    Finding,
+    change_state,
+    find_regression,
+    list_regressions,
+    note_regression,
+    open_regression,
+    regression,
+)
+from db.schema import Regression
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, night
 
 AT = datetime(2026, 8, 3, 9, 0, tzinfo=UTC)
@@ -193,3 +204,40 @@ def test_records_outlive_runs_that_are_not_there(nights, fresh):
 @pytest.mark.parametrize("records", [{}, {"cells": 1, "testbeds": [], "regressions": [], "notes": []}])
 def test_what_is_no_export_is_refused_in_one_line(store, records):
     assert "no records" in says(import_records, store, records)
+
+
+def test_a_note_an_owner_and_a_link_stand_in_the_history_and_move_nothing(nights):
+    name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
+    change_state(nights, name, "fixed", at=AT + timedelta(hours=1), author="bob")
+    found = note_regression(nights, name, at=AT + timedelta(days=1), author="bob", text="seen again", owner="carl")
+    assert (found.state, found.owner, found.link) == ("fixed", "carl", "")
+    assert found.state_since == AT + timedelta(hours=1)
+    event = found.events[-1]
+    assert (event.from_state, event.to_state, event.author, event.text) == (
+        "fixed",
+        "fixed",
+        "bob",
+        "seen again; owner: carl",
+    )
+    before = revision(nights)
+    assert note_regression(nights, name, at=AT, author="bob", owner="carl") == found
+    assert revision(nights) == before
+    assert "a note needs a text, an owner or a link" in says(
+        note_regression, nights, name, at=AT, author="bob", text=" "
+    )
+    assert "no regression" in says(note_regression, nights, "nothing", at=AT, author="bob", text="x")
+
+
+def test_a_record_is_found_by_a_beginning_of_its_name_that_is_its_own(nights):
+    first = open_regression(nights, SLOWER, at=AT, author=WHO)
+    second = open_regression(nights, replace(SLOWER, kind="broke", metric=""), at=AT, author=WHO)
+    assert find_regression(nights, first.regression_id[:6]) == first
+    assert find_regression(nights, second.regression_id) == second
+    assert "no regression" in says(find_regression, nights, first.regression_id[:3])
+    with nights.begin() as conn:
+        for number, name in enumerate((first.regression_id, second.regression_id)):
+            conn.execute(
+                update(Regression).where(Regression.regression_id == name).values(regression_id=f"abcd{number}")
+            )
+    assert "could be abcd0, abcd1" in says(find_regression, nights, "abcd")
+    assert find_regression(nights, "abcd1").kind == "broke"

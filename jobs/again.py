@@ -1,0 +1,111 @@
+"""What to measure again so that a comparison can tell: which cells, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.compare import Comparison
+from analysis.verdicts import Judgement, Outcome
+from collector.vocabulary import Cell, Config, Phase
+
+#: What one more run confirms or clears up.
+_ONCE = (Outcome.REGRESSED, Outcome.BROKE, Outcome.FLAKY)
+
+
+@dataclass(frozen=True, slots=True)
+class AgainCell:
+    """A cell and how many further runs of each side would settle it; `why` is its outcome."""
+
+    name: str
+    cell: Cell
+    runs: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The cells to measure again, most runs first, and how many others cannot be settled that way.
+
+    `too_noisy` would need more than 50 runs, `elsewhere` were measured on another testbed (measure both sides on one),
+    `missing` were planned and not measured (`resume` goes on with a night), `unreadable` have a config of another version.
+    """
+
+    cells: tuple[AgainCell, ...]
+    too_noisy: int
+    elsewhere: int
+    missing: int
+    unreadable: int
+
+    @property
+    def runs(self) -> int:
+        """Runs that the cell with the most needs."""
+        return max((cell.runs for cell in self.cells), default=0)
+
+    def to_plan(self) -> dict[str, Any]:
+        """A plan as `plan --json` writes it, with `runs`: how often each cell is to be measured, by `cell_id`."""
+        return {
+            "cells": [item.cell.to_json() for item in self.cells],
+            "left_out": [],
+            "runs": {item.cell.cell_id: item.runs for item in self.cells},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        cells = [
+            {"cell_id": item.cell.cell_id, "cell": item.name, "runs": item.runs, "why": item.why} for item in self.cells
+        ]
+        left = {name: getattr(self, name) for name in ("too_noisy", "elsewhere", "missing", "unreadable")}
+        return {"cells": cells, "runs": self.runs, **left}
+
+
+def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config]) -> Again:
+    """Inconclusive cells with the runs that their verdict asks for; what regressed, broke or is flaky once more.
+
+    `judgement` is of the comparison's cells, `configs` are the requests by `config_id`.
+    """
+    from jobs.verdict_table import ranked
+
+    needed = _needed(ranked(comparison, judgement))
+    rows = comparison.cells.join(judgement.cells)
+    counts = {"too_noisy": 0, "elsewhere": 0, "missing": 0, "unreadable": 0}
+    found = []
+    for at, row in zip(rows.index, rows.to_dict("records"), strict=True):
+        runs, left = _runs(row, needed.get(at))
+        if left:
+            counts[left] += 1
+        elif runs and row["config_id"] not in configs:
+            counts["unreadable"] += 1
+        elif runs:
+            found.append(AgainCell(str(row["cell"]), cell_of(row, configs), runs, str(row["verdict"])))
+    return Again(tuple(sorted(found, key=lambda item: (-item.runs, item.name))), **counts)
+
+
+def cell_of(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> Cell:
+    """The collector's value of a compared cell."""
+    names = (str(row["suite"]), str(row["model"]), Phase(row["phase"]), str(row["dtype"]), str(row["device"]))
+    return Cell(*names, int(row["batch_size"]), configs[row["config_id"]])
+
+
+def _needed(rows: Any) -> dict[Any, float]:
+    """Further runs by the metric that each cell is shown by, as `compare` prints them."""
+    columns = ((at, row, str(row["by"])) for at, row in zip(rows.index, rows.to_dict("records"), strict=True))
+    return {at: row[f"{metric}_more_runs"] for at, row, metric in columns}
+
+
+def _runs(row: Mapping[Any, Any], needed: float | None) -> tuple[int, str]:
+    """How often a cell is to be measured again, or the word for why that does not help; 0 and nothing: no need."""
+    verdict = row["verdict"]
+    if verdict == Outcome.MISSING:
+        return 0, "missing"
+    if verdict == Outcome.ENVIRONMENT_CHANGED or (verdict == Outcome.INCONCLUSIVE and row["testbed_changed"] is True):
+        return 0, "elsewhere"
+    if verdict in _ONCE:
+        return 1, ""
+    if verdict != Outcome.INCONCLUSIVE:
+        return 0, ""
+    if needed is None or needed != needed:
+        return 1, ""  # nothing is known of the noise: a second run is where that begins
+    # At the limit the interval is narrow enough, and one more run moves the estimate.
+    return (0, "too_noisy") if needed == float("inf") else (max(1, int(needed)), "")

@@ -1,0 +1,177 @@
+"""Records of regressions on a terminal and as JSON: the state, the pinned base, the blame range, the history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from collector.repro import repro_command
+from collector.vocabulary import Cell
+from db.commits import CommitEntry, commit_range
+from db.details import cell
+from db.errors import CommitError
+from db.notes import NoteInfo, notes
+from db.records import RegressionInfo
+from jobs.report_words import percent, value
+from jobs.tables import NOTHING
+from jobs.terminal import one_line
+
+#: Commits of a blame range that are printed; `--json` has all.
+_COMMITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record with what the database knows around it; `unknown` says why there is no blame range."""
+
+    info: RegressionInfo
+    cell: Cell | None
+    distance: int | None
+    commits: tuple[CommitEntry, ...]
+    unknown: str
+    notes: tuple[NoteInfo, ...]
+
+    @property
+    def name(self) -> str:
+        """The cell as people write it, or its id where its config is another version's."""
+        return str(self.cell) if self.cell else self.info.cell_id
+
+    @property
+    def repro(self) -> str:
+        """The command that measures the cell again; empty where the config cannot be read."""
+        return repro_command(self.cell) if self.cell else ""
+
+
+def record_of(conn: Connection, info: RegressionInfo) -> Record:
+    """A record with its cell, the commits after the base up to the onset, and the notes about cell and commits."""
+    distance: int | None = None
+    commits: tuple[CommitEntry, ...] = ()
+    unknown = ""
+    if info.base_commit and info.base_commit == info.onset_commit:
+        distance = 0  # two runs of one commit: nothing landed, whether or not its place is known
+    elif info.base_commit and info.onset_commit:
+        try:
+            found = commit_range(conn, info.base_commit, info.onset_commit, info.repo)
+            distance, commits = found.distance, found.commits
+        except CommitError as error:
+            unknown = str(error)
+    about = (("cell", info.cell_id), ("commit", info.onset_commit), ("run", info.onset_run))
+    written = [note for subject, name in about if name for note in notes(conn, subject, name)]
+    return Record(info, cell_of(conn, info.cell_id), distance, commits, unknown, tuple(written))
+
+
+def cell_of(conn: Connection, cell_id: str) -> Cell | None:
+    """The collector's value of a stored cell; None where its config is another version's."""
+    try:
+        info = cell(conn, cell_id)
+        return info.as_cell() if info else None
+    except (ValueError, TypeError):
+        return None
+
+
+def table_row(info: RegressionInfo, name: str) -> list[str]:
+    """The cells of a row of `regressions list`."""
+    where = f"{info.branch}@{(info.onset_commit or '')[:10]}"
+    return [
+        info.regression_id,
+        info.state,
+        name,
+        info.kind,
+        change_of(info),
+        where,
+        f"{info.opened_at:%Y-%m-%d}",
+        info.owner,
+    ]
+
+
+def change_of(info: RegressionInfo) -> str:
+    """From the pinned value to that of the onset."""
+    if info.base_value is None or info.new_value is None:
+        return NOTHING
+    change = percent(info.new_value / info.base_value - 1) if info.base_value > 0 else NOTHING
+    return f"{value(info.metric, info.base_value)} -> {value(info.metric, info.new_value)}, {change}"
+
+
+def lines_of(record: Record) -> list[str]:
+    """What `regressions show` prints."""
+    info = record.info
+    facts: Mapping[str, str] = {
+        "state": info.state,
+        "cell": record.name,
+        "kind": f"{info.kind}, {info.metric}" if info.metric else info.kind,
+        "change": change_of(info),
+        "branch": f"{info.branch} of {info.repo}, testbed {info.testbed_id}",
+        "base": f"{_commit(info.base_commit)}, run {info.base_run or 'dropped'} (pinned)",
+        "onset": f"{_commit(info.onset_commit)}, run {info.onset_run or 'dropped'}",
+        "owner": info.owner or "nobody",
+        "link": info.link or "none",
+        "again": record.repro or "the config is another version's",
+    }
+    lines = [info.regression_id, *(f"  {name:<7} {one_line(text)}" for name, text in facts.items())]
+    lines += ["blame range", *(f"  {one_line(line)}" for line in blame(record, _COMMITS))]
+    lines += ["history", *(f"  {one_line(_event(event))}" for event in info.events)]
+    told = [
+        f"  {_moment(note.at)}  {note.author} on {note.subject} {note.name[:12]}: {note.text}" for note in record.notes
+    ]
+    return [*lines, *(["notes"] if told else []), *map(one_line, told)]
+
+
+def blame(record: Record, most: int) -> list[str]:
+    """The commits that the change can come from, oldest first, a line each."""
+    if record.distance is None:
+        return [record.unknown or "not known: a commit of the record is not in the database"]
+    if not record.distance:
+        return ["no commit landed in between: the same code, or a change that is none of the commits'"]
+    lines = [_line(entry) for entry in record.commits[:most]]
+    rest = record.distance - len(lines)
+    return [*lines, *([f"... and {rest} more commits in between"] if rest else [])]
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """A JSON object with stable keys: the record, cell, repro, commits, notes."""
+    return {
+        **info_json(record.info, record.name),
+        "repro": record.repro,
+        "blame": {
+            "distance": record.distance,
+            "unknown": record.unknown,
+            "commits": [_plain(asdict(entry)) for entry in record.commits],
+        },
+        "notes": [_plain(asdict(note)) for note in record.notes],
+    }
+
+
+def info_json(info: RegressionInfo, name: str) -> dict[str, Any]:
+    """The record alone with its history, and the cell as people write it."""
+    return {**_plain(asdict(info)), "cell": name, "is_open": info.is_open}
+
+
+def _event(event: Any) -> str:
+    moved = event.to_state if event.from_state != event.to_state else "note"
+    return f"{_moment(event.at)}  {event.author}: {moved}" + (f": {event.text}" if event.text else "")
+
+
+def _line(entry: CommitEntry) -> str:
+    marks = {"reverted by": entry.reverted_by, "relanded by": entry.relanded_by, "reverts": entry.reverts}
+    told = "".join(f"  [{word} {', '.join(sha[:10] for sha in shas)}]" for word, shas in marks.items() if shas)
+    return f"{entry.sha[:10]}  {entry.title or 'no title'}{told}"
+
+
+def _commit(sha: str | None) -> str:
+    return sha[:10] if sha else "commit not known"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, Sequence) and not isinstance(value, str) else value

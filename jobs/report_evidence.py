@@ -1,0 +1,130 @@
+"""What else changed in a cell that got worse: kernels, graph breaks, partitions, skips, options, the eager run, the error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection
+
+from analysis.evidence import REST, KernelChange, differences, kernel_changes, kernels, reasons
+from collector.vocabulary import Status
+from db.details import evidence, program
+
+#: Counts of a measurement that a change of speed may come from, and what they are called.
+_COUNTS = {
+    "graphs": "graphs",
+    "graph_breaks": "graph breaks",
+    "recompiles": "recompiles",
+    "cudagraph_skips": "cudagraph skips",
+    "cudagraph_partitions": "cudagraph partitions",
+    "kernels_generated": "generated kernels",
+    "kernels_extern": "library calls",
+}
+_REASONS = {"graph_break_reasons": "reason of a graph break", "cudagraph_skip_reasons": "reason of a cudagraph skip"}
+#: Lines of one kind.
+_MOST = 4
+#: A kernel is named if its time changed by this part of the device time, or if it came or went with as much.
+_LEAST_PART = 0.01
+#: The eager run does not know the commit of Inductor: if it moved this far, that is said.
+_EAGER_PART = 0.02
+
+
+def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
+    """One line for each thing that the two measurements of a compared cell differ in; `row` is of `analysis.pairing.pair`."""
+    details = [_details(conn, row, side) for side in ("base", "new")]
+    options = [_options(conn, row[f"program_id_{side}"]) for side in ("base", "new")]
+    lines = [
+        *_failure(row),
+        *_count_changes(row),
+        *_reason_changes(*details),
+        *_kernel_changes(row, *details),
+        *_option_changes(*options),
+        *_eager(row),
+        *_machine(row),
+    ]
+    return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
+
+
+def _details(conn: Connection, row: Mapping[Any, Any], side: str) -> dict[str, Any]:
+    run_id, cell_id = row[f"run_id_{side}"], row[f"cell_id_{side}"]
+    if not isinstance(run_id, str) or not isinstance(cell_id, str):
+        return {}
+    return evidence(conn, run_id, cell_id, int(row[f"replicate_{side}"]))[0]
+
+
+def _options(conn: Connection, program_id: Any) -> dict[str, Any]:
+    return (program(conn, program_id) if isinstance(program_id, str) else None) or {}
+
+
+def _failure(row: Mapping[Any, Any]) -> list[str]:
+    """Why the new side did not pass."""
+    if row["status_new"] == Status.PASS.value:
+        return []
+    parts = [
+        str(row[f"{name}_new"]) for name in ("stage", "exception", "message") if isinstance(row[f"{name}_new"], str)
+    ]
+    hint = row["hint_new"]
+    return [": ".join(parts) + (f" ({hint})" if isinstance(hint, str) else "")] if parts else []
+
+
+def _count_changes(row: Mapping[Any, Any]) -> list[str]:
+    found = []
+    for metric, words in _COUNTS.items():
+        base, new = row[f"{metric}_base"], row[f"{metric}_new"]
+        if base == base and new == new and base is not None and new is not None and base != new:
+            found.append(f"{words}: {base:.0f} -> {new:.0f}")
+    return found
+
+
+def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    found = []
+    for key, words in _REASONS.items():
+        before, after = (reasons(details, key) for details in (base, new))
+        found += [f"new {words}: {text}" for text in after if text not in before][:_MOST]
+        found += [f"no longer a {words}: {text}" for text in before if text not in after][:_MOST]
+    return found
+
+
+def _kernel_changes(row: Mapping[Any, Any], base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    before, after = (kernels(details, "compiled") for details in (base, new))
+    if not before or not after:
+        return []
+    total = max(sum(ms for _, ms in side.values()) for side in (before, after))
+    changed = [
+        item
+        for item in kernel_changes(before, after)
+        if item.name != REST and abs(item.change_ms) >= max(_LEAST_PART * total, 1e-9)
+    ]
+    more = [f"... and {len(changed) - _MOST} more kernels"] if len(changed) > _MOST else []
+    return [f"kernel {_kernel(item)}" for item in changed[:_MOST]] + more
+
+
+def _kernel(item: KernelChange) -> str:
+    base, new = _launches(item.base_launches, item.base_ms), _launches(item.new_launches, item.new_ms)
+    return f"{item.name}: {base} -> {new} ({item.change_ms:+.3f} ms)"
+
+
+def _launches(launches: float | None, ms: float | None) -> str:
+    return "none" if launches is None or ms is None else f"{launches:g} x, {ms:.3f} ms"
+
+
+def _option_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    changed = differences(base, new)
+    more = [f"... and {len(changed) - _MOST} more options"] if len(changed) > _MOST else []
+    lines = [
+        f"option {item.key}: {' or '.join(item.base) or 'nothing'} -> {' or '.join(item.new) or 'nothing'}"
+        for item in changed[:_MOST]
+    ]
+    return lines + more
+
+
+def _eager(row: Mapping[Any, Any]) -> list[str]:
+    base, new = row["eager_ms_base"], row["eager_ms_new"]
+    if not (base and new and base > 0 and new > 0) or abs(new / base - 1) < _EAGER_PART:
+        return []
+    return [f"eager of the same processes: {base:.4g} ms -> {new:.4g} ms ({100 * (new / base - 1):+.1f} %)"]
+
+
+def _machine(row: Mapping[Any, Any]) -> list[str]:
+    return ["measured on another testbed"] if row["testbed_changed"] is True else []

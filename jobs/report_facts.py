@@ -1,0 +1,225 @@
+"""What a report says, as values: gathered once from a comparison and its verdicts, drawn as Markdown, HTML or JSON."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import Connection
+
+from analysis.compare import EVERYTHING, CellFilter, Comparison, compare
+from analysis.permalinks import cell_link, comparison_link, fixed_side
+from analysis.results import EnvironmentDifference
+from analysis.verdicts import Judgement, Outcome, judge_sides, with_verdicts
+from collector.repro import repro_command
+from collector.vocabulary import Config
+from db.config_requests import configs_of
+from db.sides import Side, resolve_side
+from jobs.again import Again, cell_of, find_again
+from jobs.commands.gate import decide, parse_words
+from jobs.report_evidence import evidence_of
+from jobs.report_suites import SuiteFacts, suite_facts
+from jobs.report_words import several, tally
+
+#: What the sentence at the top is about, as `gate` is told by default.
+FAIL_ON = "regressed,broke,missing"
+#: In this order the cells are shown; those that are unchanged are counted only.
+ORDER = (
+    *(Outcome.REGRESSED, Outcome.BROKE, Outcome.MISSING, Outcome.FLAKY, Outcome.IMPROVED, Outcome.FIXED),
+    *(Outcome.INCONCLUSIVE, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED),
+)
+#: Cells with evidence beside them: looking it up takes a few queries each.
+EXPLAINED = (Outcome.REGRESSED, Outcome.BROKE)
+_MOST_EXPLAINED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CellFacts:
+    """A cell that is not unchanged. Values are in the metric's unit, change, low and high relative (0.02 is 2 %)."""
+
+    cell: str
+    cell_id: str
+    config: str
+    verdict: str
+    metric: str | None
+    base: float | None
+    new: float | None
+    change: float | None
+    low: float | None
+    high: float | None
+    status_base: str | None
+    status_new: str | None
+    link: str
+    repro: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The facts of one pair of sides; `cells` are in the order of `ORDER`, the largest change of each kind first.
+
+    `exit_code` and `reason` are what `gate` would say; `document` is what the JSON form holds.
+    """
+
+    sentence: str
+    exit_code: int
+    reason: str
+    base: Side
+    new: Side
+    filters: CellFilter
+    link: str
+    counts: Mapping[str, int]
+    notes: tuple[str, ...]
+    environment: tuple[EnvironmentDifference, ...]
+    suites: tuple[SuiteFacts, ...]
+    cells: tuple[CellFacts, ...]
+    again: Again
+    in_common: bool
+    document: Callable[[], dict[str, Any]] = field(repr=False)
+
+    def of(self, outcome: Outcome) -> tuple[CellFacts, ...]:
+        """The cells of one outcome."""
+        return tuple(cell for cell in self.cells if cell.verdict == outcome.value)
+
+    @property
+    def again_command(self) -> str:
+        """What measures again what this report names, and nothing that its filters left out."""
+        sides = [fixed_side(self.base), fixed_side(self.new)]
+        if self.filters == EVERYTHING:
+            return shlex.join(["inductor-watch", "run", "--again", *sides])
+        named = {"--suite": self.filters.suites, "--model": self.filters.models, "--phase": self.filters.phases}
+        named |= {"--config": self.filters.configs}
+        words = [word for option, values in named.items() for value in values for word in (option, value)]
+        report = shlex.join(["inductor-watch", "report", *sides, *words, "--again-plan", "again.json"])
+        return f"{report}\ninductor-watch run --again again.json"
+
+
+def build_report(conn: Connection, base: str, new: str, filters: CellFilter, dashboard: str = "") -> Report:
+    """Compares and judges two sides and gathers what a report says; `dashboard` is the address that links begin with.
+
+    Raises:
+        SideError: a text names no side.
+        FilterError: the filter names something that the database does not have.
+    """
+    sides = resolve_side(conn, base), resolve_side(conn, new)
+    comparison = compare(conn, *sides, filters)
+    judgement = judge_sides(conn, *sides).of(comparison.cells)
+    configs = configs_of(conn, comparison.cells["config_id"].dropna())
+    counts = judgement.counts()
+    exit_code, reason = decide(counts, parse_words(FAIL_ON))
+    cells = _cells(conn, comparison, judgement, configs, dashboard)
+    again = find_again(comparison, judgement, configs)
+    link = comparison_link(dashboard, *sides) if dashboard else ""
+    sentence = _sentence(counts, exit_code, reason)
+
+    suites = suite_facts(comparison)
+
+    def document() -> dict[str, Any]:
+        told = {"sentence": sentence, "exit_code": exit_code, "reason": reason, "link": link}
+        found = with_verdicts(comparison, judgement)
+        evidence = {cell.cell_id: list(cell.evidence) for cell in cells if cell.evidence}
+        for cell, row in zip(found["cells"], comparison.cells.to_dict("records"), strict=True):
+            cell["link"] = cell_link(dashboard, *sides, row) if dashboard else ""
+            cell["repro"] = _repro(row, configs)
+            cell["evidence"] = evidence.get(cell["cell_id"], [])
+        within = {suite.group: suite.intervals() for suite in suites}
+        for told_of, suite in zip(found["suites"], comparison.suites, strict=True):
+            told_of["intervals"] = within.get(suite.group, {})
+        return {**told, **found, "again": again.to_json()}
+
+    return Report(
+        sentence=sentence,
+        exit_code=exit_code,
+        reason=reason,
+        base=sides[0],
+        new=sides[1],
+        filters=filters,
+        link=link,
+        counts=counts,
+        notes=comparison.notes,
+        environment=comparison.environment,
+        suites=suites,
+        cells=cells,
+        again=again,
+        in_common=bool((comparison.cells["expected_base"] & comparison.cells["expected_new"]).any()),
+        document=document,
+    )
+
+
+def _sentence(counts: Mapping[str, int], exit_code: int, reason: str) -> str:
+    """The verdict on the whole, in one sentence."""
+    bad = {word: counts[word] for word in ("regressed", "broke", "missing") if counts.get(word)}
+    rest = tally({word: count for word, count in counts.items() if word not in bad})
+    if exit_code == 3:
+        return f"Nothing can be said of new against base: {reason}."
+    if exit_code == 0:
+        return f"New is no worse than base as far as this comparison can tell: {rest}."
+    worse = {word: count for word, count in bad.items() if word != "missing"}
+    said = "New is worse than base" if worse else "Not all that was planned was measured"
+    return f"{said}: {tally(bad)}" + (f"; the rest: {rest}." if rest else f" of {several(sum(bad.values()), 'cell')}.")
+
+
+def _cells(
+    conn: Connection, comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config], dashboard: str
+) -> tuple[CellFacts, ...]:
+    rows = _ordered(comparison, judgement)
+    explained = 0
+    found = []
+    for row in rows.to_dict("records"):
+        lines: tuple[str, ...] = ()
+        if row["verdict"] in EXPLAINED and explained < _MOST_EXPLAINED:
+            explained += 1
+            lines = evidence_of(conn, row)
+        link = cell_link(dashboard, comparison.base, comparison.new, row) if dashboard else ""
+        found.append(_facts(row, link, _repro(row, configs), lines))
+    return tuple(found)
+
+
+def _repro(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> str:
+    return repro_command(cell_of(row, configs)) if row["config_id"] in configs else ""
+
+
+def _ordered(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
+    """The rows of all outcomes of `ORDER`, with `by`, the metric that they are shown by, and the size of its change."""
+    from jobs.verdict_table import ranked
+
+    rows = comparison.cells.join(judgement.cells)
+    rows = rows[rows["verdict"].isin([outcome.value for outcome in ORDER])]
+    shown = ranked(comparison, judgement)[["by", "size"]]
+    rows = rows.join(shown).astype({"by": object})
+    place = rows["verdict"].map({outcome.value: at for at, outcome in enumerate(ORDER)})
+    rows = rows.assign(place=place, size=rows["size"].fillna(0.0))
+    return rows.sort_values(["place", "size", "cell"], ascending=[True, False, True])
+
+
+def _facts(row: Mapping[Any, Any], link: str, repro: str, evidence: Sequence[str]) -> CellFacts:
+    metric = row["by"] if isinstance(row["by"], str) else None
+    values: dict[str, float | None] = dict.fromkeys(("base", "new", "change", "low", "high"))
+    if metric is not None:
+        values = {name: _known(row[f"{metric}_{name}"]) for name in values}
+        if values["change"] is None and (ratio := _known(row[f"{metric}_ratio"])) is not None:
+            values["change"] = ratio - 1
+    return CellFacts(
+        cell=str(row["cell"]),
+        cell_id=str(row["cell_id"]),
+        config=str(row["config"]),
+        verdict=str(row["verdict"]),
+        metric=metric,
+        status_base=_text(row["status_base"]),
+        status_new=_text(row["status_new"]),
+        link=link,
+        repro=repro,
+        evidence=tuple(evidence),
+        **values,
+    )
+
+
+def _known(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,67 @@
+"""Where a report goes: a file that is whole or not there, and the summary page of a GitHub job."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+from jobs.report_markdown import SUMMARY_BYTES
+
+#: The file that GitHub Actions shows as the summary of a step.
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+#: With less room than this left in a summary there is no report worth the name.
+_LEAST_BYTES = 2000
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file in one step: a reader, or a kill, sees the old file or the new one. Raises `OSError`."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "its folder does not exist", str(path))
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+        Path(name).chmod(mode)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def summary_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The file of the step's summary. Raises `click.UsageError` outside of GitHub Actions."""
+    if not environ.get(SUMMARY_VARIABLE):
+        raise click.UsageError(f"--github-summary: {SUMMARY_VARIABLE} is not set; GitHub Actions sets it in each step")
+    return Path(environ[SUMMARY_VARIABLE])
+
+
+def append_summary(path: Path, draw: Callable[[int], str]) -> None:
+    """Appends what `draw` makes of the bytes that are left of the step's 1 MiB; GitHub drops a summary that is longer.
+
+    Raises:
+        click.UsageError: earlier commands of the step have left no room.
+    """
+    used = path.stat().st_size if path.exists() else 0
+    room = SUMMARY_BYTES - used - 2
+    if room < _LEAST_BYTES:
+        raise click.UsageError(
+            f"--github-summary: this step's summary is full ({used} of {SUMMARY_BYTES} bytes); use another step"
+        )
+    text = draw(room)
+    with path.open("a", encoding="utf-8", errors="replace") as stream:
+        stream.write("\n" * bool(used) + text)
+
+
+def _umask() -> int:
+    # There is no way to read it but to set it.
+    found = os.umask(0o077)
+    os.umask(found)
+    return found

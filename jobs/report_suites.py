@@ -1,0 +1,96 @@
+"""The suite table of a report: pass rates, and paired averages with an interval over models."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.compare import Comparison, Counts, Group
+from analysis.results import SuiteChange
+from analysis.stats.bootstrap import Interval, geomean_interval, sums_interval
+from analysis.transitions import Transition
+
+#: The averages of the table and what they are called: compression is eager over compiled peak memory.
+SHOWN = {"speedup": "speedup", "compile_cold_s": "compile time", "compression": "compression"}
+#: Where the set of models moved the unpaired average by this much more than the paired one, that is said.
+_MOVED = 0.01
+_GROUP = ["suite", "phase", "dtype", "device", "config_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class AverageFacts:
+    """A paired average on both sides in the metric's unit; `interval` is of new over base, None below 5 models."""
+
+    n: int
+    base: float | None
+    new: float | None
+    change: float | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFacts:
+    """A group that both sides measured. `moved` says where the set of models changed the unpaired speedup, else empty."""
+
+    group: Group
+    base: Counts
+    new: Counts
+    averages: dict[str, AverageFacts]
+    moved: str
+
+    def intervals(self) -> dict[str, Any]:
+        """By metric the ends of the interval of new over base, and of how many models; null where there is none."""
+        return {
+            name: None if found.interval is None else asdict(found.interval) for name, found in self.averages.items()
+        }
+
+
+def suite_facts(comparison: Comparison) -> tuple[SuiteFacts, ...]:
+    """The groups of which both sides have measured something, in the order of their names."""
+    cells = comparison.cells[comparison.cells["transition"] == Transition.BOTH_PASS.value]
+    of_group = {"\n".join(map(str, names)): rows for names, rows in cells.groupby(_GROUP, sort=False)}
+    return tuple(
+        SuiteFacts(
+            suite.group, suite.base, suite.new, _averages(suite, of_group.get(_name(suite.group))), _moved(suite)
+        )
+        for suite in comparison.suites
+        if suite.base.measured and suite.new.measured
+    )
+
+
+def _name(group: Group) -> str:
+    return "\n".join(str(getattr(group, name)) for name in _GROUP)
+
+
+def _averages(suite: SuiteChange, cells: pd.DataFrame | None) -> dict[str, AverageFacts]:
+    found = {}
+    for metric in SHOWN:
+        figure = suite.figures[metric]
+        change = None if figure.ratio is None else figure.ratio - 1
+        found[metric] = AverageFacts(figure.n, figure.base, figure.new, change, _interval(metric, figure.kind, cells))
+    return found
+
+
+def _interval(metric: str, kind: str, cells: pd.DataFrame | None) -> Interval | None:
+    if cells is None:
+        return None
+    models = pd.factorize(cells["model"], sort=True)[0]
+    base, new = (cells[f"{metric}_{side}"].to_numpy(dtype=float) for side in ("base", "new"))
+    if kind == "mean":
+        return sums_interval(base, new, models)
+    usable = (base > 0) & (new > 0)
+    return geomean_interval(np.divide(new, base, out=np.full(base.shape, np.nan), where=usable), models)
+
+
+def _moved(suite: SuiteChange) -> str:
+    figure = suite.figures["speedup"]
+    if figure.ratio is None or figure.ratio_all is None or abs(figure.ratio_all / figure.ratio - 1) < _MOVED:
+        return ""
+    return (
+        f"{suite.group.suite} {suite.group.phase} {suite.group.dtype} {suite.group.config}: over all that passes the "
+        f"speedup went {figure.base_all.value:.2f} ({figure.base_all.n} cells) -> {figure.new_all.value:.2f} "
+        f"({figure.new_all.n}), over the {figure.n} that pass twice {100 * (figure.ratio - 1):+.1f} %: the set of models moved it"
+    )

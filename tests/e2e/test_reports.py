@@ -1,0 +1,116 @@
+"""From bundles to a report, a comment, records and an issue, as people and CI call it: real processes, a stand-in for GitHub."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from collector.bundle import read_bundle
+from collector.vocabulary import Cell, Config, Phase
+from tests.analysis.test_verdicts import MODELS, make_run
+from tests.e2e.test_cli import call, is_one_line, tell
+from tests.factories import failing, new_store
+from tests.jobs.github_server import TOKEN, github_server
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    """Thirteen bundles of synthetic nights; in the last one a model is slower and another fails."""
+    folder = tmp_path_factory.mktemp("bundles")
+    store = new_store(folder / "store.db")
+    for number in range(12):
+        make_run(store, folder, number)
+    make_run(store, folder, 12, slower={MODELS[4]: {"compiled_ms": 1.1}, MODELS[7]: failing})
+    store.dispose()
+    return sorted(folder.glob("*.jsonl*"))
+
+
+@pytest.fixture(scope="module")
+def stored(bundles, tmp_path_factory):
+    """A folder with a database of one night."""
+    folder = tmp_path_factory.mktemp("stored")
+    assert call("ingest", bundles[0], folder=folder).returncode == 0
+    return folder
+
+
+def test_a_night_that_got_worse_reaches_the_summary_the_pull_request_and_an_issue(bundles, tmp_path):
+    said = []
+
+    def do(*words, code=0, **environ):
+        done = call(*words, folder=tmp_path, **environ)
+        said.append(tell(done))
+        assert done.returncode == code, tell(done)
+        return done.stdout
+
+    with github_server() as server:
+        there = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": server.url, "INDUCTOR_WATCH_AUTHOR": "ann"}
+        do("ingest", *bundles)
+        do("gate", "r11", "r12", code=1)
+        summary = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+        do("report", "r11", "r12", "--github-summary", "--comment", "o/r#3", **there, **summary)
+        do("report", "latest~1", "latest", "--format", "html", "--out", "report.html")
+        assert "1 regressed, 1 broke" in (tmp_path / "summary.md").read_text()
+        assert "1 regressed, 1 broke" in server.comments[0]["body"]
+        assert MODELS[4] in (tmp_path / "report.html").read_text()
+        do("regressions", "open", "r11", "r12", **there)
+        (slow,) = [item for item in json.loads(do("regressions", "list", "--json")) if item["kind"] == "slower"]
+        do("regressions", "ack", slow["regression_id"], "--owner", "bob", **there)
+        assert (
+            do("regressions", "publish", "--repo", "o/r", **there) == "issue opened: https://github.com/o/r/issues/1\n"
+        )
+        shown = do("regressions", "show", slow["regression_id"])
+        assert "link    https://github.com/o/r/issues/1" in shown
+        assert "ann: acknowledged" in shown
+        said += [path.read_text(errors="replace") for path in tmp_path.glob("*.*") if path.suffix in (".md", ".html")]
+    # The server is gone: one line, the records as they were.
+    done = call("regressions", "publish", "--repo", "o/r", folder=tmp_path, INDUCTOR_WATCH_TRACEBACK="1", **there)
+    is_one_line(done, 4, "does not answer GET /repos/o/r/issues")
+    assert TOKEN not in "".join([*said, tell(done)])
+    assert TOKEN.encode() not in (tmp_path / "inductor-watch.db").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "latest", "latest", "--comment", "o/r#1"], "GITHUB_TOKEN is not set"),
+        (["report", "latest", "latest", "--github-summary"], "GITHUB_STEP_SUMMARY is not set"),
+        (["report", "nonsense", "latest"], "is called 'nonsense'"),
+        (["regressions", "show", "abcd"], "no regression 'abcd'"),
+        (["regressions", "publish", "--repo", "o"], "write OWNER/REPO"),
+        (["run", "--again", "nothing.json"], "nothing.json"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_2(words, said, stored):
+    is_one_line(call(*words, folder=stored, GITHUB_TOKEN="", GITHUB_STEP_SUMMARY=""), 2, said)
+
+
+def test_a_report_that_cannot_be_written_is_exit_code_4_and_leaves_nothing(stored):
+    before = sorted(path.name for path in stored.iterdir())
+    is_one_line(call("report", "latest", "latest", "--out", "none/x.md", folder=stored), 4, "none/x.md: its folder")
+    assert sorted(path.name for path in stored.iterdir()) == before
+
+
+@pytest.mark.parametrize("words", [["report", "latest", "latest"], ["regressions", "list", "--json"]])
+def test_reading_verbs_import_no_torch(words, stored):
+    prelude = "import atexit; atexit.register(lambda: sys.stderr.write(str('torch' in sys.modules)))"
+    done = call(*words, folder=stored, prelude=prelude)
+    assert done.returncode == 0, tell(done)
+    assert done.stderr.endswith("False")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # three real measurements on a machine that may be busy
+def test_what_a_plan_wants_again_is_measured_so_often_and_is_one_night(tmp_path):
+    eager = Config(backend="eager")
+    model = ("huggingface", "ViTTinyForImageClassification", Phase.INFERENCE, "float32", "cpu")
+    cells = [Cell(*model, size, eager) for size in (1, 2)]
+    plan = {"cells": [cell.to_json() for cell in cells], "runs": {cells[0].cell_id: 2}}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    done = call("run", "--again", "plan.json", "--samples", "5", folder=tmp_path)
+    assert done.returncode == 0, tell(done)
+    found = sorted((read_bundle(path) for path in (tmp_path / "runs").iterdir()), key=lambda run: run.header.run_id)
+    assert [{item.cell for item in run.measurements} for run in found] == [set(cells), {cells[0]}]
+    assert len({run.header.night for run in found}) == 1
+    stored = json.loads(call("runs", "--json", folder=tmp_path).stdout)
+    assert {run["night"] for run in stored} == {found[0].header.night}

@@ -1,0 +1,236 @@
+"""What to measure again: which cells, how often, from a file or two sides; and that `run --again` measures exactly these."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from analysis.compare import EVERYTHING
+from analysis.stats import verdicts
+from collector.errors import ConfigError
+from collector.vocabulary import Cell, Config, Phase
+from collector.zoo.spec import ZooError
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from jobs import again_plan, again_run
+from jobs.again import find_again
+from jobs.again_plan import read_again, rounds
+from jobs.cli import app
+from jobs.commands.report import draw
+from jobs.plan import Plan, PlanError, read_plan
+from jobs.report_facts import build_report
+from tests.analysis.test_verdicts import MODELS, OTHER_TESTBED, make_run
+from tests.factories import cell, failing, header, new_store, write_bundle
+
+EAGER = Config(backend="eager")
+REAL = [
+    Cell("huggingface", "ViTTinyForImageClassification", Phase.INFERENCE, "float32", "cpu", size, EAGER)
+    for size in (1, 2)
+]
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Nights that are too noisy to tell 2 %, the last of them with a slower, a broken and a missing model."""
+    folder = tmp_path_factory.mktemp("noisy")
+    store = new_store(folder / "store.db")
+    for number in range(12):
+        make_run(store, folder, number, sd=0.012)
+    make_run(store, folder, 12, sd=0.012, slower={MODELS[4]: {"compiled_ms": 1.4}, MODELS[7]: failing})
+    make_run(store, folder, 13, sd=0.012, testbed=OTHER_TESTBED)
+    empty = write_bundle(folder, header("r14", minutes=840), [], planned=[cell(model) for model in MODELS])
+    ingest_bundle(store, empty)
+    store.dispose()
+    return str(folder / "store.db")
+
+
+def report_of(database, base="r11", new="r12"):
+    with open_store(database, write=False).connect() as conn:
+        return build_report(conn, base, new, EVERYTHING)
+
+
+def test_inconclusive_cells_want_what_their_verdict_says_and_changes_one_run_more(nights):
+    report = report_of(nights)
+    again = report.again
+    assert report.counts["inconclusive"] >= 20
+    assert len(again.cells) + again.too_noisy == sum(
+        report.counts[word] for word in ("inconclusive", "regressed", "broke")
+    )
+    runs = {item.name: (item.runs, item.why) for item in again.cells}
+    assert runs[f"huggingface/{MODELS[4]} inference bfloat16 cuda bs8 default"] == (1, "regressed")
+    assert runs[f"huggingface/{MODELS[7]} inference bfloat16 cuda bs8 default"] == (1, "broke")
+    told = {item["cell_id"]: item for item in report.document()["cells"]}
+    for item in again.cells:
+        judged = told[item.cell.cell_id]
+        if item.why == "inconclusive":
+            assert item.runs == max(1, judged["judged"][judged["rank_metric"]]["more_runs"])
+    assert again.runs == max(item.runs for item in again.cells) > 1
+    assert [item.runs for item in again.cells] == sorted((item.runs for item in again.cells), reverse=True)
+
+
+def test_no_run_settles_another_testbed_or_what_was_never_measured(nights):
+    moved = report_of(nights, "r12", "r13").again
+    assert (moved.cells, moved.elsewhere) == ((), 23)  # the one that failed was fixed
+    missing = report_of(nights, "r13", "r14").again
+    assert (missing.cells, missing.missing) == ((), 24)
+    said = draw(report_of(nights, "r12", "r13"), "markdown", 50)
+    assert "23 cells: were measured on different testbeds" in said
+
+
+def test_a_config_of_another_version_is_counted_and_left_out(nights):
+    from analysis.compare import compare
+    from analysis.verdicts import judge_sides
+    from db.sides import resolve_side
+
+    with open_store(nights, write=False).connect() as conn:
+        sides = resolve_side(conn, "r11"), resolve_side(conn, "r12")
+        comparison = compare(conn, *sides)
+        again = find_again(comparison, judge_sides(conn, *sides).of(comparison.cells), {})
+    assert again.cells == ()
+    assert again.unreadable > 20
+
+
+def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, monkeypatch):
+    monkeypatch.setattr("jobs.plan.find", lambda suite, model: None)
+    path = tmp_path / "again.json"
+    done = CliRunner().invoke(app, ["report", "r11", "r12", "--again-plan", str(path), "--db", nights])
+    assert done.exit_code == 0
+    expected = report_of(nights).again
+    assert set(json.loads(path.read_text())) == {"cells", "left_out", "runs"}
+    assert read_plan(path, "cuda").cells == [item.cell for item in expected.cells]
+    plan, runs = read_again(path, "cuda")
+    assert runs == {item.cell.cell_id: item.runs for item in expected.cells}
+    assert len(plan.cells) == len(expected.cells)
+
+
+@pytest.mark.parametrize("told", [{"x": 0}, {"x": 51}, {"x": True}, {"x": "2"}, [1]])
+def test_numbers_of_runs_that_are_none_are_refused(told, tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"cells": [item.to_json() for item in REAL], "runs": told}))
+    with pytest.raises(PlanError, match="a number from 1 to 50"):
+        read_again(path, "cpu")
+
+
+def test_as_many_runs_are_allowed_as_are_advised():
+    assert again_plan.MOST_RUNS == verdicts.MOST_RUNS
+
+
+def test_each_run_has_the_cells_that_still_want_one():
+    one, two = REAL
+    plan = Plan(REAL, ["left: out"])
+    found = list(rounds(plan, {one.cell_id: 3, two.cell_id: 1}, 5))
+    assert [item.cells for item in found] == [[one, two], [one], [one]]
+    assert [item.left_out for item in found] == [["left: out"], [], []]
+    assert [item.cells for item in rounds(plan, {one.cell_id: 9, two.cell_id: 1}, 2)] == [[one, two], [one]]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What would be measured: `run` with the measuring itself taken away."""
+    calls = []
+
+    def measure(plan, testbeds, names, settings, out, database, costs=None):
+        calls.append(([item.cell_id for item in plan.cells], names.trigger, names.night))
+        return ["run"], SimpleNamespace(failing=0)
+
+    monkeypatch.setattr("jobs.session.measure_and_store", measure)
+    monkeypatch.setattr("jobs.testbeds.find_testbeds", lambda device, pace: calls.append(device) or [])
+    monkeypatch.setattr("jobs.plan.find", lambda suite, model: None)
+    monkeypatch.setattr("jobs.again_run.find", lambda suite, model: None)
+    return calls
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["run", *map(str, words)])
+
+
+def test_a_file_is_measured_in_as_many_runs_as_it_says_and_they_are_one_night(tmp_path, measured):
+    path = tmp_path / "plan.json"
+    wanted = {REAL[0].cell_id: 2}
+    path.write_text(json.dumps({"cells": [item.to_json() for item in REAL], "runs": wanted}))
+    done = run("--again", path, "--no-store")
+    assert done.exit_code == 0, done.output
+    device, first, second = measured
+    assert device == "cpu"
+    assert (first[0], second[0]) == ([item.cell_id for item in REAL], [REAL[0].cell_id])
+    assert first[1] == "again"
+    assert first[2] == second[2] != ""
+    assert "all runs of each commit" in done.output
+
+
+def test_sides_are_measured_again_exactly_where_the_report_says(nights, measured):
+    again = report_of(nights).again
+    done = run("--again", "r11", "r12", "--db", nights, "--most-runs", "3")
+    assert done.exit_code == 0, done.output
+    device, *runs = measured
+    assert device == "cuda"
+    assert len(runs) == min(3, again.runs)
+    for number, (cells, _, _) in enumerate(runs):
+        assert sorted(cells) == sorted(item.cell.cell_id for item in again.cells if item.runs > number)
+    assert "report main@" in done.output
+
+
+def test_models_that_the_zoo_does_not_have_are_left_out_and_named(nights, monkeypatch):
+    known = MODELS[:9]
+
+    def find(suite, model):
+        if model not in known:
+            raise ZooError(f"no model {model}")
+
+    monkeypatch.setattr("jobs.again_run.find", find)
+    plan = again_run.plans_again(["r11", "r12"], nights, None, 1).plans[0]
+    assert {cell.model for cell in plan.cells} <= set(known)
+    assert len(plan.cells) + len(plan.left_out) == len(report_of(nights).again.cells)
+    assert f"no model {MODELS[20]}" in "\n".join(plan.left_out)
+    monkeypatch.undo()
+    done = run("--again", "r11", "r12", "--db", nights)
+    assert (done.exit_code, "nothing to measure again here" in done.output) == (3, True)
+
+
+def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, measured):
+    plans = again_run.plans_again(["r11", "r12"], nights, None, 1)
+    environment = {"device": "cuda", "torch": "2.99.0", "torch_git": "f" * 40}
+    doubts = plans.doubts([SimpleNamespace(environment=environment)], None)
+    assert [line.split(":")[0] for line in doubts] == [
+        "this torch is ffffffffffff, which neither side is",
+        "this machine is another testbed than both sides'",
+    ]
+    assert len(plans.doubts([SimpleNamespace(environment=environment)], f"{12:040x}")) == 1
+
+
+def test_nothing_to_measure_again_is_exit_code_3_with_the_reason(nights, measured, tmp_path):
+    done = run("--again", "r13", "r14", "--db", nights)
+    assert (done.exit_code, "24 missing" in done.output) == (3, True)
+    empty = tmp_path / "plan.json"
+    empty.write_text('{"cells": []}')
+    assert run("--again", empty).exit_code == 3
+    assert measured == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan.json"], "what is 'plan.json'"),
+        (["--again", "a", "b", "c"], "takes a file, or BASE and NEW"),
+        (["--again", "--model", "x"], "leave out models"),
+        (["--again", "--config", "triton"], "leave out models"),
+        ([], "name what to measure"),
+    ],
+)
+def test_words_that_do_not_go_together_are_usage(words, said, measured):
+    done = run(*words)
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+    assert measured == []
+
+
+@pytest.mark.parametrize("text", [None, "no json", "[]", '{"cells": [{"device": "cpu"}]}', '{"cells": [1]}'])
+def test_a_file_that_is_no_plan_is_one_line(text, tmp_path, measured):
+    path = tmp_path / "plan.json"
+    if text is not None:
+        path.write_text(text)
+    done = run("--again", path)
+    assert isinstance(done.exception, ConfigError), done.output
+    assert "\n" not in str(done.exception)

@@ -1,0 +1,187 @@
+"""Comments and issues against a stand-in server on a real socket: found again, retried, refused in a line, no token told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import click
+import pytest
+
+from jobs.github_api import GitHub, GitHubError, LostAnswerError, check_pull, check_repo
+from jobs.github_comment import MARKER, put_comment
+from tests.jobs.github_server import TOKEN, Failure, github_server
+
+
+@pytest.fixture
+def server():
+    with github_server() as found:
+        yield found
+
+
+@pytest.fixture
+def waits():
+    return []
+
+
+@pytest.fixture
+def github(server, waits):
+    return GitHub(TOKEN, server.url, timeout_s=5, wait=waits.append)
+
+
+def refused(call, kind=GitHubError):
+    """The one line of an error, which never holds the token."""
+    with pytest.raises(kind) as caught:
+        call()
+    said = str(caught.value.message if isinstance(caught.value, click.ClickException) else caught.value)
+    assert "\n" not in said
+    assert TOKEN not in said + repr(caught.value)
+    return said
+
+
+def test_the_first_report_makes_a_comment_and_the_next_ones_edit_it(server, github):
+    assert put_comment(github, "o/r", 7, "one") == ("created", f"{server.url}/c/0")
+    assert put_comment(github, "o/r", 7, "two") == ("updated", f"{server.url}/c/0")
+    assert put_comment(github, "o/r", 7, "two") == ("unchanged", f"{server.url}/c/0")
+    assert [comment["body"] for comment in server.comments] == [f"{MARKER}\ntwo"]
+    assert server.count("PATCH") == 1
+    assert server.tokens == {f"Bearer {TOKEN}"}
+
+
+def test_our_comment_is_found_behind_pages_of_others_and_a_quotation_is_none(server, github):
+    server.page_size = 10
+    for number in range(25):
+        server.comment(7, f"talk {number}")
+    server.comment(7, f"> {MARKER}\n> quoted")
+    server.comment(8, f"{MARKER}\nof another pull request")
+    server.comment(7, f"{MARKER}\r\nold")
+    assert put_comment(github, "o/r", 7, "new")[0] == "updated"
+    assert [c["body"] for c in server.comments if MARKER in c["body"]] == [
+        f"> {MARKER}\n> quoted",
+        f"{MARKER}\nof another pull request",
+        f"{MARKER}\nnew",
+    ]
+    assert server.count("POST") == 0
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 0])
+def test_a_server_that_fails_once_is_asked_again(status, server, github, waits):
+    server.failures.append(Failure("GET", status))
+    assert put_comment(github, "o/r", 7, "one")[0] == "created"
+    assert waits == [1.0]
+
+
+@pytest.mark.parametrize(("status", "word"), [(500, "500"), (0, "does not answer")])
+def test_a_server_that_fails_twice_is_one_line(status, word, server, github, waits):
+    server.failures.append(Failure("GET", status, times=2))
+    said = refused(lambda: put_comment(github, "o/r", 7, "one"))
+    assert word in said
+    assert "tried twice" in said
+    assert server.comments == []
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("status", [500, 502, 0])
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_comment_is_never_made_twice_when_the_answer_is_lost(status, is_done, server, github):
+    server.failures.append(Failure("POST", status, is_done=is_done))
+    assert put_comment(github, "o/r", 7, "one")[0] == ("unchanged" if is_done else "created")
+    assert len(server.comments) == 1
+
+
+def test_a_post_whose_answer_is_lost_is_not_repeated_blindly(server, github):
+    server.failures.append(Failure("POST", 500))
+    refused(lambda: github.post("repos/o/r/issues/7/comments", {"body": "x"}), LostAnswerError)
+    assert server.count("POST") == 1
+
+
+def test_a_short_rate_limit_is_waited_for(server, github, waits):
+    server.failures.append(Failure("POST", 429, {"Retry-After": "7"}))
+    assert put_comment(github, "o/r", 7, "one")[0] == "created"
+    assert waits == [7.0]
+
+
+def test_a_long_rate_limit_says_until_when(server, github, waits):
+    reset = int(time.time()) + 3000
+    server.failures.append(Failure("GET", 403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(reset)}))
+    said = refused(lambda: put_comment(github, "o/r", 7, "one"))
+    assert "rate limit is used up until" in said
+    assert "UTC" in said
+    assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (401, "not valid"),
+        (403, "may not do this"),
+        (404, "no such thing"),
+        (422, "422 (try later)"),
+        (301, "has moved"),
+    ],
+)
+def test_a_refusal_is_one_line_and_not_repeated(status, words, server, github, waits):
+    server.failures.append(Failure("GET", status, {"Location": "http://127.0.0.1:9/elsewhere"}))
+    assert words in refused(lambda: put_comment(github, "o/r", 7, "one"))
+    assert (len(server.seen), waits) == (1, [])
+
+
+def test_a_token_that_the_server_repeats_is_not_told(server, github):
+    server.failures.append(Failure("GET", 422, body=f'{{"message": "bad {TOKEN}"}}'.encode()))
+    assert "bad ***" in refused(lambda: github.get("user"))
+
+
+@pytest.mark.parametrize("body", [b"<html>proxy</html>", b'{"a": 1}', b"[" * 100_000])
+def test_an_answer_of_another_kind_is_one_line(body, server, github):
+    server.failures.append(Failure("GET", 200, body=body))
+    assert "GITHUB_API_URL right?" in refused(lambda: put_comment(github, "o/r", 7, "one"))
+
+
+def test_a_next_page_on_another_host_is_not_followed(server, github):
+    server.failures.append(Failure("GET", 200, {"Link": '<http://evil.example/x>; rel="next"'}, b"[]"))
+    assert "another host" in refused(lambda: put_comment(github, "o/r", 7, "one"))
+    assert len(server.seen) == 1
+
+
+def test_pages_without_an_end_are_given_up(server, github):
+    server.failures.append(Failure("GET", 200, {"Link": f'<{server.url}/x>; rel="next"'}, b"[]", times=1000))
+    assert "more than 100 pages" in refused(lambda: list(github.pages("x")))
+
+
+def test_nobody_listening_is_one_line():
+    with github_server() as server:
+        url = server.url
+    said = refused(lambda: GitHub(TOKEN, url, timeout_s=2, wait=lambda _: None).get("user"))
+    assert "does not answer GET /user" in said
+
+
+def test_the_token_is_in_no_text_of_the_client(github):
+    assert TOKEN not in repr(github)
+    assert TOKEN not in str(replace(github, timeout_s=1))
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "GITHUB_TOKEN is not set"),
+        ({"GITHUB_TOKEN": f"{TOKEN}\nX-Evil: 1"}, "characters that no token has"),
+        ({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "http://ghe.example"}, "must be an https:// address"),
+        ({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "file:///etc/passwd"}, "must be an https:// address"),
+        ({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "https://[::1"}, "is no address"),
+    ],
+)
+def test_a_token_goes_to_a_safe_place_or_nowhere(environ, said):
+    assert said in refused(lambda: GitHub.from_environment(environ), click.UsageError)
+
+
+def test_the_environment_names_token_and_address():
+    found = GitHub.from_environment({"GITHUB_TOKEN": f" {TOKEN} ", "GITHUB_API_URL": "https://ghe.example/api/v3/"})
+    assert (found.token, found.base) == (TOKEN, "https://ghe.example/api/v3")
+    assert GitHub.from_environment({"GITHUB_TOKEN": TOKEN}).base == "https://api.github.com"
+
+
+def test_pull_requests_are_written_as_github_writes_them():
+    assert check_pull("pytorch/pytorch#154667") == ("pytorch/pytorch", 154667)
+    for text in ("o/r", "o/r#0", "o/r#x", "o#1", "o/../r#1", "o/..#1", "o/r#1#2", "", "o/r\n#1"):
+        assert "is no" in refused(lambda text=text: check_pull(text), click.UsageError)
+    assert "is no repository" in refused(lambda: check_repo("a/b/c"), click.UsageError)

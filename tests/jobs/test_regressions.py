@@ -1,0 +1,331 @@
+"""Records from the command line: opened, shown, moved, noted, published as issues; refused in one line where they cannot be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from db.engine import open_store
+from db.errors import RecordError
+from db.notes import add_note
+from db.records import find_regression, list_regressions, note_regression, regression
+from jobs.cli import app
+from tests.analysis.test_verdicts import MODELS, make_run
+from tests.factories import START, failing, new_store
+from tests.jobs.github_server import TOKEN, Failure, github_server
+
+SLOW, BROKEN = (f"huggingface/{MODELS[at]} inference bfloat16 cuda bs8 default" for at in (4, 7))
+ENVIRON = {"INDUCTOR_WATCH_AUTHOR": "ann", "GITHUB_ACTOR": ""}
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Twelve quiet nights and one in which a model got slower and another broke."""
+    folder = tmp_path_factory.mktemp("nights")
+    store = new_store(folder / "store.db")
+    for number in range(12):
+        make_run(store, folder, number)
+    make_run(store, folder, 12, slower={MODELS[4]: {"compiled_ms": 1.1}, MODELS[7]: failing})
+    store.dispose()
+    return folder / "store.db"
+
+
+@pytest.fixture
+def database(nights, tmp_path):
+    """A copy without records."""
+    return str(shutil.copy(nights, tmp_path / "store.db"))
+
+
+@pytest.fixture
+def filled(database):
+    """A copy with a record of each of the two."""
+    assert call(database, "open", "r11", "r12").exit_code == 0
+    return database
+
+
+def call(database, *words, **environ):
+    return CliRunner().invoke(app, ["regressions", *words, "--db", database], env={**ENVIRON, **environ})
+
+
+def records(database, *words):
+    return json.loads(call(database, "list", "--json", *words).output)
+
+
+def one(database, kind="slower"):
+    (found,) = [item for item in records(database, "--all") if item["kind"] == kind]
+    return found
+
+
+def refused(database, *words, said):
+    """A record error: one line, and nothing changed."""
+    before = records(database, "--all")
+    done = call(database, *words)
+    assert isinstance(done.exception, RecordError), done.output
+    assert "\n" not in str(done.exception)
+    assert said in str(done.exception)
+    assert records(database, "--all") == before
+
+
+def test_what_regressed_and_what_broke_is_recorded_once_with_its_base_pinned(database):
+    first = call(database, "open", "r11", "r12", "--note", "seen in the night")
+    assert first.exit_code == 0
+    assert [line.split("  ")[1] for line in first.output.splitlines()] == ["opened", "opened"]
+    again = call(database, "open", "r11", "r12", "--json")
+    assert json.loads(again.output)["opened"] == []
+    slow, broke = one(database), one(database, "broke")
+    assert (slow["cell"], slow["metric"], slow["state"]) == (SLOW, "compiled_ms", "new")
+    assert (slow["base_run"], slow["onset_run"]) == ("r11", "r12")
+    assert slow["new_value"] / slow["base_value"] == pytest.approx(1.1, rel=0.02)
+    assert (broke["cell"], broke["metric"], broke["base_value"]) == (BROKEN, "", None)
+    assert slow["events"][0]["author"] == "ann"
+    assert slow["events"][0]["text"] == "seen in the night"
+
+
+def test_a_named_cell_is_recorded_if_it_got_worse_and_refused_if_not(database):
+    refused(database, "open", "r11", "r12", "--cell", SLOW.replace("04", "05"), said="did not get worse")
+    refused(database, "open", "r11", "r12", "--cell", "nonsense", said="these sides have no cell")
+    assert call(database, "open", "r11", "r12", "--cell", SLOW).exit_code == 0
+    assert [item["cell"] for item in records(database)] == [SLOW]
+    assert "nothing regressed or broke" in call(database, "open", "r09", "r10").output
+
+
+def test_the_list_has_open_records_and_all_where_asked(filled):
+    shown = call(filled, "list").output
+    assert SLOW in shown
+    assert "slower" in shown
+    name = one(filled)["regression_id"]
+    assert call(filled, "close", name, "--as", "expected", "--note", "known").output == f"{name}  expected\n"
+    assert SLOW not in call(filled, "list").output
+    assert SLOW in call(filled, "list", "--all").output
+    assert records(filled, "--branch", "none") == []
+    assert "no open records" in call(filled, "list", "--branch", "none").output
+
+
+def test_a_record_is_shown_with_base_range_history_notes_and_the_command(filled):
+    found = one(filled)
+    with open_store(filled, write=True).begin() as conn:
+        add_note(conn, "cell", found["cell_id"], at=START, author="bob", text="a fickle one")
+    name = found["regression_id"]
+    assert call(filled, "ack", name[:5], "--owner", "carl", "--note", "mine").exit_code == 0
+    shown = call(filled, "show", name).output
+    for said in (
+        "state   acknowledged",
+        f"cell    {SLOW}",
+        "run r11 (pinned)",
+        "run r12",
+        "owner   carl",
+        "ann: new: regressed",
+    ):
+        assert said in shown
+    assert "ann: acknowledged: mine" in shown
+    assert "a fickle one" in shown
+    assert f"inductor-watch run --suite huggingface --model {MODELS[4]}" in shown
+    assert "commits import --git PATH" in shown
+    told = json.loads(call(filled, "show", name, "--json").output)
+    assert [event["to_state"] for event in told["events"]] == ["new", "acknowledged"]
+    assert (told["blame"]["distance"], told["notes"][0]["text"]) == (None, "a fickle one")
+
+
+def test_a_life_from_new_to_returned(filled):
+    name = one(filled)["regression_id"]
+    steps = [
+        ("confirm",),
+        ("ack",),
+        ("close", "--as", "fixed"),
+        ("reopen",),
+        ("close", "--as", "false-alarm"),
+        ("reopen",),
+    ]
+    for verb, *more in steps:
+        assert call(filled, verb, name, *more).exit_code == 0
+    states = [event["to_state"] for event in one(filled)["events"]]
+    assert states == ["new", "confirmed", "acknowledged", "fixed", "returned", "false_alarm", "acknowledged"]
+
+
+def test_what_cannot_follow_is_refused_with_what_can(filled):
+    name = one(filled)["regression_id"]
+    refused(
+        filled, "reopen", name, said="is new: that can become confirmed, acknowledged, expected, false_alarm, fixed"
+    )
+    call(filled, "close", name, "--as", "fixed")
+    refused(filled, "confirm", name, said="is fixed: that can become returned, acknowledged, not confirmed")
+    assert call(filled, "close", name, "--as", "wontfix").exit_code == 2
+    assert call(filled, "close", name).exit_code == 2
+
+
+def test_several_records_move_together_or_not_at_all(filled):
+    names = [item["regression_id"] for item in records(filled)]
+    call(filled, "close", names[0], "--as", "fixed")
+    refused(filled, "confirm", *names, said="not confirmed")
+    assert call(filled, "ack", *names, names[0][:6]).exit_code == 0
+    assert {item["state"] for item in records(filled)} == {"acknowledged"}
+
+
+def test_a_name_that_is_none_or_too_short_is_refused(filled):
+    name = one(filled)["regression_id"]
+    refused(filled, "ack", "zzzz", said="no regression 'zzzz'")
+    refused(filled, "ack", name[:3], said="no regression")
+
+
+def test_a_note_owner_and_link_change_no_state_and_stand_in_the_history(filled):
+    name = one(filled)["regression_id"]
+    assert call(filled, "note", name, "measured it twice", "--author", "dora").exit_code == 0
+    assert call(filled, "set", name, "--owner", "eve", "--link", "https://example.org/1").exit_code == 0
+    found = one(filled)
+    assert (found["state"], found["owner"], found["link"]) == ("new", "eve", "https://example.org/1")
+    assert [(event["author"], event["text"]) for event in found["events"][1:]] == [
+        ("dora", "measured it twice"),
+        ("ann", "owner: eve; link: https://example.org/1"),
+    ]
+    assert call(filled, "set", name, "--owner", "eve").exit_code == 0
+    assert len(one(filled)["events"]) == 3
+    call(filled, "set", name, "--owner", "")
+    assert (one(filled)["owner"], one(filled)["events"][-1]["text"]) == ("", "owner: none")
+    refused(filled, "note", name, " ", said="a note needs a text")
+    assert call(filled, "set", name).exit_code == 2
+    assert call(filled, "set", name, "--link", "javascript:alert(1)").exit_code == 2
+
+
+def test_a_note_does_not_say_when_a_state_began(filled):
+    with open_store(filled, write=True).begin() as conn:
+        found = list_regressions(conn)[0]
+        noted = note_regression(conn, found.regression_id, at=START, author="ann", text="x")
+        assert noted.state_since == found.opened_at
+        assert find_regression(conn, found.regression_id[:4]) == regression(conn, found.regression_id)
+
+
+def test_the_author_is_whoever_says_so_then_the_environment(filled):
+    name = one(filled)["regression_id"]
+    call(filled, "note", name, "a", INDUCTOR_WATCH_AUTHOR="", GITHUB_ACTOR="octo")
+    call(filled, "note", name, "b", "--author", "me", GITHUB_ACTOR="octo")
+    assert [event["author"] for event in one(filled)["events"][1:]] == ["octo", "me"]
+
+
+def test_names_on_a_terminal_steer_nothing(filled):
+    name = one(filled)["regression_id"]
+    call(filled, "note", name, "\x1b[2Jgone\nnext", "--author", "\u202eevil")
+    shown = call(filled, "show", name).output
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert len([line for line in shown.splitlines() if "gone" in line and "next" in line]) == 1
+
+
+def test_detect_finds_and_records_what_a_history_shows(database, tmp_path):
+    store = open_store(database, write=True)
+    for number in range(13, 19):
+        make_run(store, tmp_path, number, slower={MODELS[4]: {"compiled_ms": 1.1}})
+    store.dispose()
+    done = call(database, "detect", "--json", "--author", "nightly")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert found["alerts"] >= 1
+    slow = [item for item in records(database) if item["cell"] == SLOW]
+    assert [item["regression_id"] for item in slow] == [name for name in found["opened"] if name in done.output][:1]
+    assert (slow[0]["onset_run"], slow[0]["events"][0]["author"]) == ("r12", "nightly")
+    again = json.loads(call(database, "detect", "--json").output)
+    assert again["opened"] == []
+    assert "records: 0 opened" in call(database, "detect").output
+
+
+@pytest.fixture
+def server():
+    with github_server() as found:
+        yield found
+
+
+def publish(database, server, *words):
+    environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": server.url}
+    done = call(database, "publish", "--repo", "o/r", *words, **environ)
+    assert TOKEN not in done.output + repr(done.exception)
+    return done
+
+
+def test_an_alert_gets_one_issue_which_is_kept_up_to_date_and_closed(filled, server):
+    done = publish(filled, server, "--dashboard-url", "https://dash.example")
+    assert done.output == "issue opened: https://github.com/o/r/issues/1\n"
+    (issue,) = server.issues
+    assert issue["labels"] == ["inductor-watch"]
+    assert issue["title"] == f"main at 0000000000: broke, {BROKEN} and 1 more"
+    for said in (
+        MODELS[4],
+        MODELS[7],
+        "slower",
+        " ms, +",
+        "inductor-watch run --suite",
+        "https://dash.example/model?base=r11&new=r12",
+    ):
+        assert said in issue["body"]
+    assert {item["link"] for item in records(filled)} == {"https://github.com/o/r/issues/1"}
+    assert publish(filled, server, "--dashboard-url", "https://dash.example").output.startswith("issue unchanged")
+    name = one(filled)["regression_id"]
+    call(filled, "close", name, "--as", "fixed")
+    assert publish(filled, server).output.startswith("issue updated")
+    call(filled, "close", one(filled, "broke")["regression_id"], "--as", "expected")
+    assert publish(filled, server).output.startswith("issue closed")
+    assert (len(server.issues), server.issues[0]["state"]) == (1, "closed")
+    assert publish(filled, server).output.startswith("issue unchanged")
+    call(filled, "reopen", name)
+    assert publish(filled, server).output.startswith("issue reopened")
+    assert server.issues[0]["state"] == "open"
+
+
+def test_an_issue_that_a_person_closed_stays_closed(filled, server):
+    publish(filled, server)
+    server.issues[0]["state"] = "closed"
+    call(filled, "ack", one(filled)["regression_id"])
+    assert publish(filled, server).output.startswith("issue updated")
+    assert server.issues[0]["state"] == "closed"
+
+
+def test_an_issue_is_found_by_its_label_or_its_link_and_never_made_twice(filled, server):
+    publish(filled, server)
+    for item in records(filled):
+        call(filled, "set", item["regression_id"], "--link", "https://elsewhere.example/7")
+    assert publish(filled, server).output.startswith("issue unchanged")
+    assert {item["link"] for item in records(filled)} == {"https://elsewhere.example/7"}
+    server.issues[0]["labels"] = []
+    call(filled, "set", one(filled)["regression_id"], "--link", "https://github.com/o/r/issues/1")
+    assert publish(filled, server).output.startswith("issue unchanged")
+    assert len(server.issues) == 1
+
+
+def test_somebody_elses_issue_behind_a_link_is_left_alone(filled, server):
+    server.issues.append(
+        {
+            "number": 1,
+            "state": "open",
+            "html_url": "https://github.com/o/r/issues/1",
+            "labels": [],
+            "body": "own",
+            "title": "own",
+        }
+    )
+    call(filled, "set", one(filled)["regression_id"], "--link", "https://github.com/o/r/issues/1")
+    assert publish(filled, server).output == "issue opened: https://github.com/o/r/issues/2\n"
+    assert server.issues[0]["body"] == "own"
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_lost_answer_makes_no_second_issue(filled, server, is_done):
+    server.failures.append(Failure("POST", 502, is_done=is_done))
+    assert publish(filled, server).output == "issue opened: https://github.com/o/r/issues/1\n"
+    assert len(server.issues) == 1
+
+
+def test_a_refusal_leaves_the_records_as_they_were(filled, server):
+    server.failures.append(Failure("POST", 403))
+    done = publish(filled, server)
+    assert (done.exit_code, done.output.count("\n")) == (4, 1)
+    assert "may not do this" in done.output
+    assert {item["link"] for item in records(filled)} == {""}
+
+
+def test_a_dry_run_writes_nothing_and_needs_no_token(filled):
+    done = call(filled, "publish", "--repo", "o/r", "--dry-run", GITHUB_TOKEN="")
+    assert done.exit_code == 0
+    assert "<!-- inductor-watch alert " in done.output
+    assert call(filled, "publish", "--repo", "o/r", GITHUB_TOKEN="").exit_code == 2
+    assert call(filled, "publish", "--repo", "nonsense", "--dry-run").exit_code == 2

@@ -1,0 +1,399 @@
+"""A report of synthetic nights: what it says, that nothing in it can be taken for markup, and that it fits."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from analysis.compare import EVERYTHING
+from collector.vocabulary import Config, Status
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from jobs.cli import app
+from jobs.github_comment import MARKER
+from jobs.report_escaping import code, fence, prose
+from jobs.report_facts import build_report
+from jobs.report_html import html
+from jobs.report_markdown import SUMMARY_BYTES, cut, markdown
+from jobs.terminal import one_line
+from tests.analysis.test_verdicts import MODELS, make_run
+from tests.factories import cell, failing, header, new_store, night, passing, write_bundle
+from tests.jobs.github_server import TOKEN, github_server
+
+DASHBOARD = "https://dash.example/iw"
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "a|b`c",
+    "@octocat fixes #1",
+    "[x](https://evil.example)",
+    "*b* _i_ ~s~ \\| &amp;",
+]
+
+
+def with_evidence(which):
+    """A slower measurement with one more kernel and a graph break."""
+    base = 2.0 * (1 + MODELS.index(which.model))
+    metrics = {
+        "eager_ms": base * 2,
+        "compiled_ms": base * 1.1,
+        "compiled_kernel_ms": base * 0.75 * 1.1,
+        "compile_cold_s": 10.0,
+        "graph_breaks": 2.0,
+    }
+    details = {"compiled_kernels": [["triton_red_fused_add_7", 2, 0.9], ["triton_poi_new_1", 1, 0.6]]}
+    details["graph_break_reasons"] = {"call to print": 2}
+    return passing(which, minutes=721, samples={}, metrics=metrics, details=details)
+
+
+def quiet_with_evidence(which):
+    base = 2.0 * (1 + MODELS.index(which.model))
+    metrics = {"eager_ms": base * 2, "compiled_ms": base, "compiled_kernel_ms": base * 0.75, "compile_cold_s": 10.0}
+    details = {"compiled_kernels": [["triton_red_fused_add_3", 2, 0.9]], "graph_break_reasons": {}}
+    return passing(which, minutes=661, samples={}, metrics={**metrics, "graph_breaks": 0.0}, details=details)
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Twelve quiet nights, then one with a slower model, a broken one, a fixed one and a missing one."""
+    folder = tmp_path_factory.mktemp("nights")
+    store = new_store(folder / "store.db")
+    for number in range(11):
+        make_run(store, folder, number)
+    make_run(store, folder, 11, slower={MODELS[3]: quiet_with_evidence, MODELS[6]: failing})
+    slower = {
+        MODELS[3]: with_evidence,
+        MODELS[5]: lambda which: failing(which, Status.OOM),
+        MODELS[2]: {"compiled_ms": 0.9},
+    }
+    make_run(store, folder, 12, slower=slower)
+    empty = write_bundle(folder, header("r13", minutes=780), [], planned=[cell(model) for model in MODELS])
+    ingest_bundle(store, empty)
+    ingest_bundle(store, night(folder, "apart", cells=[cell("elsewhere")], minutes=900))
+    store.dispose()
+    return str(folder / "store.db")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Two runs of models whose names are markup: slower, broken and missing ones."""
+    folder = tmp_path_factory.mktemp("hostile")
+    store = new_store(folder / "store.db")
+    cells = [cell(name, Config(overrides={"x": name})) for name in HOSTILE]
+    evil = {"environment": {"torch": "<b>@team</b>", "a|b": "1"}}
+    message = failing(cells[0]).failure
+    message.message, message.hint = "<img src=x onerror=alert(1)> @octocat", "`|`"
+    ingest_bundle(store, write_bundle(folder, header("one", label="@all <i>"), [passing(which) for which in cells]))
+    later = [failing(which, failure=message, environment_id="e2") for which in cells[:-1]]
+    ingest_bundle(store, write_bundle(folder, header("two", minutes=60), later, planned=cells, **evil))
+    store.dispose()
+    return str(folder / "store.db")
+
+
+def report_of(database, base="r11", new="r12", dashboard=""):
+    with open_store(database, write=False).connect() as conn:
+        return build_report(conn, base, new, EVERYTHING, dashboard)
+
+
+def call(database, *words, **environ):
+    return CliRunner().invoke(app, ["report", *words, "--db", database], env=environ)
+
+
+def test_the_verdict_is_one_sentence_and_what_got_worse_comes_first(nights):
+    found = report_of(nights)
+    assert (
+        found.sentence == "New is worse than base: 1 regressed, 1 broke; the rest: 1 improved, 20 unchanged, 1 fixed."
+    )
+    assert (found.exit_code, found.reason) == (1, "1 broke, 1 regressed")
+    assert [item.verdict for item in found.cells] == ["regressed", "broke", "improved", "fixed"]
+    worst = found.cells[0]
+    assert MODELS[3] in worst.cell
+    assert worst.low < worst.change < worst.high
+    assert worst.change == pytest.approx(0.1, abs=0.01)
+    assert worst.repro.startswith(f"inductor-watch run --suite huggingface --model {MODELS[3]} --config default")
+
+
+def test_a_quiet_pair_and_an_unmeasured_one_are_said_to_be_that(nights):
+    quiet = report_of(nights, "r09", "r10")
+    assert quiet.sentence == "New is no worse than base as far as this comparison can tell: 24 unchanged."
+    empty = report_of(nights, "r12", "r13")
+    assert empty.sentence == "Nothing can be said of new against base: no cell was measured on both sides."
+    assert (empty.exit_code, empty.again.missing, empty.again.cells) == (3, 24, ())
+    assert markdown(empty).startswith("## inductor-watch: nothing to judge\n")
+
+
+def test_evidence_stands_beside_a_cell_that_regressed_and_the_error_beside_one_that_broke(nights):
+    regressed, broke = report_of(nights).cells[:2]
+    assert regressed.evidence == (
+        "graph breaks: 0 -> 2",
+        "new reason of a graph break: call to print: 2",
+        "kernel triton_poi_new: none -> 1 x, 0.600 ms (+0.600 ms)",
+    )
+    assert broke.evidence[0] == "compile: BackendCompilerFailed: no kernel fits (set fullgraph=False)"
+    assert (broke.status_base, broke.status_new) == ("pass", "oom")
+    text = markdown(report_of(nights))
+    assert text.index("### Regressed (1)") < text.index("kernel triton") < text.index("### Broke (1)")
+    assert text.index("### Broke (1)") < text.index("Improved (1)") < text.index("### Suites")
+
+
+def test_links_lead_to_the_same_sides_tomorrow(nights):
+    found = report_of(nights, "latest~2", "r12", DASHBOARD)
+    assert found.link == f"{DASHBOARD}/compare?base=r12&new=r12"
+    link = report_of(nights, dashboard=DASHBOARD + "/").cells[0].link
+    where = f"model=huggingface/{MODELS[3]}&setting=inference,bfloat16,cuda,8&config=default"
+    assert link == f"{DASHBOARD}/model?base=r11&new=r12&{where}"
+    assert f"]({link})" in markdown(report_of(nights, dashboard=DASHBOARD))
+    assert "](" not in markdown(report_of(nights))
+
+
+def test_what_measures_again_what_the_report_names_knows_its_filters(nights):
+    assert report_of(nights).again_command == "inductor-watch run --again r11 r12"
+    done = call(nights, "r11", "r12", "--suite", "huggingface", "--model", MODELS[3])
+    report = f"inductor-watch report r11 r12 --suite huggingface --model {MODELS[3]} --again-plan again.json"
+    assert f"```sh\n{report}\ninductor-watch run --again again.json\n```" in done.output
+
+
+def test_suites_have_pass_rates_and_an_interval_over_models(nights):
+    (suite,) = report_of(nights).suites
+    assert (suite.base.passed, suite.new.passed) == (23, 23)
+    average = suite.averages["compile_cold_s"]
+    assert average.n == 22
+    assert average.interval.low - 1 < average.change < average.interval.high - 1
+    assert "| 96% 23/24 -> 96% 23/24 |" in markdown(report_of(nights))
+
+
+def test_json_has_every_cell_with_its_verdict_and_what_is_beside_it(nights):
+    done = call(nights, "r11", "r12", "--format", "json")
+    assert done.exit_code == 0
+    found = json.loads(done.output)
+    assert found["exit_code"] == 1
+    assert found["verdicts"]["counts"]["unchanged"] == 20
+    assert len(found["cells"]) == 24
+    worst = next(item for item in found["cells"] if item["verdict"] == "regressed")
+    assert worst["evidence"][0] == "graph breaks: 0 -> 2"
+    assert all(item["repro"].startswith("inductor-watch run --suite huggingface") for item in found["cells"])
+    assert {item["link"] for item in found["cells"]} == {""}
+    (suite,) = found["suites"]
+    interval = suite["intervals"]["compile_cold_s"]
+    assert interval["low"] < suite["figures"]["compile_cold_s"]["ratio"] < interval["high"]
+    assert [item["why"] for item in found["again"]["cells"]] == ["regressed", "broke"]
+
+
+LINES = ["```sh", "1. x", "# h", "- x", "www.evil.example", "https://evil.example", "\x1b[2J\u202e"]
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, *LINES])
+def test_no_text_means_anything_in_markdown(text):
+    shown = prose(text)
+    assert not re.search(r"[<|`*\[\]\\@#!~]|^[-+>]|^\d+[.)]|://|www\.", re.sub(r"&#\d+;", "", shown))
+    assert code(text).count("<") == 2
+    assert "@" not in re.sub(r"&#\d+;", "", code(text))
+
+
+def test_a_mention_outside_of_code_is_kept_apart_from_its_name():
+    assert prose("by @octocat, see #12") == "by &#64;&#8203;octocat, see &#35;&#8203;12"
+    assert prose("graph_partition=false -> true: 2.5 %") == "graph_partition=false -> true: 2.5 %"
+
+
+def test_a_fence_is_longer_than_what_it_holds():
+    assert fence("a ``` b ```` c", "sh") == "`````sh\na ``` b ```` c\n`````"
+    assert fence("x\x1b\r\ny") == "```\nx\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\ny\n```"
+
+
+def test_names_that_are_markup_stay_names_in_markdown(hostile):
+    text = markdown(report_of(hostile, "one", "two", DASHBOARD))
+    assert "https://dash.example/iw/model?base=one&new=two&model=huggingface/%40octocat+fixes+%231" in text
+    outside = re.sub(r"(?ms)^(`{3,})sh\n.*?^\1$", "", text)
+    tags = set(re.findall(r"<[^>]*>", outside))
+    assert tags <= {"<code>", "</code>", "<details>", "</details>", "<summary>", "</summary>"}
+    assert "@octocat" not in outside
+    assert "@team" not in outside
+    assert "](https://evil" not in outside
+    table_rows = [line for line in outside.splitlines() if line.startswith("| [<code>huggingface")]
+    assert len(table_rows) == len(HOSTILE) - 1
+    assert {line.count("|") for line in table_rows} == {4}
+
+
+def test_a_parser_of_markdown_finds_our_structure_and_their_words(hostile):
+    text = markdown(report_of(hostile, "one", "two", DASHBOARD))
+    page = Page(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
+    ours = {"h2", "h3", "p", "ul", "li", "strong", "a", "code", "pre", "details", "summary"}
+    assert set(page.tags) <= ours | {"table", "thead", "tbody", "tr", "th", "td"}
+    assert all(value.startswith(DASHBOARD) for tag, name, value in page.attributes if name == "href")
+    assert {name for _, name, _ in page.attributes} <= {"href", "class", "style"}
+    for name in HOSTILE:
+        assert any(words.startswith(f"huggingface/{name} inference") for words in page.words)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=40))
+@example("\\| x |")
+@example("*a*_b_`c`")
+@example(" - x")
+@example("&lt;b&gt;")
+def test_whatever_a_name_is_it_is_one_cell_and_reads_as_itself(text):
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render
+    page = Page(rendered(f"| a | b |\n| --- | --- |\n| {code(text)} | {prose(text)} |\n"))
+    assert page.tags == ["table", "thead", "tr", "th", "th", "tbody", "tr", "td", "code", "td"]
+    shown = [words for words in "".join(page.words).split("\n") if words][2:]
+    flat = one_line(text, 300).strip()
+    assert "".join(shown).replace("\u200b", "").replace(" ", "") == (flat + flat).replace("\u200b", "").replace(" ", "")
+    page = Page(rendered(f"- {prose(text)}\n- {code(text)}\n"))
+    assert page.tags in (["ul", "li", "li", "code"], ["ul", "li", "code"])
+
+
+class Page(HTMLParser):
+    """Every tag and attribute of a page."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.attributes, self.words, self.stack = [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attrs]
+        if tag not in ("meta", "br", "line", "circle"):
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_page_asks_nobody_for_anything_and_is_well_formed(nights, hostile):
+    for text in (html(report_of(nights, dashboard=DASHBOARD)), html(report_of(hostile, "one", "two"))):
+        page = Page(text)
+        assert page.stack == []
+        assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
+        names = [name for _, name, _ in page.attributes]
+        assert not {"src", "srcset", "data", "action"} & set(names)
+        assert not [name for name in names if name.startswith("on")]
+        assert all(url.startswith(DASHBOARD) for tag, name, url in page.attributes if name == "href")
+        assert "url(" not in text
+        assert "@import" not in text
+        assert "default-src 'none'" in text
+        assert "prefers-color-scheme:dark" in text
+
+
+def test_names_that_are_markup_stay_names_on_the_page(hostile):
+    page = Page(html(report_of(hostile, "one", "two")))
+    words = "\n".join(page.words)
+    for name in HOSTILE:
+        assert name in words
+    assert "<img src=x onerror=alert(1)>" in words
+
+
+def test_the_page_draws_the_interval_of_what_regressed(nights):
+    page = Page(html(report_of(nights)))
+    labels = [value for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")]
+    assert len(labels) == 2
+    assert re.fullmatch(r"\+10\.\d %, 95 % interval \+9\.\d \.\. \+10\.\d %", labels[0])
+
+
+def test_a_report_that_is_too_long_has_fewer_rows_and_says_so(nights):
+    found = report_of(nights, "r12", "r13")
+    whole = markdown(found)
+    short = markdown(found, limit=len(whole.encode()) - 1)
+    assert len(short.encode()) < len(whole.encode())
+    assert "... and 4 more, which `--format json` has" in short
+    assert "... and" not in whole
+
+
+@pytest.mark.parametrize("limit", [900, 1200, 2000, 2600])
+def test_what_fits_in_no_other_way_is_cut_with_a_sentence(nights, limit):
+    text = markdown(report_of(nights), limit=limit)
+    assert len(text.encode()) <= limit
+    assert "This report was cut here to fit" in text
+    assert text.count("<details>") == text.count("</details>")
+    assert len(re.findall(r"(?m)^```", text)) % 2 == 0
+
+
+def test_a_cut_closes_the_fence_that_was_open():
+    text = "<details><summary>x</summary>\n\n````sh\n```\n" + "line\n" * 100 + "````\n</details>"
+    lines = cut(text, 400).splitlines()
+    assert lines.index("````") < lines.index("</details>")
+    assert cut("short", 400) == "short"
+
+
+def test_a_file_is_written_whole_and_an_unwritable_one_is_one_line(nights, tmp_path):
+    out = tmp_path / "report.html"
+    out.write_text("old")
+    out.chmod(0o640)
+    done = call(nights, "r11", "r12", "--format", "html", "--out", str(out))
+    assert (done.exit_code, done.output) == (0, "")
+    assert out.read_text().endswith("</html>\n")
+    assert out.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    done = call(nights, "r11", "r12", "--out", str(tmp_path / "none" / "x.md"))
+    assert isinstance(done.exception, OSError)
+
+
+def test_the_summary_is_appended_within_its_limit(nights, tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    assert call(nights, "r11", "r12", "--github-summary", GITHUB_STEP_SUMMARY=str(summary)).exit_code == 0
+    text = summary.read_text()
+    assert text.startswith("before\n\n## inductor-watch: 1 regressed, 1 broke\n")
+    summary.write_bytes(b"x" * (SUMMARY_BYTES - 3000))
+    assert call(nights, "r11", "r12", "--github-summary", GITHUB_STEP_SUMMARY=str(summary)).exit_code == 0
+    assert SUMMARY_BYTES - 2900 < summary.stat().st_size <= SUMMARY_BYTES
+    assert "was cut here to fit" in summary.read_text()[-400:]
+    done = call(nights, "r11", "r12", "--github-summary", GITHUB_STEP_SUMMARY=str(summary))
+    assert (done.exit_code, "summary is full" in done.output) == (2, True)
+    assert call(nights, "r11", "r12", "--github-summary", GITHUB_STEP_SUMMARY="").exit_code == 2
+
+
+def test_sides_without_a_common_cell_are_exit_code_3(nights):
+    assert call(nights, "r12", "apart").exit_code == 3
+
+
+NO_ADDRESSES = [
+    "javascript:alert(1)",
+    "dash.example",
+    "https://x/?q=1",
+    "https://x/ y",
+    'https://x/"',
+    "https://[",
+    "//x",
+]
+
+
+@pytest.mark.parametrize("url", NO_ADDRESSES)
+def test_a_dashboard_that_is_no_address_is_refused(nights, url):
+    done = call(nights, "r11", "r12", "--dashboard-url", url)
+    assert (done.exit_code, "no address" in done.output) == (2, True)
+
+
+def test_the_comment_of_a_pull_request_is_edited_and_the_token_told_nowhere(nights):
+    with github_server() as server:
+        environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": server.url}
+        first = call(nights, "r10", "r11", "--comment", "o/r#12", **environ)
+        second = call(nights, "r11", "r12", "--comment", "o/r#12", **environ)
+        assert first.output == f"comment created: {server.url}/c/0\n"
+        assert second.output == f"comment updated: {server.url}/c/0\n"
+        (comment,) = server.comments
+        assert comment["body"].startswith(f"{MARKER}\n## inductor-watch: 1 regressed, 1 broke\n")
+        missing = call(nights, "r11", "r12", "--comment", "o/other#1", **environ)
+        assert (missing.exit_code, "with 404 (Not Found)" in missing.output) == (4, True)
+    for done in (first, second, missing):
+        assert TOKEN not in done.output + repr(done.exception)
+
+
+def test_a_request_that_cannot_be_served_writes_nothing(nights, tmp_path):
+    out = tmp_path / "x.md"
+    for words in (["--comment", "nonsense"], ["--comment", "o/r#1"]):
+        done = call(nights, "r11", "r12", "--out", str(out), *words, GITHUB_TOKEN="")
+        assert done.exit_code == 2
+    assert not out.exists()
