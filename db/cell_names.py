@@ -29,9 +29,9 @@ Mask = NDArray[np.bool_]
 class CellNames:
     """Every stored cell in the order of its name: entry i of each is of the cell at place i.
 
-    `columns` holds `CELL_COLUMNS`, `keys` the database's numbers, `spelled` what people call the cells. `places` leads
-    from a number to a place, -1 where no cell has the number. `apart_from_config` numbers what is left of a cell without
-    its config, in order.
+    `columns` holds `CELL_COLUMNS`, `keys` the database's numbers, `models` those of the models, `spelled` what people call
+    the cells. `places` leads from a number to a place, -1 where no cell has the number. `apart_from_config` numbers what
+    is left of a cell without its config, in order.
     """
 
     columns: dict[str, pd.api.extensions.ExtensionArray | NDArray[np.int64]]
@@ -39,6 +39,7 @@ class CellNames:
     places: Places
     spelled: pd.api.extensions.ExtensionArray
     apart_from_config: Places
+    models: NDArray[np.int64]
 
     def of(self, places: Places) -> dict[str, pd.api.extensions.ExtensionArray | NDArray[np.int64]]:
         """`CELL_COLUMNS` of the cells at these places."""
@@ -91,6 +92,7 @@ def _read(conn: Connection) -> CellNames:
             CellRow.batch_size,
             ConfigRow.name,
             ConfigRow.config_id,
+            CellRow.model,
         )
         .join(Model, Model.id == CellRow.model)
         .join(ConfigRow, ConfigRow.id == CellRow.config)
@@ -98,8 +100,8 @@ def _read(conn: Connection) -> CellNames:
     rows = fetched(conn, query)
     order = [1 + CELL_COLUMNS.index(name) for name in _ORDER]
     rows.sort(key=lambda row: [row[place] for place in order])
-    columns = list(zip(*rows, strict=True)) or [()] * (1 + len(CELL_COLUMNS))
-    named = dict(zip(CELL_COLUMNS, columns[1:], strict=True))
+    columns = list(zip(*rows, strict=True)) or [()] * (2 + len(CELL_COLUMNS))
+    named = dict(zip(CELL_COLUMNS, columns[1:-1], strict=True))
     keys = np.array(columns[0], dtype=np.int64)
     places = np.full(int(keys.max(initial=0)) + 1, -1, dtype=np.int64)
     places[keys] = np.arange(len(keys))
@@ -112,6 +114,7 @@ def _read(conn: Connection) -> CellNames:
         places=places,
         spelled=_spelled(named),
         apart_from_config=_numbered([row[2:8] for row in rows]),
+        models=np.array(columns[-1], dtype=np.int64),
     )
 
 

@@ -26,6 +26,7 @@ from db.arrays import unpack
 from db.base import Base
 from db.connecting import Source, connected
 from db.errors import DamagedError, one_line
+from db.packed import packed_cells, stored_rows
 from db.schema import CellRow, Evidence, Meta, Run, Samples, Summary
 from db.summaries import computed
 
@@ -101,7 +102,7 @@ def _dangling(conn: Connection, constraint: ForeignKeyConstraint) -> int:
 
 def _sums(conn: Connection) -> Iterator[Finding]:
     for run in conn.execute(select(Run).order_by(Run.id)).all():
-        rows, counts = computed(conn, run.id)
+        rows, counts, packed = computed(conn, run.id)
         for name, value in counts.items():
             if getattr(run, name) != value:
                 yield Finding(
@@ -114,6 +115,23 @@ def _sums(conn: Connection) -> Iterator[Finding]:
         for group in sorted(stored.keys() ^ expected.keys() | {g for g in stored if stored[g] != expected.get(g)}):
             yield Finding(
                 "different", run.run_id, f"run {one_line(run.run_id)}: the sums of {group} are not those of its rows"
+            )
+        yield from _packed(conn, run, packed)
+
+
+def _packed(conn: Connection, run: Row[Any], sums: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What is packed of a run and does not say what its rows do."""
+    cells = {(row["model"], row["part"]): row["data"] for row in packed_cells(conn, run.id)}
+    stored_cells, stored_sums = stored_rows(conn, run.id)
+    for what, is_same in (
+        ("measurements", stored_cells == cells),
+        ("sums", stored_sums == {row["part"]: row["data"] for row in sums}),
+    ):
+        if not is_same:
+            yield Finding(
+                "different",
+                run.run_id,
+                f"run {one_line(run.run_id)}: what is packed of its {what} is not what they are",
             )
 
 

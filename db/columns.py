@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,13 @@ Column = NDArray[np.object_]
 Rows = list[tuple[Any, ...]]
 
 
-def fetched(conn: Connection, query: Query | TextClause) -> Rows:
+def fetched(conn: Connection, query: Query | TextClause, values: Mapping[str, Any] | None = None) -> Rows:
     """The rows of a select as the driver's own tuples: row objects cost as much again as the query.
 
     For columns whose values both drivers give as they are: numbers and texts, no JSON and no compressed text. Raises
-    `DBAPIError` like any query.
+    `DBAPIError` like any query. `values` are those of its bound parameters.
     """
-    cursor: Any = conn.execute(query, execution_options={BINARY: True}).cursor
+    cursor: Any = conn.execute(query, values, execution_options={BINARY: True}).cursor
     try:
         return list(cursor.fetchall())
     except conn.dialect.loaded_dbapi.Error as error:
@@ -38,13 +38,17 @@ def turned(rows: Rows, width: int) -> list[Column]:
     return list(np.array(rows, dtype=object).T) if rows else [np.empty(0, dtype=object)] * width
 
 
-def floats(values: Sequence[float | None] | Column) -> Values:
+def floats(values: Sequence[float | None] | Column | Values) -> Values:
     """A column of numbers; NaN where there is none."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values.astype(np.float64, copy=False)
     return np.asarray(values, dtype=object).astype(np.float64)
 
 
-def whole(values: Sequence[int] | Column) -> NDArray[np.int64]:
+def whole(values: Sequence[int] | Column | NDArray[np.int64]) -> NDArray[np.int64]:
     """A column of whole numbers, all of them there."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values.astype(np.int64, copy=False)
     return np.asarray(values, dtype=object).astype(np.int64)
 
 
@@ -55,10 +59,15 @@ def texts(values: Sequence[str | None]) -> pd.api.extensions.ExtensionArray:
 
 def coded(values: Sequence[str | None] | Column) -> pd.api.extensions.ExtensionArray:
     """As `texts`, quicker where many rows share a few texts."""
+    return picked(*numbered(values))
+
+
+def numbered(values: Sequence[str | None] | Column) -> tuple[list[str], NDArray[np.int64]]:
+    """The texts of a column, each once, and for every row the place of its own among them; -1 where there is none."""
     listed = values.tolist() if isinstance(values, np.ndarray) else values
     names = [value for value in dict.fromkeys(listed) if value is not None]
     codes: dict[str | None, int] = {None: -1, **{name: place for place, name in enumerate(names)}}
-    return picked(names, np.array(list(map(codes.__getitem__, listed)), dtype=np.int64))
+    return names, np.array(list(map(codes.__getitem__, listed)), dtype=np.int64)
 
 
 def picked(names: Sequence[str], places: NDArray[np.int64]) -> pd.api.extensions.ExtensionArray:

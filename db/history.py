@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, bindparam, select, text
+from sqlalchemy import Connection, bindparam, select, text
 
 from collector.metrics import METRICS
 from db.cell_names import CellNames, Mask, cell_names
-from db.columns import Column, Rows, coded, fetched, floats, moments_of, picked, turned, whole
+from db.columns import Rows, coded, fetched, floats, moments_of, numbered, picked, turned, whole
 from db.connecting import Source, connected
 from db.filters import EVERYTHING, CellFilter
+from db.packed import STATUSES, cells_of_models, sums_of_runs
 from db.remembered import Remembered, State, state_of
-from db.schema import HISTORY_METRICS, Commit, ConfigRow, Planned, Program, Run, Summary, Testbed, measurements
+from db.schema import HISTORY_METRICS, Commit, Planned, Program, Run, Testbed
 
 _RUN = ("run_id", "branch", "started_at", "attempt", "label", "commit", "testbed_id")
 _NO_TEXT = ("started_at", "attempt")
@@ -28,6 +29,13 @@ _GEOMEANS = ("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "
 SUITE_METRICS = (*_GEOMEANS, "compile_cold_s")
 _COUNTS = ("planned", "measured", "passed", "failed", "not_applicable")
 _GROUP = ("suite", "phase", "dtype", "device")
+_CONFIG = ("config", "config_id")
+#: By what groups are put in order.
+_IN_ORDER = ("suite", "config", "config_id", "device", "dtype", "phase")
+#: What a row has where a run planned a cell and did not measure it; NaN for a metric.
+_NOTHING = {"replicate": -1, "status": -1, "program": 0}
+
+_GAPS = select(Planned.cell, Planned.run).where(Planned.cell.in_(bindparam("cells", expanding=True)))
 
 Numbers = NDArray[np.int64]
 
@@ -39,7 +47,7 @@ def cell_history(
 
     Columns: run_id, branch, commit, started_at (UTC), attempt, label, testbed_id, replicate, status, program_id and the
     metrics asked for (NaN where not measured). A run that planned the cell and has no measurement of it has a row
-    without status and replicate. SQLite reads the default metrics from an index alone.
+    without status and replicate. The default metrics are read from what is packed of a model, which is quicker.
 
     Raises:
         KeyError: a metric that does not exist.
@@ -48,7 +56,7 @@ def cell_history(
         state = state_of(conn)
         names = cell_names(conn, state)
         chosen = np.asarray(names.columns["cell_id"] == cell_id)
-        return _history(conn, names, chosen, (), _runs(conn, state, branch), metrics)
+        return _history(conn, state, names, chosen, (), _runs(conn, state, branch), metrics)
 
 
 def model_history(
@@ -68,7 +76,7 @@ def model_history(
         state = state_of(conn)
         names = cell_names(conn, state)
         chosen = names.chosen(filters) & names.chosen(CellFilter(suites=(suite,), models=(model,)))
-        return _history(conn, names, chosen, _OF_CELL, _runs(conn, state, branch), metrics)
+        return _history(conn, state, names, chosen, _OF_CELL, _runs(conn, state, branch), metrics)
 
 
 def suite_history(
@@ -92,55 +100,55 @@ def suite_history(
         raise ValueError(f"no summary is kept of {', '.join(sorted(unknown))}")
     if filters.models:
         raise ValueError("a suite's history is kept for all its models together")
-    names = [
-        *("run", "config", *_GROUP, *_COUNTS),
+    wanted_sums = [
+        *_COUNTS,
         *(f"{part}_{name}" for name in SUITE_METRICS if name in metrics for part in ("n", _sum_of(name))),
     ]
-    query = select(*(getattr(Summary, name) for name in names)).where(*_summary_conditions(filters))
     with connected(source) as conn:
-        found = dict(zip(names, turned(fetched(conn, query), len(names)), strict=True))
-        runs, configs = _runs(conn, state_of(conn), branch), _configs(conn)
-    return _averages(found, runs, configs)
+        state = state_of(conn)
+        found, names, runs = sums_of_runs(conn, wanted_sums), cell_names(conn, state), _runs(conn, state, branch)
+        if not names.has(int(found["cell"].max(initial=0))):
+            names = cell_names(conn)  # stored since: a writer's connection sees what others commit
+    of_cell, of_run = names.at(found["cell"]), runs.places(found["run"])
+    wanted = np.flatnonzero(names.chosen(filters)[of_cell] & (of_run >= 0))
+    groups, of_group = _groups(names, of_cell[wanted])
+    order = np.lexsort((of_group, of_run[wanted]))
+    return _averages(
+        {name: values[wanted[order]] for name, values in found.items()},
+        {name: values.take(of_run[wanted[order]]) for name, values in runs.columns.items()},
+        {name: picked(texts, of_group[order]) for name, texts in groups.items()},
+        metrics,
+    )
 
 
-def _summary_conditions(filters: CellFilter) -> list[ColumnElement[bool]]:
-    axes: list[tuple[Any, tuple[str, ...]]] = [
-        (Summary.suite, filters.suites),
-        (Summary.phase, filters.phases),
-        (Summary.dtype, filters.dtypes),
-        (Summary.device, filters.devices),
-    ]
-    found = [column.in_(wanted) for column, wanted in axes if wanted]
-    if filters.configs:
-        found.append(Summary.config.in_(select(ConfigRow.id).where(*CellFilter(configs=filters.configs).conditions())))
-    return found
+def _groups(names: CellNames, of_cell: Numbers) -> tuple[dict[str, list[str]], Numbers]:
+    """What cells are summed by, an entry a group in their order, and to which of them each of these cells belongs."""
+    cells, places = np.unique(of_cell, return_inverse=True)
+    named = {name: np.asarray(names.columns[name].take(cells)).tolist() for name in (*_GROUP, *_CONFIG)}
+    spelled = list(zip(*(named[name] for name in _IN_ORDER), strict=True))
+    listed = sorted(set(spelled))
+    rank = {group: place for place, group in enumerate(listed)}
+    texts = {name: [group[place] for group in listed] for place, name in enumerate(_IN_ORDER)}
+    return texts, np.array([rank[group] for group in spelled], dtype=np.int64)[places]
 
 
-def _averages(found: Mapping[str, Column], runs: _Runs, configs: dict[int, tuple[str, str]]) -> pd.DataFrame:
-    """Sums into averages, in the order of runs, suites and configs. A group without values gets NaN, never 0."""
-    of_run = runs.places(whole(found["run"]))
-    keys = sorted(configs, key=configs.__getitem__)
-    of_config = _places(keys, whole(found["config"]))
-    ranked = {name: _ranked(found[name]) for name in _GROUP}
-    suite, *others = (ranks for _, ranks in ranked.values())
-    order = np.lexsort((*others, of_config, suite, of_run))
-    order = order[of_run[order] >= 0]
-    counts = {name: whole(values)[order] for name, values in found.items() if name in _COUNTS or name.startswith("n_")}
+def _averages(
+    found: Mapping[str, NDArray[Any]], of_run: Mapping[str, Any], of_group: Mapping[str, Any], metrics: Sequence[str]
+) -> pd.DataFrame:
+    """Sums into averages. A group without values gets NaN, never 0."""
+    averaged = [name for name in SUITE_METRICS if name in metrics]
     columns: dict[str, Any] = {
-        **{name: values.take(of_run[order]) for name, values in runs.columns.items()},
-        **{name: picked(texts, ranks[order]) for name, (texts, ranks) in ranked.items()},
-        **counts,
-        **{
-            name: picked([configs[key][place] for key in keys], of_config[order])
-            for place, name in enumerate(("config", "config_id"))
-        },
+        **of_run,
+        **{name: of_group[name] for name in _GROUP},
+        **{name: found[name] for name in _COUNTS},
+        **{f"n_{name}": found[f"n_{name}"] for name in averaged},
+        **{name: of_group[name] for name in _CONFIG},
     }
-    for name in SUITE_METRICS:
-        if f"n_{name}" in counts:
-            mean = _over(floats(found[f"{_sum_of(name)}_{name}"])[order], counts[f"n_{name}"])
-            columns[name] = np.exp(mean) if name in _GEOMEANS else mean
-    columns["missing"] = counts["planned"] - counts["measured"]
-    columns["pass_rate"] = _over(counts["passed"], counts["planned"] - counts["not_applicable"])
+    for name in averaged:
+        mean = _over(found[f"{_sum_of(name)}_{name}"], found[f"n_{name}"])
+        columns[name] = np.exp(mean) if name in _GEOMEANS else mean
+    columns["missing"] = found["planned"] - found["measured"]
+    columns["pass_rate"] = _over(found["passed"], found["planned"] - found["not_applicable"])
     return pd.DataFrame(columns, copy=False)
 
 
@@ -152,14 +160,6 @@ def _over(sums: NDArray[Any], counts: Numbers) -> NDArray[np.float64]:
     """Sums over counts; NaN where nothing was counted."""
     found: NDArray[np.float64] = sums / np.where(counts > 0, counts, np.nan)
     return found
-
-
-def _ranked(values: Column) -> tuple[list[str], Numbers]:
-    """The texts in their order, and the rank of each value."""
-    listed = values.tolist()
-    texts = sorted(set(listed))
-    place = {value: rank for rank, value in enumerate(texts)}
-    return texts, np.array(list(map(place.__getitem__, listed)), dtype=np.int64)
 
 
 def _places(known: Sequence[int], keys: Numbers) -> Numbers:
@@ -204,13 +204,20 @@ def _read_runs(conn: Connection, branch: str | None) -> _Runs:
     return _Runs(list(keys), {name: named[name] for name in _RUN})
 
 
-def _configs(conn: Connection) -> dict[int, tuple[str, str]]:
-    query = select(ConfigRow.id, ConfigRow.name, ConfigRow.config_id)
-    return {key: (name, config_id) for key, name, config_id in fetched(conn, query)}
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Measurements by columns: entry i of each is of one; `replicate` is -1 where a run planned the cell only.
+
+    `status` are places in `statuses`, -1 for none; `program` is 0 for none; of the metrics NaN is none.
+    """
+
+    statuses: Sequence[str]
+    columns: dict[str, NDArray[Any]]
 
 
 def _history(
     conn: Connection,
+    state: State,
     names: CellNames,
     chosen: Mask,
     columns: Sequence[str],
@@ -219,36 +226,48 @@ def _history(
 ) -> pd.DataFrame:
     """Measured rows, and a row without status for every run that planned a cell and has no measurement of it."""
     wanted = list(dict.fromkeys(METRICS[name].name for name in metrics))
-    keys = np.sort(names.keys[chosen])
-    rows = _measured(conn, keys, wanted)
-    rows += _gaps(conn, keys, len(wanted))
-    found = dict(zip((*_OF_ROW, *wanted), turned(rows, len(_OF_ROW) + len(wanted)), strict=True))
-    of_run, of_cell = runs.places(whole(found["run"])), names.at(found["cell"])
+    rows = _measured(conn, names, chosen, wanted)
+    statuses, found = rows.statuses, _with_gaps(rows, fetched(conn, _GAPS, {"cells": names.keys[chosen].tolist()}))
+    of_run, of_cell = runs.places(found["run"]), names.at(found["cell"])
     # As the names of cells are sorted; -1 stands for a run that planned the cell only.
-    replicates = whole([-1 if number is None else number for number in found["replicate"].tolist()])
-    by_name = np.argsort(np.argsort(np.asarray(names.columns["cell_id"])))
-    order = np.lexsort((replicates, by_name[of_cell], of_run))
+    by_name = np.zeros(len(names.keys), dtype=np.int64)
+    by_name[chosen] = np.argsort(np.argsort(np.asarray(names.columns["cell_id"][chosen])))
+    order = np.lexsort((found["replicate"], by_name[of_cell], of_run))
     order = order[of_run[order] >= 0]
-    of_chosen = names.of(of_cell[order])
+    in_order = {name: values[order] for name, values in found.items()}
     return pd.DataFrame(
         {
             **{name: values.take(of_run[order]) for name, values in runs.columns.items()},
-            **{name: of_chosen[name] for name in columns},
-            "replicate": pd.arrays.IntegerArray(replicates[order], replicates[order] < 0),
-            "status": coded(found["status"]).take(order),
-            "program_id": _programs(conn, found["program"]).take(order),
-            **{name: floats(found[name])[order] for name in wanted},
+            **{name: names.columns[name].take(of_cell[order]) for name in columns},
+            "replicate": pd.arrays.IntegerArray(in_order["replicate"], in_order["replicate"] < 0),
+            "status": picked(statuses, in_order["status"]),
+            "program_id": _programs(conn, state, in_order["program"]),
+            **{name: in_order[name] for name in wanted},
         },
         copy=False,
     )
 
 
-def _measured(conn: Connection, keys: Numbers, metrics: Sequence[str]) -> Rows:
-    """`_OF_ROW` and the metrics of these cells in all runs, in any order."""
-    if conn.dialect.name == "sqlite" and set(metrics) <= set(HISTORY_METRICS):
-        columns = [measurements.c[name] for name in (*_OF_ROW, *metrics)]
-        return fetched(conn, select(*columns).where(measurements.c.cell.in_(keys.tolist())))
-    return _by_run(conn, keys, metrics)
+def _measured(conn: Connection, names: CellNames, chosen: Mask, metrics: Sequence[str]) -> _Rows:
+    """The measurements of these cells in all runs, in any order."""
+    if set(metrics) <= set(HISTORY_METRICS):
+        return _of_packed(conn, names, chosen, metrics)
+    rows = _by_run(conn, np.sort(names.keys[chosen]), metrics)
+    found = dict(zip((*_OF_ROW, *metrics), turned(rows, len(_OF_ROW) + len(metrics)), strict=True))
+    statuses, of_row = numbered(found["status"])
+    programs = [key or 0 for key in found["program"].tolist()]
+    plain = {name: whole(found[name]) for name in ("cell", "run", "replicate")}
+    values = {name: floats(found[name]) for name in metrics}
+    return _Rows(statuses, {**plain, "status": of_row, "program": np.array(programs, dtype=np.int64), **values})
+
+
+def _of_packed(conn: Connection, names: CellNames, chosen: Mask, metrics: Sequence[str]) -> _Rows:
+    found = cells_of_models(conn, sorted(set(names.models[chosen].tolist())))
+    # One more place, for cells that were stored since the names were read: nobody asked for them.
+    is_asked = np.zeros(len(names.places) + 1, dtype=bool)
+    is_asked[names.keys[chosen]] = True
+    own = is_asked[np.minimum(found["cell"], len(names.places))]
+    return _Rows(STATUSES, {name: found[name] if own.all() else found[name][own] for name in (*_OF_ROW, *metrics)})
 
 
 def _by_run(conn: Connection, keys: Numbers, metrics: Sequence[str]) -> Rows:
@@ -269,15 +288,27 @@ def _by_run(conn: Connection, keys: Numbers, metrics: Sequence[str]) -> Rows:
     return fetched(conn, query.bindparams(bindparam("cells", keys.tolist(), expanding=True)))
 
 
-def _gaps(conn: Connection, keys: Numbers, metrics: int) -> Rows:
-    """The runs that planned a cell and did not measure it, as rows that have nothing else."""
-    query = select(Planned.cell, Planned.run).where(Planned.cell.in_(keys.tolist()))
-    return [(*row, *[None] * (len(_OF_ROW) - 2 + metrics)) for row in fetched(conn, query)]
+def _with_gaps(rows: _Rows, gaps: Sequence[tuple[int, int]]) -> dict[str, NDArray[Any]]:
+    """The columns, and the runs behind them that planned a cell and did not measure it, which have nothing else."""
+    if not gaps:
+        return rows.columns
+    cells, runs = zip(*gaps, strict=True)
+    known = {"cell": cells, "run": runs}
+    of_gaps = {name: known.get(name, [_NOTHING.get(name, np.nan)] * len(gaps)) for name in rows.columns}
+    return {name: np.append(values, of_gaps[name]).astype(values.dtype) for name, values in rows.columns.items()}
 
 
-def _programs(conn: Connection, column: Column) -> Any:
-    keys = column.tolist()
-    used = sorted(set(keys) - {None})
-    names: dict[int, str] = dict(fetched(conn, select(Program.id, Program.program_id).where(Program.id.in_(used))))
-    known = [key for key in used if key in names]
-    return picked([names[key] for key in known], _places(known, whole([-1 if key is None else key for key in keys])))
+_KNOWN_PROGRAMS: Remembered[dict[int, str]] = Remembered()
+
+
+def _programs(conn: Connection, state: State, keys: Numbers) -> Any:
+    used = set(np.unique(keys).tolist()) - {0}
+    names = _KNOWN_PROGRAMS.get(conn, state, None, _read_programs)
+    if not names.keys() >= used:
+        names = _read_programs(conn)  # stored since: a writer's connection sees what it has not committed
+    known = sorted(used & names.keys())
+    return picked([names[key] for key in known], _places(known, keys))
+
+
+def _read_programs(conn: Connection) -> dict[int, str]:
+    return dict(fetched(conn, select(Program.id, Program.program_id)))

@@ -13,14 +13,17 @@ from db.schema import CellRow, Meta
 T = TypeVar("T")
 State = tuple[str, int]
 
+_STATE = select(Meta.value, select(func.coalesce(func.max(CellRow.id), 0)).scalar_subquery()).where(
+    Meta.key == "revision"
+)
+
 
 def state_of(conn: Connection) -> State:
     """What differs whenever this connection sees other data: the revision, and the highest number of a cell.
 
     The latter since a rolled-back ingest gives its numbers back, and one that is not committed has no revision yet.
     """
-    newest = select(func.coalesce(func.max(CellRow.id), 0)).scalar_subquery()
-    row = conn.execute(select(Meta.value, newest).where(Meta.key == "revision")).first()
+    row = conn.execute(_STATE).first()
     return ("", 0) if row is None else (str(row[0]), int(row[1]))
 
 

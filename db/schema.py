@@ -16,8 +16,8 @@ from collector.metrics import METRICS
 from db.arrays import PackedText
 from db.base import CLUSTERED, Base
 
-#: Metrics that the covering index carries: in SQLite the history of a cell is read from the index alone. Each costs 10
-#: bytes a measurement.
+#: Metrics that `packed_cells` repeats, so that comparisons and histories of them read few rows. Each costs 8 bytes a
+#: measurement. Another one needs another format in `db.packed`.
 HISTORY_METRICS = ("speedup", "compiled_ms", "compiled_kernel_ms", "compile_cold_s")
 
 
@@ -203,12 +203,6 @@ measurements = Table(
     Column("version", Integer, server_default="0", nullable=False),
     sqlite_with_rowid=False,
 )
-#: Not in PostgreSQL: there it would be two fifths of the database, and could be read alone only after each VACUUM.
-#: Histories go by run and cell there, through the primary key; see `db.history`.
-Index(
-    "ix_measurements_history",
-    *(measurements.c[name] for name in ("cell", "run", "replicate", "status", "program", *HISTORY_METRICS)),
-).ddl_if(dialect="sqlite")
 
 
 class MeasurementRow(Base):
@@ -287,6 +281,29 @@ class Summary(Base):
     ln_compression: Mapped[float]
     n_compile_cold_s: Mapped[int]
     sum_compile_cold_s: Mapped[float]
+
+
+class PackedCells(Base):
+    """Some of a run's measurements of one model once more, in few bytes: see `db.packed`.
+
+    By model first: a history reads rows that lie side by side. `part` counts from 0, where a model has many cells.
+    """
+
+    __tablename__ = "packed_cells"
+    __table_args__ = (Index("ix_packed_cells_run", "run"), CLUSTERED)
+    model: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    part: Mapped[int] = mapped_column(primary_key=True)
+    data: Mapped[bytes]
+
+
+class PackedSums(Base):
+    """A run's summary rows once more, in few: see `db.packed`. Not clustered, as they are long."""
+
+    __tablename__ = "packed_sums"
+    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    part: Mapped[int] = mapped_column(primary_key=True)
+    data: Mapped[bytes]
 
 
 class Series(Base):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from collector.metrics import METRICS
 from db.cell_names import CELL_COLUMNS as CELL_COLUMNS
@@ -17,6 +17,7 @@ from db.cell_names import CellNames, Places, cell_names
 from db.columns import Column, coded, fetched, floats, moments_of, picked, turned, whole
 from db.connecting import Source, connected
 from db.filters import EVERYTHING, CellFilter
+from db.packed import PACKED, STATUSES, Records, cells_of_runs
 from db.schema import CellRow, ConfigRow, Environment, Model, Planned, Program, Samples, measurements
 from db.sides import Side
 
@@ -37,6 +38,7 @@ _ALWAYS = ("cell", "run")
 _AGES = ("replicate", "started_at")
 #: As many cells are asked for by number; of more the whole runs are read.
 _FEW = 300
+_PLANNED = select(Planned.cell, Planned.run).where(Planned.run.in_(bindparam("runs", expanding=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +118,15 @@ def cells_of_sides(
     keys = sorted({key for side in sides for key in side.keys})
     found = _measured(conn, keys, (*columns, *_AGES) if "spread" in columns else columns, asked)
     planned = _planned(conn, keys)
-    if any(_has_several(_of_side(side, found)) for side in sides):
+    rows = [_of_side(side, found) for side in sides]
+    if any(_has_several(of_side) for of_side in rows):
         found = _measured(conn, keys, (*columns, *_AGES), asked)
+        rows = [_of_side(side, found) for side in sides]
     if not names.has(max(found["cell"].max(initial=0), planned["cell"].max(initial=0))):
         names = cell_names(conn)  # stored since: a writer's connection sees what others commit
     return [
-        _side_cells(conn, side, _Rows(names, _of_side(side, found), _of_side(side, planned)["cell"]), filters, columns)
-        for side in sides
+        _side_cells(conn, side, _Rows(names, of_side, _of_side(side, planned)["cell"]), filters, columns)
+        for side, of_side in zip(sides, rows, strict=True)
     ]
 
 
@@ -131,14 +135,17 @@ class _Rows:
     """What was read of one side: the names, its rows by column, and the cells that it planned and did not measure."""
 
     names: CellNames
-    found: dict[str, Column]
+    found: dict[str, Any]
     planned: Column
 
 
 def _side_cells(conn: Connection, side: Side, rows: _Rows, filters: CellFilter, columns: Sequence[str]) -> SideCells:
     names, found = rows.names, rows.found
     of_row = names.at(found["cell"])
-    missing = np.setdiff1d(names.at(rows.planned), of_row)
+    is_measured = np.zeros(len(names.keys), dtype=bool)
+    is_measured[of_row] = True
+    missing = np.unique(names.at(rows.planned))
+    missing = missing[~is_measured[missing]]
     counts, environments = _which_count(side, found, of_row), found.get("environment", np.empty(0, dtype=object))
     if filters != EVERYTHING:
         chosen = names.chosen(filters)
@@ -153,30 +160,42 @@ def _side_cells(conn: Connection, side: Side, rows: _Rows, filters: CellFilter, 
     return SideCells(names, places[order], values, frozenset(set(environments.tolist()) - {None}))
 
 
-def _of_side(side: Side, found: dict[str, Column]) -> dict[str, Column]:
+def _of_side(side: Side, found: dict[str, Any]) -> dict[str, Any]:
     """The rows of this side's runs, in a table of its own."""
-    runs = found["run"]
-    is_own = runs == side.keys[0] if len(side.keys) == 1 else np.isin(whole(runs), side.keys)
+    runs = whole(found["run"])
+    is_own = runs == side.keys[0] if len(side.keys) == 1 else np.isin(runs, side.keys)
     return dict(found) if is_own.all() else {name: values[is_own] for name, values in found.items()}
 
 
-def _has_several(found: dict[str, Column]) -> bool:
-    return len(set(found["cell"].tolist())) < len(found["cell"])
+def _has_several(found: dict[str, Any]) -> bool:
+    return len(np.unique(whole(found["cell"]))) < len(found["cell"])
 
 
 def _measured(
     conn: Connection, runs: Sequence[int], columns: Sequence[str], cells: NDArray[np.int64] | None
-) -> dict[str, Column]:
-    """The columns of `measurements` that it takes, as they are in the database; of the cells, if those are few."""
+) -> dict[str, Any]:
+    """The columns of `measurements` that it takes; of the cells, if those are few.
+
+    As they are in the database; what is packed is unpacked, and its statuses are places in `STATUSES`.
+    """
     wanted = [_RECORDS[name][0] if name in _RECORDS else name for name in columns]
     asked = list(dict.fromkeys([*_ALWAYS, *(name for name in wanted if name in measurements.c)]))
+    if set(asked) <= set(PACKED):
+        return _unpacked(cells_of_runs(conn, runs), asked)
     query = select(*(measurements.c[name] for name in asked)).where(measurements.c.run.in_(runs))
     if cells is not None and len(cells) <= _FEW:
         query = query.where(measurements.c.cell.in_(cells.tolist()))
     return dict(zip(asked, turned(fetched(conn, query), len(asked)), strict=True))
 
 
-def _which_count(side: Side, found: dict[str, Column], of_row: Places) -> NDArray[np.int64]:
+def _unpacked(records: Records, columns: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: records[name] for name in columns}
+    if "program" in found:
+        found["program"] = np.where(found["program"] > 0, found["program"], None)
+    return found
+
+
+def _which_count(side: Side, found: dict[str, Any], of_row: Places) -> NDArray[np.int64]:
     """Of every cell the row that counts: the one that started last, then of the run that did, then by name."""
     if not set(_AGES) <= found.keys() or len(np.unique(of_row)) == len(of_row):
         return np.arange(len(of_row))
@@ -191,11 +210,11 @@ def _which_count(side: Side, found: dict[str, Column], of_row: Places) -> NDArra
 
 def _planned(conn: Connection, runs: Sequence[int]) -> dict[str, Column]:
     """The cells that these runs planned and did not measure; another run of the side may have."""
-    rows = fetched(conn, select(Planned.cell, Planned.run).where(Planned.run.in_(runs)))
+    rows = fetched(conn, _PLANNED, {"runs": runs})
     return dict(zip(("cell", "run"), turned(rows, 2), strict=True))
 
 
-def _spreads(conn: Connection, side: Side, found: dict[str, Column]) -> Column:
+def _spreads(conn: Connection, side: Side, found: dict[str, Any]) -> Column:
     query = select(Samples.run, Samples.cell, Samples.replicate, Samples.spread)
     query = query.where(Samples.run.in_(side.keys), Samples.metric == "compiled_ms")
     spreads = {(run, cell, replicate): spread for run, cell, replicate, spread in fetched(conn, query)}
@@ -203,7 +222,7 @@ def _spreads(conn: Connection, side: Side, found: dict[str, Column]) -> Column:
     return np.array([spreads.get(key) for key in keys], dtype=object)
 
 
-def _column(conn: Connection, side: Side, name: str, found: dict[str, Column], rows: NDArray[np.int64]) -> Any:
+def _column(conn: Connection, side: Side, name: str, found: dict[str, Any], rows: NDArray[np.int64]) -> Any:
     """One of `MEASURED_COLUMNS`: of these rows, absent for -1."""
     if name in _NUMBERS:
         return _filled(floats(found[name]), rows)
@@ -212,7 +231,10 @@ def _column(conn: Connection, side: Side, name: str, found: dict[str, Column], r
     if name == "replicate":
         return pd.arrays.IntegerArray(np.append(whole(found[name]), 0)[rows], rows < 0)
     if name in _TEXTS:
-        return coded(found[name]).take(rows, allow_fill=True)
+        values = found[name]
+        if values.dtype != object:
+            return picked(STATUSES, np.append(values, -1)[rows])
+        return coded(values).take(rows, allow_fill=True)
     of_row = np.array([-1 if key is None else key for key in (*found[_source_of(name)].tolist(), None)])[rows]
     return _named(_names_of(conn, side, name, set(of_row.tolist()) - {-1}), of_row)
 

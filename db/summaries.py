@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from collector.vocabulary import NOT_APPLICABLE, Status
+from db.packed import packed_sums, write_cells, write_sums
 from db.schema import CellRow, Model, Planned, Run, Summary, measurements
 
 _GEOMEANS = ("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "compression")
@@ -19,21 +20,24 @@ GroupKey = tuple[str, str, str, str, int]
 
 
 def refresh(conn: Connection, run: int) -> None:
-    """Writes the summary rows of a run and the counts in its own row."""
-    rows, counts = computed(conn, run)
+    """Writes the summary rows of a run, the counts in its own row, and all that is packed of it."""
+    rows, counts, packed = computed(conn, run)
+    write_cells(conn, run)
+    write_sums(conn, run, packed)
     conn.execute(delete(Summary).where(Summary.run == run))
     if rows:
         conn.execute(insert(Summary), rows)
     conn.execute(update(Run).where(Run.id == run).values(counts))
 
 
-def computed(conn: Connection, run: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The summary rows of a run and the counts in its own row, as its measurements and its plan make them."""
+def computed(conn: Connection, run: int) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
+    """As a run's measurements and its plan make them: its summary rows, the counts in its own row, its packed sums."""
     expected = _expected(conn, run)
     counted = {row.cell: row for row in _measured(conn, run)}
     rows = [_summary(run, group, cells, counted) for group, cells in expected.items()]
     statuses = Counter(row.status for row in counted.values())
-    return rows, {"planned": sum(map(len, expected.values())), "measured": len(counted), "statuses": dict(statuses)}
+    counts = {"planned": sum(map(len, expected.values())), "measured": len(counted), "statuses": dict(statuses)}
+    return rows, counts, packed_sums(run, rows, [min(cells) for cells in expected.values()])
 
 
 def _expected(conn: Connection, run: int) -> dict[GroupKey, set[int]]:

@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import event
 
+from analysis.compare import compare_cells
 from db import queries
 from db.ingest import ingest_bundle
 from db.schema import HISTORY_METRICS
@@ -34,9 +35,25 @@ def plan_of(engine, ask, table):
         return [row[-1] for item in sent for row in conn.exec_driver_sql("EXPLAIN QUERY PLAN " + item[0], item[1])]
 
 
-def test_a_models_history_is_read_from_the_index_alone(two_nights):
-    steps = plan_of(two_nights, lambda: queries.model_history(two_nights, "huggingface", "bert"), "measurements")
-    assert steps == ["SEARCH measurements USING COVERING INDEX ix_measurements_history (cell=?)"]
+@pytest.mark.parametrize("metrics", [HISTORY_METRICS, ("compile_cold_s",)])
+def test_a_models_history_is_read_from_packed_rows_that_lie_side_by_side(two_nights, metrics):
+    def ask():
+        queries.model_history(two_nights, "huggingface", "bert", metrics=metrics)
+
+    assert plan_of(two_nights, ask, "packed_cells") == ["SEARCH packed_cells USING PRIMARY KEY (model=?)"]
+    assert plan_of(two_nights, ask, "measurements") == []
+
+
+def test_a_comparison_reads_the_packed_rows_of_its_runs(two_nights):
+    sides = [queries.resolve_side(two_nights, name) for name in ("r0", "r1")]
+    steps = plan_of(two_nights, lambda: compare_cells(two_nights, *sides), "packed_cells")
+    assert steps == ["SEARCH packed_cells USING INDEX ix_packed_cells_run (run=?)"]
+    assert plan_of(two_nights, lambda: compare_cells(two_nights, *sides), "measurements") == []
+
+
+def test_a_suites_history_is_read_from_packed_sums_alone(two_nights):
+    assert plan_of(two_nights, lambda: queries.suite_history(two_nights), "packed_sums") == ["SCAN packed_sums"]
+    assert plan_of(two_nights, lambda: queries.suite_history(two_nights), "summaries") == []
 
 
 def test_other_metrics_are_read_run_by_run_through_the_primary_key(two_nights):

@@ -61,6 +61,7 @@ def stored(engine, paths):
     for path in paths:
         ingest_bundle(engine, path)
     found = answers(engine)
+    assert check_store(engine) == []
     engine.dispose()
     return found
 

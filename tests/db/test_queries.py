@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from collector.vocabulary import Config, Phase, Status
 from db import queries
@@ -191,19 +191,6 @@ def test_history_of_an_unknown_cell_is_empty(nights):
     assert queries.cell_history(nights, "nonsense").empty
 
 
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_default_history_is_read_from_the_index_alone(nights):
-    sent = []
-    event.listen(nights, "before_cursor_execute", lambda *args: sent.append((args[2], args[3])))
-    queries.cell_history(nights, cell().cell_id)
-    statement, parameters = next(item for item in sent if "measurements.speedup" in item[0])
-    with nights.connect() as conn:
-        plan = [row[-1] for row in conn.exec_driver_sql("EXPLAIN QUERY PLAN " + statement, parameters)]
-    steps = [step for step in plan if "measurements" in step]
-    assert len(steps) == 1
-    assert "USING COVERING INDEX ix_measurements_history" in steps[0]
-
-
 def test_history_of_a_model_covers_all_its_cells(nights, tmp_path):
     trained = cell("bert", phase=Phase.TRAINING)
     ingest_bundle(nights, write_bundle(tmp_path, header("n4", minutes=180), [passing(trained)]))
@@ -273,7 +260,7 @@ def test_an_empty_store_answers_everything(store):
 
 def test_a_query_on_a_broken_database_is_one_line(store):
     with store.begin() as conn:
-        conn.execute(text("DROP TABLE summaries"))
+        conn.execute(text("DROP TABLE packed_sums"))
     with pytest.raises(StoreError) as caught:
         queries.suite_history(store)
     assert "\n" not in str(caught.value)
