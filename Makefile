@@ -38,7 +38,11 @@ chaos:
 
 lint:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m ruff check . && $$python -m ruff format --check . && \
-	    $$python -m mypy && $$(dirname $$python)/lint-imports
+	    $$python -m mypy && bin=$$(dirname $$python) && $$bin/lint-imports && \
+	    $$bin/zizmor --offline --quiet --no-progress --persona pedantic .github action.yml && \
+	    $$bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml && \
+	    $$bin/check-jsonschema --builtin-schema custom.github-workflows-require-timeout .github/workflows/*.yml && \
+	    $$bin/check-jsonschema --builtin-schema vendor.github-actions action.yml
 
 check: lint test
 

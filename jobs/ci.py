@@ -1,9 +1,19 @@
-"""What a CI service says of the job that this process runs in."""
+"""What a CI service says of the job that this process runs in, and what a step tells the steps after it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
+
+from collector.errors import ConfigError
+
+#: Characters (UTF-16 code units) that GitHub Actions takes as one output of a job: 1 MB in its "Usage limits".
+OUTPUT_LIMIT = 1_048_576 // 2
+
+
+class CiError(ConfigError):
+    """The CI service is not there, or does not take what it is told."""
 
 
 def job_url(environ: Mapping[str, str] = os.environ) -> str:
@@ -16,3 +26,40 @@ def job_url(environ: Mapping[str, str] = os.environ) -> str:
         attempt = environ.get("GITHUB_RUN_ATTEMPT", "")
         return f"{server}/{repo}/actions/runs/{run}" + (f"/attempts/{attempt}" if attempt else "")
     return environ.get("CI_JOB_URL") or environ.get("BUILD_URL") or ""
+
+
+def workflow_night(environ: Mapping[str, str] = os.environ) -> str:
+    """A name for the night of this workflow run, the same in each of its jobs; empty outside GitHub Actions.
+
+    A workflow that is run again from its start is another night, therefore the attempt.
+    """
+    run, attempt = environ.get("GITHUB_RUN_ID", ""), environ.get("GITHUB_RUN_ATTEMPT", "")
+    return f"actions-{run}-{attempt or 1}" if run else ""
+
+
+def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
+    """Hands values to the later steps and jobs of a workflow, `name=value` a line in the file `GITHUB_OUTPUT`.
+
+    Raises:
+        CiError: no such file is named, or a value is longer than an output may be or has lines. Nothing is written then.
+    """
+    place = outputs_file(environ)
+    lines = []
+    for name, text in values.items():
+        if not text.isprintable():
+            raise CiError(f"the output {name} has characters that would end its line: {text[:60]!r}")
+        if len(text.encode("utf-16-le")) // 2 > OUTPUT_LIMIT:
+            raise CiError(
+                f"the output {name} has {len(text)} characters, GitHub Actions takes {OUTPUT_LIMIT}: fewer shards"
+            )
+        lines.append(f"{name}={text}\n")
+    with place.open("a", encoding="utf-8") as stream:
+        stream.write("".join(lines))
+
+
+def outputs_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where a step's outputs go. Raises `CiError` outside a step of GitHub Actions."""
+    place = environ.get("GITHUB_OUTPUT")
+    if not place:
+        raise CiError("GITHUB_OUTPUT names no file: --github-output is for a step of GitHub Actions")
+    return Path(place)

@@ -11,11 +11,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from analysis.permalinks import address
+from analysis.record import Record, record_of
 from collector.vocabulary import short_hash
 from db.records import RegressionInfo, list_regressions, note_regression
 from jobs.github_api import GitHub, GitHubError, LostAnswerError
 from jobs.github_comment import page_of
-from jobs.regression_text import Record, blame, change_of, record_of
+from jobs.regression_text import blame, change_of
 from jobs.report_escaping import code, fence, prose
 from jobs.report_markdown import BODY_BYTES, cut, link, table
 

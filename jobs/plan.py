@@ -37,10 +37,14 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The cells of a run in the order of measuring, and what was left out with the reason, one line each."""
+    """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
+
+    `night` is the night that they are a part of, where a file of `plan --shards` says so.
+    """
 
     cells: list[Cell]
     left_out: list[str] = field(default_factory=list)
+    night: str = ""
 
 
 def make_plan(matrix: Matrix) -> Plan:
@@ -67,17 +71,27 @@ def read_plan(path: Path, place: str) -> Plan:
         PlanError: no such plan in the file, a cell for another device than `place`, or one that the installed zoo or
             torch does not know.
     """
-    try:
-        cells = [Cell.from_json(cell) for cell in json.loads(path.read_text())["cells"]]
-        for cell in cells:
-            find(cell.suite, cell.model)
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        raise PlanError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
-    if others := sorted({cell.device for cell in cells} - {place}):
+    plan = load_plan(path)
+    for cell in plan.cells:
+        find(cell.suite, cell.model)
+    if others := sorted({cell.device for cell in plan.cells} - {place}):
         raise PlanError(f"{path} plans cells for {', '.join(others)}, and this night measures on {place}: see --device")
-    for config, device in {(cell.config, cell.device) for cell in cells}:
+    for config, device in {(cell.config, cell.device) for cell in plan.cells}:
         check_config(config, device)
-    return Plan(cells)
+    return plan
+
+
+def load_plan(path: Path) -> Plan:
+    """The plan in a file as it stands, on a host that may have neither torch nor the models.
+
+    Raises:
+        PlanError: no such plan in the file.
+    """
+    try:
+        data = json.loads(path.read_text())
+        return Plan([Cell.from_json(cell) for cell in data["cells"]], night=str(data.get("night") or ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise PlanError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
 
 
 def check_config(config: Config, device: str) -> None:

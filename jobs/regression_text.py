@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection
-
-from collector.repro import repro_command
-from collector.vocabulary import Cell
-from db.commits import CommitEntry, commit_range
-from db.details import cell
-from db.errors import CommitError
-from db.notes import NoteInfo, notes
+from analysis.record import Record
+from db.commits import CommitEntry
 from db.records import RegressionInfo
 from jobs.report_words import percent, value
 from jobs.tables import NOTHING
@@ -22,55 +16,6 @@ from jobs.terminal import one_line
 
 #: Commits of a blame range that are printed; `--json` has all.
 _COMMITS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record with what the database knows around it; `unknown` says why there is no blame range."""
-
-    info: RegressionInfo
-    cell: Cell | None
-    distance: int | None
-    commits: tuple[CommitEntry, ...]
-    unknown: str
-    notes: tuple[NoteInfo, ...]
-
-    @property
-    def name(self) -> str:
-        """The cell as people write it, or its id where its config is another version's."""
-        return str(self.cell) if self.cell else self.info.cell_id
-
-    @property
-    def repro(self) -> str:
-        """The command that measures the cell again; empty where the config cannot be read."""
-        return repro_command(self.cell) if self.cell else ""
-
-
-def record_of(conn: Connection, info: RegressionInfo) -> Record:
-    """A record with its cell, the commits after the base up to the onset, and the notes about cell and commits."""
-    distance: int | None = None
-    commits: tuple[CommitEntry, ...] = ()
-    unknown = ""
-    if info.base_commit and info.base_commit == info.onset_commit:
-        distance = 0  # two runs of one commit: nothing landed, whether or not its place is known
-    elif info.base_commit and info.onset_commit:
-        try:
-            found = commit_range(conn, info.base_commit, info.onset_commit, info.repo)
-            distance, commits = found.distance, found.commits
-        except CommitError as error:
-            unknown = str(error)
-    about = (("cell", info.cell_id), ("commit", info.onset_commit), ("run", info.onset_run))
-    written = [note for subject, name in about if name for note in notes(conn, subject, name)]
-    return Record(info, cell_of(conn, info.cell_id), distance, commits, unknown, tuple(written))
-
-
-def cell_of(conn: Connection, cell_id: str) -> Cell | None:
-    """The collector's value of a stored cell; None where its config is another version's."""
-    try:
-        info = cell(conn, cell_id)
-        return info.as_cell() if info else None
-    except (ValueError, TypeError):
-        return None
 
 
 def table_row(info: RegressionInfo, name: str) -> list[str]:

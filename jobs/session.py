@@ -56,7 +56,7 @@ def measure_and_store(
     shared = shares(plan.cells, model, len(testbeds), last_lanes(history, testbeds))
     console = Console()
     shifts, runs = [], []
-    night = new_run_id() if len(testbeds) > 1 else ""
+    night = names.night or (new_run_id() if len(testbeds) > 1 else "")
     for testbed, cells in zip(testbeds, shared, strict=True):
         asked = to_asked(settings, testbed.pace, testbed.environment)
         header = make_header(testbed.environment, names, tool_version(), asked, night)

@@ -5,36 +5,87 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jobs.options import db_option, json_option
 
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from jobs.plan import Plan
+
 
 @click.command(help="Put bundles into the database; the same bundle twice changes nothing.")
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The plan.json of `plan --shards`: its cells that came with no bundle of the night count as missing. "
+    "Exit code 3 if none came.",
+)
+@click.option("--github-output", is_flag=True, help="With --plan: night, base, runs and lost as a step's outputs.")
 @db_option
 @json_option
-def command(bundles: tuple[Path, ...], database: str, as_json: bool) -> None:
+def command(
+    bundles: tuple[Path, ...], plan_file: Path | None, github_output: bool, database: str, as_json: bool
+) -> None:
     """Ingests each bundle, all of it or, where it cannot be read at all, nothing of it."""
     from collector.bundle import check_bundle
     from db.engine import open_store
-    from db.ingest import ingest_bundle
-    from jobs.terminal import one_line
 
+    if github_output and not plan_file:
+        raise click.UsageError("--github-output goes with --plan: name the night's plan.json, or leave it out")
+    plan = _night_plan(plan_file) if plan_file else None
     paths = find_bundles(bundles)
     for path in paths:
         check_bundle(path)  # before a database is made for nothing
     engine = open_store(database, write=True)
     for path in paths:
-        report = ingest_bundle(engine, path)
-        if as_json:
-            click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
-            continue
-        counts = f"{report.new} new, {report.updated} updated, {report.unchanged} unchanged"
-        click.echo(one_line(f"{path}: run {report.run_id}: {counts}"))
-        for problem in report.damage:
-            click.echo(one_line(f"{path}: {problem}; what was whole is in the database"), err=True)
+        _ingest(engine, path, as_json)
+    if plan:
+        _merge(engine, plan, _folder(bundles), github_output, as_json)
+
+
+def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
+    from db.ingest import ingest_bundle
+    from jobs.terminal import one_line
+
+    report = ingest_bundle(engine, path)
+    if as_json:
+        click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
+        return
+    counts = f"{report.new} new, {report.updated} updated, {report.unchanged} unchanged"
+    click.echo(one_line(f"{path}: run {report.run_id}: {counts}"))
+    for problem in report.damage:
+        click.echo(one_line(f"{path}: {problem}; what was whole is in the database"), err=True)
+
+
+def _night_plan(path: Path) -> Plan:
+    from jobs.plan import load_plan
+    from jobs.shards_merge import night_of
+
+    plan = load_plan(path)
+    night_of(plan, path)
+    return plan
+
+
+def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:
+    from jobs.ci import write_outputs
+    from jobs.shards_merge import merge_night
+    from jobs.terminal import one_line
+
+    merged = merge_night(engine, plan, folder)
+    click.echo(json.dumps({**asdict(merged), "bundle": str(merged.bundle or "")}) if as_json else one_line(str(merged)))
+    if github_output:
+        write_outputs({"night": merged.night, "base": merged.base, "runs": str(merged.runs), "lost": str(merged.lost)})
+
+
+def _folder(bundles: tuple[Path, ...]) -> Path:
+    """Where a bundle of what never arrived goes: beside the others."""
+    return next((place for place in bundles if place.is_dir()), bundles[0].parent)
 
 
 def find_bundles(places: tuple[Path, ...]) -> list[Path]:

@@ -24,6 +24,13 @@ from jobs.selection import night_options, planned_night
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Measure the cells of this file, in its order, as `plan --json` writes them.",
 )
+@click.option(
+    "--night",
+    default="",
+    envvar="INDUCTOR_WATCH_NIGHT",
+    metavar="NAME",
+    help="The night that this run is a part of, where several hosts share one. [what --plan says]",
+)
 @click.option("--dry-run", is_flag=True, help="Measure nothing: cells, predicted hours, and what would take them.")
 @click.option(
     "--costs",
@@ -56,6 +63,7 @@ def command(
     exclusive: bool,
     tune_together: bool,
     plan_file: Path | None,
+    night: str,
     dry_run: bool,
     costs: Path | None,
     as_json: bool,
@@ -66,6 +74,7 @@ def command(
     from jobs.dry_run import run_dry
     from jobs.runner import Pace, RunNames
     from jobs.session import measure_and_store, print_night, require_cells
+    from jobs.shards import check_night
     from jobs.testbeds import device_of, find_testbeds
 
     if as_json and not dry_run:
@@ -75,13 +84,14 @@ def command(
     testbeds = [] if dry_run and device else find_testbeds(device, pace)
     place = device if not testbeds else device_of(testbeds)
     assert place is not None  # noqa: S101 - one of both tells
-    night = (place, suites, models, phases, dtype, batch_size, configs)
-    plan = read_plan(plan_file, place) if plan_file else planned_night(*night)
+    selection = (place, suites, models, phases, dtype, batch_size, configs)
+    plan = read_plan(plan_file, place) if plan_file else planned_night(*selection)
     if dry_run:
         require_cells(plan)
         run_dry(plan, costs, out, pace, as_json, len(testbeds) or 1)
         return
-    names = RunNames(branch, commit, repo, "nightly", label, branch_start=base)
+    shared = check_night(night or plan.night) if night or plan.night else ""
+    names = RunNames(branch, commit, repo, "nightly", label, branch_start=base, night=shared)
     settings = Settings(samples, timeout_s=timeout)
     runs, _ = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database, costs)
     if not no_store:

@@ -1,20 +1,64 @@
-"""`inductor-watch plan`: the cells a nightly would measure, without measuring."""
+"""`inductor-watch plan`: the cells a nightly would measure, without measuring; with `--shards` divided among hosts."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jobs.options import json_option
 from jobs.selection import night_options, planned_night
 
+if TYPE_CHECKING:
+    from jobs.plan import Plan
+    from jobs.shards import Shard
 
-@click.command(help="The cells a nightly would measure, and what it leaves out.")
+
+@click.command(
+    help="The cells a nightly would measure, and what it leaves out. With --shards, a plan for each of several hosts: "
+    "`nightly --plan` measures one, `ingest --plan` puts the night together."
+)
 @night_options
+@click.option("--max-cells", type=click.IntRange(min=1), help="The first cells of the plan only: those matter most.")
+@click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Divide the night among N hosts, models whole.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "github"]),
+    default="text",
+    show_default=True,
+    help="With --shards: what is printed, for people or as a matrix for GitHub Actions' fromJSON.",
+)
+@click.option(
+    "--github-output", is_flag=True, help="With --shards: matrix, shards, cells and night as a step's outputs."
+)
+@click.option(
+    "--costs",
+    type=click.Path(exists=True, path_type=Path),
+    help="With --shards: a bundle or a folder of bundles to learn from what cells take.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("plan"),
+    show_default=True,
+    help="With --shards: the folder for plan.json, shard-01.json, ...",
+)
+@click.option(
+    "--night",
+    default="",
+    envvar="INDUCTOR_WATCH_NIGHT",
+    metavar="NAME",
+    help="With --shards: what the night is called. [the workflow's run, else the time]",
+)
 @json_option
+@click.pass_context
 def command(
+    context: click.Context,
     suites: tuple[str, ...],
     models: tuple[str, ...],
     phases: tuple[str, ...],
@@ -22,16 +66,79 @@ def command(
     device: str | None,
     batch_size: int | None,
     configs: tuple[str, ...],
+    max_cells: int | None,
+    shards: int | None,
+    form: str,
+    github_output: bool,
+    costs: Path | None,
+    out: Path,
+    night: str,
     as_json: bool,
 ) -> None:
-    """Prints one line a cell, then counts by config."""
+    """Prints one line a cell, then counts by config; or writes the shards' plans and prints what they are."""
+    from jobs.ci import outputs_file
     from jobs.host import probe
 
+    if shards is None:
+        _refuse_alone(context)
+    elif as_json:
+        raise click.UsageError("--json is the whole plan: with --shards use --format github")
+    if github_output:
+        outputs_file()  # before anything is written
     place = device or str(probe(None)["device"])
     plan = planned_night(place, suites, models, phases, dtype, batch_size, configs)
-    if as_json:
+    plan = replace(plan, cells=plan.cells[:max_cells])
+    if shards is not None:
+        made, night = _divide(plan, shards, costs, out, night)
+        _hand_over(made, len(plan.cells), night, form, github_output, out)
+    elif as_json:
         click.echo(json.dumps({"cells": [cell.to_json() for cell in plan.cells], "left_out": plan.left_out}, indent=2))
+    else:
+        _show(plan)
+
+
+def _refuse_alone(context: click.Context) -> None:
+    """Options of a divided night say nothing of a whole one."""
+    given = click.core.ParameterSource.COMMANDLINE
+    for name in ("form", "github_output", "costs", "out", "night"):
+        if context.get_parameter_source(name) is given:
+            option = next(item for item in context.command.params if item.name == name).opts[0]
+            raise click.UsageError(f"{option} goes with --shards: say how many, or leave it out")
+
+
+def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -> tuple[list[Shard], str]:
+    from jobs.ci import workflow_night
+    from jobs.cost import CostModel, read_history
+    from jobs.runner import new_run_id
+    from jobs.session import require_cells
+    from jobs.shards import cut, write_plans
+
+    require_cells(plan)
+    history = read_history(costs) if costs else []
+    model = CostModel.learn(item for contents in history for item in contents.measurements)
+    made, name = cut(plan, model, count), night or workflow_night() or new_run_id()
+    write_plans(out, name, plan, made)
+    return made, name
+
+
+def _hand_over(made: list[Shard], cells: int, night: str, form: str, github_output: bool, out: Path) -> None:
+    from jobs.ci import write_outputs
+    from jobs.shards import matrix
+
+    if github_output:
+        write_outputs({"matrix": matrix(made), "shards": str(len(made)), "cells": str(cells), "night": night})
+    if form == "github":
+        click.echo(matrix(made))
         return
+    for shard in made:
+        minutes = shard.worker_s / 60
+        click.echo(
+            f"{out / shard.file}: {len(shard.cells)} cells, {shard.models} models, {minutes:.1f} min of one worker"
+        )
+    click.echo(f"night {night}: {cells} cells in {len(made)} shards, the whole in {out / 'plan.json'}")
+
+
+def _show(plan: Plan) -> None:
     for cell in plan.cells:
         click.echo(str(cell))
     for line in plan.left_out:

@@ -50,9 +50,10 @@ def command() -> None:
 @json_option
 def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -> None:
     """Prints a row a record."""
+    from analysis.record import cell_of
     from db.engine import open_store
     from db.records import list_regressions
-    from jobs.regression_text import cell_of, info_json, table_row
+    from jobs.regression_text import info_json, table_row
     from jobs.rendering import console
     from jobs.tables import add_row, make_table
 
@@ -79,9 +80,10 @@ def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -
 @json_option
 def show(name: str, database: str, as_json: bool) -> None:
     """Prints all that is known of a record."""
+    from analysis.record import record_of
     from db.engine import open_store
     from db.records import find_regression
-    from jobs.regression_text import lines_of, record_of, to_json
+    from jobs.regression_text import lines_of, to_json
 
     with open_store(database, write=False).connect() as connection:
         record = record_of(connection, find_regression(connection, name))

@@ -1,0 +1,41 @@
+"""The `python3` of a test's host: everything is installed already, and measuring may be played instead of done.
+
+`bootstrap.py` is really run; it finds an environment that it would have made, and its note that nothing is to be
+installed. With PLAYED=1 the verbs that measure write synthetic bundles (tests/e2e/actions/played.py).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[3]
+_MEASURING = {"nightly", "run"}
+
+
+def _prepare(script: Path, words: list[str]) -> None:
+    """The environment that `bootstrap.py` would make: a Python that imports the clone that the script is of."""
+    folder = Path(next(word for word in words if not word.startswith("-")))
+    clone = script.resolve().parents[1]
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True, exist_ok=True)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={clone}:{_ROOT} exec {sys.executable} {__file__} "$@"\n')
+    python.chmod(0o755)
+    changed = (clone / "pyproject.toml").stat().st_mtime_ns
+    stamp = f"{changed} {words} {os.environ.get('TORCH', '')}"
+    (folder / ".inductor-watch-installed").write_text(stamp)
+
+
+def main() -> None:
+    """Goes on as Python, or as what plays the measuring."""
+    words = sys.argv[1:]
+    if words[0].endswith("bootstrap.py"):
+        _prepare(Path(words[0]), words[1:])
+    elif words[:2] == ["-m", "jobs.cli"] and words[2] in _MEASURING and os.environ.get("PLAYED"):
+        words = ["-m", "tests.e2e.actions.played", *words[2:]]
+    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 -- it becomes the Python that was asked for
+
+
+if __name__ == "__main__":
+    main()

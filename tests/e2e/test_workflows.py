@@ -1,0 +1,339 @@
+"""The workflows: what is in the files, and every shell step of every job run as GitHub's runner would run it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from db.runs import list_nights
+from jobs.selection import planned_night
+from tests.e2e.actions.played import play
+from tests.e2e.actions.runner import ROOT, Host, Job, Run, Service, clone, read
+
+WORKFLOWS = ROOT / ".github" / "workflows"
+NIGHTLY, ADHOC, CI = (WORKFLOWS / f"{name}.yml" for name in ("nightly", "adhoc", "ci"))
+ACTION, DOCUMENT = ROOT / "action.yml", ROOT / "docs" / "actions.md"
+MODELS = ("ViTTinyForImageClassification", "T5Small")
+CONFIGS = ("triton", "freezing")
+PLAN_OPTIONS = " ".join(["--device cpu", *(f"--model {m}" for m in MODELS), *(f"--config {c}" for c in CONFIGS)])
+VARIABLES = {"INDUCTOR_WATCH_PLAN_OPTIONS": PLAN_OPTIONS, "INDUCTOR_WATCH_SHARDS": "2"}
+BIN = Path(sys.executable).parent
+
+
+# --- what the files say
+
+
+def steps_of(path):
+    data = read(path)
+    jobs = data["jobs"].values() if "jobs" in data else [data["runs"]]
+    return [step for job in jobs for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", [NIGHTLY, ADHOC, CI, ACTION], ids=lambda path: path.stem)
+def test_no_expression_stands_in_a_shell_script_and_every_action_is_pinned(path):
+    steps = steps_of(path)
+    assert steps
+    for step in steps:
+        assert "${{" not in step.get("run", "")
+        if "uses" in step:
+            assert re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40}", step["uses"])
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+
+
+@pytest.mark.parametrize("path", [NIGHTLY, ADHOC, CI], ids=lambda path: path.stem)
+def test_a_job_may_do_what_it_needs_and_ends_some_day(path):
+    data = read(path)
+    assert data["permissions"] == {}
+    assert data["concurrency"]["group"]
+    for name, job in data["jobs"].items():
+        assert job["timeout-minutes"]
+        writes = {right for right, what in job["permissions"].items() if what == "write"}
+        assert writes <= {"merge": {"issues"}, "judge": {"pull-requests"}}.get(name, set())
+
+
+def checked(tool, *words):
+    return subprocess.run([BIN / tool, *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def test_the_checks_of_make_lint_find_what_they_are_there_for(tmp_path):
+    lint = (ROOT / "Makefile").read_text()
+    assert "zizmor --offline" in lint
+    assert "--builtin-schema vendor.github-workflows" in lint
+    text = NIGHTLY.read_text()
+    bad = tmp_path / "nightly.yml"
+    bad.write_text(text.replace("mkdir -p store/bundles plan/history", 'echo "${{ inputs.plan-options }}"'))
+    assert bad.read_text() != text
+    found = checked("zizmor", "--offline", "--no-progress", bad)
+    assert found.returncode != 0
+    assert "template-injection" in found.stdout
+    bad.write_text(text.replace("timeout-minutes: 30", "timeout-minuts: 30"))
+    found = checked("check-jsonschema", "--builtin-schema", "vendor.github-workflows", bad)
+    assert found.returncode != 0
+    assert "timeout-minuts" in found.stdout
+
+
+def test_the_ten_lines_of_the_document_are_ten_and_a_workflow(tmp_path):
+    text = re.search(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[1]
+    assert len(text.splitlines()) == 10
+    place = tmp_path / ".github" / "workflows" / "nightly.yml"
+    place.parent.mkdir(parents=True)
+    place.write_text(text.replace("COMMIT", "0" * 40))
+    (step,) = steps_of(place)
+    assert set(step["with"]) <= set(read(ACTION)["inputs"])
+    found = checked("check-jsonschema", "--builtin-schema", "vendor.github-workflows", place)
+    assert found.returncode == 0, found.stdout
+    found = checked("zizmor", "--offline", "--no-progress", place)
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_document_names_every_variable_and_every_pin():
+    text = DOCUMENT.read_text()
+    files = "".join(path.read_text() for path in (NIGHTLY, ADHOC, CI, ACTION))
+    for name in set(re.findall(r"(?:vars|secrets)\.(\w+)", files)):
+        assert f"`{name}`" in text, name
+    for action, sha, version in set(re.findall(r"(actions/[\w-]+)(?:/\w+)?@(\w{40}) # (v[\d.]+)", files)):
+        assert f"| `{action}` | {version} | `{sha}` |" in text
+
+
+# --- nights
+
+
+class FakeGitHub(BaseHTTPRequestHandler):
+    """Issues and comments, as far as publishing needs them."""
+
+    def _answer(self, data, code=200):
+        body = json.dumps(data).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        found = self.server.comments if "/comments" in self.path else self.server.issues
+        self._answer(found)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.headers["Authorization"] == "Bearer synthetic-token"
+        items = self.server.comments if self.path.endswith("/comments") else self.server.issues
+        if "body" in body:
+            number = len(items) + 1
+            page = f"https://github.example{self.path}/{number}"
+            items.append({"number": number, "id": number, "state": "open", "html_url": page, "user": {}, **body})
+            self._answer(items[-1], 201)
+        else:
+            self._answer({})
+
+    def do_PATCH(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        item = self.server.issues[int(self.path.rsplit("/", 1)[1]) - 1]
+        item.update(body)
+        self._answer(item)
+
+    def log_message(self, *words):
+        """Nothing."""
+
+
+@pytest.fixture
+def github() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeGitHub)
+    server.issues, server.comments = [], []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    """The store after twelve quiet synthetic nights."""
+    folder = tmp_path_factory.mktemp("history")
+    cells = planned_night("cpu", (), MODELS, (), None, None, CONFIGS).cells
+    assert len(cells) == 4
+    store = open_store(folder / "inductor-watch.db", write=True)
+    for day in range(12):
+        ingest_bundle(store, play(folder / "bundles", cells, day, night=f"night-{day:02}"))
+    store.dispose()
+    return folder
+
+
+@pytest.fixture
+def service(tmp_path, github):
+    environ = {"PLAYED": "1", "PLAYED_DAY": "12", "GITHUB_API_URL": f"http://127.0.0.1:{github.server_port}"}
+    return Service(tmp_path / "service", dict(VARIABLES), environ)
+
+
+@pytest.fixture
+def seasoned(service, history):
+    """A service whose cache holds the quiet nights."""
+    shutil.copytree(history, service.cache("inductor-watch-store-0-1"))
+    return service
+
+
+@pytest.fixture(scope="module")
+def planned(history, tmp_path_factory):
+    """The plan of a night after the quiet ones: its job, and the artefact. A plan takes seconds, most of them torch's."""
+    service = Service(tmp_path_factory.mktemp("planned"), VARIABLES)
+    shutil.copytree(history, service.cache("inductor-watch-store-0-1"))
+    run, data = Run(service, NIGHTLY, 100), read(NIGHTLY)
+    return run._job("plan", data["jobs"]["plan"], data, {}), service.artifact(100, "plan")
+
+
+def after_the_plan(service, planned):
+    """A run of the nightly workflow whose first job is done."""
+    jobs, artifact = planned
+    shutil.copytree(artifact, service.artifact(100, "plan"))
+    return Run(service, NIGHTLY, 100, before={"plan": jobs}, only=("measure", "merge"))
+
+
+def stored_nights(place: Path, name="inductor-watch.db"):
+    store = open_store(place / name, write=False)
+    try:
+        return list_nights(store)
+    finally:
+        store.dispose()
+
+
+def test_the_first_night_in_two_shards_is_one_night_with_nothing_to_hold_it_against(service):
+    run = Run(service, NIGHTLY, 100)
+    jobs = run.go()
+    (plan,), measured, (merge,) = jobs["plan"], jobs["measure"], jobs["merge"]
+    assert [job.name for job in measured] == ["measure 01", "measure 02"], plan
+    assert {job.result for job in (plan, *measured, merge)} == {"success"}, f"{plan}{measured}{merge}"
+    assert "night actions-100-1: 4 cells in 2 shards" in plan.summary
+    assert "all of them taken on" in merge.step("Ingest").printed
+    assert merge.step("Gate").outcome == merge.step("Regressions").outcome == "skipped"
+    assert "The first night" in merge.summary
+    (night,) = stored_nights(service.cache("inductor-watch-store-100-1"))
+    assert (night.night, len(night.runs), night.missing) == ("actions-100-1", 2, 0)
+    assert all(found.ci_url.endswith("/actions/runs/100/attempts/1") for found in night.runs)
+
+
+def test_a_night_that_got_slower_is_reported_filed_and_fails_and_is_kept(seasoned, planned, github):
+    seasoned.environ["PLAYED_SLOWER"] = f"{MODELS[1]}=1.25"
+    jobs = after_the_plan(seasoned, planned).go()
+    (merge,) = jobs["merge"]
+    assert [job.result for job in jobs["measure"]] == ["success", "success"]
+    assert merge.result == "failure"
+    assert merge.step("Gate").outcome == "failure", merge
+    assert f"regressed: huggingface/{MODELS[1]} inference float32 cpu" in merge.step("Gate").printed
+    assert MODELS[1] in merge.summary
+    assert "regressed" in merge.summary
+    issues = github.issues
+    assert len(issues) == 1, merge
+    assert MODELS[1] in issues[0]["title"]
+    assert [night.night for night in stored_nights(seasoned.cache("inductor-watch-store-100-1"))][:2] == [
+        "actions-100-1",
+        "night-11",
+    ]
+    report = seasoned.artifact(100, "night-1") / "report.md"
+    assert MODELS[1] in report.read_text()
+    # What cells take was learned from the nights before: 21.5 s each, two of them a shard.
+    assert len(list((seasoned.artifact(100, "plan") / "history").iterdir())) == 12
+    assert "2 cells, 1 models, 0.7 min of one worker" in jobs["plan"][0].summary
+
+
+def test_a_shard_that_never_arrives_is_missing_until_it_does(seasoned, planned):
+    seasoned.environ["PLAYED_LOST"] = "shard-02.json"
+    jobs = after_the_plan(seasoned, planned).go()
+    (merge,) = jobs["merge"]
+    assert [job.result for job in jobs["measure"]] == ["success", "failure"]
+    assert "2 cells never arrived and count as missing" in merge.step("Ingest").printed, merge
+    assert merge.step("Gate").outcome == "failure"
+    assert "gate: 2 missing" in merge.step("Gate").printed
+    night = stored_nights(seasoned.cache("inductor-watch-store-100-1"))[0]
+    assert (night.night, len(night.runs), night.missing) == ("actions-100-1", 2, 2)
+
+    del seasoned.environ["PLAYED_LOST"]
+    again = Run(seasoned, NIGHTLY, 100, attempt=2, before=jobs, only=("measure/1", "merge")).go()
+    (merge,) = again["merge"]
+    assert "all of them taken on" in merge.step("Ingest").printed, merge
+    assert merge.step("Gate").outcome == "success"
+    night = stored_nights(seasoned.cache("inductor-watch-store-100-2"))[0]
+    assert (night.night, len(night.runs), night.missing) == ("actions-100-1", 2, 0)
+    kept = {path.name for path in (seasoned.cache("inductor-watch-store-100-2") / "bundles").iterdir()}
+    assert len(kept) == 14
+    assert not any("absent" in name for name in kept)
+
+
+def test_a_branch_is_held_against_its_merge_base_with_the_noise_of_the_nights(seasoned, github):
+    seasoned.environ["PLAYED_SLOWER"] = f"{MODELS[0]}=1.25"
+    base, head = f"{11:040x}", "e" * 40
+    inputs = {"model": MODELS[0], "torch": "torch==2", "base-torch": "torch==1", "branch": "mine", "rounds": 2}
+    inputs |= {"base": base, "commit": head, "pull-request": "owner/watched#7"}
+    jobs = Run(seasoned, ADHOC, 103, inputs).go()
+    (measure,), (judge,) = jobs["measure"], jobs["judge"]
+    assert measure.result == "success", measure
+    assert measure.outputs == {"base": f"main@{base}", "new": f"mine@{head}"}
+    assert measure.step("Measure in turns").printed.count("bundle runs/") == 4
+    assert judge.step("Gate").outcome == "failure", judge
+    assert f"regressed: huggingface/{MODELS[0]} inference" in judge.step("Gate").printed
+    assert MODELS[0] in judge.summary
+    assert [comment["body"].count(MODELS[0]) > 0 for comment in github.comments] == [True]
+
+
+def test_inputs_are_data_and_no_commands(seasoned, tmp_path):
+    trap = tmp_path / "trap"
+    evil = f"x$(touch {trap})`touch {trap}`;touch {trap}"
+    inputs = {"model": evil, "config": evil, "torch": evil, "base-torch": evil, "branch": evil, "pull-request": evil}
+    jobs = Run(seasoned, ADHOC, 104, inputs | {"base": "a" * 40, "commit": "b" * 40}).go()
+    assert jobs["measure"][0].result == "failure"
+    assert not trap.exists()
+
+
+def test_the_action_makes_a_night_of_ten_lines(seasoned, tmp_path):
+    seasoned.environ["PLAYED_SLOWER"] = f"{MODELS[0]}=1.25"
+    spec = read(ACTION)
+    given = {name: item.get("default", "") for name, item in spec["inputs"].items()} | {"plan-options": PLAN_OPTIONS}
+    run = Run(seasoned, ACTION, 105)
+    contexts = {**run._contexts(given), "matrix": {}, "needs": {}}
+    host = Host(run, tmp_path / "host", contexts, {}, action=clone(tmp_path / "action"))
+    job = host.go(Job("nightly"), spec["runs"]["steps"], {key: item["value"] for key, item in spec["outputs"].items()})
+    assert job.outputs == {"night": "actions-105-1", "base": "night-11"}, job
+    assert [step.name for step in job.steps if step.outcome == "failure"] == ["Gate"], job
+    assert f"regressed: huggingface/{MODELS[0]}" in job.step("Gate").printed
+    assert MODELS[0] in job.summary
+
+
+def test_ci_asks_make_for_targets_that_there_are(service):
+    jobs = Run(service, CI, 106).go()
+    assert [job.name for job in jobs["check"]] == ["lint", "test"]
+    assert {job.result for job in jobs["check"]} == {"success"}, jobs
+    assert "zizmor" in jobs["check"][0].step("Check").printed
+    assert "pytest" in jobs["check"][1].step("Check").printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_shards_really_measured_on_a_cpu_make_one_night(service):
+    del service.environ["PLAYED"]
+    service.variables |= {
+        "INDUCTOR_WATCH_PLAN_OPTIONS": PLAN_OPTIONS.replace(" --config freezing", ""),
+        "INDUCTOR_WATCH_NIGHTLY_OPTIONS": "--samples 5 --device cpu",
+        "INDUCTOR_WATCH_WORKERS": "1",
+        "INDUCTOR_WATCH_BRANCH": "main",
+        "INDUCTOR_WATCH_NODE": "a-class-of-runners",
+    }
+    jobs = Run(service, NIGHTLY, 200).go()
+    assert {job.result for found in jobs.values() for job in found} == {"success"}, jobs
+    (night,) = stored_nights(service.cache("inductor-watch-store-200-1"))
+    assert (night.night, night.statuses, night.missing) == ("actions-200-1", {"pass": 2}, 0)
+    one, other = night.runs
+    assert one.run_id != other.run_id
+    assert one.testbed_id == other.testbed_id
+    assert one.testbed["node"] == "a-class-of-runners"
+    assert {run.branch for run in night.runs} == {"main"}

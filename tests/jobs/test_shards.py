@@ -1,0 +1,400 @@
+"""A night cut into shards, what Actions is told of them, and a night put together from what arrived."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.bundle import read_bundle
+from collector.settings import Settings
+from collector.vocabulary import Phase
+from db.engine import open_store
+from db.runs import list_nights
+from db.side_rows import side_rows
+from db.sides import resolve_side
+from jobs import ci, session, testbeds
+from jobs.ci import CiError, workflow_night, write_outputs
+from jobs.cli import app
+from jobs.cost import CostModel
+from jobs.lane import Place
+from jobs.plan import Plan, load_plan, read_plan
+from jobs.runner import Pace, Result, RunNames
+from jobs.schedule import group_of
+from jobs.session import measure_and_store
+from jobs.shards import MOST_JOBS, ShardError, check_night, cut, matrix, write_plans
+from jobs.testbeds import Testbed
+from tests.factories import CONFIGS, ENVIRONMENT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
+
+MODELS = [f"m{number:02}" for number in range(12)]
+PLAN = Plan([cell(model, config) for config in CONFIGS for model in MODELS], ["x: needs timm, not installed"])
+
+
+def alone(config, device):
+    """Every config is a program of its own."""
+    return config.config_id
+
+
+def taking(seconds):
+    """A model of costs in which every cell of a model takes that long."""
+    measured = [passing(item, wall_s=seconds[item.model], details={}) for item in PLAN.cells]
+    return CostModel.learn(measured)
+
+
+UNEVEN = taking({model: 10.0 * (1 + number) for number, model in enumerate(MODELS)})
+
+
+def test_shards_are_of_like_cost_and_no_model_is_in_two():
+    found = cut(PLAN, UNEVEN, 3, alone)
+    assert [shard.name for shard in found] == ["01", "02", "03"]
+    costs = [shard.worker_s for shard in found]
+    assert sum(costs) == pytest.approx(3 * sum(10.0 * (1 + number) for number in range(12)))
+    assert max(costs) <= 1.05 * min(costs)
+    homes = defaultdict(set)
+    for shard in found:
+        for item in shard.cells:
+            homes[group_of(item)].add(shard.number)
+    assert len(homes) == 12
+    assert all(len(numbers) == 1 for numbers in homes.values())
+
+
+def test_all_cells_are_in_the_shards_once_and_in_the_plans_order():
+    place = {item.cell_id: number for number, item in enumerate(PLAN.cells)}
+    found = cut(PLAN, UNEVEN, 5, alone)
+    assert sorted(place[item.cell_id] for shard in found for item in shard.cells) == list(range(36))
+    for shard in found:
+        places = [place[item.cell_id] for item in shard.cells]
+        assert places == sorted(places)
+
+
+@given(st.lists(st.floats(1, 1000), min_size=1, max_size=12), st.integers(1, 15), st.randoms())
+def test_the_same_plan_and_costs_give_the_same_shards_whatever_was_learned_first(costs, count, rng):
+    plan = Plan([cell(model) for model in MODELS[: len(costs)]])
+    measured = [passing(item, wall_s=cost, details={}) for item, cost in zip(plan.cells, costs, strict=True)]
+    one = cut(plan, CostModel.learn(measured), count, alone)
+    rng.shuffle(measured)
+    two = cut(plan, CostModel.learn(measured), count, alone)
+    assert matrix(one) == matrix(two)
+    assert [shard.cells for shard in one] == [shard.cells for shard in two]
+    assert len(one) == min(count, len(costs))
+    # List scheduling by decreasing cost is at most 4/3 - 1/(3m) of the best, which is at least the mean and the longest.
+    best = max(sum(costs) / len(one), max(costs))
+    assert max(shard.worker_s for shard in one) <= best * (4 / 3) + 1e-6 * best or len(one) == 1
+
+
+def test_phases_of_a_model_may_part_and_a_second_name_of_a_program_costs_nothing():
+    both = [cell("a"), cell("a", MAX_AUTOTUNE), cell("a", phase=Phase.TRAINING), cell("b")]
+    model = CostModel.learn([passing(item, wall_s=60.0, details={}) for item in both])
+    assert [len(shard.cells) for shard in cut(Plan(both), model, 3, alone)] == [2, 1, 1]
+    found = cut(Plan(both), model, 3, lambda config, device: "one")
+    assert sorted(len(shard.cells) for shard in found) == [1, 1, 2]
+    assert [shard.worker_s for shard in found] == [60.0] * 3
+
+
+def test_fewer_models_than_shards_are_a_shard_each():
+    assert len(cut(Plan([cell("a"), cell("b")]), CostModel.learn([]), 40, alone)) == 2
+
+
+def test_more_jobs_than_a_matrix_takes_are_refused_with_what_to_do():
+    with pytest.raises(ShardError, match=r"257 shards, GitHub Actions starts 256 jobs of a matrix: ask for fewer"):
+        cut(PLAN, UNEVEN, MOST_JOBS + 1, alone)
+
+
+def test_the_matrix_is_a_line_of_json_with_a_job_a_shard():
+    text = matrix(cut(PLAN, UNEVEN, 2, alone))
+    assert "\n" not in text
+    first, second = json.loads(text)["include"]
+    assert first == {"shard": "01", "plan": "shard-01.json", "cells": 18, "worker_minutes": 19.5}
+    assert second["plan"] == "shard-02.json"
+    whole = matrix(cut(Plan([cell(f"m{number}") for number in range(300)]), CostModel.learn([]), MOST_JOBS, alone))
+    assert len(json.loads(whole)["include"]) == MOST_JOBS
+    assert len(whole) < ci.OUTPUT_LIMIT
+
+
+def test_the_files_of_a_night_are_plans_that_name_it(tmp_path):
+    (tmp_path / "shard-09.json").write_text("of a night with more shards")
+    found = cut(PLAN, UNEVEN, 3, alone)
+    write_plans(tmp_path, "n-1", PLAN, found)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", *(f"shard-0{n}.json" for n in (1, 2, 3))]
+    parts = [load_plan(tmp_path / shard.file) for shard in found]
+    whole = load_plan(tmp_path / "plan.json")
+    assert {part.night for part in parts} | {whole.night} == {"n-1"}
+    assert [part.cells for part in parts] == [shard.cells for shard in found]
+    assert whole.cells == PLAN.cells
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a\nb", "x" * 300])
+def test_a_night_whose_name_is_no_files_is_refused_before_anything_is_written(name, tmp_path):
+    with pytest.raises(ShardError, match="cannot name a file"):
+        write_plans(tmp_path / "plan", name, PLAN, [])
+    assert not (tmp_path / "plan").exists()
+    assert check_night("actions-1-1") == "actions-1-1"
+
+
+# --- what Actions is told
+
+
+def test_a_workflow_run_is_a_night_and_run_again_from_its_start_another():
+    assert workflow_night({}) == ""
+    assert workflow_night({"GITHUB_RUN_ID": "7"}) == "actions-7-1"
+    assert workflow_night({"GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2"}) == "actions-7-2"
+
+
+def test_outputs_are_appended_a_line_each(tmp_path):
+    place = tmp_path / "output"
+    place.write_text("before=1\n")
+    write_outputs({"matrix": "{}", "night": "n"}, {"GITHUB_OUTPUT": str(place)})
+    assert place.read_text() == "before=1\nmatrix={}\nnight=n\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("x" * (ci.OUTPUT_LIMIT + 1), "fewer shards"), ("a\nother=1", "would end its line")]
+)
+def test_an_output_that_actions_would_not_take_is_refused_and_nothing_is_written(value, said, tmp_path):
+    place = tmp_path / "output"
+    with pytest.raises(CiError, match=said) as caught:
+        write_outputs({"fine": "1", "matrix": value}, {"GITHUB_OUTPUT": str(place)})
+    assert "\n" not in str(caught.value)
+    assert not place.exists()
+
+
+def test_without_a_step_there_are_no_outputs():
+    with pytest.raises(CiError, match="GITHUB_OUTPUT names no file"):
+        write_outputs({"a": "1"}, {})
+
+
+# --- the command line
+
+
+def call(*words, **environ):
+    blank = {"GITHUB_OUTPUT": None, "GITHUB_RUN_ID": None, "GITHUB_RUN_ATTEMPT": None, "INDUCTOR_WATCH_NIGHT": None}
+    return CliRunner(env={**blank, **environ}).invoke(app, [str(word) for word in words])
+
+
+SMALL = (
+    "plan",
+    "--device",
+    "cpu",
+    "--model",
+    "ViTTinyForImageClassification",
+    "--model",
+    "T5Small",
+    "--config",
+    "triton",
+)
+
+
+def test_the_command_line_writes_plans_that_a_night_can_measure(tmp_path):
+    output = tmp_path / "output"
+    words = (*SMALL, "--config", "freezing", "--shards", 2, "--format", "github", "--github-output", "--out", tmp_path)
+    done = call(*words, GITHUB_OUTPUT=str(output), GITHUB_RUN_ID="5")
+    assert done.exit_code == 0, done.output
+    jobs = json.loads(done.output)["include"]
+    assert [job["shard"] for job in jobs] == ["01", "02"]
+    assert [read_plan(tmp_path / job["plan"], "cpu").night for job in jobs] == ["actions-5-1"] * 2
+    told = dict(line.split("=", 1) for line in output.read_text().splitlines())
+    assert told == {"matrix": done.output.strip(), "shards": "2", "cells": "4", "night": "actions-5-1"}
+    again = call(*words, GITHUB_OUTPUT=str(output), GITHUB_RUN_ID="5")
+    assert again.output == done.output
+
+
+def test_people_read_what_each_shard_takes(tmp_path):
+    done = call(*SMALL, "--shards", 2, "--night", "mine", "--max-cells", 1, "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines() == [
+        f"{tmp_path}/shard-01.json: 1 cells, 1 models, 0.4 min of one worker",
+        f"night mine: 1 cells in 1 shards, the whole in {tmp_path}/plan.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--format", "github"), "--format goes with --shards"),
+        (("--github-output",), "--github-output goes with --shards"),
+        (("--night", "n"), "--night goes with --shards"),
+        (("--shards", "2", "--json"), "use --format github"),
+        (("--shards", "0"), "--shards"),
+    ],
+)
+def test_options_that_do_not_go_together_are_usage(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*SMALL, *words)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_without_a_step_leave_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*SMALL, "--shards", "2", "--github-output")
+    assert isinstance(done.exception, CiError)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- a night put together
+
+
+def arrived(folder, number, shard, minutes=0):
+    """The bundle of a shard."""
+    made = [passing(item, minutes=minutes + 1) for item in shard.cells]
+    return write_bundle(folder, header(f"run-{number}", minutes=minutes, night="n-1", trigger="nightly"), made)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    found = cut(PLAN, UNEVEN, 3, alone)
+    write_plans(tmp_path / "plan", "n-1", PLAN, found)
+    return found
+
+
+def merge(folder, *words, **environ):
+    return call(
+        "ingest", folder / "runs", "--plan", folder / "plan" / "plan.json", "--db", folder / "w.db", *words, **environ
+    )
+
+
+def stored(folder):
+    store = open_store(folder / "w.db", write=False)
+    try:
+        return list_nights(store), side_rows(store, resolve_side(store, "n-1"))
+    finally:
+        store.dispose()
+
+
+def test_a_shard_that_never_arrived_is_missing_and_not_absent(tmp_path, shards):
+    for number in (0, 2):
+        arrived(tmp_path / "runs", number, shards[number], minutes=number)
+    done = merge(tmp_path)
+    assert done.exit_code == 0, done.output
+    lost = len(shards[1].cells)
+    assert f"night n-1: 2 runs of 36 planned cells; {lost} cells never arrived and count as missing" in done.output
+    (found,), rows = stored(tmp_path)
+    assert (len(found.runs), found.missing, found.statuses) == (3, lost, {"pass": 36 - lost})
+    assert set(rows[rows["status"].isna()]["model"]) == {item.model for item in shards[1].cells}
+    assert found.place == "Synthetic GPU and never arrived"
+    kept = read_bundle(tmp_path / "runs" / "n-1-absent.jsonl.gz")
+    assert (kept.header.night, kept.header.commit, kept.measurements) == ("n-1", "a1" * 20, [])
+    assert [item.cell_id for item in kept.planned] == [item.cell_id for item in shards[1].cells]
+
+
+def test_the_same_again_changes_nothing_and_a_late_shard_is_no_longer_missing(tmp_path, shards):
+    for number in (0, 2):
+        arrived(tmp_path / "runs", number, shards[number], minutes=number)
+    assert merge(tmp_path).exit_code == 0
+    before = (tmp_path / "runs" / "n-1-absent.jsonl.gz").read_bytes()
+    done = merge(tmp_path)
+    assert "n-1-absent: 0 new, 0 updated, 0 unchanged" in done.output
+    assert (tmp_path / "runs" / "n-1-absent.jsonl.gz").read_bytes() == before
+    arrived(tmp_path / "runs", 1, shards[1], minutes=90)
+    done = merge(tmp_path)
+    assert "night n-1: 3 runs of 36 planned cells, all of them taken on" in done.output
+    (found,), rows = stored(tmp_path)
+    assert (len(found.runs), found.missing) == (3, 0)
+    assert rows["status"].eq("pass").all()
+    assert not (tmp_path / "runs" / "n-1-absent.jsonl.gz").exists()
+
+
+def test_a_shard_that_was_cut_short_keeps_its_own_missing_cells(tmp_path, shards):
+    first, *rest = shards
+    for number, shard in enumerate(rest, start=1):
+        arrived(tmp_path / "runs", number, shard)
+    head = header("run-0", night="n-1", trigger="nightly")
+    write_bundle(tmp_path / "runs", head, [passing(first.cells[0])], planned=first.cells, closed=False)
+    assert "all of them taken on" in merge(tmp_path).output
+    (found,), _ = stored(tmp_path)
+    assert found.missing == len(first.cells) - 1
+
+
+def test_where_no_shard_arrived_nothing_can_be_said(tmp_path, shards):
+    night(tmp_path / "runs", "another")
+    done = merge(tmp_path)
+    assert done.exit_code == 3
+    assert "no shard of night n-1 arrived" in done.output
+
+
+def test_the_night_before_is_one_of_the_same_kind_and_branch_if_there_is_one(tmp_path, shards):
+    for number, shard in enumerate(shards):
+        arrived(tmp_path / "runs", number, shard, minutes=1000)
+    night(tmp_path / "runs", "adhoc", minutes=900, trigger="adhoc")
+    output = tmp_path / "output"
+
+    def base():
+        output.write_text("")
+        assert merge(tmp_path, "--github-output", GITHUB_OUTPUT=str(output)).exit_code == 0
+        return dict(line.split("=") for line in output.read_text().splitlines())
+
+    assert base() == {"night": "n-1", "base": "", "runs": "3", "lost": "0"}
+    night(tmp_path / "runs", "of-a-branch", minutes=800, trigger="nightly", branch="release/2.12")
+    assert base()["base"] == "of-a-branch"
+    night(tmp_path / "runs", "of-main", minutes=700, trigger="nightly")
+    assert base()["base"] == "of-main"
+    night(tmp_path / "runs", "later", minutes=2000, trigger="nightly")
+    assert base()["base"] == "of-main"
+
+
+def test_a_plan_without_a_night_and_outputs_without_a_plan_are_refused(tmp_path):
+    place = tmp_path / "plan.json"
+    place.write_text(json.dumps({"cells": []}))
+    bundle = night(tmp_path / "runs", "one")
+    done = call("ingest", bundle, "--plan", place, "--db", tmp_path / "w.db")
+    assert "names no night" in str(done.exception)
+    done = call("ingest", bundle, "--github-output", "--db", tmp_path / "w.db")
+    assert done.exit_code == 2
+    assert not (tmp_path / "w.db").exists()
+
+
+def test_a_run_of_measurements_is_never_taken_for_promises(tmp_path, shards):
+    for number, shard in enumerate(shards):
+        arrived(tmp_path / "runs", number, shard)
+    night(tmp_path / "runs", "n-1-absent")  # somebody's own run of that name
+    done = merge(tmp_path)
+    assert "has measurements" in str(done.exception)
+    (found, *_), _ = stored(tmp_path)
+    assert found.missing == 0
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_runs_of_several_hosts_share_the_night_they_are_told(hosts, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        session, "measure_shifts", lambda shifts, *rest: Result([s.writer.close(at(1)) for s in shifts])
+    )
+    facts = {**ENVIRONMENT, "torch": "2.13.0", "torch_git": "f" * 40, "device": "cuda", "cores": 2}
+    for host in range(hosts):
+        place = Testbed(Place([[0]]), {**facts, "node": f"host-{host}"}, Pace())
+        plan, names = Plan([cell(f"m{host}")]), RunNames(night="n-1")
+        measure_and_store(plan, [place], names, Settings(), tmp_path / f"{host}", str(tmp_path / "w.db"))
+    (found,), _ = stored(tmp_path)
+    assert (found.night, len(found.runs)) == ("n-1", hosts)
+
+
+def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        session, "measure_and_store", lambda plan, beds, names, *rest: (given.append(names.night), None)
+    )
+    monkeypatch.setattr(
+        testbeds, "find_testbeds", lambda device, pace: [Testbed(Place([[0]]), {"device": "cpu"}, pace)]
+    )
+    written = call(*SMALL, "--shards", 1, "--night", "planned", "--out", tmp_path)
+    assert written.exit_code == 0, written.output
+    shard = (
+        "nightly",
+        "--device",
+        "cpu",
+        "--no-store",
+        "--out",
+        tmp_path / "runs",
+        "--plan",
+        tmp_path / "shard-01.json",
+    )
+    for words, environ in [((), {}), (("--night", "told"), {}), ((), {"INDUCTOR_WATCH_NIGHT": "everywhere"})]:
+        assert call(*shard, *words, **environ).exit_code == 0
+    assert given == ["planned", "told", "everywhere"]
+    done = call(*shard, "--night", "a/b")
+    assert isinstance(done.exception, ShardError)
+    assert len(given) == 3
