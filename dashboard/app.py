@@ -19,6 +19,7 @@ PAGES = {
     "compare": st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
     "model": st.Page("views/model.py", title="Model", icon=":material/stethoscope:", url_path="model"),
     "trends": st.Page("views/trends.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
+    "regressions": st.Page("views/regressions.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
     "runs": st.Page("views/runs.py", title="Runs", icon=":material/event_available:", url_path="runs"),
     "about": st.Page("views/about.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
 }

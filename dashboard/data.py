@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine
 
 from analysis.compare import EVERYTHING, Comparison, SideSummary, compare, compare_configs, summarise
+from analysis.record import Record, record_of
 from analysis.verdicts import Judgement, judge_cells
 from db import queries
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.filters import CellFilter
+from db.records import list_regressions
 from db.schema import HISTORY_METRICS
 from db.sides import Side
 
@@ -91,6 +93,14 @@ class Data:
         rows = self.summary(run_id, CellFilter()).cells
         found = rows[rows["config_id"].isin(default)]["program_id"].dropna()
         return str(found.iloc[0]) if found.nunique() == 1 else None
+
+    def records(self, with_closed: bool) -> list[Record]:
+        """The records of regressions, the one opened last first."""
+        return _records(self.engine, self.stamp, with_closed)
+
+    def record(self, name: str) -> Record | None:
+        """One record by its id; None where there is none."""
+        return next((found for found in self.records(True) if found.info.regression_id == name), None)
 
     def environment(self, environment_id: str | None) -> dict[str, Any]:
         """A fingerprint; empty where it is unknown."""
@@ -187,6 +197,12 @@ def _samples(_engine: Engine, stamp: str, run_id: str, cell_id: str) -> dict[str
 @st.cache_data(show_spinner=False, max_entries=_MANY)
 def _program(_engine: Engine, stamp: str, program_id: str) -> dict[str, Any]:
     return queries.program(_engine, program_id) or {}
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def _records(_engine: Engine, stamp: str, with_closed: bool) -> list[Record]:
+    with _engine.connect() as connection:
+        return [record_of(connection, info) for info in list_regressions(connection, open_only=not with_closed)]
 
 
 @st.cache_data(show_spinner=False, max_entries=_MANY)

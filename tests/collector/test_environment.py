@@ -46,7 +46,13 @@ UNTOLD = {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """The fingerprint of this machine as a worker of a pool sees it."""
-    told = {WORKERS_VARIABLE: "4", START_VARIABLE: "fork", GPU_VARIABLE: "3", GPUS_VARIABLE: "8", CORES_VARIABLE: last_core()}
+    told = {
+        WORKERS_VARIABLE: "4",
+        START_VARIABLE: "fork",
+        GPU_VARIABLE: "3",
+        GPUS_VARIABLE: "8",
+        CORES_VARIABLE: last_core(),
+    }
     folder = tmp_path_factory.mktemp("someone")
     untold = {name: value.replace("/home/someone", str(folder)) for name, value in UNTOLD.items()}
     return asked({**told, **TOLD, **untold, "INDUCTOR_WATCH_NODE": NODE})

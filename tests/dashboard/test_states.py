@@ -11,9 +11,10 @@ from tests.dashboard.conftest import ran, text_of
 from tests.factories import cell, failing, night, passing
 
 PAGES = ["", "compare", "model"]
+EVERY_PAGE = [*PAGES, "trends", "regressions", "runs", "about"]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", EVERY_PAGE)
 def test_no_database_says_what_to_run(open_app, tmp_path, page):
     app = open_app(tmp_path / "absent.db", page)
 
@@ -44,7 +45,7 @@ def test_a_file_that_is_no_database(open_app, tmp_path):
     assert "is not a database" in text_of(open_app(tmp_path / "notes.txt"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", EVERY_PAGE)
 def test_an_unknown_commit_is_told_with_the_nearest(open_app, two_nights, page):
     app = open_app(two_nights, page, new="b2b2b2b3")
 

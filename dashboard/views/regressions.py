@@ -1,0 +1,151 @@
+"""The records of what got worse: which are open, what is known of each, and, where it is allowed, what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from analysis.record import Record
+from dashboard import record_forms, states, url
+from dashboard.formats import ABSENT, count, moment, number, signed
+from dashboard.markup import anchor, block, cell, row, span, table, text
+from dashboard.selection import Selection, current
+from db.commits import CommitEntry
+from db.record_states import OPEN
+from db.records import RegressionInfo
+
+#: Commits of a blame range that are shown.
+_COMMITS = 40
+
+
+def page(selection: Selection) -> None:
+    """Draws the page."""
+    st.title("Regressions", anchor=False)
+    with_closed = url.get("closed") == "1"
+    st.toggle("closed ones too", key=url.bind("closed", with_closed), on_change=_toggled, args=("closed",))
+    records = selection.data.records(with_closed)
+    if not records:
+        states.show(
+            "No records" if with_closed else "No open records",
+            "Records are opened from what the history shows, or from a comparison:",
+            "inductor-watch regressions detect\ninductor-watch regressions open BASE NEW",
+        )
+    else:
+        st.html(block(_list(records)))
+    if name := url.get("record"):
+        _one(selection, name)
+
+
+def _toggled(key: str) -> None:
+    url.put(key, "1" if st.session_state[url.widget(key)] else None)
+
+
+def _list(records: Sequence[Record]) -> str:
+    head = ("cell", "state", "what", "base", "now", "change", "onset", "since", "owner")
+    return table(count(len(records), "record"), head, [_row(record) for record in records])
+
+
+def _row(record: Record) -> str:
+    info = record.info
+    before, after, change = _values(info)
+    here = url.link("regressions", record=info.regression_id, closed=url.get("closed"))
+    return row(
+        anchor(here, text(record.name)),
+        [
+            cell(_state(info)),
+            cell(text(f"{info.kind}, {info.metric}" if info.metric else info.kind)),
+            *(cell(value, "n") for value in (before, after, change)),
+            cell(text(f"{info.branch}@{(info.onset_commit or ABSENT)[:10]}")),
+            cell(text(moment(info.state_since)), "n"),
+            cell(text(info.owner or "nobody")),
+        ],
+    )
+
+
+def _state(info: RegressionInfo) -> str:
+    return span("tag fail" if info.state in OPEN else "tag", text(info.state.replace("_", " ")))
+
+
+def _values(info: RegressionInfo) -> tuple[str, str, str]:
+    if info.base_value is None or info.new_value is None:
+        return ABSENT, ABSENT, ABSENT
+    change = signed(100 * (info.new_value / info.base_value - 1)) if info.base_value > 0 else ABSENT
+    return text(number(info.metric, info.base_value)), text(number(info.metric, info.new_value)), text(change)
+
+
+def _one(selection: Selection, name: str) -> None:
+    record = selection.data.record(name)
+    if record is None:
+        states.show("There is no such record", f"No regression is called {name!r}.")
+        return
+    info = record.info
+    st.header(f"Record {info.regression_id}", anchor=False)
+    st.html(block(_facts(record), _blame(record), _history(info)))
+    if record.repro:
+        st.code(record.repro, language="bash", wrap_lines=True)
+    record_forms.show(info)
+
+
+def _facts(record: Record) -> str:
+    info = record.info
+    before, after, change = _values(info)
+    sides = {"base": info.base_run or "", "new": info.onset_run or ""}
+    compared = "both runs beside each other"
+    if record.cell and all(sides.values()):
+        which = record.cell
+        setting = f"{which.phase.value},{which.dtype},{which.device},{which.batch_size}"
+        model = url.link(
+            "model", **sides, model=f"{which.suite}/{which.model}", setting=setting, config=which.config.name
+        )
+        compared = anchor(model, text(compared))
+    facts = {
+        "cell": text(record.name),
+        "state": f"{_state(info)} since {text(moment(info.state_since))} UTC",
+        "change": f"{before} → {after}, {change}",
+        "branch": text(f"{info.branch} of {info.repo}, testbed {info.testbed_id}"),
+        "base (pinned)": text(f"{(info.base_commit or 'commit not known')[:10]}, run {info.base_run or 'dropped'}"),
+        "onset": text(f"{(info.onset_commit or 'commit not known')[:10]}, run {info.onset_run or 'dropped'}"),
+        "runs": compared,
+        "owner": text(info.owner or "nobody"),
+        "link": text(info.link or "none"),
+    }
+    rows = [row(text(name), [cell(value)]) for name, value in facts.items()]
+    return table("What is known", ("fact", "value"), rows)
+
+
+def _blame(record: Record) -> str:
+    if record.distance is None:
+        return (
+            f"<p>{text(record.unknown or 'Blame range not known: a commit of the record is not in the database.')}</p>"
+        )
+    if not record.distance:
+        return "<p>No commit landed in between: the same code, or a change that is none of the commits'.</p>"
+    rows = [_commit(entry) for entry in record.commits[:_COMMITS]]
+    note = f"{count(record.distance, 'commit')} after the base up to the onset"
+    return table("Blame range", ("commit", "title", "pull request", "links"), rows, note=note)
+
+
+def _commit(entry: CommitEntry) -> str:
+    links = {"reverts": entry.reverts, "reverted by": entry.reverted_by, "relanded by": entry.relanded_by}
+    told = ", ".join(f"{word} {sha[:10]}" for word, shas in links.items() for sha in shas)
+    pull = f"#{entry.pr_number}" if entry.pr_number else ABSENT
+    return row(text(entry.sha[:10]), [cell(text(entry.title or "no title")), cell(text(pull)), cell(text(told))])
+
+
+def _history(info: RegressionInfo) -> str:
+    rows = [
+        row(
+            text(moment(event.at)),
+            [
+                cell(text(event.author)),
+                cell(text(event.to_state.replace("_", " ") if event.from_state != event.to_state else "note")),
+                cell(text(event.text)),
+            ],
+        )
+        for event in info.events
+    ]
+    return table("History", ("when (UTC)", "who", "became", "words"), rows)
+
+
+page(current())

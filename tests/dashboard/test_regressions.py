@@ -1,0 +1,105 @@
+"""The page of records: empty, listed, opened, and changed only where that is allowed."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from db.engine import open_store
+from db.records import Finding, change_state, list_regressions, open_regression
+from tests.dashboard import stores
+from tests.dashboard.conftest import ran, text_of
+from tests.factories import cell
+
+AT = datetime(2026, 8, 2, 8, tzinfo=UTC)
+GPT2 = cell("gpt2")
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A store of two nights with one open record, whose texts are hostile; the store and the record's name."""
+    path = stores.fill(tmp_path / "store.db", tmp_path)
+    engine = open_store(path, write=True)
+    finding = Finding(GPT2.cell_id, "night-0", "night-1", "regressed", "compiled_ms", 10.0, 12.0)
+    made = open_regression(engine, finding, at=AT, author="ann", text=stores.HOSTILE, owner=stores.HOSTILE)
+    engine.dispose()
+    return path, made.regression_id
+
+
+def test_no_record_says_what_opens_one(open_app, two_nights):
+    app = open_app(two_nights, "regressions")
+    assert "No open records" in text_of(app)
+    assert any("inductor-watch regressions detect" in block.value for block in app.code)
+
+
+def test_an_open_record_is_listed_with_its_change(open_app, recorded):
+    said = text_of(open_app(recorded[0], "regressions"))
+    assert "1 record" in said and "gpt2" in said and "+20.0" in said
+    assert "<script>alert" not in said
+
+
+def test_one_record_shows_base_range_history_and_how_to_measure_it(open_app, recorded):
+    app = open_app(recorded[0], "regressions", record=recorded[1])
+    said = text_of(app)
+    assert "night-0 " in said.replace("<", " ") and "(pinned)" in said
+    assert "ann" in said and "<script>alert" not in said
+    assert "inductor-watch run --suite huggingface --model gpt2" in said
+    assert "Read-only" in said
+    assert not app.button(key="swap").disabled and not [item for item in app.button if item.label == "Record it"]
+
+
+def test_an_unknown_record_is_told(open_app, recorded):
+    assert "There is no such record" in text_of(open_app(recorded[0], "regressions", record="nope"))
+
+
+def test_closed_ones_are_shown_when_asked_for(open_app, recorded):
+    path, name = recorded
+    engine = open_store(path, write=True)
+    change_state(engine, name, "expected", at=AT, author="bob", text="by design")
+    engine.dispose()
+    assert "No open records" in text_of(open_app(path, "regressions"))
+    said = text_of(open_app(path, "regressions", closed="1", record=name))
+    assert "expected" in said and "by design" in said
+
+
+def submit(app, **values):
+    """Fills the form of the record and sends it."""
+    for label, value in values.items():
+        kinds = (app.selectbox, app.text_input, app.text_area)
+        (field,) = [item for kind in kinds for item in kind if item.label == label.replace("_", " ")]
+        field.set_value(value)
+    (button,) = [item for item in app.button if item.label == "Record it"]
+    button.click()
+    return ran(app)
+
+
+def test_who_may_write_changes_state_and_leaves_a_note(open_app, recorded, monkeypatch):
+    monkeypatch.setenv("INDUCTOR_WATCH_WRITE", "1")
+    path, name = recorded
+    app = open_app(path, "regressions", record=name)
+    submit(app, State="acknowledged", Who_says_so="carol", Note="looking", Owner="carol")
+    engine = open_store(path, write=False)
+    (found,) = list_regressions(engine)
+    engine.dispose()
+    assert (found.state, found.owner) == ("acknowledged", "carol")
+    assert (found.events[-1].author, found.events[-1].text) == ("carol", "looking")
+    assert "acknowledged" in text_of(app)
+
+
+def test_a_link_is_an_address(open_app, recorded, monkeypatch):
+    monkeypatch.setenv("INDUCTOR_WATCH_WRITE", "1")
+    path, name = recorded
+    app = submit(open_app(path, "regressions", record=name), Who_says_so="dan", Link="javascript:alert(1)")
+    assert "https://" in app.error[0].value
+    engine = open_store(path, write=False)
+    assert [item.link for item in list_regressions(engine)] == [""]
+    engine.dispose()
+
+
+def test_a_change_without_an_author_is_refused(open_app, recorded, monkeypatch):
+    monkeypatch.setenv("INDUCTOR_WATCH_WRITE", "1")
+    path, name = recorded
+    app = submit(open_app(path, "regressions", record=name), State="confirmed")
+    assert "Say who you are" in app.error[0].value
+    engine = open_store(path, write=False)
+    assert [item.state for item in list_regressions(engine)] == ["new"]
+    engine.dispose()
