@@ -26,7 +26,7 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        return asdict(self)
+        return {**asdict(self), "inject": list(self.inject)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:

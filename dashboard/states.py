@@ -15,4 +15,4 @@ def show(title: str, sentence: str, commands: str = "") -> None:
     """A calm box; the commands, if any, below it to copy."""
     st.html(f'<div class="iw iw-state" role="status"><h1>{text(title)}</h1>{text(sentence)}</div>')
     if commands:
-        st.code(commands, language="bash")
+        st.code(commands, language=None)  # the colours of words are too faint for some

@@ -83,7 +83,7 @@ def _one(selection: Selection, name: str) -> None:
     st.header(f"Record {info.regression_id}", anchor=False)
     st.html(block(_facts(record), _blame(record), _history(info)))
     if record.repro:
-        st.code(record.repro, language="bash", wrap_lines=True)
+        st.code(record.repro, language=None, wrap_lines=True)
     record_forms.show(info)
 
 
