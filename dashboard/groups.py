@@ -141,12 +141,16 @@ def _pass_cell(item: Item) -> tuple[str, str]:
         return f"{_rate(new)} {span('soft', 'new here')}{_beside(new)}", ""
     if not new.planned:
         return span("soft", "not planned in new"), ""
-    look = "calm"
-    if base.pass_rate is not None and new.pass_rate is not None and base.pass_rate != new.pass_rate:
-        look = "better" if new.pass_rate > base.pass_rate else "worse"
+    # A rate that moved because more or less was measured is neither good nor bad: only cells that passed and fail now, or
+    # the other way round, are.
+    turned = {word: len(item.listed.get(which, ())) for word, which in _TURNED.items()}
+    look = "worse" if turned["broke"] else "better" if turned["fixed"] else "calm"
+    words = ", ".join(f"{number_of} {word}" for word, number_of in turned.items() if number_of)
     shown = _rate(new) if _same(base, new) else f"{_rate(base)}{_ARROW}{_rate(new)}"
-    words = {"better": "more pass", "worse": "fewer pass", "calm": ""}[look]
-    return shown + (f"<br>{span(look, words)}" if words else "") + _beside(new), look if look != "calm" else ""
+    return shown + (f"<br>{span(look, words)}" if words else "") + _beside(new), look if words else ""
+
+
+_TURNED = {"broke": Transition.BROKE, "fixed": Transition.FIXED}
 
 
 def _same(base: Counts, new: Counts) -> bool:

@@ -178,3 +178,23 @@ def test_the_permalink_names_both_runs(open_app, two_nights):
     assert any(
         "suite=timm" in code.value and "base=night-0" in code.value and "new=night-1" in code.value for code in app.code
     )
+
+
+def pass_rates(app):
+    """The table of pass rates of the first section."""
+    (found,) = [part for part in text_of(app).split("<table>") if "<caption>Pass rate" in part][:1]
+    return found
+
+
+def test_a_pass_rate_is_coloured_by_cells_that_broke_or_were_fixed_and_says_how_many(open_app, two_nights):
+    found = pass_rates(open_app(two_nights))
+    assert "1 broke, 1 fixed" in found
+    assert 'class="c worse"' in found
+
+
+def test_a_pass_rate_that_rose_because_more_was_measured_has_no_colour(open_app, tmp_path):
+    cells = stores.cells()[:6]
+    few = stores.write_bundle(tmp_path, stores.header("few"), [stores.measure(1)(cells[0])], planned=cells)
+    all_of_them = stores.night(tmp_path, "all", minutes=60, cells=cells)
+    found = pass_rates(open_app(stores.store(tmp_path / "store.db", [few, all_of_them])))
+    assert "better" not in found and "worse" not in found and "fixed" not in found
