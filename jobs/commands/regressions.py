@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -92,6 +93,33 @@ def show(name: str, database: str, as_json: bool) -> None:
         return
     for line in lines_of(record):
         click.echo(line)
+
+
+@command.command(help="Write the records as an Atom feed, for any feed reader.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The file to write.")
+@click.option("--branch", help="Of one branch.")
+@click.option(
+    "--dashboard-url",
+    envvar="INDUCTOR_WATCH_DASHBOARD_URL",
+    default="",
+    help="Where the dashboard is, for links (or INDUCTOR_WATCH_DASHBOARD_URL).",
+)
+@db_option
+def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> None:
+    """Writes the file in one step: a reader sees the old one or the new one."""
+    from analysis.record import cell_of
+    from db.engine import open_store
+    from db.records import list_regressions
+    from jobs.atom_feed import atom
+    from jobs.commands.report import check_dashboard
+    from jobs.report_output import write_whole
+
+    place = check_dashboard(dashboard_url)
+    with open_store(database, write=False).connect() as connection:
+        found = list_regressions(connection, branch=branch)
+        names = {info.cell_id: str(cell_of(connection, info.cell_id) or info.cell_id) for info in found}
+    write_whole(out, atom(found, names, place))
+    click.echo(f"{out}: {len(found)} records")
 
 
 @command.command(help="Look for change points in the histories and bring the records up to date.")
