@@ -38,7 +38,7 @@ def metric_chart(
         alt.Chart(values[["n", "value", "config", "when", "commit", "run_id"]])
         .mark_line(point=alt.OverlayMarkDef(size=42, filled=True), strokeWidth=1.6)
         .encode(
-            x=_x(labels),
+            x=places_axis("n", labels),
             y=alt.Y(
                 "value:Q", title=None, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=4, format="~g")
             ),
@@ -69,7 +69,7 @@ def status_chart(
         alt.Chart(data[["n", "config", "outcome", "status", "when", "run_id"]])
         .mark_point(size=70, strokeWidth=2)
         .encode(
-            x=_x(labels),
+            x=places_axis("n", labels),
             y=alt.Y("config:N", title=None, sort=list(configs), axis=alt.Axis(labelLimit=220, grid=True)),
             shape=alt.Shape(
                 "outcome:N",
@@ -77,7 +77,7 @@ def status_chart(
                 scale=alt.Scale(domain=kinds, range=["circle", "cross", "square", "triangle-up"]),
                 legend=alt.Legend(orient="top", symbolStrokeWidth=1.5, columns=2),
             ),
-            color=alt.condition("datum.outcome == 'failed'", alt.value(palette.bad()), alt.value(_NEUTRAL)),
+            color=alt.condition("datum.outcome == 'failed'", alt.value(palette.bad()), alt.value(palette.NEUTRAL)),
             tooltip=["config:N", "status:N", alt.Tooltip("when:N", title="started (UTC)"), "run_id:N"],
         )
     )
@@ -109,9 +109,6 @@ def sample_chart(samples: Mapping[str, NDArray[np.float64]], kind: str, roles: S
     return alt.layer(ticks, medians).properties(height=height, title=_title(f"{kind} latency"))
 
 
-_NEUTRAL = "#7c8794"
-
-
 def _kind(status: object) -> str:
     if not isinstance(status, str):
         return "missing"
@@ -120,7 +117,8 @@ def _kind(status: object) -> str:
     )
 
 
-def _x(labels: Sequence[str]) -> alt.X:
+def places_axis(field: str, labels: Sequence[str]) -> alt.X:
+    """An axis of evenly spaced places, 0 for the first label."""
     places = list(range(len(labels)))
     axis = alt.Axis(
         values=places,
@@ -129,7 +127,7 @@ def _x(labels: Sequence[str]) -> alt.X:
         title=None,
         grid=False,
     )
-    return alt.X("n:Q", axis=axis, scale=alt.Scale(domain=[-0.5, len(labels) * 1.05 - 0.4], nice=False))
+    return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(domain=[-0.5, len(labels) * 1.05 - 0.4], nice=False))
 
 
 def _color(configs: Sequence[str]) -> alt.Color:
@@ -139,9 +137,9 @@ def _color(configs: Sequence[str]) -> alt.Color:
 
 def _rules(marked: Mapping[str, int], labels: Sequence[str]) -> alt.LayerChart:
     data = pd.DataFrame([{"n": place, "side": side} for side, place in marked.items()], columns=["n", "side"])
-    base = alt.Chart(data).encode(x=_x(labels))
-    rule = base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=_NEUTRAL)
-    words = base.mark_text(align="left", baseline="top", dx=4, color=_NEUTRAL, fontSize=11).encode(
+    base = alt.Chart(data).encode(x=places_axis("n", labels))
+    rule = base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=palette.NEUTRAL)
+    words = base.mark_text(align="left", baseline="top", dx=4, color=palette.NEUTRAL, fontSize=11).encode(
         text="side:N", y=alt.value(0)
     )
     return alt.layer(rule, words)

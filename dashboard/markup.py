@@ -94,3 +94,10 @@ def cards(items: Iterable[tuple[str, str, str]]) -> str:
         for title, figure, note in items
     )
     return f'<dl class="iw-cards">{found}</dl>'
+
+
+def legend(colors: Iterable[str], names: Iterable[str]) -> str:
+    """A dot and a name each: one legend for all charts of a page."""
+    pairs = zip(colors, names, strict=False)
+    items = "".join(f'<span><i style="background:{color}"></i>{text(name)}</span>' for color, name in pairs)
+    return f'<div class="iw-legend">{items}</div>'

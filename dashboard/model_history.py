@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 import streamlit as st
 
 from dashboard import charts, palette
 from dashboard.formats import TITLES, count, number
-from dashboard.markup import block, text
+from dashboard.markup import block, legend
 from dashboard.model_choice import Choice
 from dashboard.selection import Selection
 
@@ -40,19 +38,12 @@ def show(selection: Selection, choice: Choice) -> None:
     lane = charts.status_chart(history, labels, choice.configs, marked)
     st.altair_chart(lane, key="history_status", alt=_said_statuses(history))
     if len(choice.configs) > 1:
-        st.html(block(_legend(choice.configs)))
+        st.html(block(legend(palette.series(), choice.configs)))
     columns = st.columns(2)
     drawn = [metric for metric in _METRICS if history[metric].notna().any()]
     for place, metric in enumerate(drawn):
         chart = charts.metric_chart(history, metric, labels, choice.configs, marked)
         columns[place % 2].altair_chart(chart, key=f"history_{metric}", alt=_said(history, metric))
-
-
-def _legend(configs: Sequence[str]) -> str:
-    """Once for all charts."""
-    colors = zip(palette.series(), configs, strict=False)
-    items = "".join(f'<span><i style="background:{color}"></i>{text(name)}</span>' for color, name in colors)
-    return f'<div class="iw-legend">{items}</div>'
 
 
 def _places(selection: Selection, history: pd.DataFrame) -> dict[str, int]:

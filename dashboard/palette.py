@@ -16,6 +16,8 @@ _SERIES = {
     "light": ("#0072B2", "#C77F00", "#009E73", "#B8568F", "#3A8FC0", "#C24E00"),
     "dark": ("#56B4E9", "#E69F00", "#2BC79A", "#CC79A7", "#F0E442", "#F08040"),
 }
+#: Of marks and lines that say neither good nor bad.
+NEUTRAL = "#7c8794"
 _SIDES = {"light": {"base": "#7a828c", "new": "#00795a"}, "dark": {"base": "#9aa3ad", "new": "#35c79d"}}
 _BAD = {"light": "#B44A00", "dark": "#ffb077"}
 

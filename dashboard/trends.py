@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import pandas as pd
 from analysis.stats.changepoints import detect
 from collector.metrics import METRICS
 from dashboard import palette
+from dashboard.charts import places_axis
 from dashboard.formats import TITLES, count, moment, number
 
 #: What a suite has an average of, the most telling first.
@@ -20,7 +20,6 @@ FIGURES = ("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "co
 #: Lines with a colour of their own: more are told apart by nobody.
 MOST = 6
 _MEANS = ("compile_cold_s",)
-_NEUTRAL = "#7c8794"
 _HEIGHT = 250
 
 
@@ -118,7 +117,7 @@ def chart(
     ]
     base = alt.Chart(data).encode(x=x, y=y, detail=["config:N", "segment:N"], tooltip=tooltip)
     is_told = alt.FieldOneOfPredicate(field="config", oneOf=list(highlighted))
-    others = base.transform_filter({"not": is_told}).mark_line(strokeWidth=1, opacity=0.5, color=_NEUTRAL)
+    others = base.transform_filter({"not": is_told}).mark_line(strokeWidth=1, opacity=0.5, color=palette.NEUTRAL)
     lines = base.transform_filter(is_told).mark_line(point=alt.OverlayMarkDef(size=36, filled=True), strokeWidth=1.8)
     layers = [lines.encode(color=color)]
     # An empty layer would be a picture without a name to a screen reader.
@@ -147,15 +146,8 @@ def _triangles(marked: Sequence[Step]) -> alt.Chart:
 def _x(trend: pd.DataFrame, dates: bool) -> alt.X:
     if dates:
         return alt.X("date:T", title=None, axis=alt.Axis(grid=False))
-    labels = trend.drop_duplicates("place").sort_values("place")["started_at"].map(lambda when: f"{when:%m-%d %H:%M}")
-    axis = alt.Axis(
-        values=list(range(len(labels))),
-        labelExpr=f"{json.dumps(list(labels))}[datum.value]",
-        labelOverlap="parity",
-        title=None,
-        grid=False,
-    )
-    return alt.X("place:Q", axis=axis, scale=alt.Scale(domain=[-0.5, max(len(labels) - 0.5, 0.5)], nice=False))
+    starts = trend.drop_duplicates("place").sort_values("place")["started_at"]
+    return places_axis("place", [f"{when:%m-%d %H:%M}" for when in starts])
 
 
 def said(trend: pd.DataFrame, suite: str, metric: str, highlighted: Sequence[str], found: Sequence[Step]) -> str:

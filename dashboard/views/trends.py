@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard import palette, states, trends, url
 from dashboard.formats import TITLES, count, moment, number, signed
-from dashboard.markup import anchor, block, cell, markdown, row, table, text
+from dashboard.markup import anchor, block, cell, legend, markdown, row, table, text
 from dashboard.selection import Selection, current
 
 _RULE = (
@@ -35,7 +35,7 @@ def page(selection: Selection) -> None:
         return
     highlighted = _highlighted(trend)
     found = trends.steps(trend)
-    st.html(block(_legend(highlighted)))
+    st.html(block(legend(palette.series(), highlighted)))
     suites = list(dict.fromkeys(sorted(trend["suite"])))
     columns = st.columns(2 if len(suites) > 1 else 1)
     for place, suite in enumerate(suites):
@@ -105,12 +105,6 @@ def _highlighted(trend: pd.DataFrame) -> list[str]:
         max_selections=trends.MOST,
     )
     return wanted
-
-
-def _legend(configs: Sequence[str]) -> str:
-    colors = zip(palette.series(), configs, strict=False)
-    items = "".join(f'<span><i style="background:{color}"></i>{text(name)}</span>' for color, name in colors)
-    return f'<div class="iw-legend">{items}</div>'
 
 
 def _steps(found: Sequence[trends.Step], metric: str) -> str:
