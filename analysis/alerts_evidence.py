@@ -5,24 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.evidence import KernelChange, kernel_changes, kernels, reasons
+from analysis.evidence import COUNTS, REASONS, KernelChange, kernel_changes, kernels, reasons
 from analysis.history_changes import Change
 from analysis.history_series import Point
 from analysis.verdicts import CONTROL
 from db.connecting import Source, connected
 from db.details import MeasurementInfo, measurement
 
-#: Metrics that count what the compiler made: each difference is told.
-COUNTS = (
-    *("graphs", "graph_breaks", "recompiles", "cudagraph_skips", "cudagraph_partitions"),
-    *("kernels_generated", "kernels_extern"),
-)
-#: Reasons that the collector keeps, by their key in the details, and what they are called.
-REASONS = {
-    "graph_break_reasons": "graph break",
-    "recompile_reasons": "recompile",
-    "cudagraph_skip_reasons": "cudagraph skip",
-}
 #: Kernels told at most.
 MOST_KERNELS = 10
 

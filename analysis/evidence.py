@@ -14,6 +14,22 @@ from analysis.surroundings import environment_differences
 _NUMBER = re.compile(r"^((?:triton|cpp)_.*?)_\d+$")
 
 
+#: Metrics that count what the compiler made, and what they are called: each difference is told.
+COUNTS = {
+    "graphs": "graphs",
+    "graph_breaks": "graph breaks",
+    "recompiles": "recompiles",
+    "cudagraph_skips": "cudagraph skips",
+    "cudagraph_partitions": "cudagraph partitions",
+    "kernels_generated": "generated kernels",
+    "kernels_extern": "library calls",
+}
+#: Reasons that the collector keeps, by their key in the details, and what they are of.
+REASONS = {
+    "graph_break_reasons": "graph break",
+    "recompile_reasons": "recompile",
+    "cudagraph_skip_reasons": "cudagraph skip",
+}
 #: What the collector calls the kernels that it does not list one by one.
 REST = "(other)"
 

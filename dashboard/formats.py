@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+from analysis.evidence import COUNTS
 from collector.metrics import METRICS
 
 #: Stands for "not measured".
@@ -24,13 +25,7 @@ TITLES = {
     "eager_peak_bytes": "eager peak memory",
     "compiled_peak_bytes": "peak memory",
     "compression": "compression",
-    "graphs": "graphs",
-    "graph_breaks": "graph breaks",
-    "recompiles": "recompiles",
-    "cudagraph_skips": "cudagraph skips",
-    "cudagraph_partitions": "cudagraph partitions",
-    "kernels_generated": "generated kernels",
-    "kernels_extern": "library calls",
+    **COUNTS,
     "error_rmse_ratio": "error ratio",
     "cosine": "cosine",
 }

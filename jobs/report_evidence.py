@@ -7,21 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from analysis.evidence import REST, KernelChange, differences, kernel_changes, kernels, reasons
+from analysis.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
 from collector.vocabulary import Status
 from db.details import evidence, program
 
-#: Counts of a measurement that a change of speed may come from, and what they are called.
-_COUNTS = {
-    "graphs": "graphs",
-    "graph_breaks": "graph breaks",
-    "recompiles": "recompiles",
-    "cudagraph_skips": "cudagraph skips",
-    "cudagraph_partitions": "cudagraph partitions",
-    "kernels_generated": "generated kernels",
-    "kernels_extern": "library calls",
-}
-_REASONS = {"graph_break_reasons": "reason of a graph break", "cudagraph_skip_reasons": "reason of a cudagraph skip"}
 #: Lines of one kind.
 _MOST = 4
 #: A kernel is named if its time changed by this part of the device time, or if it came or went with as much.
@@ -70,7 +59,7 @@ def _failure(row: Mapping[Any, Any]) -> list[str]:
 
 def _count_changes(row: Mapping[Any, Any]) -> list[str]:
     found = []
-    for metric, words in _COUNTS.items():
+    for metric, words in COUNTS.items():
         base, new = row[f"{metric}_base"], row[f"{metric}_new"]
         if base == base and new == new and base is not None and new is not None and base != new:
             found.append(f"{words}: {base:.0f} -> {new:.0f}")
@@ -79,10 +68,10 @@ def _count_changes(row: Mapping[Any, Any]) -> list[str]:
 
 def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     found = []
-    for key, words in _REASONS.items():
+    for key, words in REASONS.items():
         before, after = (reasons(details, key) for details in (base, new))
-        found += [f"new {words}: {text}" for text in after if text not in before][:_MOST]
-        found += [f"no longer a {words}: {text}" for text in before if text not in after][:_MOST]
+        found += [f"new reason of a {words}: {text}" for text in after if text not in before][:_MOST]
+        found += [f"no longer a reason of a {words}: {text}" for text in before if text not in after][:_MOST]
     return found
 
 
