@@ -33,6 +33,12 @@ def check_state(state: str) -> None:
         raise RecordError(f"no state {one_line(state)!r}: one of {', '.join(STATES)}")
 
 
+def check_link(link: str | None) -> None:
+    """Raises `RecordError` for a link that is no http(s) address; none, or an empty one, is fine."""
+    if link and (not link.startswith(("https://", "http://")) or not link.isprintable() or " " in link):
+        raise RecordError(f"link {one_line(link[:80])!r}: write an address that begins with https://")
+
+
 def check_transition(name: str, old: str, new: str) -> None:
     """Raises `RecordError`, with the states that may follow, where `new` may not follow `old`."""
     check_state(new)

@@ -21,7 +21,7 @@ from db.connecting import Source, connected
 from db.dimensions import branch_key, ensure
 from db.errors import RecordError, nearest, one_line
 from db.moments import from_epoch
-from db.record_states import OPEN, check_state, check_transition
+from db.record_states import OPEN, check_link, check_state, check_transition
 from db.schema import Branch, CellRow, Commit, Regression, RegressionEvent, Run, Series, Testbed
 from db.texts import clean
 
@@ -105,8 +105,10 @@ def open_regression(
     """Records what was found, as `new`. Finding the same again changes nothing and gives what is recorded already.
 
     Raises:
-        RecordError: a cell, run or metric that the database does not know, or runs that do not belong together.
+        RecordError: a cell, run or metric that the database does not know, runs that do not belong together, or a link that
+            is no address.
     """
+    check_link(link)
     with changing(target) as change:
         base, onset = _run(change.conn, finding.base_run), _run(change.conn, finding.onset_run)
         _check(finding, base, onset)
@@ -150,8 +152,9 @@ def change_state(
     """Moves a regression to a state, and says so in its history; owner and link change where they are given.
 
     Raises:
-        RecordError: no such regression or state, or a state that cannot follow.
+        RecordError: no such regression or state, a state that cannot follow, or a link that is no address.
     """
+    check_link(link)
     with changing(target) as change:
         known = regression(change.conn, regression_id)
         check_transition(known.regression_id, known.state, state)
@@ -178,10 +181,11 @@ def note_regression(
     Owner and link that are what they were are no change; with no text either nothing is written.
 
     Raises:
-        RecordError: no such regression, or neither text, owner nor link.
+        RecordError: no such regression, neither text, owner nor link, or a link that is no address.
     """
     if not text.strip() and owner is None and link is None:
         raise RecordError("a note needs a text, an owner or a link")
+    check_link(link)
     with changing(target) as change:
         known = regression(change.conn, regression_id)
         given = {"owner": owner, "link": link}

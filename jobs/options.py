@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -41,6 +42,30 @@ db_option = click.option(
     show_default=True,
     metavar="PATH|URL",
     help="The database (or INDUCTOR_WATCH_DB).",
+)
+
+
+def _check_dashboard(_: click.Context, __: click.Parameter, url: str) -> str:
+    """The address as it is given. Raises `click.UsageError` if it is no http(s) address."""
+    if not url:
+        return ""
+    try:
+        found = urlsplit(url)
+        is_fine = found.scheme in ("http", "https") and bool(found.hostname) and not (found.query or found.fragment)
+    except ValueError:
+        is_fine = False
+    if not is_fine or not url.isprintable() or any(char in url for char in " <>\"'`|\\"):
+        raise click.UsageError(f"--dashboard-url: {url[:80]!r} is no address such as https://host/path")
+    return url
+
+
+dashboard_option = click.option(
+    "--dashboard-url",
+    callback=_check_dashboard,
+    envvar="INDUCTOR_WATCH_DASHBOARD_URL",
+    default="",
+    metavar="URL",
+    help="Where the dashboard is, for links (or INDUCTOR_WATCH_DASHBOARD_URL).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 

@@ -1,4 +1,7 @@
-"""`inductor-watch regressions`: the records of what got worse; opened by verdicts or people, closed by people only."""
+"""`inductor-watch regressions`: the records of what got worse, opened by verdicts or people.
+
+A record has a pinned base. A person closes it, or `detect` where two runs in a row are back at the base's level.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jobs.options import db_option, json_option
+from jobs.options import dashboard_option, db_option, json_option
 
 if TYPE_CHECKING:
     from db.records import RegressionInfo
@@ -98,12 +101,7 @@ def show(name: str, database: str, as_json: bool) -> None:
 @command.command(help="Write the records as an Atom feed, for any feed reader.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The file to write.")
 @click.option("--branch", help="Of one branch.")
-@click.option(
-    "--dashboard-url",
-    envvar="INDUCTOR_WATCH_DASHBOARD_URL",
-    default="",
-    help="Where the dashboard is, for links (or INDUCTOR_WATCH_DASHBOARD_URL).",
-)
+@dashboard_option
 @db_option
 def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> None:
     """Writes the file in one step: a reader sees the old one or the new one."""
@@ -111,14 +109,12 @@ def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> No
     from db.engine import open_store
     from db.records import list_regressions
     from jobs.atom_feed import atom
-    from jobs.commands.report import check_dashboard
     from jobs.report_output import write_whole
 
-    place = check_dashboard(dashboard_url)
     with open_store(database, write=False).connect() as connection:
         found = list_regressions(connection, branch=branch)
         names = {info.cell_id: str(cell_of(connection, info.cell_id) or info.cell_id) for info in found}
-    write_whole(out, atom(found, names, place))
+    write_whole(out, atom(found, names, dashboard_url))
     click.echo(f"{out}: {len(found)} records")
 
 
@@ -237,13 +233,7 @@ def set_(ids: tuple[str, ...], owner: str | None, link: str | None, author: str 
 )
 @click.option("--repo", required=True, metavar="OWNER/REPO", help="Where the issues go. Needs GITHUB_TOKEN.")
 @click.option("--branch", help="Records of one branch.")
-@click.option(
-    "--dashboard-url",
-    envvar="INDUCTOR_WATCH_DASHBOARD_URL",
-    default="",
-    metavar="URL",
-    help="Where the dashboard is, for links.",
-)
+@dashboard_option
 @click.option("--dry-run", is_flag=True, help="Print the issues and write nothing.")
 @_author
 @db_option
@@ -253,16 +243,14 @@ def publish(
     """Writes issues and remembers their addresses in the records."""
     from db.engine import open_store
     from jobs.authors import author_of
-    from jobs.commands.report import check_dashboard
     from jobs.github_api import GitHub, check_repo
     from jobs.github_issues import issues_of, publish_issues
 
     check_repo(repo)
-    place = check_dashboard(dashboard_url)
     github = None if dry_run else GitHub.from_environment()
     engine = open_store(database, write=not dry_run)
     with engine.connect() as connection:
-        issues = issues_of(connection, branch, place)
+        issues = issues_of(connection, branch, dashboard_url)
     if github is None:
         for issue in issues:
             click.echo(f"{issue.title}\n\n{issue.body}")
@@ -288,7 +276,6 @@ def _move(
     from db.records import change_state, find_regression
     from jobs.authors import author_of
 
-    check_link(link)
     who = author_of(author)
     with open_store(database, write=True).begin() as connection:
         done = []
@@ -307,7 +294,6 @@ def _annotate(
     from db.records import find_regression, note_regression
     from jobs.authors import author_of
 
-    check_link(link)
     who = author_of(author)
     with open_store(database, write=True).begin() as connection:
         names = dict.fromkeys(find_regression(connection, name).regression_id for name in ids)
@@ -315,12 +301,6 @@ def _annotate(
         done = [note_regression(connection, name, at=_now(), author=who, **given) for name in names]  # type: ignore[arg-type]
     for info in done:
         click.echo(f"{info.regression_id}  {info.state}")
-
-
-def check_link(link: str | None) -> None:
-    """Raises `click.UsageError` for a link that is no http(s) address."""
-    if link and (not link.startswith(("https://", "http://")) or not link.isprintable() or " " in link):
-        raise click.UsageError(f"--link {_one_line(link[:80])!r}: write an address that begins with https://")
 
 
 def _one_line(text: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
-from jobs.options import db_option
+from jobs.options import dashboard_option, db_option
 
 if TYPE_CHECKING:
     from jobs.report_facts import Report
@@ -30,13 +29,7 @@ FORMATS = ("markdown", "json", "html")
 @click.option("--phase", "phases", multiple=True)
 @click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
 @click.option("--rows", type=click.IntRange(min=1), default=50, show_default=True, help="Rows of each Markdown table.")
-@click.option(
-    "--dashboard-url",
-    envvar="INDUCTOR_WATCH_DASHBOARD_URL",
-    default="",
-    metavar="URL",
-    help="Where the dashboard is, for links (or INDUCTOR_WATCH_DASHBOARD_URL).",
-)
+@dashboard_option
 @click.option("--github-summary", is_flag=True, help="Append the Markdown to the job's summary (GITHUB_STEP_SUMMARY).")
 @click.option(
     "--comment",
@@ -76,11 +69,10 @@ def command(
     from jobs.report_output import append_summary, summary_file, write_whole
 
     # All that can be wrong with the request is found before anything is written.
-    place = check_dashboard(dashboard_url)
     summary = summary_file() if github_summary else None
     target = (GitHub.from_environment(), *check_pull(pull)) if pull else None
     with open_store(database, write=False).connect() as connection:
-        report = build_report(connection, base, new, CellFilter(suites, models, phases, (), (), configs), place)
+        report = build_report(connection, base, new, CellFilter(suites, models, phases, (), (), configs), dashboard_url)
         text = draw(report, form, rows)
         plan = json.dumps(report.again.to_plan(), indent=2) + "\n"
     if out:
@@ -111,17 +103,3 @@ def draw(report: Report, form: str, rows: int) -> str:
     from jobs.report_markdown import markdown
 
     return markdown(report, rows=rows)
-
-
-def check_dashboard(url: str) -> str:
-    """The address of the dashboard, as it is given. Raises `click.UsageError` if it is no http(s) address."""
-    if not url:
-        return ""
-    try:
-        found = urlsplit(url)
-        is_fine = found.scheme in ("http", "https") and bool(found.hostname) and not (found.query or found.fragment)
-    except ValueError:
-        is_fine = False
-    if not is_fine or not url.isprintable() or any(char in url for char in " <>\"'`|\\"):
-        raise click.UsageError(f"--dashboard-url: {url[:80]!r} is no address such as https://host/path")
-    return url

@@ -104,8 +104,8 @@ def test_every_state_but_new_can_be_left_and_none_can_become_new():
 
 
 def test_owner_and_link_change_only_where_they_are_given(nights):
-    name = open_regression(nights, SLOWER, at=AT, author=WHO, owner="bob", link="l").regression_id
-    assert change_state(nights, name, "acknowledged", at=AT, author=WHO, owner="eve").link == "l"
+    name = open_regression(nights, SLOWER, at=AT, author=WHO, owner="bob", link="https://x/2").regression_id
+    assert change_state(nights, name, "acknowledged", at=AT, author=WHO, owner="eve").link == "https://x/2"
     assert regression(nights, name).owner == "eve"
 
 
@@ -241,3 +241,16 @@ def test_a_record_is_found_by_a_beginning_of_its_name_that_is_its_own(nights):
             )
     assert "could be abcd0, abcd1" in says(find_regression, nights, "abcd")
     assert find_regression(nights, "abcd1").kind == "broke"
+
+
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "x/1", "https://x/1 2", "https://x/\n"])
+def test_a_link_that_is_no_address_is_refused_wherever_it_comes_from(nights, link):
+    with pytest.raises(RecordError, match="https://"):
+        open_regression(nights, SLOWER, at=AT, author=WHO, link=link)
+    name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
+    with pytest.raises(RecordError, match="https://"):
+        change_state(nights, name, "acknowledged", at=AT, author=WHO, link=link)
+    with pytest.raises(RecordError, match="https://"):
+        note_regression(nights, name, at=AT, author=WHO, link=link)
+    found = regression(nights, name)
+    assert (found.link, found.state, len(found.events)) == ("", "new", 1)
