@@ -2,8 +2,9 @@
 # Nights on borrowed H200s, one part at a time, each within ten minutes on GPUs with 16 cores each; docs/pool.md names those
 # whose bundles are under data/h200.
 #   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | tuned-training | trained | more | aa | ways | scaling |
-#                                               proof | partitions
-#   WORKERS=16 a GPU, HOURS=0.125 after which nothing is started, COSTS=data/h200 to learn from, GPUS=all
+#                                               proof | plain | partitions | beside
+#   WORKERS=16 a GPU, HOURS=0.125 after which nothing is started, COSTS=data/h200 to learn from, GPUS=all, CORES=0-31,
+#   TIMEOUT=300 a cell, TIMES=4
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
 set -euo pipefail
 part=$1 folder=$2
@@ -20,10 +21,17 @@ workers=${WORKERS:-16} hours=${HOURS:-0.125} costs=${COSTS:-data/h200} gpus=${GP
 night() {
     local plan
     plan=$(mktemp) && python3 scripts/h200_plan.py "$1" >"$plan"
-    taskset -c "$3" python3 -m jobs.cli nightly --no-store --plan "$plan" --out "$folder" --timeout 300 --costs "$costs" \
+    taskset -c "$3" python3 -m jobs.cli nightly --no-store --plan "$plan" --out "$folder" --timeout "${TIMEOUT:-300}" --costs "$costs" \
         --label "$2" "${@:4}"
 }
-every=0-$(($(nproc) - 1))
+# PLAN LABEL OPTION...: the cells of a plan many times over.
+repeat() {
+    local plan
+    plan=$(mktemp) && python3 scripts/h200_plan.py "$1" >"$plan"
+    taskset -c "$every" python3 scripts/repeat_cells.py "$plan" "$folder" --label "$2" --timeout "${TIMEOUT:-300}" \
+        --workers "$workers" --costs "$costs" --max-s "${SECONDS_LEFT:-480}" "${@:3}"
+}
+every=${CORES:-0-$(($(nproc) - 1))}
 
 case $part in
 night) night night "the zoo, without GEMM tuning" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
@@ -34,14 +42,24 @@ tuned)
 trained) night trained "training" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 tuned-training)
     # Few and long: each gets many cores.
-    night tuned-training "tuned GEMMs, training" "$every" --gpus "$gpus" --workers 2 --max-hours "$hours" --tune-together
+    night tuned-training "tuned GEMMs, training" "$every" --gpus "$gpus" --workers "${WORKERS:-2}" \
+        --max-hours "$hours" --tune-together
     ;;
-proof | partitions)
-    plan=$(mktemp) && python3 scripts/h200_plan.py "$part" >"$plan"
-    words=(--times 8 --inject 0.02,0.03,0.05,0.1)
-    if [[ $part == partitions ]]; then words=(--times 5); fi
-    python3 scripts/repeat_cells.py "$plan" "$folder" "${words[@]}" --gpus "$gpus" --workers "$workers" --costs "$costs" \
-        --max-s "${SECONDS_LEFT:-480}" --label "$part"
+proof) repeat proof "proof" --times "${TIMES:-4}" --inject 0.02,0.03,0.05,0.1 --gpus "$gpus" ;;
+plain)
+    # The same cells without slow-downs, on two GPUs and on one: as many cells a GPU, so that twice as many should take as long.
+    for count in ${COUNTS:-2 1}; do
+        last=$((count - 1)) every=0-$((count * each - 1))
+        repeat proof "plain, $count GPUs" --times $((count * ${TIMES:-2})) --gpus "$(seq -s, 0 $last)"
+    done
+    ;;
+partitions) repeat partitions "partitions" --times "${TIMES:-5}" --gpus "$gpus" ;;
+beside)
+    # Tuned training takes few, long cells: beside it another GPU has time for much else.
+    CORES=14-31 GPUS=1 WORKERS=6 TIMEOUT=520 "$0" tuned-training "$folder" >"$folder/tuned-training.log" 2>&1 &
+    CORES=0-13 GPUS=0 WORKERS=14 "$0" partitions "$folder" || true
+    CORES=0-13 GPUS=0 WORKERS=14 HOURS=${REST:-0.02} "$0" trained "$folder" || true
+    wait
     ;;
 more) python3 -m jobs.cli resume --no-store --out "$folder" --max-hours "$hours" ;;
 aa) night aa "A/A: the same code again" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
