@@ -32,7 +32,8 @@ from analysis.stats.many import detect_many
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 from analysis.verdicts import SMALLEST
 from benchmarks.changepoints import correlated
-from benchmarks.synthetic_store import CONFIGS, Shape, World, fill
+from benchmarks.synthetic_nights import CONFIGS, Shape, World
+from benchmarks.synthetic_store import fill
 from db.engine import open_store
 from jobs.recording import record_alerts
 

@@ -6,11 +6,10 @@ Without --db a SQLite file in a temporary folder is filled, which takes one to t
 is taken as it is, if it is synthetic. --postgres starts a PostgreSQL server of its own as well, with default settings.
 Times are wall time of the public functions in ms: the first call of a process that has just opened the store (the pages
 may still be in the system's cache), then best, median and 95th percentile of the others. What else ran then is not known
-here: the load of the machine is printed, and for three of them the median of what the driver alone takes in the same run,
-a ratio that does not hang on the machine: for the packed rows that the function reads ("bare"), and for the same values
-a row a measurement or group ("rows"), which they spare. The size counts what a measurement costs in all tables and indexes,
-as filled night by night and never compacted; samples and evidence (which no bound is set for) apart, per measurement of the
-nights that have them.
+here: the load of the machine is printed, and for most of them the median of what the driver alone takes in the same run for
+the packed rows that the function reads ("bare"), a ratio that does not hang on the machine. The size counts what a
+measurement costs in all tables and indexes, as filled night by night and never compacted; samples and evidence (which no
+bound is set for) apart, per measurement of the nights that have them.
 """
 
 from __future__ import annotations
@@ -28,25 +27,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sqlalchemy import Engine, delete, func, select, text
-from synthetic_store import WORD, Shape, World, fill
-from throwaway_postgres import postgres
 
 from analysis.compare import compare, compare_cells
+from benchmarks.synthetic_nights import WORD, Shape, World
+from benchmarks.synthetic_store import fill
+from benchmarks.throwaway_postgres import postgres
 from db import queries
 from db.engine import open_store
 from db.filters import CellFilter
 from db.ingest import ingest_bundle
-from db.schema import CellRow, Evidence, Model, Run, Samples, measurements
+from db.schema import Evidence, Model, Run, Samples, measurements
 
 _MS = 1000
-_COMPARED = "cell, run, status, speedup, compiled_ms, compiled_kernel_ms, compile_cold_s"
-_LONG = (
-    "m.cell, m.run, m.replicate, m.status, m.program, m.speedup, m.compiled_ms, m.compiled_kernel_ms, m.compile_cold_s"
-)
 _PACKED = "SELECT run, data FROM packed_cells WHERE"
-_SUMMED = (
-    "run, config, suite, phase, dtype, device, planned, measured, passed, failed, not_applicable, n_speedup, ln_speedup"
-)
 _LIMIT_B = 250
 #: Kept apart in the size: raw samples, and what lies behind a measurement.
 _APART = ("samples", "evidence")
@@ -56,8 +49,7 @@ _APART = ("samples", "evidence")
 class Timing:
     """Seconds of one function; `target` is in ms, None where none was set.
 
-    `bare` is the median of what the driver alone takes for what the function reads, without names, order and data frame,
-    and `rows` for the same values a row each.
+    `bare` is the median of what the driver alone takes for what the function reads, without names, order and data frame.
     """
 
     name: str
@@ -65,7 +57,6 @@ class Timing:
     first: float
     others: list[float]
     bare: float | None = None
-    rows: float | None = None
 
 
 def main() -> None:
@@ -100,7 +91,7 @@ def report(place: str, shape: Shape, runs: int) -> None:
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"\nwall time in ms; load average {load} on {os.cpu_count()} cores")
     heads = f"{'target':>8}{'first':>9}{'best':>9}{'median':>9}{'p95':>9}{'median/target':>15}"
-    print(f"{'':46}{heads}{'bare':>8}{'x bare':>8}{'rows':>8}{'x rows':>8}")
+    print(f"{'':46}{heads}{'bare':>8}{'x bare':>8}")
     for timing in timings:
         _print_timing(timing)
     for engine in (reader, writer):
@@ -123,29 +114,21 @@ def _queries(engine: Engine, runs: int) -> list[Timing]:
     suite, all_metrics = CellFilter(suites=(first.suite,)), ("speedup", "device_speedup", "compression", "eager_ms")
     with engine.connect() as conn:
         model = conn.execute(select(Model.id).where(Model.suite == first.suite, Model.name == first.name)).scalar_one()
-        of_model = select(func.min(CellRow.id), func.max(CellRow.id)).where(CellRow.model == model)
-        low, high = conn.execute(of_model).one()
-    runs_of_both = f"run IN ({base.keys[0]}, {new.keys[0]})"
-    bare = {  # what the function reads, then the same values as rows; names that are our own
-        "two commits: compare_cells": (
-            f"{_PACKED} {runs_of_both}",
-            f"SELECT {_COMPARED} FROM measurements WHERE {runs_of_both}",
+    bare = {  # what the function reads; names that are our own
+        "two commits: compare_cells": f"{_PACKED} run IN ({base.keys[0]}, {new.keys[0]})",
+        "a model: model_history": f"{_PACKED} model = {model}",
+        "a model, metrics packed apart": (
+            "SELECT c.run, c.data, m.data FROM packed_cells c JOIN packed_metrics m"
+            f" ON m.model = c.model AND m.run = c.run AND m.part = c.part WHERE c.model = {model} AND m.model = {model}"
         ),
-        "a model: model_history": (
-            f"{_PACKED} model = {model}",
-            f"SELECT {_LONG} FROM runs r CROSS JOIN measurements m WHERE m.run = r.id AND m.cell BETWEEN {low} AND {high}",
-        ),
-        "a suite, its geomean: suite_history": (
-            "SELECT run, data FROM packed_sums",
-            f"SELECT {_SUMMED} FROM summaries WHERE suite = '{first.suite}'",
-        ),
+        "a suite, its geomean: suite_history": "SELECT run, data FROM packed_sums",
     }
     asked: list[tuple[str, float | None, Callable[[], object]]] = [
         ("two commits: compare_cells", 10, lambda: compare_cells(engine, base, new)),
         ("two commits, whole: compare", None, lambda: compare(engine, base, new)),
         ("a model: model_history", 10, lambda: queries.model_history(engine, first.suite, first.name)),
         (
-            "a model, metrics that are not packed",
+            "a model, metrics packed apart",
             None,
             lambda: queries.model_history(engine, first.suite, first.name, metrics=all_metrics),
         ),
@@ -162,11 +145,8 @@ def _queries(engine: Engine, runs: int) -> list[Timing]:
     return [_with_bare(engine, timing, bare.get(timing.name), runs) for timing in found]
 
 
-def _with_bare(engine: Engine, timing: Timing, questions: tuple[str, str] | None, runs: int) -> Timing:
-    if questions is None:
-        return timing
-    bare, rows = (_bare(engine, question, runs) for question in questions)
-    return replace(timing, bare=bare, rows=rows)
+def _with_bare(engine: Engine, timing: Timing, question: str | None, runs: int) -> Timing:
+    return timing if question is None else replace(timing, bare=_bare(engine, question, runs))
 
 
 def _bare(engine: Engine, query: str, runs: int) -> float:
@@ -214,8 +194,7 @@ def _print_timing(timing: Timing) -> None:
     p95 = sorted(timing.others)[int(0.95 * (len(timing.others) - 1))] * _MS
     target = "" if timing.target is None else f"{timing.target:.0f}"
     ratio = "" if timing.target is None else f"{median / timing.target:.2f}"
-    found = [value * _MS for value in (timing.bare, timing.rows) if value is not None]
-    bare = "".join(f"{value:>8.1f}{median / value:>8.1f}" for value in found)
+    bare = "" if timing.bare is None else f"{timing.bare * _MS:>8.1f}{median / timing.bare / _MS:>8.1f}"
     best = min(timing.others) * _MS
     print(
         f"{timing.name:46}{target:>8}{timing.first * _MS:>9.1f}{best:>9.1f}{median:>9.1f}{p95:>9.1f}{ratio:>15}{bare}"

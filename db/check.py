@@ -26,8 +26,9 @@ from db.arrays import unpack
 from db.base import Base
 from db.connecting import Source, connected
 from db.errors import DamagedError, one_line
-from db.packed import packed_cells, stored_rows
-from db.schema import CellRow, Evidence, Meta, Run, Samples, Summary
+from db.packed import metrics_of_run, packed_rows, stored_parts
+from db.packed_sums import stored_sums
+from db.schema import CellRow, Evidence, Meta, Run, Samples, Summary, measurements
 from db.summaries import computed
 
 Kind = Literal["missing", "extra", "different", "broken"]
@@ -102,7 +103,11 @@ def _dangling(conn: Connection, constraint: ForeignKeyConstraint) -> int:
 
 def _sums(conn: Connection) -> Iterator[Finding]:
     for run in conn.execute(select(Run).order_by(Run.id)).all():
-        rows, counts, packed = computed(conn, run.id)
+        try:
+            metrics, (rows, counts, packed) = metrics_of_run(conn, run.id), computed(conn, run.id)
+        except DamagedError:
+            yield _not_packed(run, "measurements")
+            continue
         for name, value in counts.items():
             if getattr(run, name) != value:
                 yield Finding(
@@ -116,23 +121,23 @@ def _sums(conn: Connection) -> Iterator[Finding]:
             yield Finding(
                 "different", run.run_id, f"run {one_line(run.run_id)}: the sums of {group} are not those of its rows"
             )
-        yield from _packed(conn, run, packed)
+        measured = [dict(row) for row in conn.execute(_measured(run.id)).mappings()]
+        measured = [row | metrics.get((row["cell"], row["replicate"]), {}) for row in measured]
+        if stored_parts(conn, run.id) != packed_rows(conn, run.id, measured):
+            yield _not_packed(run, "measurements")
+        if stored_sums(conn, run.id) != {row["part"]: row["data"] for row in packed}:
+            yield _not_packed(run, "sums")
 
 
-def _packed(conn: Connection, run: Row[Any], sums: list[dict[str, Any]]) -> Iterator[Finding]:
-    """What is packed of a run and does not say what its rows do."""
-    cells = {(row["model"], row["part"]): row["data"] for row in packed_cells(conn, run.id)}
-    stored_cells, stored_sums = stored_rows(conn, run.id)
-    for what, is_same in (
-        ("measurements", stored_cells == cells),
-        ("sums", stored_sums == {row["part"]: row["data"] for row in sums}),
-    ):
-        if not is_same:
-            yield Finding(
-                "different",
-                run.run_id,
-                f"run {one_line(run.run_id)}: what is packed of its {what} is not what they are",
-            )
+def _not_packed(run: Row[Any], what: str) -> Finding:
+    return Finding(
+        "different", run.run_id, f"run {one_line(run.run_id)}: what is packed of its {what} is not what they are"
+    )
+
+
+def _measured(run: int) -> Any:
+    row = measurements.c
+    return select(row.cell, row.replicate, row.status, row.program).where(row.run == run)
 
 
 def _summaries(run: int) -> Any:

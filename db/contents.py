@@ -7,7 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from collector.metrics import METRICS
 from db.arrays import unpack
+from db.packed import metrics_of_run
 from db.schema import (
     CellRow,
     Commit,
@@ -28,6 +30,7 @@ Key = tuple[str, int]
 #: Columns of a run that bundles do not decide alone: what ingest counts, and this database's own numbers.
 _COUNTED = frozenset({"id", "commit", "testbed", "planned", "measured", "statuses"})
 _NUMBERS = frozenset({"run", "cell", "program", "environment"})
+_NONE = dict.fromkeys(METRICS)
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ def run_contents(conn: Connection, run_id: str) -> RunContents | None:
         return None
     found = RunContents({name: value for name, value in run._asdict().items() if name not in _COUNTED})
     found.expected = _expected(conn, run.id)
-    names = _cell_ids(conn, run.id)
+    names, metrics = _cell_ids(conn, run.id), metrics_of_run(conn, run.id)
     query = (
         select(measurements, Program.program_id, Program.options, Environment.environment_id, Environment.data)
         .outerjoin(Program, Program.id == measurements.c.program)
@@ -65,6 +68,7 @@ def run_contents(conn: Connection, run_id: str) -> RunContents | None:
     )
     for row in conn.execute(query).mappings():
         values = {name: value for name, value in row.items() if name not in _NUMBERS}
+        values |= metrics.get((row["cell"], row["replicate"]), _NONE)
         found.measured[names[row["cell"]], row["replicate"]] = values
     for row in conn.execute(select(Evidence).where(Evidence.run == run.id)).mappings():
         found.evidence[names[row["cell"]], row["replicate"]] = {k: row[k] for k in ("details", "log_tail")}

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy import Connection, bindparam, select
 
 from collector.metrics import METRICS
 from db.cell_names import CellNames, Mask, cell_names
-from db.columns import Rows, coded, fetched, floats, moments_of, numbered, picked, turned, whole
+from db.columns import coded, fetched, floats, moments_of, picked, turned, whole
 from db.connecting import Source, connected
 from db.filters import EVERYTHING, CellFilter
-from db.packed import STATUSES, cells_of_models, sums_of_runs
+from db.packed import STATUSES, Records, measured_of_models
+from db.packed_sums import sums_of_runs
 from db.remembered import Remembered, State, state_of
 from db.schema import HISTORY_METRICS, Commit, Planned, Program, Run, Testbed
 
@@ -47,7 +48,7 @@ def cell_history(
 
     Columns: run_id, branch, commit, started_at (UTC), attempt, label, testbed_id, replicate, status, program_id and the
     metrics asked for (NaN where not measured). A run that planned the cell and has no measurement of it has a row
-    without status and replicate. The default metrics are read from what is packed of a model, which is quicker.
+    without status and replicate. The default metrics are read from fewer bytes than others, which is quicker.
 
     Raises:
         KeyError: a metric that does not exist.
@@ -162,20 +163,20 @@ def _over(sums: NDArray[Any], counts: Numbers) -> NDArray[np.float64]:
     return found
 
 
-def _places(known: Sequence[int], keys: Numbers) -> Numbers:
+def _places(known: Numbers, keys: Numbers) -> Numbers:
     """Where each key stands among the known ones, -1 where it does not."""
-    if not known:
+    if not len(known):
         return np.full(len(keys), -1)
-    order = np.argsort(whole(known))
-    found = order[np.minimum(np.searchsorted(whole(known)[order], keys), len(known) - 1)]
-    return np.where(whole(known)[found] == keys, found, -1)
+    order = np.argsort(known)
+    found = order[np.minimum(np.searchsorted(known, keys, sorter=order), len(known) - 1)]
+    return np.where(known[found] == keys, found, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
     """Runs in the order of their start, then their name; entry i of each is of run `keys[i]`."""
 
-    keys: list[int]
+    keys: Numbers
     columns: dict[str, Any]
 
     def places(self, keys: Numbers) -> Numbers:
@@ -201,18 +202,7 @@ def _read_runs(conn: Connection, branch: str | None) -> _Runs:
     }
     numbers = dict(zip(_RUN, found, strict=True))
     named |= {"started_at": moments_of(floats(numbers["started_at"])), "attempt": whole(numbers["attempt"])}
-    return _Runs(list(keys), {name: named[name] for name in _RUN})
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Measurements by columns: entry i of each is of one; `replicate` is -1 where a run planned the cell only.
-
-    `status` are places in `statuses`, -1 for none; `program` is 0 for none; of the metrics NaN is none.
-    """
-
-    statuses: Sequence[str]
-    columns: dict[str, NDArray[Any]]
+    return _Runs(whole(keys), {name: named[name] for name in _RUN})
 
 
 def _history(
@@ -226,8 +216,8 @@ def _history(
 ) -> pd.DataFrame:
     """Measured rows, and a row without status for every run that planned a cell and has no measurement of it."""
     wanted = list(dict.fromkeys(METRICS[name].name for name in metrics))
-    rows = _measured(conn, names, chosen, wanted)
-    statuses, found = rows.statuses, _with_gaps(rows, fetched(conn, _GAPS, {"cells": names.keys[chosen].tolist()}))
+    gaps = fetched(conn, _GAPS, {"cells": names.keys[chosen].tolist()})
+    found = _with_gaps(_measured(conn, names, chosen, wanted), gaps)
     of_run, of_cell = runs.places(found["run"]), names.at(found["cell"])
     # As the names of cells are sorted; -1 stands for a run that planned the cell only.
     by_name = np.zeros(len(names.keys), dtype=np.int64)
@@ -240,7 +230,7 @@ def _history(
             **{name: values.take(of_run[order]) for name, values in runs.columns.items()},
             **{name: names.columns[name].take(of_cell[order]) for name in columns},
             "replicate": pd.arrays.IntegerArray(in_order["replicate"], in_order["replicate"] < 0),
-            "status": picked(statuses, in_order["status"]),
+            "status": picked(STATUSES, in_order["status"]),
             "program_id": _programs(conn, state, in_order["program"]),
             **{name: in_order[name] for name in wanted},
         },
@@ -248,54 +238,24 @@ def _history(
     )
 
 
-def _measured(conn: Connection, names: CellNames, chosen: Mask, metrics: Sequence[str]) -> _Rows:
-    """The measurements of these cells in all runs, in any order."""
-    if set(metrics) <= set(HISTORY_METRICS):
-        return _of_packed(conn, names, chosen, metrics)
-    rows = _by_run(conn, np.sort(names.keys[chosen]), metrics)
-    found = dict(zip((*_OF_ROW, *metrics), turned(rows, len(_OF_ROW) + len(metrics)), strict=True))
-    statuses, of_row = numbered(found["status"])
-    programs = [key or 0 for key in found["program"].tolist()]
-    plain = {name: whole(found[name]) for name in ("cell", "run", "replicate")}
-    values = {name: floats(found[name]) for name in metrics}
-    return _Rows(statuses, {**plain, "status": of_row, "program": np.array(programs, dtype=np.int64), **values})
-
-
-def _of_packed(conn: Connection, names: CellNames, chosen: Mask, metrics: Sequence[str]) -> _Rows:
-    found = cells_of_models(conn, sorted(set(names.models[chosen].tolist())))
+def _measured(conn: Connection, names: CellNames, chosen: Mask, metrics: Sequence[str]) -> Records:
+    """The measurements of these cells in all runs, in any order: `_OF_ROW` and the metrics."""
+    found = measured_of_models(conn, sorted(set(names.models[chosen].tolist())), metrics)
     # One more place, for cells that were stored since the names were read: nobody asked for them.
     is_asked = np.zeros(len(names.places) + 1, dtype=bool)
     is_asked[names.keys[chosen]] = True
     own = is_asked[np.minimum(found["cell"], len(names.places))]
-    return _Rows(STATUSES, {name: found[name] if own.all() else found[name][own] for name in (*_OF_ROW, *metrics)})
+    return {name: found[name] if own.all() else found[name][own] for name in (*_OF_ROW, *metrics)}
 
 
-def _by_run(conn: Connection, keys: Numbers, metrics: Sequence[str]) -> Rows:
-    """The same run by run through the primary key: a model's cells lie side by side in each.
-
-    Said in SQL's own words, since CROSS JOIN is how SQLite is told which table comes first.
-    """
-    if not len(keys):
-        return []
-    is_dense = keys[-1] - keys[0] < 2 * len(keys)
-    which = "BETWEEN :first AND :last" if is_dense else "IN :cells"
-    names = ", ".join(f"m.{name}" for name in (*_OF_ROW, *metrics))
-    query = text(f"SELECT {names} FROM runs r CROSS JOIN measurements m WHERE m.run = r.id AND m.cell {which}")  # noqa: S608 -- our own words
-    if is_dense:
-        rows = fetched(conn, query.bindparams(first=int(keys[0]), last=int(keys[-1])))
-        wanted = set(keys.tolist())
-        return rows if len(wanted) == keys[-1] - keys[0] + 1 else [row for row in rows if row[0] in wanted]
-    return fetched(conn, query.bindparams(bindparam("cells", keys.tolist(), expanding=True)))
-
-
-def _with_gaps(rows: _Rows, gaps: Sequence[tuple[int, int]]) -> dict[str, NDArray[Any]]:
+def _with_gaps(rows: Records, gaps: Sequence[tuple[int, int]]) -> Records:
     """The columns, and the runs behind them that planned a cell and did not measure it, which have nothing else."""
     if not gaps:
-        return rows.columns
+        return rows
     cells, runs = zip(*gaps, strict=True)
     known = {"cell": cells, "run": runs}
-    of_gaps = {name: known.get(name, [_NOTHING.get(name, np.nan)] * len(gaps)) for name in rows.columns}
-    return {name: np.append(values, of_gaps[name]).astype(values.dtype) for name, values in rows.columns.items()}
+    of_gaps = {name: known.get(name, [_NOTHING.get(name, np.nan)] * len(gaps)) for name in rows}
+    return {name: np.append(values, of_gaps[name]).astype(values.dtype) for name, values in rows.items()}
 
 
 _KNOWN_PROGRAMS: Remembered[dict[int, str]] = Remembered()
@@ -307,7 +267,7 @@ def _programs(conn: Connection, state: State, keys: Numbers) -> Any:
     if not names.keys() >= used:
         names = _read_programs(conn)  # stored since: a writer's connection sees what it has not committed
     known = sorted(used & names.keys())
-    return picked([names[key] for key in known], _places(known, keys))
+    return picked([names[key] for key in known], _places(np.array(known, dtype=np.int64), keys))
 
 
 def _read_programs(conn: Connection) -> dict[int, str]:

@@ -15,7 +15,7 @@ from db.texts import clean, clean_compact
 
 @dataclass(slots=True)
 class IncomingMeasurement:
-    """One row of `measurements` with its rows of `evidence` and `samples`; program and environment still by name."""
+    """One row of `measurements` and its metrics, with its rows of `evidence` and `samples`; program and environment by name."""
 
     row: dict[str, Any]
     program_id: str | None
@@ -52,7 +52,7 @@ def to_rows(measurement: Measurement, started_at: float, version: int) -> Incomi
 
 
 def _metrics(measurement: Measurement, details: dict[str, Any]) -> dict[str, float]:
-    """The metrics that have a column. Those of a newer collector, and values that are no number, go to the details."""
+    """The metrics that the store knows. Those of a newer collector, and values that are no number, go to the details."""
     numbers = {name: value for name, value in measurement.metrics.items() if math.isfinite(value)}
     others = {
         name: value if name in numbers else str(value)

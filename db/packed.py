@@ -1,13 +1,14 @@
-"""A run's measurements of one model in a row, and its sums in one or two: what histories and comparisons read.
+"""The metrics of measurements: a run's measurements of one model in a row, of which a history or comparison reads few.
 
-They repeat what `measurements` and `summaries` hold and are written in the same transaction (`db.summaries.refresh`). The
-bytes: the number of the format, then records of one length, little-endian, without gaps; NaN where nothing was measured,
-which no stored number is. All values come back bit for bit.
+`packed_cells` holds what tells the measurements apart and the metrics that histories read, `packed_metrics` all others
+(`db.packed_metrics`); a row of the one belongs to the row of the other with the same key. Both are written in the transaction
+of ingest. The bytes of `packed_cells`: the number of the format, then records of one length, little-endian, without gaps; NaN
+where nothing was measured, which no stored number is. All values come back bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -15,11 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from db.columns import Rows, fetched, floats
+from collector.metrics import METRICS
+from db.columns import Rows, Values, fetched, floats
+from db.connecting import Query
 from db.errors import DamagedError
-from db.schema import HISTORY_METRICS, CellRow, PackedCells, PackedSums, measurements
+from db.packed_metrics import KERNEL, OTHERS, UnreadableError, pack, unpack
+from db.schema import HISTORY_METRICS, CellRow, PackedCells, PackedMetrics, measurements
 
-#: What of a measurement is packed, in the words of its table.
+#: What of a measurement is in `packed_cells`, in the words of `measurements`.
 PACKED = ("cell", "run", "replicate", "status", "program", *HISTORY_METRICS)
 #: A packed status is a place in here. Part of the format: new ones go to the end, none ever moves.
 STATUSES = (
@@ -28,125 +32,162 @@ STATUSES = (
 )
 _PLACES = {name: place for place, name in enumerate(STATUSES)}
 
-_COUNTS = ("planned", "measured", "passed", "failed", "not_applicable")
-_SUMS = ("ln_speedup", "ln_device_speedup", "ln_compiled_ms", "ln_compiled_kernel_ms", "ln_compression")
-#: The numbers of a summary row, as they are packed.
-SUMMED = (*_COUNTS, *(f"n_{name[3:]}" for name in _SUMS), "n_compile_cold_s", *_SUMS, "sum_compile_cold_s")
-
 _METRICS = [(name, "<f8") for name in HISTORY_METRICS]
 #: 40 bytes a measurement, and 45 where a number does not fit into them. `program` is 0 where there is none.
 _NARROW = np.dtype([("cell", "<u4"), ("program", "<u2"), ("replicate", "u1"), ("status", "u1"), *_METRICS])
 _WIDE = np.dtype([("cell", "<u4"), ("program", "<u4"), ("replicate", "<u4"), ("status", "u1"), *_METRICS])
-#: `cell` is the lowest number of the group that was summed: its names are the group's.
-_GROUP = np.dtype([("cell", "<u4"), *((name, "<f8" if name[:2] in ("ln", "su") else "<u4") for name in SUMMED)])
-_CELL_FORMATS = {1: _NARROW, 2: _WIDE}
-_SUM_FORMATS = {1: _GROUP}
+_FORMATS = {1: _NARROW, 2: _WIDE}
 #: Records in a row: as many as SQLite keeps in a clustered table without pages of their own (1,002 bytes), and as
 #: PostgreSQL keeps without compressing them (2 kB).
-_CELLS, _GROUPS = 24, 20
+_RECORDS = 24
 
 # Made once: a question that is put together anew takes as long as its answer.
 _DATA = select(PackedCells.run, PackedCells.data)
 _OF_MODELS = _DATA.where(PackedCells.model.in_(bindparam("models", expanding=True)))
 _OF_RUNS = _DATA.where(PackedCells.run.in_(bindparam("runs", expanding=True)))
-_SUMS_OF_RUNS = select(PackedSums.run, PackedSums.data)
+_KEYED, _KEYED_METRICS = (
+    select(table.model, table.run, table.part, table.data) for table in (PackedCells, PackedMetrics)
+)
 
+Key = tuple[int, int]
 Records = dict[str, NDArray[Any]]
+#: Bytes by model and part.
+Parts = dict[Key, bytes]
 
 
-def write_cells(conn: Connection, run: int) -> None:
-    """Packs the measurements of a run anew."""
-    rows = packed_cells(conn, run)
-    conn.execute(delete(PackedCells).where(PackedCells.run == run))
-    if rows:
-        conn.execute(insert(PackedCells), rows)
+def write_measured(conn: Connection, run: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Packs the measurements of a run anew: all of them, by the words of `measurements`, and their metrics by name."""
+    tables: tuple[type[PackedCells | PackedMetrics], ...] = (PackedCells, PackedMetrics)
+    for table, parts in zip(tables, packed_rows(conn, run, rows), strict=True):
+        conn.execute(delete(table).where(table.run == run))
+        if parts:
+            found = [{"model": model, "run": run, "part": part, "data": data} for (model, part), data in parts.items()]
+            conn.execute(insert(table), found)
 
 
-def write_sums(conn: Connection, run: int, rows: list[dict[str, Any]]) -> None:
-    """Packs the sums of a run anew; `rows` are those of `packed_sums`."""
-    conn.execute(delete(PackedSums).where(PackedSums.run == run))
-    if rows:
-        conn.execute(insert(PackedSums), rows)
+def packed_rows(conn: Connection, run: int, rows: Iterable[Mapping[str, Any]]) -> tuple[Parts, Parts]:
+    """What `write_measured` writes, of `packed_cells` and of `packed_metrics`."""
+    query = select(CellRow.id, CellRow.model).join(measurements, measurements.c.cell == CellRow.id)
+    models: dict[int, int] = dict(fetched(conn, query.where(measurements.c.run == run)))
+    ordered = sorted(rows, key=lambda row: (models[row["cell"]], row["cell"], row["replicate"]))
+    cells: Parts = {}
+    metrics: Parts = {}
+    for model, found in groupby(ordered, key=lambda row: models[row["cell"]]):
+        own = list(found)
+        for part, start in enumerate(range(0, len(own), _RECORDS)):
+            some = own[start : start + _RECORDS]
+            columns = {name: floats([row.get(name) for row in some]) for name in METRICS}
+            cells[model, part], metrics[model, part] = _pack(some, columns), pack(columns)
+    return cells, metrics
 
 
-def packed_cells(conn: Connection, run: int) -> list[dict[str, Any]]:
-    """The rows of `packed_cells` that a run's measurements make."""
-    columns = [measurements.c[name] for name in PACKED]
-    query = select(CellRow.model, *columns).join(CellRow, CellRow.id == measurements.c.cell)
-    rows = fetched(conn, query.where(measurements.c.run == run))
-    rows.sort(key=lambda row: (row[0], row[1], row[3]))
-    return [
-        {"model": model, "run": run, "part": part, "data": _pack(own[start : start + _CELLS])}
-        for model, found in groupby(rows, key=lambda row: row[0])
-        for own in [list(found)]
-        for part, start in enumerate(range(0, len(own), _CELLS))
-    ]
-
-
-def _pack(rows: Rows) -> bytes:
-    _, cell, _, replicate, status, program, *metrics = (list(column) for column in zip(*rows, strict=True))
-    programs = [key or 0 for key in program]
-    number = 1 if max(programs) < 2**16 and max(replicate) < 2**8 else 2
-    found = np.zeros(len(rows), dtype=_CELL_FORMATS[number])
-    found["cell"], found["program"], found["replicate"] = cell, programs, replicate
-    found["status"] = [_PLACES[name] for name in status]
-    for name, values in zip(HISTORY_METRICS, metrics, strict=True):
-        found[name] = floats(values)
+def _pack(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Values]) -> bytes:
+    programs, replicates = [row["program"] or 0 for row in rows], [row["replicate"] for row in rows]
+    number = 1 if max(programs) < 2**16 and max(replicates) < 2**8 else 2
+    found = np.zeros(len(rows), dtype=_FORMATS[number])
+    found["cell"], found["program"], found["replicate"] = [row["cell"] for row in rows], programs, replicates
+    found["status"] = [_PLACES[row["status"]] for row in rows]
+    for name in HISTORY_METRICS:
+        found[name] = columns[name]
     return bytes([number]) + found.tobytes()
 
 
-def packed_sums(run: int, rows: Sequence[Mapping[str, Any]], cells: Sequence[int]) -> list[dict[str, Any]]:
-    """The rows of `packed_sums` that a run's summary rows make; entry i of `cells` is the first cell of group i."""
-    found = np.zeros(len(rows), dtype=_GROUP)
-    found["cell"] = cells
-    for name in SUMMED:
-        found[name] = [row[name] for row in rows]
-    found = found[np.argsort(found["cell"])]
-    return [
-        {"run": run, "part": part, "data": b"\x01" + found[start : start + _GROUPS].tobytes()}
-        for part, start in enumerate(range(0, len(found), _GROUPS))
-    ]
+def stored_parts(conn: Connection, run: int) -> tuple[Parts, Parts]:
+    """What is packed of a run as it lies, of `packed_cells` and of `packed_metrics`."""
+    cells, metrics = (
+        {(model, part): data for model, _, part, data in fetched(conn, query.where(table.run == run))}
+        for query, table in ((_KEYED, PackedCells), (_KEYED_METRICS, PackedMetrics))
+    )
+    return cells, metrics
 
 
-def stored_rows(conn: Connection, run: int) -> tuple[dict[tuple[int, int], bytes], dict[int, bytes]]:
-    """What is packed of a run as it lies: of its measurements by model and part, of its sums by part."""
-    cells = fetched(conn, select(PackedCells.model, PackedCells.part, PackedCells.data).where(PackedCells.run == run))
-    sums = fetched(conn, select(PackedSums.part, PackedSums.data).where(PackedSums.run == run))
-    return {(model, part): data for model, part, data in cells}, dict(sums)
+def measured_of_models(conn: Connection, models: Sequence[int], metrics: Sequence[str]) -> Records:
+    """All measurements of these models, in any order: `PACKED` and the metrics that are named.
 
-
-def cells_of_models(conn: Connection, models: Sequence[int]) -> Records:
-    """`PACKED` of all measurements of these models, in any order: status as a place in `STATUSES`, 0 for no program.
+    Status is a place in `STATUSES`, program 0 where there is none, a metric NaN where it was not measured.
 
     Raises:
         DamagedError: bytes that are of no format.
     """
-    return _cells(fetched(conn, _OF_MODELS, {"models": models}))
+    if set(metrics) <= set(HISTORY_METRICS):
+        return _records(fetched(conn, _OF_MODELS, {"models": models}))
+    return _with_others(
+        fetched(conn, _KEYED.where(PackedCells.model.in_(models))),
+        fetched(conn, _KEYED_METRICS.where(PackedMetrics.model.in_(models))),
+        metrics,
+    )
 
 
-def cells_of_runs(conn: Connection, runs: Sequence[int]) -> Records:
-    """As `cells_of_models`, of all measurements of these runs."""
-    return _cells(fetched(conn, _OF_RUNS, {"runs": runs}))
+def measured_of_runs(
+    conn: Connection, runs: Sequence[int], metrics: Sequence[str], models: Sequence[int] | None = None
+) -> Records:
+    """As `measured_of_models`, of all measurements of these runs; of these models, where any are named."""
+    if set(metrics) <= set(HISTORY_METRICS) and models is None:
+        return _records(fetched(conn, _OF_RUNS, {"runs": runs}))
+
+    def of_runs(query: Query, table: type[PackedCells | PackedMetrics]) -> Rows:
+        chosen = [] if models is None else [table.model.in_(models)]
+        return fetched(conn, query.where(table.run.in_(runs), *chosen))
+
+    return _with_others(of_runs(_KEYED, PackedCells), of_runs(_KEYED_METRICS, PackedMetrics), metrics)
 
 
-def sums_of_runs(conn: Connection, names: Sequence[str]) -> Records:
-    """The sums of all runs, by columns: `run`, `cell` and of `SUMMED` those that are named, an entry a group.
+def metrics_of_run(
+    conn: Connection, run: int, metrics: Sequence[str] = tuple(METRICS), model: int | None = None
+) -> dict[Key, dict[str, float | None]]:
+    """By cell and replicate the metrics of a run's measurements (of a model), None where one was not measured."""
+    found = measured_of_runs(conn, (run,), metrics, None if model is None else (model,))
+    keys = zip(found["cell"].tolist(), found["replicate"].tolist(), strict=True)
+    columns = [[None if value != value else value for value in found[name].tolist()] for name in metrics]
+    return {key: dict(zip(metrics, values, strict=True)) for key, *values in zip(keys, *columns, strict=True)}
 
-    Raises:
-        DamagedError: bytes that are of no format.
-    """
-    return _unpacked(fetched(conn, _SUMS_OF_RUNS), _SUM_FORMATS, ("cell", *names))
+
+def places_in(records: Records, run: NDArray[Any], cell: NDArray[Any], replicate: NDArray[Any]) -> NDArray[np.int64]:
+    """Where among the records each of these measurements is; -1 for one that is not there."""
+    sides = (("run", run), ("cell", cell), ("replicate", replicate))
+    key, asked = np.zeros(len(records["run"]), dtype=np.int64), np.zeros(len(run), dtype=np.int64)
+    for name, values in sides:  # ranks in place of numbers, as three of them fit into no 64 bits
+        known = np.unique(np.concatenate([records[name], values.astype(np.int64)]))
+        key, asked = (
+            old * len(known) + np.searchsorted(known, new.astype(np.int64))
+            for old, new in ((key, records[name]), (asked, values))
+        )
+    if not len(key):
+        return np.full(len(asked), -1)
+    order = np.argsort(key)
+    found = order[np.minimum(np.searchsorted(key, asked, sorter=order), len(key) - 1)]
+    return np.where(key[found] == asked, found, -1)
 
 
-def _cells(rows: Rows) -> Records:
-    found = _unpacked(rows, _CELL_FORMATS, _NARROW.names or ())
+def _with_others(cells: Rows, others: Rows, metrics: Sequence[str]) -> Records:
+    """Rows of model, run, part and bytes, of `packed_cells` and of `packed_metrics`."""
+    of_key = {row[:3]: row[3] for row in others}
+    if len(of_key) != len(cells) or any(row[:3] not in of_key for row in cells):
+        raise _damaged()
+    cells.sort(key=lambda row: row[3][:1])  # as records of several formats come out
+    found = _records([(run, data) for _, run, _, data in cells])
+    counts = np.array([(len(row[3]) - 1) // _FORMATS[row[3][0]].itemsize for row in cells], dtype=np.int64)
+    names = [name for name in metrics if name in OTHERS]
+    try:
+        return found | unpack([of_key[row[:3]] for row in cells], counts, found[KERNEL], names)
+    except UnreadableError as error:
+        raise _damaged() from error
+
+
+def _records(rows: Rows) -> Records:
+    """Pairs of a run and what is packed of it, by columns: those of the first format first."""
+    found = unpacked(rows, _FORMATS, _NARROW.names or ())
     if found["status"].max(initial=0) >= len(STATUSES):
         raise _damaged()
     return found
 
 
-def _unpacked(rows: Rows, formats: Mapping[int, np.dtype[Any]], names: Sequence[str]) -> Records:
-    """Pairs of a run and what was packed of it, by columns."""
+def unpacked(rows: Rows, formats: Mapping[int, np.dtype[Any]], names: Sequence[str]) -> Records:
+    """Pairs of a run and of bytes, the number of a format before records of it, by columns: `run` and the names.
+
+    Raises:
+        DamagedError: bytes that are of no format.
+    """
     numbers = {data[0] if data else 0 for _, data in rows}
     if not numbers <= formats.keys():
         raise _damaged()

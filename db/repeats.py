@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from sqlalchemy import Select, select
 
 from collector.metrics import METRICS
+from db.columns import Column, coded, fetched, floats, turned, whole
 from db.connecting import Source, connected, frame
+from db.packed import measured_of_runs, places_in
 from db.schema import CellRow, Run, Testbed, measurements
 from db.sides import Side
 
@@ -29,27 +33,55 @@ def repeats(
     Raises:
         KeyError: a metric that does not exist.
     """
-    row = measurements.c
-    keys = {key for side in sides for key in side.keys}
-    plain = (row.cell, row.run, row.program, row.replicate, row.status, row.started_at)
-    wanted = select(row.cell).where(row.run.in_(sorted(keys))).distinct()
     with connected(source) as conn:
-        runs = set(keys)
+        runs = runs_behind(conn, sides, look_back=look_back)
+        return rows_of_runs(conn, runs, metrics, cells_of=[key for side in sides for key in side.keys])
+
+
+def runs_behind(source: Source, sides: Sequence[Side], *, look_back: int = LOOK_BACK) -> list[int]:
+    """The runs (by number) whose rows `repeats` gives, oldest first."""
+    found = {key for side in sides for key in side.keys}
+    with connected(source) as conn:
         for testbed_id, newest in _testbeds(sides).items():
-            runs.update(conn.execute(_newest(testbed_id, newest, look_back)).scalars())
+            found.update(conn.execute(_newest(testbed_id, newest, look_back)).scalars())
+        ordered = select(Run.id).where(Run.id.in_(sorted(found))).order_by(Run.started_at, Run.id)
+        return list(conn.execute(ordered).scalars())
+
+
+def rows_of_runs(
+    source: Source, runs: Collection[int], metrics: Sequence[str], *, cells_of: Collection[int] | None = None
+) -> pd.DataFrame:
+    """The rows of `repeats` of these runs (by number): of the cells that `cells_of` measured, or of all.
+
+    Raises:
+        KeyError: a metric that does not exist.
+    """
+    names = [METRICS[name].name for name in metrics]
+    row = measurements.c
+    plain = (row.cell, row.run, row.program, row.replicate, row.status, row.started_at)
+    wanted = select(row.cell).where(row.run.in_(sorted(runs if cells_of is None else cells_of))).distinct()
+    query = select(*plain).where(row.run.in_(sorted(runs))).order_by(row.run, row.cell, row.replicate)
+    with connected(source) as conn:
         # Names are joined here and not there: of 50,000 rows each name would be fetched 30 times.
-        found = frame(
-            conn,
-            select(*plain, *(row[METRICS[name].name] for name in metrics))
-            .where(row.run.in_(sorted(runs)), row.cell.in_(wanted))
-            .order_by(row.run, row.cell, row.replicate),
-        )
+        rows = fetched(conn, query if cells_of is None else query.where(row.cell.in_(wanted)))
+        records = measured_of_runs(conn, sorted(runs), names)
         cells = frame(conn, select(CellRow.id.label("cell"), *_OF_CELL).where(CellRow.id.in_(wanted)))
         of_run = (Run.id.label("run"), Run.branch, Run.commit, Run.testbed)
         ordered = frame(conn, select(*of_run).where(Run.id.in_(sorted(runs))).order_by(Run.started_at, Run.id))
     ordered["place"] = range(len(ordered))
-    found = found.astype(dict.fromkeys(metrics, float)).merge(ordered, on="run").merge(cells, on="cell")
+    columns = dict(zip((column.name for column in plain), turned(rows, len(plain)), strict=True))
+    found = pd.DataFrame({name: _typed(name, values) for name, values in columns.items()})
+    places = places_in(records, *(found[name].to_numpy() for name in ("run", "cell", "replicate")))
+    found = found.assign(**{name: np.append(records[name], np.nan)[places] for name in names})
+    found = found.merge(ordered, on="run").merge(cells, on="cell")
     return found.sort_values(["place", "cell", "replicate"], ignore_index=True).drop(columns=["place", "cell"])
+
+
+def _typed(name: str, values: Column) -> Any:
+    """Numbers as numbers: `program` may be absent, the others never are."""
+    if name == "status":
+        return coded(values)
+    return floats(values) if name in ("program", "started_at") else whole(values)
 
 
 _OF_CELL = (CellRow.cell_id, CellRow.model, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)

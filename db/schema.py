@@ -12,12 +12,11 @@ from sqlalchemy import JSON, Column, Double, ForeignKey, ForeignKeyConstraint, I
 from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.orm import Mapped, mapped_column
 
-from collector.metrics import METRICS
 from db.arrays import PackedText
 from db.base import CLUSTERED, Base
 
-#: Metrics that `packed_cells` repeats, so that comparisons and histories of them read few rows. Each costs 8 bytes a
-#: measurement. Another one needs another format in `db.packed`.
+#: Metrics that stand in `packed_cells`, where comparisons and histories read them; all others in `packed_metrics`. Each
+#: costs 8 bytes a measurement. Another one needs another format in `db.packed`.
 HISTORY_METRICS = ("speedup", "compiled_ms", "compiled_kernel_ms", "compile_cold_s")
 
 
@@ -182,7 +181,8 @@ class Planned(Base):
     cell: Mapped[int] = mapped_column(ForeignKey("cells.id"), primary_key=True)
 
 
-#: The hot table: narrow, clustered, a nullable column for every metric. Failure texts last: few rows have them.
+#: How each measurement came about and ended. Its metrics are packed with those of its neighbours, see `db.packed`: in a
+#: column each they took twice the bytes on a server. Failure texts last: few rows have them.
 #: `version` is the attempt and line of the bundle that told (`db.incoming.version_of`): the highest of a run's wins.
 measurements = Table(
     "measurements",
@@ -195,7 +195,6 @@ measurements = Table(
     Column("environment", Integer, ForeignKey("environments.id")),
     Column("started_at", Double, nullable=False),
     Column("wall_s", Double, nullable=False),
-    *(Column(name, Double) for name in METRICS),
     Column("stage", Text),
     Column("exception", Text),
     Column("message", Text),
@@ -284,7 +283,7 @@ class Summary(Base):
 
 
 class PackedCells(Base):
-    """Some of a run's measurements of one model once more, in few bytes: see `db.packed`.
+    """The measurements that a run has of one model, with the metrics that histories read, in few bytes: see `db.packed`.
 
     By model first: a history reads rows that lie side by side. `part` counts from 0, where a model has many cells.
     """
@@ -293,6 +292,20 @@ class PackedCells(Base):
     __table_args__ = (Index("ix_packed_cells_run", "run"), CLUSTERED)
     model: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
     run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    part: Mapped[int] = mapped_column(primary_key=True)
+    data: Mapped[bytes]
+
+
+class PackedMetrics(Base):
+    """All other metrics of the measurements in the row of `packed_cells` that has the same key: see `db.packed_metrics`.
+
+    By run first: more is asked of runs than of models. Not clustered, as rows are long.
+    """
+
+    __tablename__ = "packed_metrics"
+    __table_args__ = (Index("ix_packed_metrics_model", "model"),)
+    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    model: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
     part: Mapped[int] = mapped_column(primary_key=True)
     data: Mapped[bytes]
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, select
 
 from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.columns import fetched
 from db.connecting import Source, connected
+from db.packed import STATUSES, measured_of_runs
 from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
 #: Runs that one query asks for.
@@ -77,16 +78,18 @@ def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -
     Raises:
         KeyError: a metric that does not exist.
     """
-    aside = ", ".join(f"'{status.value}'" for status in sorted(NOT_APPLICABLE))
-    passed = f"CASE WHEN status = '{Status.PASS.value}' THEN 1 WHEN status IN ({aside}) THEN NULL ELSE 0 END"
-    names = ", ".join(["run", "cell", passed, *(METRICS[name].name for name in metrics)])
+    names = [METRICS[name].name for name in metrics]
     for start in range(0, len(runs), _CHUNK):
-        listed = ", ".join(str(int(key)) for key in runs[start : start + _CHUNK])
-        query = text(f"SELECT {names} FROM measurements WHERE run IN ({listed})")  # noqa: S608 -- our own words
         with connected(source) as conn:
-            rows = fetched(conn, query)
-        if rows:
-            yield np.array(rows, dtype=np.float64)
+            found = measured_of_runs(conn, [int(key) for key in runs[start : start + _CHUNK]], names)
+        if len(found["run"]):
+            order = np.lexsort((found["replicate"], found["cell"], found["run"]))
+            columns = (found["run"], found["cell"], _PASSED[found["status"]], *(found[name] for name in names))
+            yield np.column_stack(columns)[order]
+
+
+#: By the place of a status: did it pass?
+_PASSED = np.array([1.0 if name == Status.PASS else np.nan if name in NOT_APPLICABLE else 0.0 for name in STATUSES])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from db.cell_names import CellNames, Places, cell_names
 from db.columns import Column, coded, fetched, floats, moments_of, picked, turned, whole
 from db.connecting import Source, connected
 from db.filters import EVERYTHING, CellFilter
-from db.packed import PACKED, STATUSES, Records, cells_of_runs
+from db.packed import PACKED, STATUSES, Records, measured_of_runs, places_in
 from db.schema import CellRow, ConfigRow, Environment, Model, Planned, Program, Samples, measurements
 from db.sides import Side
 
@@ -33,6 +33,7 @@ _RECORDS: dict[str, tuple[str, Any]] = {
     "program_id": ("program", Program.program_id),
     "environment_id": ("environment", Environment.environment_id),
 }
+_KEY = ("run", "cell", "replicate")
 #: Always read. Where a cell has several measurements, `_AGES` as well: by these the one is found that counts.
 _ALWAYS = ("cell", "run")
 _AGES = ("replicate", "started_at")
@@ -114,13 +115,13 @@ def cells_of_sides(
 ) -> list[SideCells]:
     """`side_cells` of several sides, whose rows are read by one query."""
     names = cell_names(conn)
-    asked = None if filters == EVERYTHING else names.keys[names.chosen(filters)]
+    few = None if filters == EVERYTHING else _few(names, filters)
     keys = sorted({key for side in sides for key in side.keys})
-    found = _measured(conn, keys, (*columns, *_AGES) if "spread" in columns else columns, asked)
+    found = _measured(conn, keys, (*columns, *_AGES) if "spread" in columns else columns, few)
     planned = _planned(conn, keys)
     rows = [_of_side(side, found) for side in sides]
     if any(_has_several(of_side) for of_side in rows):
-        found = _measured(conn, keys, (*columns, *_AGES), asked)
+        found = _measured(conn, keys, (*columns, *_AGES), few)
         rows = [_of_side(side, found) for side in sides]
     if not names.has(max(found["cell"].max(initial=0), planned["cell"].max(initial=0))):
         names = cell_names(conn)  # stored since: a writer's connection sees what others commit
@@ -128,6 +129,14 @@ def cells_of_sides(
         _side_cells(conn, side, _Rows(names, of_side, _of_side(side, planned)["cell"]), filters, columns)
         for side, of_side in zip(sides, rows, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Few:
+    """Cells by number, and the models that they are of."""
+
+    cells: list[int]
+    models: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,21 +180,34 @@ def _has_several(found: dict[str, Any]) -> bool:
     return len(np.unique(whole(found["cell"]))) < len(found["cell"])
 
 
-def _measured(
-    conn: Connection, runs: Sequence[int], columns: Sequence[str], cells: NDArray[np.int64] | None
-) -> dict[str, Any]:
-    """The columns of `measurements` that it takes; of the cells, if those are few.
+def _few(names: CellNames, filters: CellFilter) -> _Few | None:
+    """What a filter lets through, if it is few."""
+    places = np.flatnonzero(names.chosen(filters))
+    if len(places) > _FEW:
+        return None
+    return _Few(names.keys[places].tolist(), np.unique(names.models[places]).tolist())
+
+
+def _measured(conn: Connection, runs: Sequence[int], columns: Sequence[str], few: _Few | None) -> dict[str, Any]:
+    """The columns of `measurements` and the metrics that it takes; of few cells, where only those are asked for.
 
     As they are in the database; what is packed is unpacked, and its statuses are places in `STATUSES`.
     """
     wanted = [_RECORDS[name][0] if name in _RECORDS else name for name in columns]
+    metrics = [name for name in wanted if name in METRICS]
     asked = list(dict.fromkeys([*_ALWAYS, *(name for name in wanted if name in measurements.c)]))
     if set(asked) <= set(PACKED):
-        return _unpacked(cells_of_runs(conn, runs), asked)
+        return _unpacked(measured_of_runs(conn, runs, metrics), [*asked, *metrics])
+    asked = list(dict.fromkeys([*asked, *_KEY]))
     query = select(*(measurements.c[name] for name in asked)).where(measurements.c.run.in_(runs))
-    if cells is not None and len(cells) <= _FEW:
-        query = query.where(measurements.c.cell.in_(cells.tolist()))
-    return dict(zip(asked, turned(fetched(conn, query), len(asked)), strict=True))
+    if few is not None:
+        query = query.where(measurements.c.cell.in_(few.cells))
+    found: dict[str, Any] = dict(zip(asked, turned(fetched(conn, query), len(asked)), strict=True))
+    if metrics:
+        records = measured_of_runs(conn, runs, metrics, None if few is None else few.models)
+        places = places_in(records, *(found[name] for name in _KEY))
+        found |= {name: _filled(records[name], places) for name in metrics}
+    return found
 
 
 def _unpacked(records: Records, columns: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.synthetic_store import WORD, Shape, World, fill
+from benchmarks.synthetic_nights import WORD, Shape, World
+from benchmarks.synthetic_store import fill
 from collector.bundle import read_bundle
 from collector.metrics import METRICS
 from db import queries

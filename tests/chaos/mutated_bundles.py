@@ -15,6 +15,7 @@ from collector.vocabulary import Measurement
 from db.errors import StoreError
 from db.incoming import read_incoming
 from db.ingest import ingest_bundle
+from db.packed import metrics_of_run
 from db.schema import CellRow, Run, measurements
 from tests.chaos import material
 from tests.chaos.mutators import mutate
@@ -97,10 +98,15 @@ def _store(conn: Connection, path: Path) -> tuple[list[Row], bool]:
     transaction = conn.begin()
     try:
         report = ingest_bundle(conn, path)
-        columns = (CellRow.cell_id, measurements.c.replicate, measurements.c.wall_s, measurements.c.speedup)
+        columns = (measurements.c.run, CellRow.id, CellRow.cell_id, measurements.c.replicate, measurements.c.wall_s)
         query = select(*columns).join(CellRow, CellRow.id == measurements.c.cell)
         query = query.join(Run, Run.id == measurements.c.run).where(Run.run_id == report.run_id)
-        rows: list[Row] = [((row[0], row[1]), (row[2], row[3])) for row in conn.execute(query)]
+        found = conn.execute(query).all()
+        metrics = metrics_of_run(conn, found[0].run, ("speedup",)) if found else {}
+        rows: list[Row] = [
+            ((cell_id, replicate), (wall_s, metrics[cell, replicate]["speedup"]))
+            for _, cell, cell_id, replicate, wall_s in found
+        ]
         return rows, bool(report.damage)
     finally:
         transaction.rollback()

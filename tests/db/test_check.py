@@ -1,5 +1,6 @@
 """`db check`: a sound database has no findings, and every way of being unsound has one."""
 
+import math
 import shutil
 import sqlite3
 from contextlib import closing
@@ -13,6 +14,7 @@ from db.check_bundles import check_bundles
 from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
+from db.packed import metrics_of_run, write_measured
 from tests.factories import at, cell, failing, header, matrix, night, passing, write_bundle
 
 
@@ -65,7 +67,12 @@ def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
         ("DELETE FROM summaries", "different", "the sums of"),
         ("DELETE FROM packed_cells", "different", "packed of its measurements"),
         ("UPDATE packed_cells SET part = 7", "different", "packed of its measurements"),
-        ("UPDATE measurements SET compiled_ms = compiled_ms * 2", "different", "packed of its measurements"),
+        ("UPDATE packed_cells SET data = x'63'", "different", "packed of its measurements"),
+        ("DELETE FROM packed_metrics", "different", "packed of its measurements"),
+        ("UPDATE packed_metrics SET part = 7", "different", "packed of its measurements"),
+        ("UPDATE packed_metrics SET data = x'01'", "different", "packed of its measurements"),
+        ("UPDATE measurements SET program = NULL WHERE status = 'pass'", "different", "packed of its measurements"),
+        ("DELETE FROM measurements WHERE replicate = 1", "different", "packed of its measurements"),
         ("DELETE FROM packed_sums", "different", "packed of its sums"),
         ("UPDATE packed_sums SET data = x'01'", "different", "packed of its sums"),
         ("UPDATE meta SET value = 'many'", "broken", "no number"),
@@ -108,8 +115,7 @@ def test_rows_that_refer_to_nothing_are_found_in_a_file(file_store, tmp_path):
         ("DELETE FROM samples WHERE metric = 'eager_ms'", "missing", "(eager_ms): samples is not in the database"),
         ("DELETE FROM evidence", "missing", "evidence is not in the database"),
         ("DELETE FROM planned", "missing", "is not in the database"),
-        ("UPDATE measurements SET speedup = speedup * 1.001", "different", "measurement differs in speedup"),
-        ("UPDATE measurements SET compiled_ms = NULL", "different", "measurement differs in compiled_ms"),
+        ("UPDATE measurements SET wall_s = wall_s * 1.001", "different", "measurement differs in wall_s"),
         ("UPDATE runs SET branch = 'other'", "different", "its branch is other, bundles say main"),
         ("UPDATE samples SET spread = spread * 2", "different", "samples differs in spread"),
         ("UPDATE evidence SET log_tail = NULL WHERE details IS NULL", "", ""),
@@ -120,6 +126,25 @@ def test_what_differs_from_the_bundles_is_found(filled, tmp_path, statement, kin
     change(filled, statement)
     found = check_bundles(filled, bundles(tmp_path)).findings
     assert any(item.kind == kind and said in item.text for item in found) if kind else found == (), found
+
+
+@pytest.mark.parametrize(("metric", "factor"), [("speedup", 1.001), ("compiled_ms", math.nan), ("eager_ms", 1 - 1e-9)])
+def test_a_metric_that_differs_from_the_bundles_is_found(filled, tmp_path, metric, factor):
+    with filled.begin() as conn:
+        run = conn.execute(text("SELECT id FROM runs WHERE run_id = 'r2'")).scalar_one()
+        rows = stored_rows(conn, run)
+        assert rows[0][metric] is not None
+        rows[0][metric] *= factor
+        write_measured(conn, run, [{k: None if v != v else v for k, v in row.items()} for row in rows])
+    found = check_bundles(filled, bundles(tmp_path)).findings
+    assert [item.text.split(" differs in ")[1:] for item in found] == [[metric]]
+
+
+def stored_rows(conn, run):
+    """The measurements of a run with their metrics, as `write_measured` takes them."""
+    query = text("SELECT cell, replicate, status, program FROM measurements WHERE run = :run")
+    metrics = metrics_of_run(conn, run)
+    return [{**row, **metrics[row["cell"], row["replicate"]]} for row in conn.execute(query, {"run": run}).mappings()]
 
 
 def test_what_no_bundle_tells_is_extra_within_a_run_and_untold_as_a_run(filled, tmp_path):

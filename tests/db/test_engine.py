@@ -156,7 +156,8 @@ def test_deleting_a_run_takes_all_that_hangs_on_it(store, tmp_path):
         left = (
             "SELECT run FROM measurements UNION ALL SELECT run FROM samples UNION ALL SELECT run FROM evidence"
             " UNION ALL SELECT run FROM planned UNION ALL SELECT run FROM summaries"
-            " UNION ALL SELECT run FROM packed_cells UNION ALL SELECT run FROM packed_sums"
+            " UNION ALL SELECT run FROM packed_cells UNION ALL SELECT run FROM packed_metrics"
+            " UNION ALL SELECT run FROM packed_sums"
         )
         assert conn.execute(text(left)).all() == []
 

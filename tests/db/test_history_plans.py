@@ -56,12 +56,19 @@ def test_a_suites_history_is_read_from_packed_sums_alone(two_nights):
     assert plan_of(two_nights, lambda: queries.suite_history(two_nights), "summaries") == []
 
 
-def test_other_metrics_are_read_run_by_run_through_the_primary_key(two_nights):
+def test_other_metrics_are_found_by_model_and_by_run(two_nights):
     metrics = (*HISTORY_METRICS, "eager_ms")
-    steps = plan_of(
-        two_nights, lambda: queries.model_history(two_nights, "huggingface", "bert", metrics=metrics), "measurements"
-    )
-    assert steps[1:] == ["SEARCH m USING PRIMARY KEY (run=? AND cell>? AND cell<?)"]
+
+    def history():
+        queries.model_history(two_nights, "huggingface", "bert", metrics=metrics)
+
+    assert plan_of(two_nights, history, "packed_metrics") == [
+        "SEARCH packed_metrics USING INDEX ix_packed_metrics_model (model=?)"
+    ]
+    assert plan_of(two_nights, history, "measurements") == []
+    side = queries.resolve_side(two_nights, "r1")
+    steps = plan_of(two_nights, lambda: queries.side_rows(two_nights, side), "packed_metrics")
+    assert steps == ["SEARCH packed_metrics USING INDEX sqlite_autoindex_packed_metrics_1 (run=?)"]
 
 
 def test_both_ways_give_the_same_history(two_nights, tmp_path):

@@ -13,6 +13,7 @@ from db import queries
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.moments import to_epoch
+from db.packed import metrics_of_run
 from tests.db.answers import answers
 from tests.factories import (
     CONFIGS,
@@ -78,8 +79,8 @@ def test_a_failure_keeps_stage_exception_message_and_hint(store, tmp_path):
 def test_what_was_not_measured_is_null_and_never_zero(store, tmp_path):
     ingest_bundle(store, write_bundle(tmp_path, header("r1"), [failing(cell(), metrics={"graph_breaks": 0.0})]))
     with store.connect() as conn:
-        row = conn.execute(text("SELECT compiled_ms, speedup, graph_breaks FROM measurements")).one()
-    assert tuple(row) == (None, None, 0.0)
+        (found,) = metrics_of_run(conn, conn.execute(text("SELECT id FROM runs")).scalar_one()).values()
+    assert [found[name] for name in ("compiled_ms", "speedup", "graph_breaks", "cosine")] == [None, None, 0.0, None]
 
 
 def test_a_metric_of_a_newer_collector_is_kept_among_the_details(store, tmp_path):

@@ -7,15 +7,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Column, MetaData, Table, create_engine, insert, inspect, select, text
+from sqlalchemy import Column, Double, MetaData, Table, create_engine, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
+from collector.metrics import METRICS
 from db import migrate
 from db.base import VERSIONS, Base
 from db.check import check_store
 from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
+from db.packed import metrics_of_run
 from db.runs import list_runs
 from db.schema import Branch
 from tests.db.answers import answers
@@ -112,6 +114,11 @@ def rows_of(engine):
         }
 
 
+def metrics_of(conn, row):
+    """The metrics of a row of `measurements`, by name: columns of their own before schema 0005."""
+    return metrics_of_run(conn, row["run"])[row["cell"], row["replicate"]]
+
+
 def at_version(engine, version, full):
     """Makes the database one of a released version, by its own migrations, with all of `full` that it can hold."""
     migrate.downgrade(engine, "base")
@@ -121,9 +128,14 @@ def at_version(engine, version, full):
         conn.execute(text("DELETE FROM meta"))
         known = inspect(conn).get_table_names()
         for table in (table for table in Base.metadata.sorted_tables if table.name in known):
-            columns = [table.c[column["name"]] for column in inspect(conn).get_columns(table.name)]
+            columns = [
+                table.c[name] for column in inspect(conn).get_columns(table.name) if (name := column["name"]) in table.c
+            ]
             # Without its table a column has no default that this version did not know.
             rows = [dict(row) for row in source.execute(select(*columns)).mappings()]
+            if table.name == "measurements" and version < "0005":
+                columns += [Column(name, Double) for name in METRICS]
+                rows = [row | metrics_of(source, row) for row in rows]
             names = [column.name for column in columns]
             bare = Table(table.name, MetaData(), *(Column(c.name, c.type) for c in columns))
             if rows:
@@ -164,9 +176,13 @@ def old(request, old_location, two_nights):
     engine.dispose()
 
 
-def within(rows, older):
-    """Those tables and columns of `rows` that `older` has too."""
-    found = {}
+def within(engine, older):
+    """Those tables and columns of a database that `older` has too; metrics as the columns they were."""
+    found, rows = {}, rows_of(engine)
+    with engine.connect() as conn:
+        query = select(Base.metadata.tables["measurements"])
+        measured = [dict(row) for row in conn.execute(query).mappings()]
+        rows["measurements"] = [repr(sorted((row | metrics_of(conn, row)).items())) for row in measured]
     for name, lines in older.items():
         columns = {column for line in lines for column, _ in literal_row(line)}
         found[name] = sorted(repr([item for item in literal_row(line) if item[0] in columns]) for line in rows[name])
@@ -186,7 +202,7 @@ def test_every_released_version_comes_up_with_all_that_it_held(old, old_location
 
     assert migrate.current(upgraded) == migrate.head()
     assert shape(upgraded) == shape(two_nights)
-    assert within(rows_of(upgraded), before) == before
+    assert within(upgraded, before) == before
     assert [item for item in check_store(upgraded) if "packed" in item.text] == []
     for path in sorted(tmp_path.glob("r*.jsonl.gz")):
         ingest_bundle(upgraded, path)  # what older versions could not keep, the bundles tell

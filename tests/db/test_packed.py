@@ -1,4 +1,4 @@
-"""What is packed of a run says, bit for bit, what its rows say, and what cannot be read is said in a line."""
+"""What is packed of a run says, bit for bit, what its bundle says, and what cannot be read is said in a line."""
 
 from datetime import datetime, timedelta
 
@@ -32,7 +32,7 @@ def bits(values):
 
 
 def both_ways(engine, **asked):
-    """A model's history as it is packed, and as its rows tell it."""
+    """A model's history from `packed_cells` alone, and the same columns where `packed_metrics` is read too."""
     metrics = (*HISTORY_METRICS, "cosine")
     packed = queries.model_history(engine, "huggingface", "bert", **asked)
     plain = queries.model_history(engine, "huggingface", "bert", metrics=metrics, **asked)
@@ -145,6 +145,10 @@ def test_more_groups_than_a_row_of_sums_holds(store, tmp_path):
         ("packed_cells", b"\x63"),
         ("packed_cells", b"\x01" + bytes(39)),
         ("packed_cells", b"\x01" + bytes(7) + b"\xff" + bytes(32)),
+        ("packed_metrics", b""),
+        ("packed_metrics", b"\x02\x03\x00"),
+        ("packed_metrics", b"\x01\x04\x00"),
+        ("packed_metrics", b"\x01\x03\x01\x07" + bytes(23)),
         ("packed_sums", b"\x02" + bytes(96)),
         ("packed_sums", b"\x01" + bytes(95)),
     ],
@@ -155,6 +159,7 @@ def test_bytes_of_no_format_are_said_in_a_line(store, tmp_path, table, data):
         conn.execute(text(f"UPDATE {table} SET data = :data"), {"data": data})  # noqa: S608 -- our own words
     ask = {
         "packed_cells": lambda: queries.model_history(store, "huggingface", "bert"),
+        "packed_metrics": lambda: queries.model_history(store, "huggingface", "bert", metrics=("eager_ms",)),
         "packed_sums": lambda: queries.suite_history(store),
     }
     with pytest.raises(DamagedError) as caught:

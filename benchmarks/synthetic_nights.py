@@ -1,0 +1,316 @@
+"""Synthetic nights: what a run of 150 models under 12 configs would measure, made up. None of it is a measurement.
+
+It says so wherever it shows: the branch is `synthetic`, the label, the titles of commits, the names of models and of the
+device begin with the word. The values have the shape of real ones from an H200: a level for every cell, half a percent of
+noise, steps at some commits, failures with their texts, and a few cells that were planned and not measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collector.bundle import BundleWriter, RunHeader
+from collector.metrics import METRICS
+from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status, short_hash
+
+WORD = "synthetic"
+REPO = "synthetic/repository"
+SUITES = ("huggingface", "timm", "torchvision")
+CONFIGS = (
+    *(Config(template=name) for name in (None, "cudagraphs", "triton", "aten", "cpp_wrapper", "cutlass")),
+    *(Config(freezing=True), Config(dynamic=True), Config(mode="reduce-overhead"), Config(mode="max-autotune")),
+    *(Config(template="cudagraphs", overrides={"graph_partition": value}) for value in (False, True)),
+)
+TESTBED = {"device": "cuda", "gpu": "synthetic GPU", "gpu_index": 0, "driver": "1.0", "cores": 2, "workers": 8}
+
+_FIRST = datetime(2025, 1, 1, 2, tzinfo=UTC).timestamp()
+_DAY_S, _CELL_S, _ROUNDS = 86_400, 8.0, 30
+_EVERY = 100  # nights between two changes of what torch makes of a config
+_PASS, _ACCURACY, _COMPILE, _MEMORY, _CRASH = range(5)
+#: What a failing cell says, by kind: texts as long as real ones.
+_FAILURES = {
+    _ACCURACY: (
+        Status.FAIL_ACCURACY,
+        Failure(Stage.CORRECTNESS, "fail_accuracy", "['logits']: RMSE 4.1 times eager's"),
+    ),
+    _COMPILE: (
+        Status.FAIL_TO_COMPILE,
+        Failure(
+            Stage.COMPILE,
+            "InductorError",
+            "synthetic failure: the generated kernel does not compile\n" + "ptxas: too many resources requested\n" * 9,
+            "compile with TORCHINDUCTOR_MAX_AUTOTUNE=0",
+        ),
+    ),
+    _MEMORY: (Status.OOM, Failure(Stage.TIMING, "OutOfMemoryError", "synthetic failure: tried to allocate 2.00 GiB")),
+    _CRASH: (Status.CRASHED, Failure(Stage.PROFILE, "SIGSEGV", "synthetic failure: the process died of signal 11")),
+}
+_ENDED = {_PASS: (Status.PASS, None), **_FAILURES}
+#: Metrics that a cell has by the time that it can fail like this; a pass has all.
+_BY_THEN = {
+    _COMPILE: ("eager_peak_bytes",),
+    _ACCURACY: (
+        *("eager_peak_bytes", "compiled_peak_bytes", "compile_cold_s", "compression", "graphs", "graph_breaks"),
+        *("recompiles", "kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
+    ),
+    _MEMORY: ("eager_peak_bytes", "graphs", "graph_breaks", "error_rmse_ratio", "cosine"),
+    _CRASH: ("eager_peak_bytes", "graphs", "graph_breaks", "eager_ms", "compiled_ms", "speedup"),
+}
+_GIB = 2.0**30
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How much: one night a commit. The newest `sampled` nights come as bundles, with samples and evidence."""
+
+    commits: int = 600
+    models: int = 150
+    configs: int = len(CONFIGS)
+    sampled: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """One night by columns: entry i of each belongs to `planned[i]`. `metrics` is NaN where there is no value."""
+
+    number: int
+    header: RunHeader
+    planned: tuple[Cell, ...]
+    is_measured: NDArray[np.bool_]
+    ended: NDArray[np.int64]
+    started_at: Values
+    wall_s: Values
+    metrics: dict[str, Values]
+    programs: tuple[str, ...]
+    environment_id: str
+
+    @property
+    def began_at(self) -> float:
+        """When it began, seconds since 1970."""
+        return _FIRST + self.number * _DAY_S
+
+    @property
+    def outcomes(self) -> list[tuple[Status, Failure | None]]:
+        """How each planned cell ends, where it is measured."""
+        return [_ENDED[kind] for kind in self.ended.tolist()]
+
+    @property
+    def finished_at(self) -> float:
+        """When its last cell ended, seconds since 1970."""
+        return float(self.started_at[-1]) + _CELL_S
+
+    def measurements(self, *, samples: bool) -> Iterator[Measurement]:
+        """What a runner would have written, in the order of the plan; with raw samples and evidence, or without."""
+        random, outcomes = np.random.default_rng([self.number, 1]), self.outcomes
+        for place in np.flatnonzero(self.is_measured).tolist():
+            status, failure = outcomes[place]
+            metrics = {
+                name: float(found[place]) for name, found in self.metrics.items() if found[place] == found[place]
+            }
+            measurement = Measurement(
+                cell=self.planned[place],
+                status=status,
+                started_at=_iso(self.started_at[place]),
+                wall_s=float(self.wall_s[place]),
+                metrics=metrics,
+                program_id=self.programs[place],
+                environment_id=self.environment_id,
+                failure=failure,
+            )
+            yield _with_evidence(measurement, random) if samples else measurement
+
+    def lines(self) -> NDArray[np.int64]:
+        """The line of the bundle that tells of each cell, where it was measured: programs come before their first use."""
+        programs = np.array(self.programs)
+        measured = np.flatnonzero(self.is_measured)
+        is_first = np.zeros(len(programs), dtype=bool)
+        is_first[measured[np.unique(programs[measured], return_index=True)[1]]] = True
+        # The run's own line, the plan and the environment stand before the first.
+        found: NDArray[np.int64] = 2 + len(programs) + np.cumsum(self.is_measured) + np.cumsum(is_first)
+        return found
+
+    def write(self, folder: Path, *, samples: bool) -> Path:
+        """The night as a closed bundle."""
+        writer = BundleWriter(folder, self.header, self.planned)
+        writer.environment(self.environment_id, environment_of(self.number))
+        for measurement in self.measurements(samples=samples):
+            writer.program(str(measurement.program_id), options_of(str(measurement.program_id)))
+            writer.measurement(measurement)
+        return writer.close(_iso(self.finished_at))
+
+
+class World:
+    """Everything that stays the same from night to night: cells with their levels, steps and chronic failures."""
+
+    def __init__(self, shape: Shape, seed: int = 1) -> None:
+        if not 1 <= shape.configs <= len(CONFIGS):
+            raise ValueError(f"there are 1 to {len(CONFIGS)} synthetic configs, not {shape.configs}")
+        self.shape, self.seed = shape, seed
+        random = np.random.default_rng([seed, 0])
+        models, configs = shape.models, shape.configs
+        # As a plan is: config by config, every model under each.
+        self.cells = tuple(
+            Cell(SUITES[model % 3], f"{WORD}_{model:03d}", Phase.INFERENCE, "bfloat16", "cuda", 8, config)
+            for config, model in itertools.product(CONFIGS[:configs], range(models))
+        )
+        self.eager_ms = np.tile(random.lognormal(2.3, 0.8, models), configs)
+        self.device_share = np.tile(random.uniform(0.3, 0.98, models), configs)
+        self.speedup = np.tile(random.lognormal(0.35, 0.2, models), configs) * random.lognormal(0, 0.1, len(self.cells))
+        self.compile_s = np.tile(random.lognormal(3, 0.6, models), configs) * random.uniform(0.8, 2.5, len(self.cells))
+        self.peak_bytes = np.tile(np.round(random.lognormal(0, 1, models) * _GIB), configs)
+        self.kernels = np.tile(random.integers(5, 400, models), configs).astype(float)
+        self.breaks = np.tile((random.random(models) < 0.1) * random.integers(1, 7, models), configs).astype(float)
+        self.step_at = random.integers(1, max(2, shape.commits), len(self.cells))
+        self.step = np.where(random.random(len(self.cells)) < 0.1, random.lognormal(0, 0.06, len(self.cells)), 1.0)
+        self.fails_from = random.integers(0, max(1, shape.commits), len(self.cells))
+        self.fails_as = np.where(random.random(len(self.cells)) < 0.04, random.integers(1, 5, len(self.cells)), _PASS)
+
+    def night(self, number: int) -> Night:
+        """The night of that number, 0 is the oldest: the same whichever were asked for before."""
+        random, count = np.random.default_rng([self.seed, 1, number]), len(self.cells)
+        starts = np.round(_FIRST + number * _DAY_S + 60 + np.arange(count) * _CELL_S + random.uniform(0, 4, count), 3)
+        by_chance = np.where(random.random(count) < 0.01, random.integers(1, 5, count), _PASS)
+        ended = np.where((self.fails_as != _PASS) & (number >= self.fails_from), self.fails_as, by_chance)
+        values = self._values(number, random)
+        for kind in _FAILURES:
+            for name in values.keys() - set(_BY_THEN[kind]):
+                values[name] = np.where(ended == kind, np.nan, values[name])
+        programs = [program_id_of(number, config) for config in CONFIGS[: self.shape.configs]]
+        return Night(
+            number=number,
+            header=self._header(number),
+            planned=self.cells,
+            is_measured=random.random(count) >= 0.003,
+            ended=ended,
+            started_at=starts,
+            wall_s=np.round(random.uniform(8, 90, count), 3),
+            metrics={name: values[name] for name in METRICS},
+            programs=tuple(np.repeat(programs, self.shape.models).tolist()),
+            environment_id=short_hash(environment_of(number)),
+        )
+
+    @cached_property
+    def commits(self) -> list[dict[str, Any]]:
+        """A row a commit."""
+        return [
+            {
+                "repo": REPO,
+                "sha": hashlib.sha1(f"{WORD} {self.seed} {number}".encode(), usedforsecurity=False).hexdigest(),
+                "author_date": _FIRST + number * _DAY_S - 7200,
+                "committed_at": _FIRST + number * _DAY_S - 3600,
+                "title": f"{WORD} commit {number} (#{1000 + number})",
+                "pr_number": 1000 + number,
+                "position": number,
+            }
+            for number in range(self.shape.commits)
+        ]
+
+    def _header(self, number: int) -> RunHeader:
+        commit = self.commits[number] if number < self.shape.commits else self.commits[-1]
+        return RunHeader(
+            run_id=f"{WORD}-{number:04d}",
+            branch=WORD,
+            commit=commit["sha"],
+            testbed=TESTBED,
+            started_at=_iso(_FIRST + number * _DAY_S),
+            repo=REPO,
+            trigger="nightly",
+            label=WORD,
+            commit_date=_iso(commit["author_date"]),
+            commit_title=commit["title"],
+            tool_version=WORD,
+        )
+
+    def _values(self, number: int, random: np.random.Generator) -> dict[str, Values]:
+        """All metrics of a night in which everything passes."""
+        count = len(self.cells)
+
+        def noisy(values: Values, spread: float) -> Values:
+            return values * random.lognormal(0, spread, count)
+
+        level = self.eager_ms / self.speedup * np.where(number >= self.step_at, self.step, 1.0)
+        eager, compiled = noisy(self.eager_ms, 0.005), noisy(level, 0.005)
+        eager_kernel = noisy(self.eager_ms * self.device_share, 0.001)
+        compiled_kernel = noisy(level * self.device_share * 0.95, 0.001)
+        smaller = np.round(self.peak_bytes / 512 * np.clip(1 / self.speedup, 0.5, 1)) * 512
+        return {
+            "eager_ms": eager,
+            "compiled_ms": compiled,
+            "speedup": eager / compiled,
+            "eager_kernel_ms": eager_kernel,
+            "compiled_kernel_ms": compiled_kernel,
+            "device_speedup": eager_kernel / compiled_kernel,
+            "compile_cold_s": noisy(self.compile_s, 0.05),
+            "eager_peak_bytes": self.peak_bytes,
+            "compiled_peak_bytes": smaller,
+            "compression": self.peak_bytes / smaller,
+            "graphs": self.breaks + 1,
+            "graph_breaks": self.breaks,
+            "recompiles": np.zeros(count),
+            "cudagraph_skips": np.zeros(count),
+            # As most versions of torch: not counted, so not measured, which is not 0.
+            "cudagraph_partitions": np.full(count, np.nan),
+            "kernels_generated": self.kernels,
+            "kernels_extern": np.floor(self.kernels * 0.6),
+            "error_rmse_ratio": random.lognormal(0, 0.05, count),
+            "cosine": 1 - random.uniform(0, 1e-4, count),
+        }
+
+
+def program_id_of(number: int, config: Config) -> str:
+    """What the torch of that night makes of a config: something else every hundred nights."""
+    return short_hash({WORD: number // _EVERY, "config": config.to_json()})
+
+
+@cache
+def options_of(program_id: str) -> dict[str, Any]:
+    """A record as long as that of a real program; what is in it is made up."""
+    return {"backend": "inductor", "program": program_id} | {f"{WORD}.option_number_{n:03d}": False for n in range(550)}
+
+
+def environment_of(number: int) -> dict[str, Any]:
+    """The fingerprint of a night: torch's commit is another one in each, some libraries now and then."""
+    return {
+        **TESTBED,
+        "torch_git": hashlib.sha1(f"{WORD} {number}".encode(), usedforsecurity=False).hexdigest(),
+        "torch": f"{WORD} build {number}",
+        "triton": f"{WORD} 3.{number // _EVERY}",
+        **{f"{WORD}_library_{n}": f"1.{number // _EVERY}.{n}" for n in range(16)},
+    }
+
+
+def _with_evidence(measurement: Measurement, random: np.random.Generator) -> Measurement:
+    """With 30 samples of both latencies, to the nanosecond as the clock gives them, and details as long as real ones."""
+    if measurement.failure:
+        return replace(measurement, log_tail=f"{WORD} log\n" + '  File "model.py", line 12, in forward\n' * 30)
+    samples = {
+        name: np.round(measurement.metrics[name] * random.lognormal(0, 0.01, _ROUNDS), 6).tolist()
+        for name in ("eager_ms", "compiled_ms")
+    }
+    kernels = [
+        [
+            f"{WORD}_kernel_{random.integers(1 << 62):x}_{random.integers(1 << 62):x}_vectorized_elementwise" * 2,
+            3.0,
+            value,
+        ]
+        for value in np.round(random.lognormal(0, 1, 30), 6).tolist()
+    ]
+    stages = dict(zip(Stage, np.round(random.uniform(0, 9, len(Stage)), 3).tolist(), strict=True))
+    details = {"stage_s": {str(stage): spent for stage, spent in stages.items()}, "compiled_kernels": kernels}
+    return replace(measurement, samples=samples, details=details)
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
