@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from collector.precision import is_precise
+
 Call = Callable[[], Any]
 
 
@@ -30,17 +32,35 @@ def timed_s(call: Call, device: str) -> float:
     return elapsed
 
 
+def settle(eager: Call, compiled: Call, device: str, limit_s: float = 0.05, within: float = 0.05) -> int:
+    """Calls both in turn until the last three compiled calls agree to `within`, or `limit_s` is spent; how often it did.
+
+    Clocks that rise from idle, and caches of the host that are cold after a wait, then are no part of the samples.
+    """
+    deadline = time.perf_counter() + limit_s
+    took: list[float] = []
+    while len(took) < 3 or max(took[-3:]) > (1 + within) * min(took[-3:]):
+        timed_s(eager, device)
+        took.append(timed_s(compiled, device))
+        if time.perf_counter() > deadline:
+            break
+    return len(took)
+
+
 def interleaved_ms(
-    eager: Call, compiled: Call, device: str, rounds: int, limit_s: float
+    eager: Call, compiled: Call, device: str, rounds: int, limit_s: float, precision: float = 0.0
 ) -> tuple[list[float], list[float]]:
     """`rounds` pairs of samples in milliseconds, eager and compiled in turn so that drift meets both alike.
 
-    Stops early, but not before five pairs, once `limit_s` seconds are spent: the number of samples kept then tells.
+    Stops early, but not before five pairs, once `limit_s` seconds are spent: the number of samples kept then tells. With
+    a `precision` it goes on, up to ten times `rounds`, until both medians are known to it.
     """
     samples: tuple[list[float], list[float]] = ([], [])
     deadline = time.perf_counter() + limit_s
-    for done in range(rounds):
+    for done in range(10 * rounds if precision else rounds):
         if done >= 5 and time.perf_counter() > deadline:
+            break
+        if done >= rounds and done % 10 == 0 and all(is_precise(found, precision) for found in samples):
             break
         # Which of the two comes first changes each round, so that neither always runs on the other's warm caches.
         for which in ((0, 1), (1, 0))[done % 2]:

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 #: Reasons kept per kind, and characters per reason.
 _REASONS, _LENGTH = 20, 400
+#: Of Inductor's own counters those that counted most.
+_COUNTERS = 30
+#: Fields of torch's CompilationMetrics, in microseconds, and what their sum over the graphs is called here.
+_PHASES = {
+    "dynamo_cumulative_compile_time_us": "dynamo",
+    "aot_autograd_cumulative_compile_time_us": "aot_autograd",
+    "pre_grad_pass_time_us": "pre_grad_passes",
+    "joint_graph_pass_time_us": "joint_graph_passes",
+    "backward_cumulative_compile_time_us": "backward",
+    "inductor_cumulative_compile_time_us": "inductor",
+    "post_grad_pass_time_us": "post_grad_passes",
+    "inductor_code_gen_cumulative_compile_time_us": "code_gen",
+    "triton_compile_time_us": "wait_for_kernels",
+    "compile_time_autotune_time_us": "autotune_while_compiling",
+    "runtime_triton_autotune_time_us": "autotune_while_running",
+    "runtime_cudagraphify_time_us": "cudagraphify",
+    "dynamo_compile_time_before_restart_us": "before_restarts",
+    "guard_latency_us": "guards",
+}
 
 
 class CompilerLog(logging.Handler):
@@ -41,6 +61,10 @@ def reset() -> None:
     torch._dynamo.reset()
     counters.clear()
     metrics.reset()
+    with suppress(ImportError):
+        from torch._dynamo.utils import clear_compilation_metrics
+
+        clear_compilation_metrics()
 
 
 def read(log: CompilerLog) -> tuple[dict[str, float], dict[str, Any]]:
@@ -67,21 +91,50 @@ def read(log: CompilerLog) -> tuple[dict[str, float], dict[str, Any]]:
         "graph_break_reasons": dict(sorted(breaks.items(), key=lambda item: -item[1])[:_REASONS]),
         "recompile_reasons": (recompiles or [])[:_REASONS],
         "cudagraph_skip_reasons": sorted(set(log.skips))[:_REASONS],
-        "fusion": {
-            "nodes_before": metrics.ir_nodes_pre_fusion,
-            "calls_captured": counters["stats"].get("calls_captured", 0),
-        },
+        "fusion": _fusion(metrics, counters),
+        "compile_phases_s": _phases(),
+        "inductor_counters": dict(sorted(inductor.items(), key=lambda item: -item[1])[:_COUNTERS]),
     }
     found = {name: float(value) for name, value in values.items() if value is not None}
     return found, {name: value for name, value in details.items() if value}
 
 
-def _recompile_reasons() -> list[str] | None:
+def _fusion(metrics: Any, counters: Any) -> dict[str, int]:
+    """Operators that Dynamo captured, nodes of Inductor's IR before fusion, and what they became."""
+    matched = counters["inductor"]
+    found = {
+        "calls_captured": counters["stats"].get("calls_captured", 0),
+        "nodes_before": metrics.ir_nodes_pre_fusion,
+        "kernels": metrics.generated_kernel_count,
+        "extern_calls": matched.get("extern_calls", 0),
+        "patterns_matched": matched.get("pattern_matcher_count", 0),
+        "attention_fused": matched.get("fuse_attention", 0),
+    }
+    return {name: int(count) for name, count in found.items() if count}
+
+
+def _phases() -> dict[str, float]:
+    """Seconds by phase, over all graphs; a phase holds those that are indented below it, and some overlap."""
+    found: dict[str, float] = {}
+    for entry in _entries() or []:
+        for name, phase in _PHASES.items():
+            if spent := getattr(entry, name, None):
+                found[phase] = round(found.get(phase, 0.0) + spent / 1e6, 4)
+    return {phase: found[phase] for phase in _PHASES.values() if phase in found}
+
+
+def _entries() -> list[Any] | None:
     try:
         from torch._dynamo.utils import get_compilation_metrics
 
-        entries = get_compilation_metrics()
+        return list(get_compilation_metrics())
     except (ImportError, AttributeError):
+        return None
+
+
+def _recompile_reasons() -> list[str] | None:
+    entries = _entries()
+    if entries is None:
         return None
     reasons = [getattr(entry, "recompile_reason", None) for entry in entries]
     return [str(reason)[:_LENGTH] for reason in reasons if reason]

@@ -19,19 +19,60 @@ _HINTS = (
     ("No choices to select", "no back-end could take a GEMM: keep ATEN in max_autotune_gemm_backends"),
     ("overwritten by a subsequent run", "a cudagraph output was read after the next replay: clone it first"),
     ("Cannot re-initialize CUDA in forked", "set PYTORCH_NVML_BASED_CUDA_CHECK=1 before torch is imported"),
+    ("can't allocate memory", "the host has no such memory: use a smaller --batch-size"),
     ("out of memory", "use a smaller --batch-size, or a GPU with more memory"),
     ("device-side assert", "run again with CUDA_LAUNCH_BLOCKING=1 to find the kernel"),
     ("C++ compile error", "a C++ compiler that torch can use is needed: see `inductor-watch doctor`"),
     ("InvalidCxxCompiler", "no C++ compiler found: install g++ or set CXX"),
 )
+#: What a status says without words of its own.
+_BY_STATUS = {
+    Status.NONDETERMINISTIC: "it draws unseeded numbers, or its kernels sum in another order: nothing can be compared with it",
+    Status.FAIL_ACCURACY: "TORCH_COMPILE_DEBUG=1 keeps the kernels; emulate_precision_casts=true tells rounding from a bug",
+}
+_STUCK = {
+    Stage.COMPILE: "the end of the log shows what it was compiling: a longer --timeout, or TORCH_LOGS=dynamo,inductor",
+}
+_STUCK_ELSEWHERE = "the end of the log shows the stack in which it was stuck: a longer --timeout if it was only slow"
+_SIGNALS = {
+    "SIGKILL": "often the kernel's out-of-memory killer",
+    "SIGSEGV": "memory was accessed that is not there: the end of the log shows the Python stack of the crash",
+    "SIGABRT": "a library gave up: the end of the log says why",
+    "SIGILL": "a kernel uses instructions that this CPU lacks",
+}
+HINT_OF_EXIT = "the model or a library ended the process: the end of the log is all that it left"
 _LONGEST = 2000
 
 
 def classify(error: BaseException, stage: Stage) -> tuple[Status, Failure]:
     """The status and the failure record of an exception raised in a stage."""
     message = str(error).strip() or type(error).__name__
-    failure = Failure(stage, type(error).__qualname__, message[:_LONGEST], _hint(message))
+    hint = _hint(message) or _hint_of_type(error)
+    failure = Failure(stage, type(error).__qualname__, message[:_LONGEST], hint)
     return _status(error, stage, message), failure
+
+
+def hint_of_status(status: Status) -> str | None:
+    """What to do about a status that no exception explains."""
+    return _BY_STATUS.get(status)
+
+
+def hint_of_timeout(stage: Stage) -> str:
+    """What to do about a cell that ran out of time in a stage."""
+    return _STUCK.get(stage, _STUCK_ELSEWHERE)
+
+
+def hint_of_signal(name: str) -> str | None:
+    """What a signal that ended the process often means."""
+    return _SIGNALS.get(name)
+
+
+def _hint_of_type(error: BaseException) -> str | None:
+    if isinstance(error, ModuleNotFoundError):
+        return "install it, or for a model of your own start where its module is (or set PYTHONPATH)"
+    if isinstance(error, ImportError):
+        return "the module is there and does not import: built for another version of a library?"
+    return None
 
 
 def _status(error: BaseException, stage: Stage, message: str) -> Status:
@@ -47,7 +88,13 @@ def _status(error: BaseException, stage: Stage, message: str) -> Status:
 
 
 def _is_oom(error: BaseException, message: str) -> bool:
-    return type(error).__name__ == "OutOfMemoryError" or "CUDA out of memory" in message
+    # On a CPU torch raises a plain RuntimeError for it.
+    words = (
+        "CUDA out of memory",
+        "DefaultCPUAllocator: can't allocate memory",
+        "DefaultCPUAllocator: not enough memory",
+    )
+    return type(error).__name__ == "OutOfMemoryError" or any(said in message for said in words)
 
 
 def _from_compiler(error: BaseException | None) -> bool:

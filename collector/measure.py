@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -13,12 +14,14 @@ from typing import Any, Protocol
 
 import torch
 
-from collector import availability, counters, injection, memory, profiling
-from collector.clock import garbage_collection_off, interleaved_ms, synchronize, timed_s
+from collector import availability, choices, counters, injection, leaks, memory, profiling, surroundings, warm
+from collector.clock import garbage_collection_off, interleaved_ms, settle, synchronize, timed_s
 from collector.correctness import Agreement, compare, identical
 from collector.environment import environment_id, fingerprint
-from collector.failures import classify
+from collector.failures import classify, hint_of_status
+from collector.instructions import counted
 from collector.outcome import Outcome
+from collector.precision import drift, relative_half_width
 from collector.program import Subject, seed_everything
 from collector.settings import Settings
 from collector.snapshot import Snapshot
@@ -26,6 +29,9 @@ from collector.templates import Effective, resolve_config
 from collector.tolerances import tolerance_for
 from collector.vocabulary import Cell, Failure, Measurement, Phase, Stage, Status
 from collector.zoo.spec import Built
+
+#: A form whose device is busy for less of a call than this is launch-bound.
+_BUSY = 0.8
 
 Builder = Callable[[int, Phase, str], Built]
 
@@ -59,6 +65,8 @@ def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = 
         run.all_stages(build)
     except Exception as error:
         run.status, run.failure = classify(error, run.at)
+        # The message alone does not say where: the stack goes to the log, whose end is kept with the failure.
+        traceback.print_exception(error)
     return run.outcome()
 
 
@@ -85,6 +93,8 @@ class _Run:
         self.environment = fingerprint(self.cell.device)
         self._enter(Stage.RESOLVE_CONFIG)
         self.effective = resolve_config(self.cell.config, self.cell.device)
+        if self.effective.ignored:
+            self.details["ignored_options"] = self.effective.ignored
         availability.check(self.effective, self.cell.device, self.cell.phase, self.cell.dtype)
         self._enter(Stage.LOAD_MODEL)
         subject = self._load(build)
@@ -96,6 +106,9 @@ class _Run:
         with self.host.exclusive("device"):
             self._check(subject, compiled)
         self._measure(subject, compiled)
+        if self.settings.warm_compile:
+            del subject, compiled
+            self._compile_again()
         self._enter(Stage.DONE)
 
     def _note_reserved(self) -> None:
@@ -125,7 +138,7 @@ class _Run:
     def _enter(self, stage: Stage) -> None:
         now = time.monotonic()
         spent = self.details.setdefault("stage_s", {})
-        spent[self.at.value] = round(now - getattr(self, "_since", now), 3)
+        spent[self.at.value] = round(spent.get(self.at.value, 0.0) + now - getattr(self, "_since", now), 3)
         self._since, self.at = now, stage
         self.host.stage(stage)
 
@@ -152,10 +165,14 @@ class _Run:
 
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
+        if effective.config.backend == "inductor":
+            choices.listen()
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        first_s = timed_s(compiled, self.cell.device)
+        first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
+        if instructions is not None:
+            self.metrics["compile_instructions"] = float(instructions)
         self.details["compile_window"] = [begin, time.monotonic()]
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
         with self.host.exclusive("device"):
@@ -170,13 +187,12 @@ class _Run:
     def _count(self) -> None:
         found, details = counters.read(self.log)
         self.metrics |= found
-        self.details |= details
+        self.details |= details | choices.found()
 
     def _check(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         eager, again = subject.deterministic_pair()
         if different := identical(eager, again):
-            self.status = Status.NONDETERMINISTIC
-            self.failure = Failure(Stage.CORRECTNESS, "nondeterministic", f"two eager runs differ at {different}")
+            self._disagree(Status.NONDETERMINISTIC, f"two eager runs differ at {different}")
         else:
             made = subject.outputs(compiled)
             self._judge(compare(eager, made, self._reference(subject), tolerance_for(self.cell)))
@@ -189,8 +205,11 @@ class _Run:
             self.metrics["cosine"] = agreement.cosine
         self.details["tensors_compared"] = agreement.compared
         if agreement.problem:
-            self.status = Status.FAIL_ACCURACY
-            self.failure = Failure(Stage.CORRECTNESS, "fail_accuracy", agreement.problem)
+            self._disagree(Status.FAIL_ACCURACY, agreement.problem)
+
+    def _disagree(self, status: Status, message: str) -> None:
+        self.status = status
+        self.failure = Failure(Stage.CORRECTNESS, status.value, message, hint_of_status(status))
 
     def _reference(self, subject: Subject) -> Snapshot | None:
         """The float64 outputs, or None where the model cannot run in double precision."""
@@ -212,24 +231,71 @@ class _Run:
         if on_gpu:
             with self.host.exclusive("device"):
                 profiling.warm_up()
+        watcher = surroundings.Watcher(device)
         gc.collect()
         recordings: dict[str, profiling.Recording] = {}
         with self.host.exclusive(), garbage_collection_off():
-            for call in calls.values():
-                timed_s(call, device)
-            samples = interleaved_ms(subject.eager, compiled, device, settings.rounds, settings.sample_limit_s)
+            self.details["settled_after"] = settle(subject.eager, compiled, device)
+            held, before = leaks.allocated(device), watcher.read()
+            samples = interleaved_ms(
+                subject.eager, compiled, device, settings.rounds, settings.sample_limit_s, settings.precision
+            )
+            after = watcher.read()
             self._take_samples(*samples)
             if on_gpu:  # a CPU has no device-busy time apart from its wall time
                 self._enter(Stage.PROFILE)
                 recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
+            kept = leaks.allocated(device)
         self._count_again()
+        self._take_surroundings(before, after)
+        self._take_leak(compiled, held, kept)
         for name, recording in recordings.items():
             if (found := profiling.device_time(recording)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
+        self._take_busy_shares()
         if settings.inject:
             self.details["injected"] = self._inject(subject, compiled)
+
+    def _take_busy_shares(self) -> None:
+        """How much of a call the device was busy: well below one it waits for launches, and wall-clock times are noisy."""
+        shares = {
+            name: round(self.metrics[f"{name}_kernel_ms"] / self.metrics[f"{name}_ms"], 3)
+            for name in ("eager", "compiled")
+            if f"{name}_kernel_ms" in self.metrics and self.metrics[f"{name}_ms"] > 0
+        }
+        if shares:
+            self.details["busy_share"] = shares
+            self.details["launch_bound"] = [name for name, share in shares.items() if share < _BUSY]
+
+    def _take_surroundings(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        self.details["surroundings"] = {"before": before, "after": after}
+        if held_back := surroundings.throttled([before, after]):
+            self.details["throttled"] = held_back
+
+    def _take_leak(self, compiled: Callable[[], Any], before: int | None, after: int | None) -> None:
+        if before is None or after is None:
+            return
+        self.metrics["leak_bytes_per_call"] = 0.0
+        if after > before:  # rarely so: only then is the device asked for
+            with self.host.exclusive("device"):
+                self.metrics["leak_bytes_per_call"] = leaks.bytes_per_call(compiled, leaks.allocated, self.cell.device)
+
+    def _compile_again(self) -> None:
+        """The compile time of a new process that finds this one's caches; what keeps it from one is told."""
+        self._enter(Stage.COMPILE)
+        torch._dynamo.reset()
+        gc.collect()
+        if self.cell.device == "cuda":
+            torch.cuda.empty_cache()
+        try:
+            found = warm.compile_again(self.cell, self.settings.timeout_s)
+        except warm.NoWarmCompileError as error:
+            self.details["no_warm_compile"] = str(error)
+            return
+        self.metrics["compile_warm_s"] = found["compile_warm_s"]
+        self.details |= {"warm_window": found["window"], "warm_cache_hits": found["hits"]}
 
     def _inject(self, subject: Subject, compiled: Callable[[], Any]) -> dict[str, dict[str, Any]]:
         """The metrics and the compiled samples with each known slow-down, measured the way that the cell's own were."""
@@ -260,6 +326,10 @@ class _Run:
         self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}
         self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(eager_ms), median(compiled_ms)
         self._ratio("speedup", "eager_ms", "compiled_ms")
+        for said, judge in (("precision", relative_half_width), ("drift", drift)):
+            judged = {name: judge(samples) for name, samples in self.samples.items()}
+            if told := {name: round(value, 5) for name, value in judged.items() if value is not None}:
+                self.details[said] = told
 
     def _count_again(self) -> None:
         before = self.metrics.get("recompiles")

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from collector.failures import HINT_OF_EXIT, hint_of_signal, hint_of_timeout
 from collector.launcher import Launcher, LauncherError
 from collector.outcome import Outcome
 from collector.paths import shorten
@@ -21,10 +22,13 @@ from collector.settings import Settings
 from collector.spans import union_length
 from collector.tokens import PREFIX, VARIABLE, kill_tokens
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
+from collector.worker import STACK_SIGNAL
 
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
 #: Seconds a process has for going by itself once its outcome is known.
 _GRACE_S = 5.0
+#: Seconds for which a process that is out of time may print where it is.
+_STACK_S = 0.3
 
 
 class CellProcess:
@@ -71,6 +75,7 @@ class CellProcess:
         for descriptor in (self._report, self._output):
             os.set_blocking(descriptor, False)
         variables = cell_environment(environ, self._folder, self._token)
+        self._log_is_wanted = bool(environ.get("TORCH_LOGS"))
         try:
             self.pid = self._launcher.start(self._token, variables, cores, theirs)
             self.began = time.monotonic()  # what the launcher took before it is no part of the cell
@@ -93,7 +98,9 @@ class CellProcess:
             self._take(json.loads(line))
         self._drain_log()
         if self._outcome is None and self.left_s() <= 0:
-            self._outcome = self._lost(Status.TIMEOUT, "TimeoutError", f"not done after {self.settings.timeout_s:g} s")
+            said = f"not done after {self.settings.timeout_s:g} s"
+            self._outcome = self._lost(Status.TIMEOUT, "TimeoutError", said, hint_of_timeout(self.stage))
+            self._ask_where()
 
     def left_s(self) -> float:
         """Seconds until the time limit; those for which the process stood still do not count."""
@@ -112,7 +119,12 @@ class CellProcess:
             return False
         self._done_at = self._done_at or time.monotonic()
         timed_out = self._outcome.measurement.status is Status.TIMEOUT
-        return timed_out or time.monotonic() - self._done_at > _GRACE_S
+        return time.monotonic() - self._done_at > (_STACK_S if timed_out else _GRACE_S)
+
+    def _ask_where(self) -> None:
+        # Its stacks then stand at the end of its log: where a cell is stuck is what one wants to know of it.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, STACK_SIGNAL)
 
     def grant(self) -> None:
         """Answers the process's wish to have the machine to itself."""
@@ -157,7 +169,7 @@ class CellProcess:
         self._drain_log()
         self._let_go()
         outcome = self._outcome or self._lost(Status.CRASHED, "Interrupted", "the run was interrupted")
-        if outcome.measurement.status is not Status.PASS:
+        if outcome.measurement.status is not Status.PASS or self._log_is_wanted:
             outcome.measurement.log_tail = self._tail()
         tell_no_paths(outcome.measurement)
         return outcome
@@ -196,12 +208,16 @@ class CellProcess:
 
     def _take_out_standing(self, measurement: Measurement) -> None:
         """Compile time is the time the compiler could work: what the process stood meanwhile is not part of it."""
-        window = measurement.details.get("compile_window")
-        if window and len(window) == 2 and "compile_cold_s" in measurement.metrics:
-            stood_s = self._stood_s(window[0], window[1])
-            measurement.metrics["compile_cold_s"] = max(0.0, measurement.metrics["compile_cold_s"] - stood_s)
-            measurement.details["stood_s"] = round(stood_s, 3)
-        measurement.details.pop("compile_window", None)
+        details, metrics = measurement.details, measurement.metrics
+        for metric, where, told in (
+            ("compile_cold_s", "compile_window", "stood_s"),
+            ("compile_warm_s", "warm_window", "stood_warm_s"),
+        ):
+            window = details.pop(where, None)
+            if window and len(window) == 2 and metric in metrics:
+                stood_s = self._stood_s(window[0], window[1])
+                metrics[metric] = max(0.0, metrics[metric] - stood_s)
+                details[told] = round(stood_s, 3)
 
     def _report_lines(self) -> Iterator[bytes]:
         while chunk := _read(self._report):
@@ -228,10 +244,10 @@ class CellProcess:
 
     def _died(self, code: int) -> Outcome:
         if code >= 0:
-            return self._lost(Status.CRASHED, "ExitCode", f"the process ended with code {code} and without a result")
+            said = f"the process ended with code {code} and without a result"
+            return self._lost(Status.CRASHED, "ExitCode", said, HINT_OF_EXIT)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = "often the kernel's out-of-memory killer" if name == "SIGKILL" else None
-        return self._lost(Status.CRASHED, name, f"the process was ended by {name}", hint)
+        return self._lost(Status.CRASHED, name, f"the process was ended by {name}", hint_of_signal(name))
 
     def _lost(self, status: Status, exception: str, message: str, hint: str | None = None) -> Outcome:
         return Outcome(self._blank(status, Failure(self.stage, exception, f"{message}, in stage {self.stage}", hint)))

@@ -18,7 +18,9 @@ from collector.zoo.spec import Built
 #: PyTorch's benchmarks seed everything with this.
 SEED = 1337
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "amp": torch.float32}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+#: What operators compute in under autocast; the parameters are float32 then.
+_AUTOCAST = {"amp": torch.bfloat16, "amp_float16": torch.float16}
 
 
 def seed_everything(seed: int = SEED) -> None:
@@ -64,7 +66,7 @@ class Subject:
     """
 
     def __init__(self, cell: Cell, built: Built) -> None:
-        dtype = _DTYPES[cell.dtype]
+        dtype = torch.float32 if cell.dtype in _AUTOCAST else _DTYPES[cell.dtype]
         self._cell = cell
         self._training = cell.phase is Phase.TRAINING
         self.model = (
@@ -151,10 +153,10 @@ class Subject:
 
     @contextlib.contextmanager
     def _autocast(self) -> Iterator[None]:
-        if self._cell.dtype != "amp":
+        if self._cell.dtype not in _AUTOCAST:
             yield
             return
-        with torch.autocast(self._cell.device, dtype=torch.bfloat16):
+        with torch.autocast(self._cell.device, dtype=_AUTOCAST[self._cell.dtype]):
             yield
 
 

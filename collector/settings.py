@@ -15,6 +15,10 @@ class Settings:
     first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of each form
     under the profiler; `timeout_s` for the whole cell. `inject` are slow-downs that are measured besides, as fractions of
     the compiled program's time on the device (`collector.injection`).
+
+    `precision`, where it is not 0: rounds go on until the 95 % interval of both medians is within this fraction of them,
+    ten times `rounds` or `sample_limit_s` at most. `warm_compile`: the program is compiled once more from the same caches
+    by a new process.
     """
 
     rounds: int = 30
@@ -23,6 +27,8 @@ class Settings:
     profile_calls: int = 5
     timeout_s: float = 600.0
     inject: tuple[float, ...] = ()
+    precision: float = 0.0
+    warm_compile: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""

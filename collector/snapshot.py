@@ -35,9 +35,14 @@ def snapshot(value: Any) -> Snapshot:
     return dict(_leaves(value, "", 0))
 
 
+def kept(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of its own with the same values, without gradient history. The one place where an output is cloned."""
+    return tensor.detach().clone()
+
+
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, torch.Tensor | Scalar]]:
     if isinstance(value, torch.Tensor):
-        yield path or "output", value.detach().clone()
+        yield path or "output", kept(value)
     elif value is None or isinstance(value, bool | int | float | complex | str):
         yield path or "output", value
     elif depth >= _MAX_DEPTH:

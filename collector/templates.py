@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from collector.errors import ConfigError, nearest
+from collector.option_history import living_name, version_of, why_ignored, why_unknown
 from collector.vocabulary import Config, OptionValue, short_hash
 
 
@@ -81,7 +82,8 @@ class Effective:
     """A request as the installed torch reads it.
 
     `options` is what `torch.compile(options=...)` gets; `program` every effective Inductor option with these applied;
-    `changed` those that differ from the defaults; `inert` those asked for that cannot act on this device.
+    `changed` those that differ from the defaults; `inert` those asked for that cannot act on this device; `ignored` those
+    that this torch takes and does not read, with the reason.
     """
 
     config: Config
@@ -89,6 +91,7 @@ class Effective:
     program: dict[str, Any]
     changed: dict[str, Any]
     inert: dict[str, OptionValue] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
 
     @property
     def program_id(self) -> str:
@@ -144,7 +147,8 @@ def resolve_config(config: Config, device: str) -> Effective:
         program = {key: value for key, value in program.items() if _acts_on_cpu(key)}
     program |= {f"torch.compile.{key}": value for key, value in _compile_arguments(config).items()}
     changed = {key: value for key, value in program.items() if value != defaults.get(key)}
-    return Effective(replace(config, overrides=dict(config.overrides)), asked, program, changed, inert)
+    ignored = {key: reason for key in asked if (reason := why_ignored(key, _torch_version()))}
+    return Effective(replace(config, overrides=dict(config.overrides)), asked, program, changed, inert, ignored)
 
 
 def _compile_arguments(config: Config) -> dict[str, OptionValue]:
@@ -173,11 +177,18 @@ def _asked(config: Config) -> dict[str, OptionValue]:
 def _known_key(key: str) -> str:
     from torch._inductor import config as inductor_config
 
-    name = key.replace("-", "_")
     known = inductor_config.get_config_copy()
+    name = living_name(key.replace("-", "_"), known)
     if name not in known:
-        raise ConfigError(f"unknown Inductor option {key!r} in this torch: {nearest(name, known)}")
+        hint = why_unknown(name, _torch_version()) or nearest(name, known)
+        raise ConfigError(f"unknown Inductor option {key!r} in this torch: {hint}")
     return name
+
+
+def _torch_version() -> tuple[int, int]:
+    import torch
+
+    return version_of(torch.__version__)
 
 
 def effective_options(options: Mapping[str, OptionValue]) -> dict[str, Any]:

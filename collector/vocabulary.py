@@ -55,8 +55,9 @@ class Stage(StrEnum):
     DONE = "done"
 
 
-#: dtypes a cell may ask for. `amp` is float32 parameters under autocast to bfloat16, eager and compiled alike.
-DTYPES = ("float32", "bfloat16", "float16", "amp")
+#: dtypes a cell may ask for. `amp` is float32 parameters under autocast to bfloat16, eager and compiled alike;
+#: `amp_float16` the same under autocast to float16.
+DTYPES = ("float32", "bfloat16", "float16", "amp", "amp_float16")
 
 
 def canonical_json(value: Any) -> str:

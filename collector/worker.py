@@ -10,8 +10,10 @@ Standard output and error belong to the model and the compiler; nothing that the
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,9 @@ from collector.failures import classify
 from collector.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
+
+#: On this signal a measuring process prints where it is, and goes on.
+STACK_SIGNAL = signal.SIGUSR1
 
 
 class PipeHost:
@@ -71,18 +76,29 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     # larger than the cores this process is pinned to makes every operator wait for a thread that cannot run.
     from collector.autotuning import hold_device_while_tuning
     from collector.measure import measure
+    from collector.tracing import trace_where_asked
     from collector.zoo.registry import find
 
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model)
     hold_device_while_tuning(host)
+    traced = trace_where_asked(cell)
     outcome = measure(cell, spec.build, settings, host)
+    if traced:
+        outcome.measurement.details["trace"] = traced
     outcome.measurement.details["cpu_s"] = session_cpu_s()
     host.send({"outcome": outcome_to_json(outcome)})
 
 
+def tell_where_on_request() -> None:
+    """A crash, and `STACK_SIGNAL`, print the Python stack of every thread, even one that is stuck in C code."""
+    faulthandler.enable(2)
+    faulthandler.register(STACK_SIGNAL, 2, all_threads=True)
+
+
 def work(report_descriptor: int) -> NoReturn:
     """Serves the request on standard input and ends the process."""
+    tell_where_on_request()
     with os.fdopen(report_descriptor, "w", encoding="utf-8") as report:
         host = PipeHost(report, sys.stdin)
         try:

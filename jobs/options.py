@@ -84,8 +84,10 @@ config_options = _all(
         "configs",
         multiple=True,
         metavar="NAME[+key=value...]",
-        help="A template or a mode with overrides, e.g. cudagraphs+graph_partition=false; repeatable.",
+        help="A template or a mode with overrides, e.g. cudagraphs+graph_partition=false, or GraphNet's JSON, in base64 or "
+        "not; repeatable.",
     ),
+    click.option("--backend", default="inductor", show_default=True, help="Any back-end that torch has registered."),
     click.option("--template", help="One of `inductor-watch templates`."),
     click.option("--mode", help="One of `inductor-watch modes`."),
     click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="An Inductor option by its dotted name."),
@@ -132,6 +134,27 @@ measuring_options = _all(
     click.option("--no-store", is_flag=True, help="Write the bundle only; `ingest` can store it later, elsewhere."),
 )
 
+more_measuring_options = _all(
+    click.option(
+        "--precision",
+        type=click.FloatRange(min=0.0001, max=1),
+        help="Sample on until both medians are known to this fraction (95 %), up to ten times --samples or 30 s.",
+    ),
+    click.option("--warm-compile", is_flag=True, help="Compile once more in a new process that finds the caches full."),
+    click.option(
+        "--replicates",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Measure everything so many times, each time in new processes: runs of one night.",
+    ),
+    click.option(
+        "--trace",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder for torch's trace of each compilation, one a cell, to be read with tlparse; compiling takes longer.",
+    ),
+)
+
 
 def parse_phases(words: tuple[str, ...]) -> tuple[Phase, ...]:
     """The phases asked for; inference where none is."""
@@ -146,6 +169,7 @@ def build_configs(
     freezing: bool | None,
     dynamic: bool | None,
     fullgraph: bool,
+    backend: str = "inductor",
 ) -> list[Config]:
     """The configs that the options spell: every `--config`, or the one that the single options make up.
 
@@ -153,6 +177,7 @@ def build_configs(
         click.UsageError: both forms at once, or an override without `=`.
     """
     single = Config(
+        backend=backend,
         template=template,
         mode=mode,
         overrides=dict(_override(text) for text in overrides),
@@ -161,7 +186,7 @@ def build_configs(
         fullgraph=fullgraph,
     )
     if configs and single != Config():
-        raise click.UsageError("use --config NAME+key=value, or --template, --mode and -c, not both")
+        raise click.UsageError("use --config NAME+key=value, or --backend, --template, --mode and -c, not both")
     return [parse_config(text) for text in configs] or [single]
 
 

@@ -8,7 +8,18 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from collector.zoo.catalog import huggingface, timm, torchbench, torchvision
+from collector.zoo.graphnet import SUITE as GRAPHNET
+from collector.zoo.graphnet import graphnet_model, graphnet_models
 from collector.zoo.spec import ModelSpec, ZooError
+from collector.zoo.torchbenchmark import SUITE as TORCHBENCHMARK
+from collector.zoo.torchbenchmark import torchbenchmark_model, torchbenchmark_models
+from collector.zoo.user import SUITE as USER
+from collector.zoo.user import is_user_model, user_model
+
+#: Suites whose models are not listed here: they are found by their names.
+_OTHERS = {USER: user_model, GRAPHNET: graphnet_model, TORCHBENCHMARK: torchbenchmark_model}
+#: Of those the ones in which one can look for patterns.
+_SEARCHED = {GRAPHNET: graphnet_models, TORCHBENCHMARK: torchbenchmark_models}
 
 
 @cache
@@ -28,7 +39,13 @@ def tags() -> tuple[str, ...]:
 
 
 def find(suite: str, name: str) -> ModelSpec:
-    """The model of this name. Raises `ZooError` naming the nearest ones; `spec.require` checks what it needs."""
+    """The model of this name. Raises `ZooError` naming the nearest ones; `spec.require` checks what it needs.
+
+    In suite `user` every name is a model: `module:function`, of which nothing is imported here; in suite `graphnet` every
+    sample of the folder that is named for it, and in suite `torchbenchmark` every model of that package.
+    """
+    if suite in _OTHERS:
+        return _OTHERS[suite](name)
     _check_known("suite", suite, suites())
     named = {spec.name: spec for spec in all_models() if spec.suite == suite}
     if name in named:
@@ -43,9 +60,26 @@ def select(
 ) -> tuple[ModelSpec, ...]:
     """The models in one of the suites, with a name like one of the patterns and one of the tags; empty means all.
 
-    A pattern is a name or a shell glob, matched against `name` and `suite/name`. Raises `ZooError` for a suite or a tag
-    that does not exist and for a pattern that matches nothing.
+    A pattern is a name or a shell glob, matched against `name` and `suite/name`; one that is spelt `module:function` is a
+    user's own model, beside whatever else is selected. GraphNet's samples and the models of `torchbenchmark` are selected
+    by `graphnet/...` and `torchbenchmark/...`, or by their suite alone, and never with everything else.
+
+    Raises:
+        ZooError: a suite or a tag that does not exist, or a pattern that matches nothing.
     """
+    suites_asked, named = tuple(in_suites), list(dict.fromkeys(patterns))
+    found = tuple(user_model(name) for name in named if is_user_model(name))
+    rest = [name for name in named if not is_user_model(name)]
+    if len(suites_asked) == 1 and suites_asked[0] in _SEARCHED:
+        return found + _SEARCHED[suites_asked[0]](rest)
+    for suite, search in _SEARCHED.items():
+        if own := [name for name in rest if name.startswith(f"{suite}/")]:
+            found += search(own)
+            rest = [name for name in rest if name not in own]
+    return found + (_of_the_zoo(suites_asked, rest, tagged) if rest or not found else ())
+
+
+def _of_the_zoo(in_suites: Iterable[str], patterns: Iterable[str], tagged: Iterable[str]) -> tuple[ModelSpec, ...]:
     wanted_suites, wanted_patterns, wanted_tags = tuple(in_suites), tuple(patterns), frozenset(tagged)
     for suite in wanted_suites:
         _check_known("suite", suite, suites())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from jobs.options import (
     config_options,
     db_option,
     measuring_options,
+    more_measuring_options,
     naming_options,
     parse_phases,
     selection_options,
@@ -31,6 +33,7 @@ from jobs.options import (
 @config_options
 @naming_options
 @measuring_options
+@more_measuring_options
 @db_option
 @click.option("--fail", is_flag=True, help="Exit with 1 if a cell fails.")
 def command(
@@ -55,12 +58,17 @@ def command(
     start: str,
     gpus: str | None,
     no_store: bool,
+    precision: float | None,
+    warm_compile: bool,
+    replicates: int,
+    trace: Path | None,
     database: str,
     fail: bool,
     **config: Any,
 ) -> None:
     """Plans what the options select, measures it and prints one line a cell."""
     from collector.settings import Settings
+    from collector.tracing import VARIABLE as TRACE
     from collector.vocabulary import Config
     from jobs.again_run import Rounds, check_words, plans_again
     from jobs.night import default_dtype, join
@@ -70,11 +78,15 @@ def command(
     from jobs.testbeds import device_of, find_testbeds
 
     configs = build_configs(**config)
+    if again and replicates > 1:
+        raise click.UsageError("--again knows how often each cell needs measuring: leave out --replicates")
     check_words(named, again, is_selected=any((suites, models, phases, dtype, batch_size)) or configs != [Config()])
     if not again and not suites and not models:
         raise click.UsageError(
-            "name what to measure: --model NAME (see `inductor-watch zoo`), or --suite NAME for all of one"
+            "name what to measure: --model NAME (see `inductor-watch zoo`) or module:function, or --suite NAME for all of one"
         )
+    if trace:
+        os.environ[TRACE] = str(trace.resolve())  # every cell's process gets this one's environment
     pace = Pace(workers, start=start, gpus=gpus)
     if again:
         plans = plans_again(named, database, device, most_runs)
@@ -88,11 +100,11 @@ def command(
             Matrix(place, dtype or default_dtype(place, phase), configs, suites, models, (), (phase,), batch_size)
             for phase in parse_phases(phases)
         ]
-        plans = Rounds(place, [join(make_plan(matrix) for matrix in matrices)])
+        plans = Rounds(place, [join(make_plan(matrix) for matrix in matrices)] * replicates)
     # Runs that repeat each other are one night, so that one name stands for all of them.
     night = new_run_id() if len(plans.plans) > 1 else ""
     names = RunNames(branch, commit, repo, "again" if again else "adhoc", label, branch_start=base, night=night)
-    settings = Settings(rounds=samples, timeout_s=timeout)
+    settings = Settings(rounds=samples, timeout_s=timeout, precision=precision or 0.0, warm_compile=warm_compile)
     failing = 0
     for plan in plans.plans:
         _, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)

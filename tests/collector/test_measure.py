@@ -13,9 +13,11 @@ import torch
 import torch._inductor.config
 from torch import nn
 
-from collector.measure import measure
-from collector.metrics import METRICS
+from collector.measure import Alone, _Run, measure
+from collector.metrics import EXTRA_METRICS, METRICS
+from collector.program import Subject
 from collector.settings import Settings
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
 from collector.zoo.spec import Built
 
@@ -112,7 +114,7 @@ def test_a_pass_has_every_metric_of_a_cpu(passing):
     found = passing.measurement
     assert (found.status, found.failure) == (Status.PASS, None)
     assert set(found.metrics) >= ON_A_CPU
-    assert set(found.metrics) <= set(METRICS)
+    assert set(found.metrics) <= {*METRICS, *EXTRA_METRICS}
     assert all(math.isfinite(value) for value in found.metrics.values())
     assert found.metrics["compile_cold_s"] > 0
 
@@ -141,6 +143,51 @@ def test_known_slow_downs_are_measured_beside_and_change_no_metric():
     assert found.details["injected"]["50"]["compiled_ms"] > 40 * found.metrics["compiled_ms"]
     assert set(found.metrics) == set(measured(tiny).metrics)
     assert len(found.samples["compiled_ms"]) == 5
+
+
+def test_a_pass_says_how_well_its_samples_are_known_and_what_surrounded_them(passing):
+    found = passing.measurement.details
+    assert found["settled_after"] >= 1
+    assert set(found["surroundings"]) == {"before", "after"}
+    assert all(reading["load1"] >= 0 for reading in found["surroundings"].values())
+
+
+def test_a_compilation_says_where_its_time_went_and_what_it_fused(passing):
+    found = passing.measurement
+    phases, fusion = found.details["compile_phases_s"], found.details["fusion"]
+    assert 0 < phases["inductor"] <= phases["aot_autograd"] <= phases["dynamo"] <= found.wall_s
+    assert fusion["nodes_before"] >= fusion["kernels"] == found.metrics["kernels_generated"]
+    assert found.details["inductor_counters"]["fxgraph_cache_miss"] == 2
+
+
+def test_with_a_precision_rounds_go_on_until_it_is_reached_or_there_are_ten_times_as_many():
+    asked = replace(FEW, precision=1e-9, sample_limit_s=60)
+    assert len(measure(CELL, builder(tiny), asked).measurement.samples["compiled_ms"]) == 10 * FEW.rounds
+    found = measure(CELL, builder(tiny), replace(asked, precision=1e9, rounds=10)).measurement
+    assert len(found.samples["compiled_ms"]) == 10
+    assert set(found.details["precision"]) == set(found.details["drift"]) == {"eager_ms", "compiled_ms"}
+
+
+def test_a_form_that_waits_for_launches_is_flagged():
+    run = _Run(CELL, FEW, Alone())
+    run.metrics = {"eager_ms": 10.0, "eager_kernel_ms": 4.0, "compiled_ms": 2.0, "compiled_kernel_ms": 1.9}
+    run._take_busy_shares()
+    assert run.details["busy_share"] == {"eager": 0.4, "compiled": 0.95}
+    assert run.details["launch_bound"] == ["eager"]
+
+
+@pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])
+def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
+    made = []
+    monkeypatch.setattr("collector.leaks.allocated", lambda device: after + 8 * len(made))
+    run = _Run(CELL, FEW, Alone())
+    run._take_leak(lambda: made.append(1), before, after)
+    assert run.metrics == {"leak_bytes_per_call": leaked}
+    assert len(made) == calls
+
+
+def test_on_a_cpu_no_leak_is_told(passing):
+    assert "leak_bytes_per_call" not in passing.measurement.metrics
 
 
 def test_a_graph_break_is_counted_with_its_reason(passing):
@@ -190,6 +237,11 @@ def test_an_eager_error_is_the_models_own():
     assert "compiled_ms" not in found.metrics
 
 
+def test_the_stack_of_an_error_is_in_the_log(capfd):
+    measured(Raises)
+    assert "in forward" in capfd.readouterr().err
+
+
 def test_an_error_under_the_compiler_fails_to_compile():
     found = measured(RaisesWhenCompiled)
     assert found.status is Status.FAIL_TO_COMPILE
@@ -210,6 +262,31 @@ def test_a_model_that_draws_unseeded_noise_is_nondeterministic():
 
 def test_a_model_that_draws_from_the_seeded_generator_is_not():
     assert measured(Seeded).status is Status.PASS
+
+
+class TellsItsDtype(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 4)
+
+    def forward(self, x):
+        made = self.linear(x)
+        return {"made": made, "dtypes": f"{self.linear.weight.dtype} {made.dtype}"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "parameters", "made"),
+    [
+        ("float32", "float32", "float32"),
+        ("bfloat16", "bfloat16", "bfloat16"),
+        ("amp", "float32", "bfloat16"),
+        ("amp_float16", "float32", "float16"),
+    ],
+)
+def test_autocast_computes_in_its_dtype_and_keeps_the_parameters(dtype, parameters, made):
+    subject = Subject(replace(CELL, dtype=dtype), builder(TellsItsDtype)(4, Phase.INFERENCE, "cpu"))
+    for call in (subject.eager, subject.compiled(resolve_config(EAGER_BACKEND, "cpu"))):
+        assert call()["dtypes"] == f"torch.{parameters} torch.{made}"
 
 
 def test_a_model_that_cannot_be_built_fails_to_load():

@@ -15,7 +15,7 @@ from collector.launcher import Launcher, LauncherError
 from collector.process import CellProcess, cell_environment
 from collector.settings import Settings
 from collector.tokens import LENGTH, VARIABLE, processes_with_token
-from collector.vocabulary import Stage, Status
+from collector.vocabulary import Measurement, Stage, Status
 from tests.collector.processes import LONG, cell, dead, state, wait_until
 
 #: Hangs in the middle of its start, before torch is imported, as a cell would that never comes back.
@@ -203,6 +203,16 @@ def test_time_spent_standing_does_not_count_against_the_limit(temp, launcher):
         assert before - process.left_s() == pytest.approx(0.3, abs=0.15)
     finally:
         process.close()
+
+
+def test_what_a_cell_stood_is_taken_out_of_both_compile_times(running):
+    running.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]
+    found = Measurement(cell(), Status.PASS, "2026-08-01T02:00:00+00:00", 9.0)
+    found.metrics = {"compile_cold_s": 3.0, "compile_warm_s": 0.75}
+    found.details = {"compile_window": [99.0, 103.0], "warm_window": [200.1, 201.0]}
+    running._take_out_standing(found)
+    assert found.metrics == {"compile_cold_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
+    assert found.details == {"stood_s": 2.0, "stood_warm_s": 0.15}
 
 
 def test_a_stopped_cell_can_be_closed(running, temp):

@@ -1,0 +1,162 @@
+"""Builds a GraphNet sample: its meta files are read as text, its model is code and runs in the measuring process only."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from collector.vocabulary import Phase
+from collector.zoo.builders.user import own_loss_or_mean_squares
+from collector.zoo.graphnet import samples_folder
+from collector.zoo.spec import Built, ZooError
+
+#: What GraphNet's own replay does with a recorded deviation, and where it cuts off.
+_SPREAD, _LIMIT = 0.2, 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a sample records of one argument: `data` if its values were kept, else how they were spread."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: str = "torch.float32"
+    mean: float | None = None
+    std: float | None = None
+    data: Any = None
+    min_val: float | None = None
+    max_val: float | None = None
+
+
+def build(batch_size: int, phase: Phase, device: str, sample: str) -> Built:
+    """The sample's graph with its weights bound as parameters and buffers, so that freezing can act, and its inputs.
+
+    Raises:
+        ZooError: another batch size than 1, a file that is missing, or an argument without a record.
+    """
+    if batch_size != 1:
+        raise ZooError(f"{sample} is a captured graph, its batch size cannot be changed: leave out --batch-size")
+    folder = samples_folder() / sample
+    metas = read_metas(folder / "weight_meta.py")
+    if (inputs := folder / "input_meta.py").is_file():  # older samples have all in one file
+        metas |= read_metas(inputs)
+    graph = _load_graph(folder / "model.py")
+    parameters = list(inspect.signature(graph.forward).parameters.values())
+    if lacking := [item.name for item in parameters if item.name not in metas]:
+        raise ZooError(f"{sample} records nothing of its argument {lacking[0]}")
+    values = {item.name: value_of(metas[item.name], _is_symbol(item)) for item in parameters}
+    bound = BoundGraph(graph, values)
+    return Built(bound, tuple(values[name] for name in bound.inputs), {}, own_loss_or_mean_squares)
+
+
+class BoundGraph(nn.Module):  # type: ignore[misc]
+    """A graph that takes all its weights as arguments, with these as parameters and buffers of its own."""
+
+    def __init__(self, graph: nn.Module, values: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.graph, self.order = graph, tuple(values)
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor) and "_parameters_" in name and value.is_floating_point():
+                self.register_parameter(name, nn.Parameter(value))
+            elif isinstance(value, torch.Tensor) and ("_parameters_" in name or "_buffers_" in name):
+                self.register_buffer(name, value)
+        held = {name for name, _ in self.named_parameters()} | {name for name, _ in self.named_buffers()}
+        #: The arguments that are still given with each call, in order.
+        self.inputs = tuple(name for name in values if name not in held)
+
+    def forward(self, *inputs: Any) -> Any:
+        """The graph's outputs for these inputs."""
+        given = dict(zip(self.inputs, inputs, strict=True))
+        return self.graph(*(given[name] if name in given else getattr(self, name) for name in self.order))
+
+
+def read_metas(path: Path) -> dict[str, Meta]:
+    """The records in a meta file, by the name of the argument; its classes are parsed and never executed.
+
+    Raises:
+        ZooError: the file is missing or no Python, or a record has no name.
+    """
+    try:
+        tree = ast.parse(path.read_text())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ZooError(f"{path.parent.name}/{path.name} cannot be read ({type(error).__name__})") from error
+    found: dict[str, Meta] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            meta = _meta(node)
+            found[meta.name] = meta
+    return found
+
+
+def _meta(node: ast.ClassDef) -> Meta:
+    known = {item.name for item in fields(Meta)}
+    values: dict[str, Any] = {}
+    for line in node.body:
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name) and line.targets[0].id in known:
+            values[line.targets[0].id] = _literal(line.value)
+    if not isinstance(values.get("name"), str):
+        raise ZooError(f"the record {node.name} has no name")
+    values["shape"] = tuple(values.get("shape") or ())
+    return Meta(**values)
+
+
+def _literal(node: ast.expr) -> Any:
+    # float("inf") and the like stand in some records where a number should; all else is a literal or is not taken.
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "float" and node.args:
+        return float(ast.literal_eval(node.args[0]))
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        raise ZooError(f"line {node.lineno} of a record is no literal") from error
+
+
+def value_of(meta: Meta, is_symbol: bool = False) -> Any:
+    """A recorded argument's value, drawn from torch's global generator; a symbol's is a plain number.
+
+    Floating values are drawn as GraphNet replays them: `randn * std * 0.2 + mean`, within 100 on both sides; a running
+    variance is made positive besides, since one below zero turns all that follows into NaN.
+
+    Raises:
+        ZooError: the record names no dtype of torch, or a symbol without its value.
+    """
+    if is_symbol:
+        if not isinstance(meta.data, list) or len(meta.data) != 1:
+            raise ZooError(f"the record of symbol {meta.name} holds no value")
+        return int(meta.data[0])
+    dtype = getattr(torch, meta.dtype.removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ZooError(f"the record of {meta.name} has an unknown dtype {meta.dtype!r}")
+    if meta.data is not None:
+        return torch.tensor(meta.data, dtype=dtype).reshape(meta.shape)
+    if dtype.is_floating_point:
+        spread = torch.randn(meta.shape) * (meta.std or 0.0) * _SPREAD + (meta.mean or 0.0)
+        kept = torch.nan_to_num(spread, nan=0.0).clamp(-_LIMIT, _LIMIT).to(dtype)
+        return kept.abs() if meta.name.endswith("running_var_") else kept
+    if dtype is torch.bool:
+        return torch.randint(0, 2, meta.shape).bool()
+    low, high = int(meta.min_val or 0), int(meta.max_val or 0)
+    return torch.randint(low, max(low, high) + 1, meta.shape, dtype=dtype)
+
+
+def _is_symbol(parameter: inspect.Parameter) -> bool:
+    return "SymInt" in str(parameter.annotation)
+
+
+def _load_graph(path: Path) -> nn.Module:
+    spec = importlib.util.spec_from_file_location("graphnet_sample", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ZooError(f"{path.parent.name} has no model.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Dynamo looks its globals up by the module's name
+    spec.loader.exec_module(module)
+    graph: nn.Module = module.GraphModule()
+    return graph

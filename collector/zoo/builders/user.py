@@ -1,0 +1,80 @@
+"""Builds a user's own model from `module:function`, in the measuring process and nowhere else."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+
+from collector.vocabulary import Phase
+from collector.zoo.spec import Built
+
+
+def build(batch_size: int, phase: Phase, device: str, target: str) -> Built:
+    """Calls the function and makes of its answer a model with inputs and a loss.
+
+    The module is looked for in the working directory and on PYTHONPATH. Of `batch_size`, `phase` ("inference" or
+    "training") and `device` the function gets those that it takes by name. It returns a model in float32 with its inputs:
+    `(model, args)`, `(model, args, kwargs)`, or a `Built` of its own. The loss of a training step is the model's own
+    (an output named `loss`) where it has one, else the sum of the mean squares of its floating outputs.
+
+    Raises:
+        ImportError: no such module, or no such function in it.
+        TypeError: the function returned something else.
+    """
+    module_name, _, name = target.partition(":")
+    module = import_module(module_name)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ImportError(f"module {module_name} has no function {name}")
+    made = function(**_wanted(function, {"batch_size": batch_size, "phase": phase.value, "device": device}))
+    if isinstance(made, Built):
+        return made
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise TypeError(f"{target} returned {_told(made)}: return (model, args) or (model, args, kwargs)")
+    args = made[1] if isinstance(made[1], list | tuple) else (made[1],)
+    return Built(made[0], tuple(args), dict(made[2]) if len(made) == 3 else {}, own_loss_or_mean_squares)
+
+
+def own_loss_or_mean_squares(made: Any, _: Any) -> torch.Tensor:
+    """The output named `loss` if there is one, else the sum over the floating outputs of their mean squares.
+
+    Raises:
+        TypeError: there is no floating output to make a loss of.
+    """
+    own = made.get("loss") if isinstance(made, Mapping) else getattr(made, "loss", None)
+    if isinstance(own, torch.Tensor):
+        return own
+    squares = [value.float().square().mean() for value in _floats(made)]
+    if not squares:
+        raise TypeError("a training step needs a floating output to make a loss of")
+    return torch.stack(squares).sum()
+
+
+def _floats(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point():
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _floats(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _floats(item)
+
+
+def _wanted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(given)
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+def _told(made: Any) -> str:
+    if isinstance(made, tuple):
+        return f"a tuple of {', '.join(type(item).__qualname__ for item in made) or 'nothing'}"
+    return f"a {type(made).__qualname__}"

@@ -1,0 +1,131 @@
+"""Outputs that are cudagraph buffers: cloned they keep their values, not cloned the next replay takes them away.
+
+Needs a GPU, torch and pytest, and nothing that the rest of the suite needs:
+
+    python3 -m pytest -c /dev/null --rootdir . --noconftest -p no:cacheprovider -m gpu tests/collector/test_cudagraph_outputs.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from collector import snapshot as cloning
+from collector.failures import classify
+from collector.program import Subject
+from collector.templates import resolve_config
+from collector.vocabulary import Cell, Config, Phase, Stage, Status
+from collector.zoo.spec import Built
+
+OVERWRITTEN = "overwritten by a subsequent run"
+WITH_CUDAGRAPHS = [Config(mode="reduce-overhead"), Config(template="cudagraphs")]
+
+
+@dataclass
+class Boxed:
+    tensor: torch.Tensor
+    note: str = "kept"
+
+
+def in_model_output(tensor):
+    from transformers.modeling_outputs import BaseModelOutput
+
+    return BaseModelOutput(last_hidden_state=tensor)
+
+
+#: What a model may return its tensor in, and where that is found.
+STRUCTURES = {
+    "tensor": (lambda tensor: tensor, "output"),
+    "dict": (lambda tensor: {"logits": tensor}, "['logits']"),
+    "tuple": (lambda tensor: (tensor, tensor.sum()), "[0]"),
+    "dataclass": (Boxed, ".tensor"),
+    "model_output": (in_model_output, "['last_hidden_state']"),
+    "nested": (lambda tensor: [{"boxes": (Boxed(tensor), None)}], "[0]['boxes'][0].tensor"),
+}
+#: Every structure under the mode; the template is the same program, so one structure is enough for it.
+REPLAYED = [(name, WITH_CUDAGRAPHS[0]) for name in STRUCTURES] + [("tensor", WITH_CUDAGRAPHS[1])]
+
+
+class Wrapping(nn.Module):
+    """A product, returned in a structure."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.wrap = wrap
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.wrap(self.linear(x).relu())
+
+
+def made_ready(structure, config=WITH_CUDAGRAPHS[0], phase=Phase.INFERENCE, device="cuda"):
+    """The model and its compiled form, called until its cudagraph is recorded; where its tensor is found."""
+    if structure == "model_output":
+        pytest.importorskip("transformers")
+    wrap, path = STRUCTURES[structure]
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    cell = Cell("tests", structure, phase, "float32", device, 4, config)
+    subject = Subject(cell, Built(Wrapping(wrap), (torch.randn(4, 16),), {}, lambda made, _: made.square().mean()))
+    call = subject.compiled(resolve_config(config, device))
+    for _ in range(4):
+        call()
+    return subject, call, path
+
+
+def change_weights(subject):
+    """So that the next replay writes other values into the same buffers; in place, as a cudagraph reads it."""
+    with torch.no_grad():
+        subject.model.linear.bias.add_(1.0)
+
+
+def keeps_its_values(structure, config, phase=Phase.INFERENCE, device="cuda"):
+    """Whether a snapshot of the compiled outputs still holds, after another call, what eager had made."""
+    subject, call, path = made_ready(structure, config, phase, device)
+    wanted = subject.outputs(subject.eager)
+    first = subject.outputs(call)
+    change_weights(subject)
+    second = subject.outputs(call)
+    assert first.keys() == second.keys() == wanted.keys()
+    path = path if phase is Phase.INFERENCE else "['loss']"
+    assert not torch.allclose(second[path], first[path])
+    tensors = [name for name, value in wanted.items() if isinstance(value, torch.Tensor)]
+    return all(torch.allclose(first[name], wanted[name], atol=1e-3) for name in tensors)
+
+
+def named(value):
+    return getattr(value, "name", value)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("structure", "config"), REPLAYED, ids=named)
+def test_cloned_outputs_keep_their_values_over_the_next_replay(structure, config):
+    assert keeps_its_values(structure, config)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("config", WITH_CUDAGRAPHS, ids=named)
+def test_the_loss_and_the_gradients_of_a_step_keep_their_values_over_the_next(config):
+    assert keeps_its_values("tensor", config, Phase.TRAINING)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_without_cudagraphs_they_keep_them_too(structure):
+    assert keeps_its_values(structure, Config(backend="eager"), device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("structure", "config"), REPLAYED, ids=named)
+def test_with_cloning_switched_off_the_known_failure_appears(structure, config, monkeypatch):
+    subject, call, path = made_ready(structure, config)
+    monkeypatch.setattr(cloning, "kept", lambda tensor: tensor)
+    first = subject.outputs(call)
+    subject.outputs(call)
+    with pytest.raises(RuntimeError, match=OVERWRITTEN) as failed:
+        first[path].cpu()
+    status, failure = classify(failed.value, Stage.CORRECTNESS)
+    assert status is Status.FAIL_TO_RUN
+    assert "clone it" in failure.hint

@@ -1,0 +1,46 @@
+"""Memory that calls keep is counted by the call, and a first call that sets something up is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from collector.leaks import CALLS, allocated, bytes_per_call
+
+
+class Heap:
+    """Calls that keep some bytes each, and some more at the first."""
+
+    def __init__(self, each, first=0):
+        self.calls, self.each, self.first = 0, each, first
+
+    def call(self):
+        self.calls += 1
+
+    def held(self, device):
+        return 1000 + self.each * self.calls + (self.first if self.calls else 0)
+
+
+@pytest.mark.parametrize(("each", "first"), [(0, 0), (0, 512), (64, 0), (64, 512)])
+def test_a_leak_is_what_each_call_keeps(each, first):
+    heap = Heap(each, first)
+    assert bytes_per_call(heap.call, heap.held, "cuda") == each
+    assert heap.calls == CALLS + 1
+
+
+def test_memory_that_is_given_back_is_no_leak():
+    heap = Heap(-8)
+    assert bytes_per_call(heap.call, heap.held, "cuda") == 0
+
+
+def test_a_cpu_keeps_no_account():
+    assert allocated("cpu") is None
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_call_that_keeps_its_output_leaks_it():
+    import torch
+
+    kept = []
+    leaking = bytes_per_call(lambda: kept.append(torch.zeros(1024, device="cuda")), allocated, "cuda")
+    assert leaking == 4096
+    assert bytes_per_call(lambda: torch.zeros(1024, device="cuda"), allocated, "cuda") == 0

@@ -1,0 +1,90 @@
+"""A second compilation in a new process that finds the caches of the first full."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+
+from collector import warm
+from collector.launcher import Preload
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Phase, Status
+from collector.warm import NoWarmCompileError, compile_again, warm_compile
+from jobs.lane import Lane, Place
+from jobs.pool import Pool
+from tests.collector.processes import ROOT
+
+CELL = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.INFERENCE, "float32", "cpu", 4, Config(backend="eager"))
+
+
+def answering(monkeypatch, text="", error=None):
+    asked = []
+
+    def run(command, **options):
+        asked.append((command, json.loads(options["input"]), options["timeout"]))
+        if error:
+            raise error
+        return types.SimpleNamespace(stdout=text)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return asked
+
+
+def test_the_process_is_told_the_cell_and_what_to_import_first(monkeypatch):
+    asked = answering(monkeypatch, 'the model prints\n{"compile_warm_s": 1.5, "window": [1, 3], "hits": 2}\n')
+    assert compile_again(CELL, 30)["compile_warm_s"] == 1.5
+    ((command, request, timeout_s),) = asked
+    assert command == [sys.executable, "-m", "collector.warm"]
+    assert Cell.from_json(request["cell"]) == CELL
+    assert timeout_s == 30
+    assert torch.__name__ in request["modules"]
+
+
+def test_programs_that_were_generated_are_not_imported_again(monkeypatch, tmp_path):
+    generated = types.ModuleType("torch._generated_program")
+    generated.__spec__ = types.SimpleNamespace(origin=str(tmp_path / "gone.py"))
+    monkeypatch.setitem(sys.modules, "torch._generated_program", generated)
+    monkeypatch.setitem(sys.modules, "torch._no_spec", types.ModuleType("torch._no_spec"))
+    assert not {"torch._generated_program", "torch._no_spec"} & set(warm._imported())
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", None),
+        ("not JSON\n", None),
+        ("", subprocess.TimeoutExpired("python", 30)),
+        ("", subprocess.CalledProcessError(1, "python")),
+    ],
+)
+def test_what_gives_no_result_is_told_in_a_line(monkeypatch, text, error):
+    answering(monkeypatch, text, error)
+    with pytest.raises(NoWarmCompileError) as failed:
+        compile_again(CELL, 30)
+    assert "\n" not in str(failed.value)
+
+
+def test_the_first_call_is_timed_less_a_later_one():
+    found = warm_compile(CELL)
+    begin, end = found["window"]
+    assert 0 < found["compile_warm_s"] <= end - begin
+    assert found["hits"] == 0  # this back-end keeps nothing
+
+
+@pytest.mark.slow
+def test_a_cell_that_asks_for_it_has_a_warm_compile_time():
+    cell = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.TRAINING, "float32", "cpu", 4, Config())
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    lane = Lane([cell], Settings(rounds=5, warm_compile=True), Place([[]]), environ, Preload("cpu"))
+    ((_, outcome),) = Pool([lane]).run()
+    found = outcome.measurement
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert 0 < found.metrics["compile_warm_s"] < found.metrics["compile_cold_s"]
+    assert found.details["warm_cache_hits"] >= 1
+    assert "warm_window" not in found.details

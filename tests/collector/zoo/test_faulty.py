@@ -1,0 +1,156 @@
+"""Models that go wrong, each in its own way, in one run of the pool: every one ends in its own status, and the run goes on.
+
+On a GPU, with torch and pytest alone:
+
+    python3 -m pytest -c /dev/null --rootdir . --noconftest -p no:cacheprovider -m gpu tests/collector/zoo/test_faulty.py
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+
+import pytest
+
+from collector.launcher import Launcher, Preload
+from collector.settings import Settings
+from collector.tokens import processes_with_token
+from collector.toolchain import SKIP_VARIABLE
+from collector.tracing import VARIABLE as TRACE
+from collector.vocabulary import Cell, Config, Phase, Stage, Status
+from jobs.lane import Lane, Place
+from jobs.pool import Pool
+from tests.collector.processes import ROOT
+
+EAGER_BACKEND = Config(backend="eager")
+#: A GEMM with no candidate at all: there is no back-end of that name.
+NO_BACKEND = Config(overrides={"max_autotune": True, "max_autotune_gemm_backends": "BOGUS"})
+MODULE = "tests.collector.zoo.faulty"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How the cell of a faulty model must end; `exception`, `hint` and `log` are parts of what must be there."""
+
+    status: Status
+    stage: Stage | None = None
+    exception: str = ""
+    hint: str = ""
+    log: str = ""
+    config: Config = EAGER_BACKEND
+
+
+FAULTS = {
+    "endless_compile": Fault(Status.TIMEOUT, Stage.COMPILE, "TimeoutError", "--timeout", "torch/_dynamo"),
+    "hang_in_a_call": Fault(Status.TIMEOUT, Stage.TIMING, "TimeoutError", "stuck", "_hang_while_timed"),
+    "healthy": Fault(Status.PASS),
+    "segfault": Fault(Status.CRASHED, Stage.EAGER, "SIGSEGV", "Python stack", "read_nowhere"),
+    "out_of_memory": Fault(Status.OOM, Stage.EAGER, "RuntimeError", "--batch-size", "take_a_petabyte"),
+    "wrong_output": Fault(Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy", "emulate_precision_casts"),
+    "nan": Fault(Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy", "emulate_precision_casts"),
+    "nondeterministic": Fault(Status.NONDETERMINISTIC, Stage.CORRECTNESS, "nondeterministic", "unseeded"),
+    "import_error": Fault(
+        Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "ModuleNotFoundError", "install", "no_such_libr"
+    ),
+    "children_left_behind": Fault(Status.PASS),
+    "floods_of_output": Fault(Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "RuntimeError", "", "after 100 MiB"),
+    "no_choices": Fault(
+        Status.FAIL_TO_COMPILE, Stage.COMPILE, "InductorError", "keep ATEN", "No choices", config=NO_BACKEND
+    ),
+    "device_assert": Fault(Status.FAIL_TO_RUN, Stage.COMPILE, "IndexError", "", "index out of range"),
+}
+
+
+def faulty(name, config=EAGER_BACKEND, device="cpu"):
+    return Cell("user", f"{MODULE}:{name}", Phase.INFERENCE, "float32", device, 4, config)
+
+
+class Tokens(list):
+    """The tokens of all cells that were started."""
+
+    def note(self, make):
+        def started(launcher, token, *args):
+            self.append(token)
+            return make(launcher, token, *args)
+
+        return started
+
+
+#: Imported before the first cell, so that what is compiled under the limit is all that takes time under it.
+PRELOAD = Preload("nowhere", ["torch._inductor.compile_fx", "torch._dynamo.convert_frame"])
+
+
+def measured(cells, folder, timeout_s=20):
+    """The outcomes of one run, four cells at once; what is left in their folder; the processes that are left."""
+    settings = Settings(rounds=5, warmups=1, sample_limit_s=5, timeout_s=timeout_s)
+    tokens = Tokens()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        patch.setattr(Launcher, "start", tokens.note(Launcher.start))
+        traces = {TRACE: str(folder.parent / "traces")}
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1", **traces}
+        lane = Lane(cells, settings, Place([[]] * 4), environ, PRELOAD)
+        found = [item.measurement for _, item in Pool([lane]).run()]
+    assert len(set(tokens)) >= len(found) == len(cells)  # what ran out of memory beside others is asked again alone
+    by_name = {item.cell.model.partition(":")[2]: item for item in found}
+    return by_name, list(folder.iterdir()), [pid for token in tokens for pid in processes_with_token(token)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    (folder := tmp_path_factory.mktemp("run") / "cells").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outcomes(place):
+    return measured([faulty(name, fault.config) for name, fault in FAULTS.items()], place)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_ends_in_its_own_status_with_what_is_needed_to_act(outcomes, name):
+    found, wanted = outcomes[0][name], FAULTS[name]
+    assert found.status is wanted.status, found.failure
+    if wanted.status is Status.PASS:
+        assert found.failure is None
+        return
+    assert found.failure.stage is wanted.stage
+    assert found.failure.exception == wanted.exception
+    assert found.failure.message
+    assert wanted.hint in (found.failure.hint or "")
+    assert wanted.log in (found.log_tail or "")
+
+
+def test_a_nan_is_told_from_a_wrong_number(outcomes):
+    assert "NaN" in outcomes[0]["nan"].failure.message
+    assert "RMSE" in outcomes[0]["wrong_output"].failure.message
+
+
+def test_a_flood_of_output_is_kept_to_its_end(outcomes):
+    assert len(outcomes[0]["floods_of_output"].log_tail) <= 8 * 1024
+
+
+def test_nothing_is_left_of_any_of_them(outcomes):
+    found, files, processes = outcomes
+    assert (files, processes) == ([], [])
+    assert found["healthy"].metrics["compiled_ms"] > 0
+
+
+def test_a_trace_that_was_asked_for_is_kept_cell_by_cell(outcomes, place):
+    found = outcomes[0]["healthy"]
+    assert found.details["trace"] == found.cell.cell_id
+    (trace,) = (place.parent / "traces" / found.cell.cell_id).iterdir()
+    assert "dynamo_start" in trace.read_text()
+
+
+@pytest.mark.gpu
+def test_what_goes_wrong_on_a_gpu_ends_its_own_cell_only(tmp_path):
+    (folder := tmp_path / "cells").mkdir()
+    config = Config(template="triton")
+    names = ["device_assert", "device_assert_in_eager", "out_of_memory", "healthy"]
+    found, files, processes = measured([faulty(name, config, "cuda") for name in names], folder, timeout_s=120)
+    assert [found[name].status for name in names] == [*(Status.FAIL_TO_RUN, Status.EAGER_FAIL, Status.OOM, Status.PASS)]
+    assert all("CUDA_LAUNCH_BLOCKING=1" in found[name].failure.hint for name in names[:2])
+    assert "--batch-size" in found["out_of_memory"].failure.hint
+    assert (files, processes) == ([], [])

@@ -1,0 +1,227 @@
+"""A sample in GraphNet's format, made up here: listed without being executed, built with its weights bound."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+from collector.measure import measure
+from collector.settings import Settings
+from collector.snapshot import snapshot
+from collector.vocabulary import Cell, Config, Phase, Status
+from collector.zoo.builders.graphnet import Meta, build, read_metas, value_of
+from collector.zoo.graphnet import VARIABLE
+from collector.zoo.registry import all_models, find, select
+from collector.zoo.spec import ZooError
+
+MODEL = """
+import pathlib
+import torch
+
+pathlib.Path(__file__).with_name("executed").touch()
+
+class GraphModule(torch.nn.Module):
+    def forward(self, L_self_modules_fc_parameters_weight_, s0 : torch.SymInt, L_x_: torch.Tensor,
+                L_self_modules_bn_buffers_running_mean_, L_self_modules_bn_buffers_num_batches_tracked_, L_ids_):
+        linear = torch.nn.functional.linear(L_x_, L_self_modules_fc_parameters_weight_)
+        view = (linear - L_self_modules_bn_buffers_running_mean_).view(s0, -1)
+        return (view, L_ids_ + L_self_modules_bn_buffers_num_batches_tracked_)
+"""
+WEIGHTS = """
+class Program_weight_tensor_meta_L_self_modules_fc_parameters_weight_:
+    name = "L_self_modules_fc_parameters_weight_"
+    shape = [3, 8]
+    dtype = "torch.float32"
+    device = "cuda:0"
+    mean = -0.5
+    std = 1.0
+    data = None
+
+class Program_weight_tensor_meta_L_self_modules_bn_buffers_running_mean_:
+    name = "L_self_modules_bn_buffers_running_mean_"
+    shape = [3]
+    dtype = "torch.float32"
+    mean = 2.0
+    std = 0.0
+    data = None
+    max_val = float("inf")
+
+class Program_weight_tensor_meta_L_self_modules_bn_buffers_num_batches_tracked_:
+    name = "L_self_modules_bn_buffers_num_batches_tracked_"
+    shape = []
+    dtype = "torch.int64"
+    data = [7]
+
+class Program_weight_tensor_meta_s0:
+    name = "s0"
+    shape = []
+    dtype = "torch.int64"
+    data = [2]
+"""
+INPUTS = """
+class Program_weight_tensor_meta_L_x_:
+    name = "L_x_"
+    shape = [4, 8]
+    dtype = "torch.float32"
+    mean = 0.0
+    std = 5.0
+
+class Program_weight_tensor_meta_L_ids_:
+    name = "L_ids_"
+    shape = [5]
+    dtype = "torch.int64"
+    min_val = 3
+    max_val = 4
+"""
+ABOUT = {"framework": "torch", "source": "made_up", "num_devices_required": 1}
+
+
+def write_sample(folder, about=ABOUT, **files):
+    folder.mkdir(parents=True)
+    (folder / "graph_net.json").write_text(about if isinstance(about, str) else json.dumps(about))
+    for name, text in {"model": MODEL, "weight_meta": WEIGHTS, "input_meta": INPUTS, **files}.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def samples(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "graphnet_sample", raising=False)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    write_sample(tmp_path / "made_up" / "tiny-1.0")
+    write_sample(tmp_path / "made_up" / "for_paddle", {"framework": "paddle"})
+    write_sample(tmp_path / "other" / "two_gpus", {**ABOUT, "num_devices_required": 2})
+    return tmp_path
+
+
+def test_samples_are_selected_by_suite_or_name_and_executed_by_neither(samples):
+    (spec,) = select(in_suites=["graphnet"])
+    assert (spec.suite, spec.name, spec.phases) == ("graphnet", "made_up/tiny-1.0", (Phase.INFERENCE,))
+    assert select(patterns=["graphnet/made_up/*"]) == select(in_suites=["graphnet"], patterns=["*tiny*"]) == (spec,)
+    assert find("graphnet", "made_up/tiny-1.0") == spec
+    assert not list(samples.rglob("executed"))
+
+
+def test_they_are_in_no_selection_that_does_not_name_them(samples):
+    assert select() == all_models()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("made_up/for_paddle", "for paddle on 1 devices"),
+        ("other/two_gpus", "on 2 devices"),
+        ("made_up/none", "no model 'made_up/none'"),
+        ("../made_up/tiny-1.0", "no model"),
+        ("made_up/../made_up/tiny-1.0", "no model"),
+        ("/etc", "no model"),
+        ("", "no model"),
+    ],
+)
+def test_what_is_no_sample_for_this_suite_is_told_in_a_line(samples, name, said):
+    with pytest.raises(ZooError, match=said):
+        find("graphnet", name)
+
+
+@pytest.mark.parametrize("about", ["{", "[]", "{}", '{"framework": "torch", "num_devices_required": "many"}'])
+def test_a_sample_that_says_nothing_about_itself_is_refused(samples, about):
+    write_sample(samples / "broken", about)
+    with pytest.raises(ZooError, match="cannot be read"):
+        find("graphnet", "broken")
+    assert "broken" not in {spec.name for spec in select(in_suites=["graphnet"])}
+
+
+def test_without_a_folder_the_suite_says_what_it_needs(monkeypatch, tmp_path):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(ZooError, match=VARIABLE):
+        select(in_suites=["graphnet"])
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "nowhere"))
+    with pytest.raises(ZooError, match="no folder"):
+        find("graphnet", "a")
+
+
+def test_weights_are_bound_and_inputs_are_drawn_as_recorded(samples):
+    torch.manual_seed(0)
+    built = build(1, Phase.INFERENCE, "cpu", "made_up/tiny-1.0")
+    weights, buffers = dict(built.model.named_parameters()), dict(built.model.named_buffers())
+    assert set(weights) == {"L_self_modules_fc_parameters_weight_"}
+    assert weights.popitem()[1].mean().item() == pytest.approx(-0.5, abs=0.15)
+    assert buffers["L_self_modules_bn_buffers_running_mean_"].tolist() == [2, 2, 2]
+    assert buffers["L_self_modules_bn_buffers_num_batches_tracked_"].item() == 7
+    rows, x, ids = built.args
+    assert (rows, x.shape, ids.shape) == (2, (4, 8), (5,))
+    assert x.std().item() == pytest.approx(1.0, abs=0.3)  # a fifth of the recorded deviation
+    assert set(ids.tolist()) <= {3, 4}
+
+
+def test_a_sample_is_measured_like_any_other_model(samples):
+    cell = Cell("graphnet", "made_up/tiny-1.0", Phase.INFERENCE, "float32", "cpu", 1, Config(backend="eager"))
+    spec = find(cell.suite, cell.model)
+    found = measure(cell, spec.build, Settings(rounds=5, warmups=1)).measurement
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert (found.metrics["graphs"], found.metrics["graph_breaks"]) == (1, 0)
+    built = spec.build(1, Phase.INFERENCE, "cpu")
+    assert snapshot(built.model(*built.args))["[0]"].shape == (2, 6)
+
+
+def test_meta_files_are_parsed_and_never_executed(tmp_path):
+    path = tmp_path / "weight_meta.py"
+    path.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n{WEIGHTS}")
+    assert set(read_metas(path)) >= {"s0"}
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("class A:\n    shape = [1]", "has no name"),
+        ("class A:\n    name = 'a'\n    data = open('x')", "no literal"),
+        ("class A(", "cannot be read"),
+    ],
+)
+def test_a_record_that_is_none_is_refused(tmp_path, text, said):
+    path = tmp_path / "weight_meta.py"
+    path.write_text(text)
+    with pytest.raises(ZooError, match=said):
+        read_metas(path)
+
+
+@pytest.mark.parametrize(
+    ("meta", "said"),
+    [(Meta("a", (1,), "torch.nonsense"), "unknown dtype"), (Meta("a", (1,), "numpy.float32"), "unknown dtype")],
+)
+def test_a_record_of_an_unknown_dtype_is_refused(meta, said):
+    with pytest.raises(ZooError, match=said):
+        value_of(meta)
+
+
+def test_values_are_cut_off_and_a_nan_is_none():
+    assert value_of(Meta("a", (9,), mean=1e6)).unique().tolist() == [100]
+    assert value_of(Meta("a", (9,), mean=float("nan"))).unique().tolist() == [0]
+    assert value_of(Meta("a", (64,), "torch.bool")).unique().tolist() == [False, True]
+    assert value_of(Meta("a", (2, 1), "torch.float16", data=[1, 2])).tolist() == [[1], [2]]
+    with pytest.raises(ZooError, match="holds no value"):
+        value_of(Meta("s0"), is_symbol=True)
+
+
+def test_a_variance_is_never_negative():
+    name = "L_self_modules_bn_buffers_running_var_"
+    assert value_of(Meta(name, (64,), mean=0.0, std=1.0)).min() >= 0
+    assert value_of(Meta("L_x_", (64,), mean=0.0, std=1.0)).min() < 0
+
+
+def test_all_records_may_be_in_one_file(samples):
+    write_sample(samples / "older", weight_meta=WEIGHTS + INPUTS)
+    (samples / "older" / "input_meta.py").unlink()
+    assert len(build(1, Phase.INFERENCE, "cpu", "older").args) == 3
+
+
+def test_what_a_graph_needs_must_be_recorded_and_its_size_is_its_own(samples):
+    write_sample(samples / "lacking", input_meta="")
+    with pytest.raises(ZooError, match="nothing of its argument L_x_"):
+        build(1, Phase.INFERENCE, "cpu", "lacking")
+    with pytest.raises(ZooError, match="batch size cannot be changed"):
+        build(2, Phase.INFERENCE, "cpu", "made_up/tiny-1.0")

@@ -1,0 +1,111 @@
+"""Models of the user's own: named as `module:function`, imported by nobody but who builds them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from collector.vocabulary import Phase
+from collector.zoo.builders.user import build, own_loss_or_mean_squares
+from collector.zoo.registry import all_models, find, select
+from collector.zoo.spec import Built, ZooError
+from collector.zoo.user import SUITE, is_user_model
+
+TARGET = "own_models_of_a_test"
+SOURCE = """
+import torch
+from torch import nn
+from collector.zoo.spec import Built
+
+def plain():
+    return nn.Linear(4, 2), torch.ones(3, 4)
+
+def sized(batch_size, device):
+    return nn.Linear(4, 2), (torch.ones(batch_size, 4),), {}
+
+def everything(**given):
+    model = nn.Linear(4, 2)
+    model.given = given
+    return model, [torch.ones(1, 4)]
+
+def built():
+    return Built(nn.Linear(4, 2), (torch.ones(1, 4),), {}, lambda made, _: made.sum(), "targets")
+
+def a_number():
+    return 3
+
+not_a_function = 5
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / f"{TARGET}.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop(TARGET, None)
+
+
+def made(name, batch_size=5, phase=Phase.TRAINING):
+    return build(batch_size, phase, "cpu", f"{TARGET}:{name}")
+
+
+@pytest.mark.parametrize("name", ["models:tiny", "a.b_c.d1:_make", "_x:y"])
+def test_a_module_and_a_function_name_a_model(name):
+    assert is_user_model(name)
+    spec = find(SUITE, name)
+    assert (spec.suite, spec.name) == ("user", name)
+    assert all(spec.supports(phase, device) and spec.batch_size(phase, device) == 1
+               for phase in Phase for device in ("cpu", "cuda"))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["tiny", "a:b:c", "a b:c", "a.:b", "a:", ":b", "../a:b", "a:b()", "1a:b", "ä:b"])
+def test_nothing_else_does(name):
+    with pytest.raises(ZooError, match="module:function"):
+        find(SUITE, name)
+
+
+def test_selecting_one_imports_nothing(own):
+    (spec,) = select(patterns=[f"{TARGET}:plain"])
+    assert spec == find(SUITE, f"{TARGET}:plain")
+    assert TARGET not in sys.modules
+
+
+def test_they_are_taken_beside_what_else_is_selected():
+    found = select(patterns=["my:one", "alexnet", "my:two", "my:one"])
+    assert [spec.name for spec in found][:2] == ["my:one", "my:two"]
+    assert {spec.name for spec in found[2:]} == {"alexnet"}
+    assert len(select()) == len(all_models())
+
+
+def test_a_function_gets_what_it_asks_for(own):
+    assert made("plain").args[0].shape == (3, 4)
+    assert made("sized").args[0].shape == (5, 4)
+    assert made("everything").model.given == {"batch_size": 5, "phase": "training", "device": "cpu"}
+    assert isinstance(made("built"), Built)
+    assert made("built").targets == "targets"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("missing", ImportError, "no function missing"),
+        ("not_a_function", ImportError, "no function"),
+        ("a_number", TypeError, r"returned a int: return \(model, args\)"),
+    ],
+)
+def test_what_is_no_model_is_told_in_a_line(own, name, error, message):
+    with pytest.raises(error, match=message):
+        made(name)
+
+
+def test_the_loss_is_the_models_own_or_the_mean_squares_of_what_it_made():
+    own_loss = torch.tensor(7.0)
+    assert own_loss_or_mean_squares({"loss": own_loss, "logits": torch.ones(2)}, None) is own_loss
+    assert own_loss_or_mean_squares(nn.Linear(1, 1).weight.data * 0 + 2, None).item() == 4
+    assert own_loss_or_mean_squares([torch.full((3,), 2.0), (torch.ones(2), torch.ones(1).long())], None).item() == 5
+    with pytest.raises(TypeError, match="floating output"):
+        own_loss_or_mean_squares({"ids": torch.ones(2).long()}, None)
