@@ -8,7 +8,7 @@ from typing import Any
 from analysis.evidence import COUNTS, REASONS, KernelChange, kernel_changes, kernels, reasons
 from analysis.history_changes import Change
 from analysis.history_series import Point
-from analysis.verdicts import CONTROL
+from analysis.paired_values import CONTROL
 from db.connecting import Source, connected
 from db.details import MeasurementInfo, measurement
 

@@ -13,13 +13,14 @@ from analysis.evidence import differences
 from analysis.history_changes import Certainty, Change, Direction, Levels, Span
 from analysis.history_series import Point, SeriesTable, read_series
 from analysis.history_status import status_changes
+from analysis.paired_values import CONTROL
 from analysis.results import EnvironmentDifference
 from analysis.stats.changepoints import SHORTEST
 from analysis.stats.level_changes import LevelChange, level_changes, pending_change
 from analysis.stats.many import detect_many, pending_many
 from analysis.stats.steps import EDGE
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
-from analysis.verdicts import CONTROL, SMALLEST
+from analysis.verdicts import SMALLEST
 from collector.metrics import METRICS
 from db.cell_names import CellNames
 from db.connecting import Source, connected

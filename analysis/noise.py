@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from analysis.repeated import Labels, Mask, Numbers, RepeatRows, numbered
+from analysis.stats.covariates import fit_slopes
 from analysis.stats.repeats import successive, within
 from analysis.stats.shrinkage import Prior, fit_prior, moderate
-from collector.vocabulary import Status
 
 #: Nights of a branch from which on neighbouring ones tell the noise; below, only runs of one commit do.
 FEWEST_NIGHTS = 10
@@ -21,23 +20,23 @@ MOST_FROM_SIBLINGS = 10.0
 #: Two runs of one code never agree better than this (relative): what a clock tick and a page of memory are worth.
 FLOOR = 0.001
 
-Numbers: TypeAlias = "npt.NDArray[np.float64]"
-
-_UNIT = ("model", "phase", "dtype", "device", "batch_size", "testbed")
-
 
 @dataclass(frozen=True, slots=True)
 class Noise:
     """Of one metric: per cell the variance of ln values from run to run, and the degrees of freedom behind it.
 
     `prior` is what the cells have in common (None where too few of them have repeats), `repeats` how many degrees of
-    freedom the repeats of all cells had together.
+    freedom the repeats of all cells had together. Learned beside a control, the variance is of what the control does not
+    explain: `slope` is by how much ln of the metric moves with ln of the control, `spread` what the slope's own variance is
+    `variance` divided by.
     """
 
     variance: pd.Series
     df: pd.Series
     prior: Prior | None
     repeats: float
+    slope: pd.Series
+    spread: pd.Series
 
     @property
     def typical(self) -> float | None:
@@ -45,55 +44,103 @@ class Noise:
         return None if self.prior is None else float(np.sqrt(self.prior.variance))
 
 
-def learn_noise(rows: pd.DataFrame, metric: str) -> Noise:
+def learn_noise(rows: pd.DataFrame | RepeatRows, metric: str, control: str | None = None) -> Noise:
     """The noise of a metric from the rows of `db.repeats.repeats`, indexed by cell_id.
 
     Repeats are what ran one **program** of one model on one testbed and
     - at one commit, in several runs or processes (so cells that are two names for one program are each other's A/A), or
     - from 10 nights of a branch on, on neighbouring nights: most commits change nothing, and a few steps are cut off.
 
-    What a cell's own repeats say is shrunk towards what those of its siblings say (`analysis.stats.shrinkage`).
+    What a cell's own repeats say is shrunk towards what those of its siblings say (`analysis.stats.shrinkage`). With a
+    `control`, another metric of the same process, what it explains is taken away first (`analysis.stats.covariates`), cell
+    by cell; rows without it do not count.
     """
-    passing = rows["status"] == Status.PASS.value
-    usable = rows[passing & (rows[metric] > 0) & np.isfinite(rows[metric])]
-    usable = usable.assign(value=np.log(usable[metric]), unit=_units(usable))
-    variance, df = _own(usable)
-    prior = fit_prior(variance, df)
+    known = rows if isinstance(rows, RepeatRows) else RepeatRows.of(rows)
+    values, usable = _logs(known, metric)
+    beside = None
+    if control is not None:
+        beside, has_it = _logs(known, control)
+        usable &= has_it
+    own = _own(_Repeats(known, usable, values), values, beside)
+    prior = fit_prior(own.variance, own.df)
     if prior is not None:
         prior = replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
-    of_cell = usable.drop_duplicates("cell_id", keep="last").set_index("cell_id")["unit"]
-    shrunk, total = moderate(variance[of_cell], df[of_cell], prior)
-    return Noise(pd.Series(shrunk, of_cell.index), pd.Series(total, of_cell.index), prior, float(df.sum()))
+    # Of a cell that changed its program the newest one counts.
+    unit_of = np.full(len(known.cells), -1)
+    unit_of[known.cell[usable]] = known.unit[usable]
+    has = np.flatnonzero(unit_of >= 0)
+    units, cells = unit_of[has], known.cells[has]
+    shrunk, total = moderate(own.variance[units], own.df[units], prior)
+    found = (pd.Series(values, cells) for values in (shrunk, total, own.slope[units], own.spread[units]))
+    variance, df, slope, spread = found
+    return Noise(variance, df, prior, float(own.df.sum()), slope, spread)
 
 
-def _own(rows: pd.DataFrame) -> tuple[Numbers, Numbers]:
-    """Variance and degrees of freedom of every unit, from its own runs alone."""
-    # Cells that share a program may share its measurement, too: a copy is no repeat.
-    rows = rows.drop_duplicates(["unit", "run", "started_at", "replicate", "value"])
-    count = int(rows["unit"].max()) + 1 if len(rows) else 0
-    of_branch = rows.groupby(["unit", "branch"], sort=False)
-    is_series = (of_branch["run"].transform("nunique") >= FEWEST_NIGHTS).to_numpy()
-    few, many = rows[~is_series], rows[is_series]
-    groups = few.groupby(["unit", "branch", "commit"], sort=False).ngroup()
-    within_commits = within(few["value"].to_numpy(), groups.to_numpy(), few["unit"].to_numpy(), count)
-    squares, df = (a + b for a, b in zip(within_commits, _night_by_night(many, count), strict=True))
+def _logs(rows: RepeatRows, metric: str) -> tuple[Numbers, Mask]:
+    """ln of the metric where it can be used, and where that is."""
+    found = rows.values(metric)
+    usable = rows.passed & (found > 0) & np.isfinite(found)
+    return np.log(found, where=usable, out=np.full(len(found), np.nan)), usable
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What every unit's own runs say."""
+
+    variance: Numbers
+    df: Numbers
+    slope: Numbers
+    spread: Numbers
+
+
+def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
+    squares, df = repeats.squares(values), repeats.df
+    slope, spread = np.zeros(len(df)), np.full(len(df), np.inf)
+    if beside is not None:
+        of_control = repeats.squares(beside)
+        # Sums of products by way of sums of squares: 2 xy = (x + y)² - x² - y².
+        products = (repeats.squares(values + beside) - of_control - squares) / 2
+        fitted = fit_slopes(of_control, products, squares)
+        slope, spread, squares, df = fitted.slope, fitted.spread, fitted.left, df - fitted.taken
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.maximum(squares / df, FLOOR**2), df
+        return _Own(np.maximum(squares / df, FLOOR**2), df, slope, spread)
 
 
-def _night_by_night(rows: pd.DataFrame, count: int) -> tuple[Numbers, Numbers]:
-    nights = rows.groupby(["unit", "branch", "run"], sort=False)["value"].mean().reset_index()
-    series = nights.groupby(["unit", "branch"], sort=False).ngroup().to_numpy()
-    order = np.argsort(series, kind="stable")
-    owners = np.zeros(series.max() + 1 if len(series) else 0, dtype=np.int64)
-    owners[series] = nights["unit"].to_numpy()
-    found = successive(nights["value"].to_numpy()[order], series[order], len(owners), least=FLOOR)
-    squares, df = (np.bincount(owners, part, count).astype(np.float64) for part in found)
-    return squares, df
+class _Repeats:
+    """Which of the usable rows repeat which: those of few nights by commit, those of many night by night."""
 
+    def __init__(self, rows: RepeatRows, usable: Mask, values: Numbers) -> None:
+        self._count = count = int(rows.unit.max(initial=-1)) + 1
+        self._kept = kept = np.flatnonzero(rows.without_copies(usable, values))
+        self._branches = branches = int(rows.branch.max(initial=0)) + 1
+        series = rows.unit[kept] * branches + rows.branch[kept]
+        # A night is what one run has of a series; they come out in the order of series and runs.
+        nights, self._of_row = np.unique(series * len(rows.runs) + rows.run[kept], return_inverse=True)
+        self._of_night = of_night = nights // max(1, len(rows.runs))
+        length = np.bincount(of_night, minlength=count * branches)
+        self._few = kept[length[series] < FEWEST_NIGHTS]
+        self._is_many = length[of_night] >= FEWEST_NIGHTS
+        self._groups = numbered([series[length[series] < FEWEST_NIGHTS], rows.commit[self._few]])
+        self._owners = rows.unit[self._few]
+        self._size = np.bincount(self._of_row, minlength=len(nights))
+        # Of zeros the squares are nothing; how many of them are free is the same for all values.
+        self.df: Numbers = self._both(np.zeros(len(rows)))[1]
 
-def _units(rows: pd.DataFrame) -> pd.Series:
-    """What has one noise: a model's program on a testbed; where the program is not known, the cell."""
-    program = rows["program"].where(rows["program"].notna(), rows["cell_id"]).astype(str)
-    keys = pd.DataFrame({"program": program, **{name: rows[name] for name in _UNIT}})
-    return keys.groupby(list(keys.columns), sort=False).ngroup()
+    def squares(self, values: Numbers) -> Numbers:
+        """By unit, the sum of squares between repeats; `values` has an entry for every row."""
+        return self._both(values)[0]
+
+    def _both(self, values: Numbers) -> tuple[Numbers, Numbers]:
+        within_commits = within(values[self._few], self._groups, self._owners, self._count)
+        means = np.bincount(self._of_row, values[self._kept], len(self._size)) / self._size
+        by_night = self._night_by_night(means[self._is_many], self._of_night[self._is_many])
+        squares, df = (a + b for a, b in zip(within_commits, by_night, strict=True))
+        return squares, df
+
+    def _night_by_night(self, means: Numbers, series: Labels) -> tuple[Numbers, Numbers]:
+        """`means` night by night, one of the sorted `series` after the other; a series is unit x branch."""
+        names, labels = np.unique(series, return_inverse=True)
+        found = successive(means, labels, len(names), least=FLOOR)
+        owners = names // self._branches
+        squares, df = (np.bincount(owners, part, self._count).astype(np.float64) for part in found)
+        return squares, df

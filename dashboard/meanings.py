@@ -15,7 +15,8 @@ METHOD = (
     "The unit of a verdict is the run, not the sample: samples of one process share its clock, memory and tuning. How far "
     "runs of the same code lie apart is learned from repeats in this store, cell by cell, and shrunk to what its siblings "
     "show. A change is called one where it is beyond that noise and beyond the smallest effect that matters, with false "
-    "discoveries held at 5 % over all cells of a metric. The drift that eager runs have in common is taken away first.",
+    "discoveries held at 5 % over all cells of a metric. What the eager runs tell of the machine is taken away first: "
+    "what they have in common, and of a latency what the cell's own eager run explains.",
 )
 
 MISSING = "planned and not measured: the night was cut, or its machine was lost"

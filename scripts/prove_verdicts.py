@@ -2,9 +2,10 @@
 
 python scripts/prove_verdicts.py FOLDER       a folder of bundles that scripts/repeat_cells.py wrote, --inject for power
 
-Each repetition takes its turn as the new commit; another is the base, the rest are the history of the base's commit. What
-is injected replaces what was measured in the new runs. `one run`: the new commit was measured once; `two`: it was measured again,
-and both runs are judged together.
+Each repetition takes its turn as the new commit and each other one as the base; the rest are the history of the base's commit.
+For power a quarter of the cells is slowed at a time, each quarter in its turn: what was injected replaces what was measured.
+`runs` are those of base and new: 1:1 is a night against the one before, 1:2 after the new commit was measured once more,
+6:2 with all of the base commit's runs as the base.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from scipy.stats import beta
+from sqlalchemy import Engine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -36,6 +38,10 @@ _CELLS = 1500
 _METRICS = ("compiled_kernel_ms", "compiled_ms")
 _BASE, _NEW = "a" * 40, "b" * 40
 _OURS = "inductor-watch"
+#: Slowed in turn, so that most cells of a comparison are as they were: what a false discovery rate allows hangs on that.
+_PARTS = 4
+#: Rules that look at all earlier runs and want two new ones; the others hold one run against one.
+_OF_HISTORY = ("Otava", "HUD, 6-run median, two in a row")
 
 #: A repetition: the run of each GPU.
 Repetition = list[BundleContents]
@@ -101,46 +107,62 @@ def injected_levels(repetitions: Sequence[Repetition]) -> list[float]:
 def prove(repetitions: Sequence[Repetition], levels: Sequence[float]) -> dict[tuple[str, str, str], Tally]:
     """Every comparison that the repetitions allow, judged by everybody."""
     tallies: dict[tuple[str, str, str], Tally] = defaultdict(Tally)
-    count = len(repetitions)
-    for turn in range(count):
-        new = [repetitions[turn], repetitions[(turn + 1) % count]]
-        earlier = [repetitions[(turn + place) % count] for place in range(2, count)]
-        for level in [0.0, *levels]:
-            slowed = [_slowed(repetition, level) for repetition in new]
-            if any(repetition is None for repetition in slowed):
-                continue
-            whole = [repetition for repetition in slowed if repetition is not None]
-            _ask_us(earlier, whole, level, tallies)
-            _ask_rivals(earlier, whole, level, tallies)
-    return dict(
-        sorted(
-            tallies.items(),
-            key=lambda pair: (
-                pair[0][0] != _OURS,
-                list(RIVALS).index(pair[0][0]) if pair[0][0] in RIVALS else 0,
-                pair[0],
-            ),
+    for turn in _turns(repetitions):
+        _ask_us(turn, 0.0, None, tallies)
+        _ask_rivals(turn, 0.0, None, tallies)
+    for turn in _turns([repetition for repetition in repetitions if injected_levels([repetition])], repetitions):
+        for level in levels:
+            for part in range(_PARTS):
+                slowed = _slowed_cells(turn, part)
+                slower = replace(turn, new=[_slowed(repetition, level, slowed) for repetition in turn.new])
+                _ask_us(slower, level, slowed, tallies)
+                _ask_rivals(slower, level, slowed, tallies)
+    return dict(sorted(tallies.items(), key=lambda pair: (_rank(pair[0][0]), pair[0])))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Who is what in a comparison: `earlier`, of which the last is the base, and the two runs of the new commit."""
+
+    earlier: list[Repetition]
+    new: list[Repetition]
+
+
+def _turns(new: Sequence[Repetition], everything: Sequence[Repetition] = ()) -> Iterator[Turn]:
+    """Each of `new` with its successor as the new commit, each of the others as the base; of `everything` only every second
+    one, since power needs fewer comparisons than rare alarms do."""
+    for at, first in enumerate(new):
+        pair = [first, new[(at + 1) % len(new)]]
+        others = [repetition for repetition in everything or new if not any(repetition is one for one in pair)]
+        for base in range(0, len(others), 2 if everything else 1):
+            yield Turn([*others[base + 1 :], *others[:base], others[base]], pair)
+
+
+def _rank(method: str) -> int:
+    return [_OURS, *RIVALS].index(method)
+
+
+def _slowed_cells(turn: Turn, part: int) -> set[str]:
+    """Every fourth cell."""
+    return set(sorted(_passing(turn.new[0]))[part::_PARTS])
+
+
+def _slowed(repetition: Repetition, level: float, slowed: set[str]) -> Repetition:
+    """The repetition as it would be with a slow-down of these cells."""
+    return [
+        replace(
+            run,
+            measurements=[
+                _slower(item, f"{level:g}") if item.status is Status.PASS and item.cell.cell_id in slowed else item
+                for item in run.measurements
+            ],
         )
-    )
+        for run in repetition
+    ]
 
 
-def _slowed(repetition: Repetition, level: float) -> Repetition | None:
-    """The repetition as it would be with a slow-down; None where that was not measured."""
-    if not level:
-        return repetition
-    found = []
-    for run in repetition:
-        items = [_slower(item, f"{level:g}") for item in run.measurements if item.status is Status.PASS]
-        if any(item is None for item in items):
-            return None
-        found.append(replace(run, measurements=[item for item in items if item]))
-    return found
-
-
-def _slower(item: Measurement, level: str) -> Measurement | None:
-    measured = item.details.get("injected", {}).get(level)
-    if measured is None:
-        return None
+def _slower(item: Measurement, level: str) -> Measurement:
+    measured = item.details["injected"][level]
     metrics = {**item.metrics, **{name: value for name, value in measured.items() if name != "samples"}}
     for ratio, over, under in (
         ("speedup", "eager_ms", "compiled_ms"),
@@ -151,32 +173,40 @@ def _slower(item: Measurement, level: str) -> Measurement | None:
     return replace(item, metrics=metrics, samples={**item.samples, "compiled_ms": measured["samples"]})
 
 
-def _ask_us(
-    earlier: Sequence[Repetition], new: Sequence[Repetition], level: float, tallies: dict[tuple[str, str, str], Tally]
-) -> None:
+def _ask_us(turn: Turn, level: float, slowed: set[str] | None, tallies: dict[tuple[str, str, str], Tally]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         engine = open_store(folder / "proof.db", write=True)
-        for number, repetition in enumerate(earlier):
+        for number, repetition in enumerate(turn.earlier):
             _store(engine, folder, repetition, f"night{number:02}", _BASE, number)
-        for number, repetition in enumerate(new):
-            _store(engine, folder, repetition, f"new{number}", _NEW, len(earlier) + number)
-            with engine.connect() as connection:
-                base = resolve_side(connection, f"night{len(earlier) - 1:02}")
-                side = resolve_side(connection, "new0" if number == 0 else _NEW)
-                cells = compare(connection, base, side).cells
-                judged = judge_sides(connection, base, side).of(cells)
-            runs = ("one", "two")[number]
-            known = judged.cells["verdict"].dropna()
-            tallies[_OURS, "any metric", runs].add(level, int((known == Outcome.REGRESSED).sum()), len(known))
-            for metric in _METRICS:
-                if f"{metric}_verdict" in judged.cells:
-                    verdicts = judged.cells[f"{metric}_verdict"].dropna()
-                    tallies[_OURS, metric, runs].add(level, int((verdicts == "regressed").sum()), len(verdicts))
+        last = f"night{len(turn.earlier) - 1:02}"
+        for number, repetition in enumerate(turn.new):
+            _store(engine, folder, repetition, f"new{number}", _NEW, len(turn.earlier) + number)
+            for base in [last] if number == 0 else [last, _BASE]:
+                runs = f"{1 if base == last else len(turn.earlier)}:{number + 1}"
+                _judge(engine, (base, "new0" if number == 0 else _NEW), runs, level, slowed, tallies)
         engine.dispose()
 
 
-def _store(engine: object, folder: Path, repetition: Repetition, night: str, commit: str, day: int) -> None:
+def _judge(
+    engine: Engine,
+    names: tuple[str, str],
+    runs: str,
+    level: float,
+    slowed: set[str] | None,
+    tallies: dict[tuple[str, str, str], Tally],
+) -> None:
+    with engine.connect() as connection:
+        base, new = (resolve_side(connection, name) for name in names)
+        cells = compare(connection, base, new).cells
+        judged = judge_sides(connection, base, new).of(cells).cells
+    told = judged if slowed is None else judged[cells["cell_id_new"].isin(slowed)]
+    for metric, column in {"any metric": "verdict", **{name: f"{name}_verdict" for name in _METRICS}}.items():
+        verdicts = told[column].dropna()
+        tallies[_OURS, metric, runs].add(level, int((verdicts == Outcome.REGRESSED).sum()), len(verdicts))
+
+
+def _store(engine: Engine, folder: Path, repetition: Repetition, night: str, commit: str, day: int) -> None:
     for place, run in enumerate(repetition):
         began = datetime.fromisoformat("2026-01-01T00:00:00+00:00") + timedelta(days=day)
         header = replace(
@@ -193,39 +223,34 @@ def _store(engine: object, folder: Path, repetition: Repetition, night: str, com
             writer.program(program_id, options)
         for item in run.measurements:
             writer.measurement(item)
-        ingest_bundle(engine, writer.close(header.started_at))  # type: ignore[arg-type]
+        ingest_bundle(engine, writer.close(header.started_at))
 
 
-def _ask_rivals(
-    earlier: Sequence[Repetition], new: Sequence[Repetition], level: float, tallies: dict[tuple[str, str, str], Tally]
-) -> None:
+def _ask_rivals(turn: Turn, level: float, slowed: set[str] | None, tallies: dict[tuple[str, str, str], Tally]) -> None:
     for metric in _METRICS:
-        for case in _cases(earlier, new, metric):
+        for case in _cases(turn, slowed, metric):
             for name, rule in RIVALS.items():
                 if metric == "compiled_kernel_ms" and "pooled" in name:
                     continue  # a profile has no samples
-                runs = "two" if name in ("Otava", "HUD, 6-run median, two in a row") else "one"
+                runs = f"{len(turn.earlier)}:2" if name in _OF_HISTORY else "1:1"
                 tallies[name, metric, runs].add(level, int(rule(case)), 1)
 
 
-def _cases(earlier: Sequence[Repetition], new: Sequence[Repetition], metric: str) -> Iterator[Case]:
-    before, after = [_passing(repetition) for repetition in earlier], [_passing(repetition) for repetition in new]
-    for key, first in after[0].items():
-        runs = [found[key] for found in [*before, *after] if key in found and metric in found[key].metrics]
-        if len(runs) == len(before) + len(after):
+def _cases(turn: Turn, slowed: set[str] | None, metric: str) -> Iterator[Case]:
+    before, after = (
+        [_passing(repetition) for repetition in turn.earlier],
+        [_passing(repetition) for repetition in turn.new],
+    )
+    for cell_id, first in after[0].items():
+        runs = [found[cell_id] for found in [*before, *after] if cell_id in found and metric in found[cell_id].metrics]
+        if len(runs) == len(before) + len(after) and (slowed is None or cell_id in slowed):
             values = [item.metrics[metric] for item in runs]
-            base = before[-1][key]
-            samples = base.samples["compiled_ms"], first.samples["compiled_ms"]
+            samples = before[-1][cell_id].samples["compiled_ms"], first.samples["compiled_ms"]
             yield Case(values[: len(before) - 1], values[len(before) - 1], values[len(before) :], *samples)
 
 
-def _passing(repetition: Repetition) -> Mapping[tuple[int, str], Measurement]:
-    return {
-        (place, item.cell.cell_id): item
-        for place, run in enumerate(repetition)
-        for item in run.measurements
-        if item.status is Status.PASS
-    }
+def _passing(repetition: Repetition) -> Mapping[str, Measurement]:
+    return {item.cell.cell_id: item for run in repetition for item in run.measurements if item.status is Status.PASS}
 
 
 def _false_alarms(tally: Tally) -> str:

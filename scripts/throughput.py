@@ -1,6 +1,6 @@
 """What nights cost: seconds a cell, by config, and how far from what the machine allows.
 
-python scripts/throughput.py BUNDLE...
+python scripts/throughput.py [--together] BUNDLE...      --together: all bundles as one, from the first start to the last end
 
 Two limits of a GPU's pool: the CPU seconds of its cells over its cores, since compiling is what a cell mostly does; and the
 seconds in which one cell measures while all others stand still. While it measures the cores idle, so a pool that wastes
@@ -27,9 +27,15 @@ def main() -> None:
     """Prints a line a run, then a table of configs over all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", type=Path)
-    runs = [read_bundle(path) for path in parser.parse_args().bundles]
+    parser.add_argument("--together", action="store_true")
+    options = parser.parse_args()
+    runs = [read_bundle(path) for path in options.bundles]
     for run in runs:
         _print_run(run)
+    if options.together:
+        everything = [item for run in runs for item in worked(run)]
+        seconds = span_s(everything)
+        print(f"together: {len(everything)} cells in {seconds:.0f} s, {seconds / len(everything):.2f} s a cell")
     _print_configs([item for run in runs for item in worked(run)])
 
 

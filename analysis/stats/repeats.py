@@ -46,8 +46,8 @@ def successive(values: Numbers, series: Labels, count: int, *, least: float = 0.
     """
     same = series[1:] == series[:-1]
     steps, owners = np.abs(np.diff(values))[same], series[1:][same]
-    robust = CLIP * np.maximum(_NORMAL * _ranked(steps, owners, count, 0.5), least)
-    limit = np.maximum(robust, _ranked(steps, owners, count, USUAL))
+    median, usual = _ranked(steps, owners, count, (0.5, USUAL))
+    limit = np.maximum(CLIP * np.maximum(_NORMAL * median, least), usual)
     squares = _sums(np.minimum(steps, limit[owners]) ** 2 / 2, owners, count)
     return EFFICIENCY * squares, EFFICIENCY * _sums(np.ones(owners.size), owners, count)
 
@@ -67,12 +67,13 @@ def _sums(values: Numbers, owners: Labels, count: int) -> Numbers:
     return np.bincount(owners, values, count).astype(np.float64)
 
 
-def _ranked(values: Numbers, owners: Labels, count: int, part: float) -> Numbers:
-    """Each owner's value below or at which that part of its others lie; 0 for an owner without any."""
+def _ranked(values: Numbers, owners: Labels, count: int, parts: Sequence[float]) -> list[Numbers]:
+    """For each part: each owner's value below or at which that part of its others lie; 0 for an owner without any."""
     order = np.lexsort((values, owners))
     size = np.bincount(owners, minlength=count)
     start = np.cumsum(size) - size
-    found = np.zeros(count)
-    has = size > 0
-    found[has] = values[order][start[has] + np.floor(part * (size[has] - 1)).astype(np.int64)]
+    has, ordered = size > 0, values[order]
+    found = [np.zeros(count) for _ in parts]
+    for part, of_part in zip(parts, found, strict=True):
+        of_part[has] = ordered[start[has] + np.floor(part * (size[has] - 1)).astype(np.int64)]
     return found

@@ -38,14 +38,17 @@ class Difference:
     p: Numbers
 
 
-def difference(change: Numbers, base_runs: Numbers, new_runs: Numbers, variance: Numbers, df: Numbers) -> Difference:
-    """Differences of means of runs under a known noise: t = d / sqrt(s² (1/Ra + 1/Rb)) with `df` degrees of freedom.
+def difference(
+    change: Numbers, base_runs: Numbers, new_runs: Numbers, variance: Numbers, df: Numbers, doubt: Numbers | float = 0.0
+) -> Difference:
+    """Differences of means of runs under a known noise: t = d / sqrt(s² (1/Ra + 1/Rb + c)) with `df` degrees of freedom.
 
     The moderated t of Smyth (2004) when `variance` and `df` come from `shrinkage.moderate`. `change` is the difference of the
-    sides' mean ln values, `base_runs` and `new_runs` are how many runs (never samples) each mean is of. p is two-sided,
-    the interval of 95 %.
+    sides' mean ln values, `base_runs` and `new_runs` are how many runs (never samples) each mean is of, `doubt` is c: what was
+    taken from the change beforehand with an error of its own, over s² (`stats.covariates`). p is two-sided, the interval
+    of 95 %.
     """
-    error = np.sqrt(variance * (1 / base_runs + 1 / new_runs))
+    error = np.sqrt(variance * (1 / base_runs + 1 / new_runs + doubt))
     with np.errstate(invalid="ignore", divide="ignore"):
         score = np.where(error > 0, np.abs(change) / error, np.where(change == 0, 0.0, np.inf))
         known = np.isfinite(change) & np.isfinite(error) & (df > 0)

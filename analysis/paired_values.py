@@ -1,0 +1,141 @@
+"""The values of two sides' cells, and what of their difference is the machine's and not the code's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis.noise import Noise, learn_noise
+from analysis.repeated import Mask, Numbers, RepeatRows
+from analysis.stats.repeats import common_drift
+from db.sides import Side
+
+#: The eager run of the same process does not know the commit of Inductor: what moves it has moved the machine.
+CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "eager_kernel_ms"}
+#: What the host's pace moves, cell by cell; device time knows nothing of it.
+WAITS_FOR_HOST = "compiled_ms"
+#: Standard errors of its own noise within which an eager run has moved as it usually does.
+_USUAL = 2.0
+#: Beyond that the slope may be another: its standard deviation there.
+_BENDS = 0.5
+#: Relative change of the eager device time from which on the eager program itself has changed.
+_EAGER_CHANGED = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class OfSide:
+    """Of one side the mean ln value of every cell, and how many runs that is of; NaN for none."""
+
+    mean: Numbers
+    runs: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Per paired cell: `change` (of ln) is the machine's part, to be taken from the cell's; `variance` from run to run and
+    `df` are of what is left, `doubt` is the variance of what was taken over that variance."""
+
+    change: Numbers
+    variance: Numbers
+    df: Numbers
+    doubt: Numbers
+
+
+class PairedValues:
+    """The paired cells with what the store knows of them: `at` leads from each to its place in `rows.cells`, -1 for none."""
+
+    def __init__(self, rows: RepeatRows, base: Side, new: Side, cells: pd.DataFrame) -> None:
+        self.rows, self.cells = rows, cells
+        self.sides = {"base": base, "new": new}
+        self.at = {name: rows.cells.get_indexer(pd.Index(cells[f"cell_id_{name}"])) for name in self.sides}
+
+    def values(self, metric: str) -> tuple[OfSide, OfSide]:
+        """Both sides of a metric."""
+        before, after = (self._of_side(name, metric) for name in self.sides)
+        return before, after
+
+    def drift(self, control: str) -> float:
+        """What all cells have in common (of ln): the median move of their eager runs.
+
+        Of wall-clock time, too, it is that of the device: the host's pace moves some cells and others not at all. Where no
+        device time was measured (a CPU) the eager latency has to do.
+        """
+        of_device = self._drift(CONTROL["compiled_kernel_ms"])
+        return of_device if of_device is not None else self._drift(control) or 0.0
+
+    def _drift(self, control: str) -> float | None:
+        # Another testbed differs by more than a slow night.
+        here = self.cells["testbed_changed"].eq(False).to_numpy(dtype=bool)
+        before, after = self.values(control)
+        moved = (after.mean - before.mean)[here]
+        return common_drift(moved) if np.isfinite(moved).any() else None
+
+    def taken(self, noise: Noise, drift: float) -> Taken:
+        """What all cells have in common, with the noise of the noisier cell: under two configs they are two programs."""
+        (variance, df), (new_variance, new_df) = (
+            (self.of_cell(noise.variance, name), self.of_cell(noise.df, name)) for name in self.sides
+        )
+        new_is_wider = ~(variance >= new_variance)
+        count = len(self.cells)
+        return Taken(
+            np.full(count, drift),
+            np.where(new_is_wider, new_variance, variance),
+            np.where(new_is_wider, new_df, df),
+            np.zeros(count),
+        )
+
+    def of_cell(self, values: pd.Series, name: str) -> Numbers:
+        """The entries of one side's cells."""
+        found: Numbers = values.reindex(self.cells[f"cell_id_{name}"]).to_numpy(dtype=np.float64)
+        return found
+
+    def _of_side(self, name: str, metric: str) -> OfSide:
+        mean, runs = self.rows.of_side(self.sides[name].keys, metric)
+        return OfSide(_at(mean, self.at[name]), _at(np.where(runs > 0, runs, np.nan), self.at[name]))
+
+
+def beside_eager(known: PairedValues, taken: Taken) -> tuple[Noise, Taken]:
+    """Of `WAITS_FOR_HOST` also what the eager run of the same process explains cell by cell, and the noise that is left.
+
+    Only for a cell under one config whose eager device time did not change: else the eager program is another and no
+    witness, and the cell stays as `taken`. Where the eager run moved further than its repeats do, a line through these
+    is not trusted that far.
+    """
+    control = CONTROL[WAITS_FOR_HOST]
+    learned, of_control = learn_noise(known.rows, WAITS_FOR_HOST, control), learn_noise(known.rows, control)
+    before, after = known.values(control)
+    moved = after.mean - before.mean - taken.change
+    slope, variance = known.of_cell(learned.slope, "new"), known.of_cell(learned.variance, "new")
+    usual = _USUAL * np.sqrt(known.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
+    beyond = np.maximum(np.abs(moved) - usual, 0)
+    doubt = moved**2 / known.of_cell(learned.spread, "new") + (_BENDS * beyond) ** 2 / variance
+    is_witness = _one_config(known.cells) & _same_eager(known) & np.isfinite(moved)
+    return learned, Taken(
+        np.where(is_witness, taken.change + slope * moved, taken.change),
+        np.where(is_witness, variance, taken.variance),
+        np.where(is_witness, known.of_cell(learned.df, "new"), taken.df),
+        np.where(is_witness, doubt, taken.doubt),
+    )
+
+
+def _one_config(cells: pd.DataFrame) -> Mask:
+    same: Mask = (cells["cell_id_base"] == cells["cell_id_new"]).to_numpy(dtype=bool)
+    return same
+
+
+def _same_eager(known: PairedValues) -> Mask:
+    """Where the eager device time, if it was measured, is the same on both sides."""
+    control = CONTROL["compiled_kernel_ms"]
+    before, after = known.values(control)
+    change = np.abs(after.mean - before.mean - known.drift(control))
+    same: Mask = ~(change >= np.log1p(_EAGER_CHANGED))
+    return same
+
+
+def _at(values: Numbers, places: npt.NDArray[np.intp]) -> Numbers:
+    """The values at these places, NaN for -1."""
+    return np.append(values, np.nan)[places]

@@ -1,0 +1,85 @@
+"""How far processes of the same code lie apart, cell by cell: the standard deviation of ln of each metric.
+
+python scripts/process_noise.py BUNDLE...      bundles of one code, each cell in at least four of them
+
+`compiled_ms beside eager` is what is left of it once the eager run of the same process has explained its part, as verdicts
+see it (`analysis.stats.covariates`). Reads bundles only; needs numpy and scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from analysis.stats.covariates import fit_slopes
+from collector.bundle import read_bundle
+from collector.vocabulary import Measurement, Status
+
+_METRICS = (
+    "eager_kernel_ms",
+    "compiled_kernel_ms",
+    "device_speedup",
+    "eager_ms",
+    "compiled_ms",
+    "speedup",
+    "compile_cold_s",
+)
+_FEWEST = 4
+_BESIDE = "compiled_ms beside eager"
+
+#: The measurements of a cell, by (config, model and so on).
+Cells = Mapping[tuple[str, str], Sequence[Measurement]]
+
+
+def main() -> None:
+    """Prints a line a config and metric."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundles", nargs="+", type=Path)
+    cells = repeated(item for path in parser.parse_args().bundles for item in read_bundle(path).latest().values())
+    if not cells:
+        sys.exit(f"no cell passes in {_FEWEST} of the bundles")
+    print(
+        f"{'config':<12} {'metric':<25} {'cells':>5} {'median':>8} {'90 %':>8} {'worst':>8} {'<=0.5%':>7} {'<=1%':>6} {'<=3%':>6}"
+    )
+    for config in sorted({config for config, _ in cells}):
+        of_config = {name: items for (of, name), items in cells.items() if of == config}
+        for metric in (*_METRICS, _BESIDE):
+            found = np.array(
+                [spread for items in of_config.values() if (spread := spread_of(items, metric)) is not None]
+            )
+            if len(found):
+                within = "".join(f"{np.mean(found <= limit):>7.0%}" for limit in (0.005, 0.01, 0.03))
+                middle = f"{np.median(found):>8.2%} {np.quantile(found, 0.9):>8.2%} {found.max():>8.2%}"
+                print(f"{config:<12} {metric:<25} {len(found):>5} {middle} {within}")
+
+
+def repeated(items: Iterable[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
+    """The passing measurements of every cell that has enough of them."""
+    found: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    for item in items:
+        if item.status is Status.PASS:
+            cell = item.cell
+            found[cell.config.name, f"{cell.suite}/{cell.model} {cell.phase.value}"].append(item)
+    return {key: same for key, same in found.items() if len(same) >= _FEWEST}
+
+
+def spread_of(items: Sequence[Measurement], metric: str) -> float | None:
+    """The standard deviation of ln from process to process; None where too few measured it."""
+    if metric == _BESIDE:
+        both = [(item.metrics["compiled_ms"], item.metrics["eager_ms"]) for item in items if "eager_ms" in item.metrics]
+        y, x = (values - values.mean() for values in np.log(np.array(both)).T)
+        fitted = fit_slopes(np.array([x @ x]), np.array([x @ y]), np.array([y @ y]))
+        return float(np.sqrt(fitted.left[0] / (len(both) - 1 - fitted.taken[0])))
+    values = [item.metrics[metric] for item in items if item.metrics.get(metric)]
+    return float(np.std(np.log(values), ddof=1)) if len(values) >= _FEWEST else None
+
+
+if __name__ == "__main__":
+    main()

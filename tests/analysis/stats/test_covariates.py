@@ -1,0 +1,52 @@
+"""What the eager run explains of the compiled one, on numbers made so that the answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.stats.covariates import USUAL, WORTH, fit_slopes
+
+RNG = np.random.default_rng(3)
+
+
+def sums(x, y):
+    x, y = x - x.mean(), y - y.mean()
+    return np.array([x @ x]), np.array([x @ y]), np.array([y @ y])
+
+
+def fit(x, y):
+    return fit_slopes(*sums(np.asarray(x), np.asarray(y)))
+
+
+def test_the_slope_is_that_of_the_data_where_there_is_much():
+    x = RNG.normal(0, 0.2, 200)
+    y = 1.3 * x + RNG.normal(0, 0.01, 200)
+    found = fit(x, y)
+    assert found.slope[0] == pytest.approx(1.3, abs=0.02)
+    assert found.left[0] / 198 == pytest.approx(0.01**2, rel=0.25)
+    assert found.taken[0] == pytest.approx(1, abs=0.001)
+    assert found.spread[0] == pytest.approx(x.var() * 200, rel=0.01)
+
+
+def test_without_a_move_it_is_what_is_usual_and_little_is_known_of_it():
+    y = RNG.normal(0, 0.01, 6)
+    found = fit(np.zeros(6), y)
+    assert found.slope[0] == USUAL
+    assert found.spread[0] == WORTH
+    assert found.taken[0] == 0
+    assert found.left[0] == pytest.approx(((y - y.mean()) ** 2).sum())
+
+
+def test_what_is_left_is_the_sum_of_squares_around_the_line():
+    x, y = RNG.normal(0, 0.05, 9), RNG.normal(0, 0.05, 9)
+    found = fit(x, y)
+    centred = (y - y.mean()) - found.slope[0] * (x - x.mean())
+    assert found.left[0] == pytest.approx(float(centred @ centred))
+
+
+def test_products_that_cannot_be_are_cut_to_what_can():
+    found = fit_slopes(np.array([0.04]), np.array([1.0]), np.array([0.01]))
+    most = np.sqrt(0.04 * 0.01)
+    assert found.slope[0] == pytest.approx((most + WORTH * USUAL) / (0.04 + WORTH))
+    assert found.left[0] >= 0

@@ -1,0 +1,69 @@
+"""The figures of the last nights: sums over groups, gaps where there is nothing, and no other branch or machine."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from analysis.figures import FIGURES
+from analysis.recent import RATE, nights_up_to, recent
+from collector.vocabulary import Status
+from db.ingest import ingest_bundle
+from db.queries import list_nights, suite_history
+from db.sides import resolve_side
+from tests.factories import TESTBED, cell, failing, header, night, passing, write_bundle
+
+CELLS = [cell("bert"), cell("gpt2"), cell("resnet", suite="timm")]
+
+
+def measured(minutes, speedups):
+    """A pass with this speedup for each of `CELLS`; None does not compile."""
+
+    def make(which):
+        speedup = speedups[[item.model for item in CELLS].index(which.model)]
+        if speedup is None:
+            return failing(which, Status.FAIL_TO_COMPILE, minutes=minutes)
+        return passing(which, minutes=minutes, samples={}, metrics={"speedup": speedup, "compiled_ms": 1.0})
+
+    return make
+
+
+@pytest.fixture
+def nights(store, tmp_path):
+    """Three nights of main, one of another branch and one on another machine between them."""
+    told = [("one", {}, (2.0, 8.0, 4.0)), ("two", {}, (None, 8.0, 2.0)), ("three", {}, (2.0, 2.0, 2.0))]
+    told[1:1] = [("aside", {"branch": "other"}, (9.0, 9.0, 9.0))]
+    told[1:1] = [("elsewhere", {"testbed": {**TESTBED, "gpu": "another"}}, (9.0, 9.0, 9.0))]
+    for place, (name, changes, speedups) in enumerate(told):
+        make = measured(60 * place + 1, speedups)
+        ingest_bundle(store, night(tmp_path, name, minutes=60 * place, cells=CELLS, make=make, **changes))
+    return list_nights(store)
+
+
+def test_groups_are_summed_over_all_their_cells(store, nights):
+    side = resolve_side(store, "three")
+    chosen = nights_up_to(nights, side)
+    found = recent(suite_history(store, branch="main"), chosen, side, (RATE, "speedup"))
+
+    assert found.nights == ("one", "two", "three")
+    assert found.values[RATE] == pytest.approx((1, 2 / 3, 1))
+    assert found.values["speedup"] == pytest.approx((4.0, 4.0, 2.0))
+    assert FIGURES["speedup"] == "geomean"
+
+
+def test_a_side_of_long_ago_knows_nothing_of_later_nights(store, nights):
+    side = resolve_side(store, "one")
+    assert [found.night for found in nights_up_to(nights, side)] == ["one"]
+    assert [found.night for found in nights_up_to(nights, resolve_side(store, "three"), count=2)] == ["two", "three"]
+
+
+def test_what_was_not_measured_is_a_gap_and_no_zero(store, nights, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("bare", minutes=600), [], planned=CELLS))
+    side = resolve_side(store, "bare")
+    chosen = nights_up_to(list_nights(store), side)
+    found = recent(suite_history(store, branch="main"), chosen, side, (RATE, "speedup", "compile_cold_s"))
+
+    assert found.nights[-1] == "bare"
+    assert all(math.isnan(values[-1]) for values in found.values.values())
+    assert found.values["speedup"][0] == pytest.approx(4.0)
