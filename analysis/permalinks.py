@@ -24,15 +24,21 @@ def address(place: str, query: Mapping[str, Iterable[str]]) -> str:
     return f"{place}?{text}" if text else place
 
 
-def comparison_link(dashboard: str, base: Side, new: Side) -> str:
-    """The page of all cells of two sides, under the dashboard's own address."""
-    return address(f"{dashboard.rstrip('/')}/compare", _sides(base, new))
+def comparison_link(dashboard: str, base: Side, new: Side, across: tuple[str, str] | None = None) -> str:
+    """The page of all cells of two sides, or of two configs of one side, under the dashboard's own address."""
+    query = _sides(base, new)
+    if across:
+        query |= {"mode": ["configs"], "from": [across[0]], "to": [across[1]]}
+    return address(f"{dashboard.rstrip('/')}/compare", query)
 
 
-def cell_link(dashboard: str, base: Side, new: Side, cell: Mapping[Any, Any]) -> str:
+def cell_link(
+    dashboard: str, base: Side, new: Side, cell: Mapping[Any, Any], across: tuple[str, str] | None = None
+) -> str:
     """The page of one cell of two sides; `cell` has suite, model, phase, dtype, device, batch_size and config."""
     setting = ",".join(str(cell[name]) for name in ("phase", "dtype", "device", "batch_size"))
-    query = {"model": [f"{cell['suite']}/{cell['model']}"], "setting": [setting], "config": [str(cell["config"])]}
+    configs = {"config": list(across), "versus": ["configs"]} if across else {"config": [str(cell["config"])]}
+    query = {"model": [f"{cell['suite']}/{cell['model']}"], "setting": [setting], **configs}
     return address(f"{dashboard.rstrip('/')}/model", _sides(base, new) | query)
 
 

@@ -113,11 +113,11 @@ def check_words(named: Sequence[str], again: bool, is_selected: bool) -> None:
 def _of_sides(base: str, new: str, database: str) -> tuple[list[Cell], dict[str, int], tuple[Side, Side], str]:
     """The cells, the runs of each by `cell_id`, the sides, and in words how many cells no run settles."""
     from analysis.compare import compare
+    from analysis.reports.again import find_again
     from analysis.verdicts import judge_sides
     from db.config_requests import configs_of
     from db.engine import open_store
     from db.sides import resolve_side
-    from jobs.again import find_again
 
     with open_store(database, write=False).connect() as connection:
         sides = resolve_side(connection, base), resolve_side(connection, new)

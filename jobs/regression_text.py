@@ -8,10 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from analysis.record import Record
+from analysis.reports.words import NOTHING, percent, value
 from db.commits import CommitEntry
 from db.records import RegressionInfo
-from jobs.report_words import percent, value
-from jobs.tables import NOTHING
 from jobs.terminal import one_line
 
 #: Commits of a blame range that are printed; `--json` has all.

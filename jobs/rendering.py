@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from analysis.compare import Comparison, Counts, Figure, PairedFigure, SideSummary, Transition, percent, summarise
+from analysis.compare import Comparison, Figure, PairedFigure, SideSummary, Transition, percent, summarise
+from analysis.reports.words import describe_side, pass_rate
 from analysis.verdicts import Judgement
 from db.engine import open_store
-from db.runs import device_name
-from db.sides import Side, resolve_side
+from db.sides import resolve_side
 from jobs.tables import NOTHING, add_row, make_table, plain, signed
 from jobs.verdict_table import show_verdicts
 
@@ -70,25 +70,6 @@ def show_comparison(out: Console, comparison: Comparison, judgement: Judgement, 
     out.print(table)
     _print_status_changes(out, comparison)
     show_verdicts(out, comparison, judgement, limit)
-
-
-def describe_side(side: Side) -> str:
-    """A side in one line: branch, commit, night or runs, where and when."""
-    newest = side.runs[0]
-    names = ", ".join(side.run_ids[:3]) + (", ..." if len(side.runs) > 3 else "")
-    what = side.title if len(side.nights) == 1 else f"{newest.branch}@{newest.commit[:10]} ({names})"
-    place = device_name(newest.testbed) or "unknown testbed"
-    labels = sorted({run.label for run in side.runs if run.label})
-    label = f" [{', '.join(labels)}]" if labels else ""
-    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {place}{label}"
-
-
-def pass_rate(counts: Counts) -> str:
-    """`92% 11/12`, with what is missing or does not apply behind it; `-` where nothing was asked."""
-    text = NOTHING if counts.pass_rate is None else f"{100 * counts.pass_rate:.0f}% {counts.passed}/{counts.asked}"
-    if counts.missing:
-        text += f" ({counts.missing} missing)"
-    return f"{text} ({counts.not_applicable} n/a)" if counts.not_applicable else text
 
 
 def _phase(phase: str, dtype: str) -> str:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from analysis.reports.facts import ORDER, CellFacts, Report
+from analysis.reports.suites import SHOWN, AverageFacts, SuiteFacts
+from analysis.reports.words import NOTHING, WORDS, interval, pass_rate, percent, several, tally, value
 from analysis.verdicts import Outcome
 from db.sides import Side
-from jobs.rendering import pass_rate
 from jobs.report_escaping import code, fence, prose
-from jobs.report_facts import ORDER, CellFacts, Report
-from jobs.report_suites import SHOWN, AverageFacts, SuiteFacts
-from jobs.report_words import interval, percent, several, tally, value
-from jobs.tables import NOTHING
-from jobs.verdict_table import WORDS
 
 #: GitHub's limits: a step's summary is 1 MiB, the body of a comment or an issue 65,536 characters.
 SUMMARY_BYTES = 1 << 20
@@ -79,7 +76,10 @@ def _headline(report: Report) -> str:
 
 
 def _sides(report: Report) -> str:
-    lines = [f"- {role}: {_side(side)}" for role, side in (("base", report.base), ("new", report.new))]
+    if report.across:
+        lines = [f"- base: {code(report.across[0])}", f"- new: {code(report.across[1])}", f"- of {_side(report.new)}"]
+    else:
+        lines = [f"- {role}: {_side(side)}" for role, side in (("base", report.base), ("new", report.new))]
     if report.link:
         lines.append(f"- [all cells in the dashboard]({link(report.link)})")
     return "\n".join(lines)

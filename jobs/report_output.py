@@ -1,4 +1,4 @@
-"""Where a report goes: a file that is whole or not there, and the summary page of a GitHub job."""
+"""Where a report goes: a file that is whole or not there, a picture, and the summary page of a GitHub job."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jobs.report_markdown import SUMMARY_BYTES
 
+if TYPE_CHECKING:
+    from analysis.reports.facts import Report
+
 #: The file that GitHub Actions shows as the summary of a step.
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 #: With less room than this left in a summary there is no report worth the name.
 _LEAST_BYTES = 2000
+_PICTURES = (".svg", ".png")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a file in one step: a reader, or a kill, sees the old file or the new one. Raises `OSError`."""
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "its folder does not exist", str(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content if isinstance(content, bytes) else content.encode(errors="replace"))
             stream.flush()
             os.fsync(stream.fileno())
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
@@ -34,6 +39,28 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def check_picture(path: Path) -> None:
+    """Raises `click.UsageError` if no picture can be made of that kind, here."""
+    from analysis.reports.png import PictureError, converter
+
+    if path.suffix.lower() not in _PICTURES:
+        raise click.UsageError(f"--picture {path.name}: end it in {' or '.join(_PICTURES)}")
+    if path.suffix.lower() == ".png":
+        try:
+            converter()
+        except PictureError as error:
+            raise click.UsageError(f"--picture {path.name}: {error}, or write an .svg") from None
+
+
+def draw_picture(report: Report, chart: str, path: Path) -> bytes:
+    """A chart of `analysis.reports.charts.CHARTS` as the file's name asks for it; empty where it would show nothing."""
+    from analysis.reports.charts import CHARTS
+    from analysis.reports.png import png
+
+    svg = CHARTS[chart](report)
+    return png(svg) if svg and path.suffix.lower() == ".png" else svg.encode()
 
 
 def summary_file(environ: Mapping[str, str] = os.environ) -> Path:

@@ -8,22 +8,15 @@ import pandas as pd
 from rich.console import Console
 
 from analysis.compare import Comparison, percent
+from analysis.ranking import ranked
+from analysis.reports.words import WORDS
 from analysis.stats.verdicts import MOST_RUNS
-from analysis.verdicts import SMALLEST, Judgement, Outcome
+from analysis.verdicts import Judgement, Outcome
 from collector.metrics import METRICS
 from jobs.tables import NOTHING, add_row, make_table, plain, signed
 
-#: What the metrics are called where there is little room.
-WORDS = {
-    "compiled_ms": "wall",
-    "compiled_kernel_ms": "device",
-    "compile_cold_s": "compile",
-    "compiled_peak_bytes": "memory",
-}
 #: Bytes and so on in the units of the table.
 _SHOWN = {"B": (1e6, "MB")}
-#: The order of the table: what is known to have changed first.
-_ORDER = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED)
 
 
 def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, limit: int) -> None:
@@ -57,22 +50,6 @@ def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, li
             _arrow(row, "compile_cold_s", 1),
         )
     out.print(table)
-
-
-def ranked(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
-    """The cells that pass on both sides with their judgement and `by`, the metric that is shown.
-
-    Real changes come first, the largest of each kind at the top; a cell without one is shown by the metric that the
-    comparison ranks by (device time where both sides have it).
-    """
-    cells = comparison.cells.join(judgement.cells)
-    cells = cells[cells["verdict"].isin([outcome.value for outcome in _ORDER])]
-    is_change = cells["verdict"].isin([Outcome.REGRESSED.value, Outcome.IMPROVED.value])
-    by = cells["verdict_metric"].where(is_change | cells["rank_metric"].isna(), cells["rank_metric"])
-    cells = cells.assign(by=by, place=cells["verdict"].map({word.value: at for at, word in enumerate(_ORDER)}))
-    cells = cells[cells["by"].notna()]
-    size = [abs(row[f"{row['by']}_ratio"] - 1) for row in cells.to_dict("records")]
-    return cells.assign(size=size).sort_values(["place", "size", "cell"], ascending=[True, False, True])
 
 
 def _noise(judgement: Judgement) -> str:
@@ -118,6 +95,3 @@ def _runs(row: dict[Any, Any], metric: str) -> str:
 def _arrow(row: dict[Any, Any], metric: str, digits: int) -> str:
     base, new = row[f"{metric}_base"], row[f"{metric}_new"]
     return NOTHING if pd.isna(base) or pd.isna(new) else f"{base:.{digits}f} -> {new:.{digits}f}"
-
-
-assert set(WORDS) == set(SMALLEST)  # noqa: S101 -- a metric that is judged has a word

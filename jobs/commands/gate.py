@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import click
 
+from analysis.gating import decide
 from jobs.options import db_option, json_option
 
 #: What is shown of the cells that a gate failed on; all of them are in `--json`.
@@ -85,24 +86,6 @@ def parse_words(text: str) -> frozenset[str]:
         if word not in known:
             raise click.UsageError(f"--fail-on {word!r}: {nearest(word, known)}")
     return frozenset(words)
-
-
-def decide(counts: Mapping[str, int], fail_on: frozenset[str], max_missing: int | None = None) -> tuple[int, str]:
-    """The exit code and why, from how many cells there are of each outcome.
-
-    Nothing measured is never 0 and never 1: a night that did not run has shown nothing, good or bad.
-    """
-    missing = counts.get("missing", 0)
-    told = sum(counts.values()) - missing
-    if not told:
-        return 3, "no cell was measured on both sides"
-    if max_missing is not None and missing > max_missing:
-        return 3, f"{missing} cells are missing, more than the {max_missing} allowed"
-    if found := {word: counts[word] for word in sorted(fail_on) if counts.get(word)}:
-        return 1, ", ".join(f"{count} {word}" for word, count in found.items())
-    if told == counts.get("inconclusive", 0) + counts.get("environment_changed", 0):
-        return 3, "nothing could be concluded: measure again, or compare within one testbed"
-    return 0, "nothing found"
 
 
 def _show(counts: Mapping[str, int], failed: list[str], reason: str) -> None:

@@ -11,7 +11,7 @@ import click
 from jobs.options import dashboard_option, db_option
 
 if TYPE_CHECKING:
-    from jobs.report_facts import Report
+    from analysis.reports.facts import Report
 
 FORMATS = ("markdown", "json", "html")
 
@@ -27,8 +27,22 @@ FORMATS = ("markdown", "json", "html")
 @click.option("--suite", "suites", multiple=True)
 @click.option("--model", "models", multiple=True)
 @click.option("--phase", "phases", multiple=True)
+@click.option("--dtype", "dtypes", multiple=True)
+@click.option("--device", "devices", multiple=True)
 @click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
+@click.option(
+    "--across",
+    nargs=2,
+    metavar="CONFIG CONFIG",
+    help="Two configs of one side, base and new: BASE and NEW are then the same side.",
+)
 @click.option("--rows", type=click.IntRange(min=1), default=50, show_default=True, help="Rows of each Markdown table.")
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a chart to this file, .svg or .png (for .png: pip install 'inductor-watch[pictures]').",
+)
+@click.option("--chart", type=click.Choice(("changes", "suites")), default="changes", show_default=True, help="Which.")
 @dashboard_option
 @click.option("--github-summary", is_flag=True, help="Append the Markdown to the job's summary (GITHUB_STEP_SUMMARY).")
 @click.option(
@@ -51,8 +65,13 @@ def command(
     suites: tuple[str, ...],
     models: tuple[str, ...],
     phases: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    devices: tuple[str, ...],
     configs: tuple[str, ...],
+    across: tuple[str, str] | None,
     rows: int,
+    picture: Path | None,
+    chart: str,
     dashboard_url: str,
     github_summary: bool,
     pull: str | None,
@@ -61,35 +80,57 @@ def command(
 ) -> None:
     """Gathers the facts once and writes them wherever they are wanted."""
     from analysis.compare import CellFilter
+    from analysis.reports.facts import build_config_report, build_report
     from db.engine import open_store
     from jobs.github_api import GitHub, check_pull
     from jobs.github_comment import put_comment
-    from jobs.report_facts import build_report
     from jobs.report_markdown import BODY_BYTES, markdown
-    from jobs.report_output import append_summary, summary_file, write_whole
+    from jobs.report_output import append_summary, check_picture, draw_picture, summary_file, write_whole
 
     # All that can be wrong with the request is found before anything is written.
+    _check_across(across, base, new)
+    if picture:
+        check_picture(picture)
     summary = summary_file() if github_summary else None
     target = (GitHub.from_environment(), *check_pull(pull)) if pull else None
+    filters = CellFilter(suites, models, phases, dtypes, devices, configs)
     with open_store(database, write=False).connect() as connection:
-        report = build_report(connection, base, new, CellFilter(suites, models, phases, (), (), configs), dashboard_url)
-        text = draw(report, form, rows)
-        plan = json.dumps(report.again.to_plan(), indent=2) + "\n"
+        report = (
+            build_config_report(connection, new, across, filters, dashboard_url)
+            if across
+            else build_report(connection, base, new, filters, dashboard_url)
+        )
+    text = draw(report, form, rows)
+    drawn = draw_picture(report, chart, picture) if picture else b""
     if out:
         write_whole(out, text)
+    if picture and drawn:
+        write_whole(picture, drawn)
     if again_plan:
-        write_whole(again_plan, plan)
+        write_whole(again_plan, json.dumps(report.again.to_plan(), indent=2) + "\n")
     if summary:
         append_summary(summary, lambda room: markdown(report, limit=room, rows=rows))
-    if not (out or summary or target):
+    if not (out or picture or summary or target):
         click.echo(text, nl=False)
     if target:
         github, repo, number = target
         done, url = put_comment(github, repo, number, markdown(report, limit=BODY_BYTES, rows=rows))
         click.echo(f"comment {done}: {url}")
-    if not report.in_common:
-        click.echo("inductor-watch: the two sides have no cell in common", err=True)
+    if missing := _missing(report, chart, bool(picture and not drawn)):
+        click.echo(f"inductor-watch: {missing}", err=True)
         raise SystemExit(3)
+
+
+def _check_across(across: tuple[str, str] | None, base: str, new: str) -> None:
+    if across and base != new:
+        raise click.UsageError(f"--across compares two configs of one side: write report {new} {new} --across ...")
+
+
+def _missing(report: Report, chart: str, has_no_picture: bool) -> str:
+    """What there is too little of; empty if nothing."""
+    if not report.in_common:
+        return "the two sides have no cell in common"
+    return f"no picture: there is no change for the chart {chart!r} to show" if has_no_picture else ""
 
 
 def draw(report: Report, form: str, rows: int) -> str:
@@ -97,7 +138,7 @@ def draw(report: Report, form: str, rows: int) -> str:
     if form == "json":
         return json.dumps(report.document(), indent=2) + "\n"
     if form == "html":
-        from jobs.report_html import html
+        from analysis.reports.html import html
 
         return html(report)
     from jobs.report_markdown import markdown

@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,34 @@ ROOT = Path(__file__).parents[2]
 #: Streamlit's own word that the script has ended and the page is connected.
 READY = '[data-testid="stApp"][data-test-script-state="notRunning"][data-test-connection-state="CONNECTED"]'
 _START_S = 30
+#: The variable that names a folder to keep pictures in.
+SCREENSHOTS = "INDUCTOR_WATCH_SCREENSHOTS"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The dashboard as a person starts it, on a store of three synthetic nights; its address."""
     folder = tmp_path_factory.mktemp("browser")
-    store = stores.fill(folder / "store.db", folder, runs=3)
+    with serving(stores.fill(folder / "store.db", folder, runs=3), folder) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def real_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the bundles that came with the checkout: nights of real GPUs."""
+    return stores.store(tmp_path_factory.mktemp("real") / "store.db", sorted((ROOT / "data" / "h200").glob("*.jsonl*")))
+
+
+@pytest.fixture(scope="module")
+def real_server(real_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The dashboard on that store."""
+    with serving(real_store, tmp_path_factory.mktemp("real-browser")) as address:
+        yield address
+
+
+@contextmanager
+def serving(store: Path, folder: Path) -> Iterator[str]:
+    """A Streamlit server on a store, with its log in `folder`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -59,14 +81,28 @@ def chromium():
 @pytest.fixture
 def page(chromium, server):
     """A page of its own context that fails the test if it asks another host for anything or a script breaks."""
-    context = chromium.new_context(viewport={"width": 1300, "height": 900}, base_url=server)
-    opened = context.new_page()
+    with watched(chromium, base_url=server) as opened:
+        yield opened
+
+
+@contextmanager
+def watched(chromium, **context):
+    """A page of a context of its own; at the end nothing but the dashboard may have been asked for anything."""
+    found = chromium.new_context(**{"viewport": {"width": 1300, "height": 900}, **context})
+    opened = found.new_page()
     strangers: list[str] = []
     opened.on("request", lambda request: None if _is_ours(request.url) else strangers.append(request.url))
     opened.on("pageerror", lambda error: strangers.append(str(error)))
     yield opened
-    context.close()
+    found.close()
     assert strangers == []
+
+
+def keep(page, name: str) -> None:
+    """A picture of the page for people to look at, where `INDUCTOR_WATCH_SCREENSHOTS` names a folder for them."""
+    if folder := os.environ.get(SCREENSHOTS):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(folder) / f"{name}.png")
 
 
 def settled(page) -> None:

@@ -34,7 +34,8 @@ def test_the_permalink_opened_afresh_shows_the_same(page, chromium, server):  # 
     settled(page)
     shown = page.locator(".iw-verdict").inner_text()
     page.get_by_text("Permalink").click()
-    link = page.locator('[data-testid="stSidebar"] [data-testid="stCode"] code').inner_text().replace("\n", "")
+    code = page.locator('[data-testid="stSidebar"] [data-testid="stCode"] code')
+    link = code.first.inner_text().replace("\n", "")
     assert re.match(rf"{server}/?\?.*base=night-1", link) and "new=night-2" in link and "suite=timm" in link
 
     context = chromium.new_context()

@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from analysis.compare import EVERYTHING
+from analysis.reports.again import find_again
+from analysis.reports.facts import build_report
 from analysis.stats import verdicts
 from collector.errors import ConfigError
 from collector.vocabulary import Cell, Config, Phase
@@ -16,12 +18,10 @@ from collector.zoo.spec import ZooError
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs import again_plan, again_run
-from jobs.again import find_again
 from jobs.again_plan import read_again, rounds
 from jobs.cli import app
 from jobs.commands.report import draw
 from jobs.plan import Plan, PlanError, read_plan
-from jobs.report_facts import build_report
 from tests.analysis.test_verdicts import MODELS, OTHER_TESTBED, make_run
 from tests.factories import cell, failing, header, new_store, write_bundle
 

@@ -8,9 +8,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from analysis.gating import decide
 from db.ingest import ingest_bundle
 from jobs.cli import app
-from jobs.commands.gate import decide, parse_words
+from jobs.commands.gate import parse_words
 from tests.analysis.test_verdicts import MODELS, make_run
 from tests.factories import cell, header, new_store, write_bundle
 

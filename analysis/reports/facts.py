@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 from sqlalchemy import Connection
 
-from analysis.compare import EVERYTHING, CellFilter, Comparison, compare
+from analysis.compare import EVERYTHING, CellFilter, Comparison, compare, compare_configs
+from analysis.gating import decide
 from analysis.permalinks import cell_link, comparison_link, fixed_side
+from analysis.ranking import ranked
+from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
+from analysis.reports.evidence import evidence_of
+from analysis.reports.suites import SuiteFacts, suite_facts
+from analysis.reports.words import several, tally
 from analysis.results import EnvironmentDifference
-from analysis.verdicts import Judgement, Outcome, judge_sides, with_verdicts
+from analysis.verdicts import Judgement, Outcome, judge_cells, judge_sides, with_verdicts
 from collector.repro import repro_command
 from collector.vocabulary import Config
 from db.config_requests import configs_of
 from db.sides import Side, resolve_side
-from jobs.again import Again, cell_of, find_again
-from jobs.commands.gate import decide, parse_words
-from jobs.report_evidence import evidence_of
-from jobs.report_suites import SuiteFacts, suite_facts
-from jobs.report_words import several, tally
 
 #: What the sentence at the top is about, as `gate` is told by default.
-FAIL_ON = "regressed,broke,missing"
+FAIL_ON = frozenset({"regressed", "broke", "missing"})
 #: In this order the cells are shown; those that are unchanged are counted only.
 ORDER = (
     *(Outcome.REGRESSED, Outcome.BROKE, Outcome.MISSING, Outcome.FLAKY, Outcome.IMPROVED, Outcome.FIXED),
@@ -61,7 +62,8 @@ class CellFacts:
 class Report:
     """The facts of one pair of sides; `cells` are in the order of `ORDER`, the largest change of each kind first.
 
-    `exit_code` and `reason` are what `gate` would say; `document` is what the JSON form holds.
+    `exit_code` and `reason` are what `gate` would say; `document` is what the JSON form holds. `across` names the base and the
+    new config where two configs of one side are compared.
     """
 
     sentence: str
@@ -78,6 +80,7 @@ class Report:
     cells: tuple[CellFacts, ...]
     again: Again
     in_common: bool
+    across: tuple[str, str] | None
     document: Callable[[], dict[str, Any]] = field(repr=False)
 
     def of(self, outcome: Outcome) -> tuple[CellFacts, ...]:
@@ -91,7 +94,7 @@ class Report:
         if self.filters == EVERYTHING:
             return shlex.join(["inductor-watch", "run", "--again", *sides])
         named = {"--suite": self.filters.suites, "--model": self.filters.models, "--phase": self.filters.phases}
-        named |= {"--config": self.filters.configs}
+        named |= {"--dtype": self.filters.dtypes, "--device": self.filters.devices, "--config": self.filters.configs}
         words = [word for option, values in named.items() for value in values for word in (option, value)]
         report = shlex.join(["inductor-watch", "report", *sides, *words, "--again-plan", "again.json"])
         return f"{report}\ninductor-watch run --again again.json"
@@ -106,23 +109,51 @@ def build_report(conn: Connection, base: str, new: str, filters: CellFilter, das
     """
     sides = resolve_side(conn, base), resolve_side(conn, new)
     comparison = compare(conn, *sides, filters)
-    judgement = judge_sides(conn, *sides).of(comparison.cells)
+    return _report(conn, comparison, judge_sides(conn, *sides).of(comparison.cells), dashboard, None)
+
+
+def build_config_report(
+    conn: Connection, side: str, configs: tuple[str, str], filters: CellFilter, dashboard: str = ""
+) -> Report:
+    """The same of two configs (base, new; by name or `config_id`) of one side.
+
+    Raises:
+        SideError: the text names no side.
+        FilterError: the side has no such config, or the filter names something that the database does not have.
+    """
+    found = resolve_side(conn, side)
+    comparison = compare_configs(conn, found, *configs, filters)
+    # As in `judge_sides`: a filter hides cells and changes no verdict.
+    everything = compare_configs(conn, found, *configs).cells
+    judged = judge_cells(conn, found, found, everything)
+    judgement = replace(judged, cells=judged.cells.set_axis(everything["cell_id"])).of(comparison.cells)
+    return _report(conn, comparison, judgement, dashboard, configs)
+
+
+def _report(
+    conn: Connection, comparison: Comparison, judgement: Judgement, dashboard: str, across: tuple[str, str] | None
+) -> Report:
+    sides = comparison.base, comparison.new
     configs = configs_of(conn, comparison.cells["config_id"].dropna())
     counts = judgement.counts()
-    exit_code, reason = decide(counts, parse_words(FAIL_ON))
-    cells = _cells(conn, comparison, judgement, configs, dashboard)
-    again = find_again(comparison, judgement, configs)
-    link = comparison_link(dashboard, *sides) if dashboard else ""
-    sentence = _sentence(counts, exit_code, reason)
+    exit_code, reason = decide(counts, FAIL_ON)
 
+    def link_of(row: Mapping[Any, Any]) -> str:
+        return cell_link(dashboard, *sides, row, across) if dashboard else ""
+
+    cells = _cells(conn, comparison, judgement, configs, link_of)
+    # More runs of two sides settle what is open between them; of two configs of one side they would be one and the same.
+    again = NOTHING_AGAIN if across else find_again(comparison, judgement, configs)
+    link = comparison_link(dashboard, *sides, across) if dashboard else ""
+    sentence = _sentence(counts, exit_code, reason)
     suites = suite_facts(comparison)
 
     def document() -> dict[str, Any]:
-        told = {"sentence": sentence, "exit_code": exit_code, "reason": reason, "link": link}
+        told = {"sentence": sentence, "exit_code": exit_code, "reason": reason, "link": link, "across": across}
         found = with_verdicts(comparison, judgement)
         evidence = {cell.cell_id: list(cell.evidence) for cell in cells if cell.evidence}
         for cell, row in zip(found["cells"], comparison.cells.to_dict("records"), strict=True):
-            cell["link"] = cell_link(dashboard, *sides, row) if dashboard else ""
+            cell["link"] = link_of(row)
             cell["repro"] = _repro(row, configs)
             cell["evidence"] = evidence.get(cell["cell_id"], [])
         within = {suite.group: suite.intervals() for suite in suites}
@@ -136,7 +167,7 @@ def build_report(conn: Connection, base: str, new: str, filters: CellFilter, das
         reason=reason,
         base=sides[0],
         new=sides[1],
-        filters=filters,
+        filters=comparison.filters,
         link=link,
         counts=counts,
         notes=comparison.notes,
@@ -145,6 +176,7 @@ def build_report(conn: Connection, base: str, new: str, filters: CellFilter, das
         cells=cells,
         again=again,
         in_common=bool((comparison.cells["expected_base"] & comparison.cells["expected_new"]).any()),
+        across=across,
         document=document,
     )
 
@@ -163,7 +195,11 @@ def _sentence(counts: Mapping[str, int], exit_code: int, reason: str) -> str:
 
 
 def _cells(
-    conn: Connection, comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config], dashboard: str
+    conn: Connection,
+    comparison: Comparison,
+    judgement: Judgement,
+    configs: Mapping[str, Config],
+    link_of: Callable[[Mapping[Any, Any]], str],
 ) -> tuple[CellFacts, ...]:
     rows = _ordered(comparison, judgement)
     explained = 0
@@ -173,8 +209,7 @@ def _cells(
         if row["verdict"] in EXPLAINED and explained < _MOST_EXPLAINED:
             explained += 1
             lines = evidence_of(conn, row)
-        link = cell_link(dashboard, comparison.base, comparison.new, row) if dashboard else ""
-        found.append(_facts(row, link, _repro(row, configs), lines))
+        found.append(_facts(row, link_of(row), _repro(row, configs), lines))
     return tuple(found)
 
 
@@ -184,12 +219,10 @@ def _repro(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> str:
 
 def _ordered(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
     """The rows of all outcomes of `ORDER`, with `by`, the metric that they are shown by, and the size of its change."""
-    from jobs.verdict_table import ranked
-
     rows = comparison.cells.join(judgement.cells)
     rows = rows[rows["verdict"].isin([outcome.value for outcome in ORDER])]
     shown = ranked(comparison, judgement)[["by", "size"]]
-    rows = rows.join(shown).astype({"by": object})
+    rows = rows.join(shown).astype({"by": object}).copy()
     place = rows["verdict"].map({outcome.value: at for at, outcome in enumerate(ORDER)})
     rows = rows.assign(place=place, size=rows["size"].fillna(0.0))
     return rows.sort_values(["place", "size", "cell"], ascending=[True, False, True])

@@ -33,13 +33,17 @@ class AverageFacts:
 
 @dataclass(frozen=True, slots=True)
 class SuiteFacts:
-    """A group that both sides measured. `moved` says where the set of models changed the unpaired speedup, else empty."""
+    """A group that both sides measured. `moved` says where the set of models changed the unpaired speedup, else empty.
+
+    `one_machine` is false where a cell was measured on two testbeds: a mean of times is then no change of the code's.
+    """
 
     group: Group
     base: Counts
     new: Counts
     averages: dict[str, AverageFacts]
     moved: str
+    one_machine: bool
 
     def intervals(self) -> dict[str, Any]:
         """By metric the ends of the interval of new over base, and of how many models; null where there is none."""
@@ -53,12 +57,15 @@ def suite_facts(comparison: Comparison) -> tuple[SuiteFacts, ...]:
     cells = comparison.cells[comparison.cells["transition"] == Transition.BOTH_PASS.value]
     of_group = {"\n".join(map(str, names)): rows for names, rows in cells.groupby(_GROUP, sort=False)}
     return tuple(
-        SuiteFacts(
-            suite.group, suite.base, suite.new, _averages(suite, of_group.get(_name(suite.group))), _moved(suite)
-        )
+        _facts(suite, of_group.get(_name(suite.group)))
         for suite in comparison.suites
         if suite.base.measured and suite.new.measured
     )
+
+
+def _facts(suite: SuiteChange, cells: pd.DataFrame | None) -> SuiteFacts:
+    one_machine = cells is None or not cells["testbed_changed"].eq(True).any()
+    return SuiteFacts(suite.group, suite.base, suite.new, _averages(suite, cells), _moved(suite), one_machine)
 
 
 def _name(group: Group) -> str:

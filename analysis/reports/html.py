@@ -1,18 +1,20 @@
-"""A report as one HTML file that asks nobody for anything: no script, no font, no picture from elsewhere; light and dark."""
+"""A report as one HTML file that asks nobody for anything: no script, no font, no picture from elsewhere; light and dark.
+
+Orange is worse and blue is better, as on the dashboard; a word and a sign say it, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from analysis.reports.charts import changes_chart, suites_chart
+from analysis.reports.facts import ORDER, CellFacts, Report
+from analysis.reports.forest import IN_PAGE
+from analysis.reports.suites import SHOWN, AverageFacts
+from analysis.reports.words import NOTHING, WORDS, describe_side, interval, pass_rate, percent, several, value
 from analysis.verdicts import Outcome
-from jobs.rendering import describe_side, pass_rate
-from jobs.report_facts import ORDER, CellFacts, Report
-from jobs.report_suites import SHOWN, AverageFacts, SuiteFacts
-from jobs.report_words import interval, percent, several, value
-from jobs.tables import NOTHING
-from jobs.terminal import one_line
-from jobs.verdict_table import WORDS
+from db.errors import one_line
 
 #: Rows of a table before the rest is counted only: a browser lays out some thousand rows well.
 ROWS = 2000
@@ -24,10 +26,10 @@ _HALF, _LEAST = 60.0, 0.05
 #: The page may draw itself and nothing else.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """
-:root{color-scheme:light dark;--ink:#1a1f26;--soft:#5c6670;--line:#d5dae0;--back:#fff;--panel:#f4f6f8;--bad:#b3261e;
---good:#1b6e3c}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--soft:#9aa4ae;--line:#39424b;--back:#14181c;--panel:#1d2329;--bad:#ff8a80;
---good:#7fd6a0}}
+:root{color-scheme:light dark;--ink:#1a1f26;--soft:#5c6670;--line:#d5dae0;--back:#fff;--panel:#f4f6f8;--bad:#b44a00;
+--good:#0b61a4}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--soft:#9aa4ae;--line:#39424b;--back:#14181c;--panel:#1d2329;--bad:#ffb077;
+--good:#8cc4ff}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:80rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin:0 0 .5rem}h2{font-size:1.15rem;margin:2rem 0 .5rem}.soft{color:var(--soft)}
 .bad{color:var(--bad)}.good{color:var(--good)}.wide{overflow-x:auto}
@@ -36,7 +38,8 @@ vertical-align:top}
 th{font-weight:600;color:var(--soft);white-space:nowrap}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 code,pre{font:13px/1.5 ui-monospace,monospace}pre{background:var(--panel);padding:.5rem .75rem;overflow-x:auto;
 white-space:pre-wrap;word-break:break-word}
-details{margin:.5rem 0}summary{cursor:pointer}a{color:inherit}svg{display:block}
+details{margin:.5rem 0}summary{cursor:pointer}a{color:inherit}svg{display:block}figure{margin:1rem 0}
+.wide:focus-visible{outline:2px solid currentColor;outline-offset:2px}
 """.strip()
 
 
@@ -46,8 +49,9 @@ def html(report: Report) -> str:
         f"<h1>{_text(report.sentence)}</h1>",
         _sides(report),
         _notes(report.notes),
+        _figure(changes_chart(report, IN_PAGE), "What changed, as a picture"),
         *(_section(report.of(outcome), outcome) for outcome in ORDER),
-        _suites(report.suites),
+        _suites(report),
         _environment(report),
         _again(report),
     ]
@@ -57,9 +61,9 @@ def html(report: Report) -> str:
         f"<title>inductor-watch: {_text(report.sentence)}</title><style>{_STYLE}</style>"
     )
     return (
-        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n'
+        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><main>\n'
         + "\n".join(filter(None, body))
-        + "\n</body></html>\n"
+        + "\n</main></body></html>\n"
     )
 
 
@@ -68,10 +72,22 @@ def _text(words: str, limit: int = 2000) -> str:
 
 
 def _sides(report: Report) -> str:
-    lines = [f"base {_text(describe_side(report.base))}", f"new {_text(describe_side(report.new))}"]
+    if report.across:
+        lines = [_text(describe_side(report.new)), *(f"{role} {_text(name)}" for role, name in _roles(report.across))]
+    else:
+        lines = [f"base {_text(describe_side(report.base))}", f"new {_text(describe_side(report.new))}"]
     counts = ", ".join(f"{count} {_text(word.replace('_', ' '))}" for word, count in report.counts.items())
     link = _anchor(report.link, "all cells in the dashboard") if report.link else ""
     return f'<p class="soft">{"<br>".join(part for part in (*lines, counts, link) if part)}</p>'
+
+
+def _roles(names: tuple[str, str]) -> Iterable[tuple[str, str]]:
+    return zip(("base", "new"), names, strict=True)
+
+
+def _figure(svg: str, name: str) -> str:
+    """A picture that is as wide as it is, in a region that scrolls on a narrow screen."""
+    return f'<figure class="wide" tabindex="0" role="region" aria-label="{_text(name)}">{svg}</figure>' if svg else ""
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -91,7 +107,7 @@ def _section(cells: Sequence[CellFacts], outcome: Outcome) -> str:
         heads, rows = ["cell", "base", "new"], [_changed_status(cell) for cell in shown]
     else:
         reach = _reach(shown)
-        heads = ["cell", "by", "!base", "!new", "!change", "!95 %", ""]
+        heads = ["cell", "by", "!base", "!new", "!change", "!95 %", "as a picture"]
         rows = [_judged(cell, reach, _LOOKS.get(outcome, "")) for cell in shown]
     body = _table(heads, rows) + _more(cells)
     if outcome in _OPEN:
@@ -154,9 +170,11 @@ def _picture(cell: CellFacts, reach: float, look: str) -> str:
     )
 
 
-def _suites(suites: Sequence[SuiteFacts]) -> str:
+def _suites(report: Report) -> str:
+    suites = report.suites
     if not suites:
         return ""
+    picture = _figure(suites_chart(report, IN_PAGE), "Suites, as a picture")
     heads = ["suite", "phase", "config", "!pass rate", "!paired", *(f"!{words}" for words in SHOWN.values())]
     rows = [
         [
@@ -171,7 +189,7 @@ def _suites(suites: Sequence[SuiteFacts]) -> str:
     ]
     rule = "Averages over the cells that pass on both sides; in brackets the 95 % interval of the change over models, from 5 on."
     moved = _notes([suite.moved for suite in suites if suite.moved])
-    return f'<h2>Suites</h2>{_table(heads, rows)}{_more(suites)}<p class="soft">{rule}</p>{moved}'
+    return f'<h2>Suites</h2>{picture}{_table(heads, rows)}{_more(suites)}<p class="soft">{rule}</p>{moved}'
 
 
 def _average(found: AverageFacts, metric: str) -> str:
@@ -189,7 +207,7 @@ def _environment(report: Report) -> str:
         [_text(item.key), _text(", ".join(item.base) or "nothing"), _text(", ".join(item.new) or "nothing")]
         for item in report.environment
     ]
-    return f"<h2>Environment</h2>{_table(['', 'base', 'new'], rows[:ROWS])}{_more(rows)}"
+    return f"<h2>Environment</h2>{_table(['key', 'base', 'new'], rows[:ROWS])}{_more(rows)}"
 
 
 def _again(report: Report) -> str:
@@ -215,12 +233,14 @@ def _again(report: Report) -> str:
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of what is HTML already; columns whose heading begins with `!` hold numbers."""
     kinds = [' class="n"' if head.startswith("!") else "" for head in heads]
-    top = "".join(f"<th{kind}>{_text(head.lstrip('!'))}</th>" for kind, head in zip(kinds, heads, strict=True))
+    top = "".join(
+        f'<th scope="col"{kind}>{_text(head.lstrip("!"))}</th>' for kind, head in zip(kinds, heads, strict=True)
+    )
     lines = (
         "<tr>" + "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, line, strict=True)) + "</tr>"
         for line in rows
     )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{top}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def _more(items: Sequence[object]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.compare import Comparison
+from analysis.ranking import ranked
 from analysis.verdicts import Judgement, Outcome
 from collector.vocabulary import Cell, Config, Phase
 
@@ -60,13 +61,15 @@ class Again:
         return {"cells": cells, "runs": self.runs, **left}
 
 
+#: Where no further run settles anything.
+NOTHING_AGAIN = Again((), 0, 0, 0, 0)
+
+
 def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config]) -> Again:
     """Inconclusive cells with the runs that their verdict asks for; what regressed, broke or is flaky once more.
 
     `judgement` is of the comparison's cells, `configs` are the requests by `config_id`.
     """
-    from jobs.verdict_table import ranked
-
     needed = _needed(ranked(comparison, judgement))
     rows = comparison.cells.join(judgement.cells)
     counts = {"too_noisy": 0, "elsewhere": 0, "missing": 0, "unreadable": 0}

@@ -1,0 +1,27 @@
+"""The cells of a comparison in the order in which they matter."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.compare import Comparison
+from analysis.verdicts import Judgement, Outcome
+
+#: What is known to have changed first.
+_ORDER = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED)
+
+
+def ranked(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
+    """The cells that pass on both sides with their judgement and `by`, the metric that is shown.
+
+    Real changes come first, the largest of each kind at the top; a cell without one is shown by the metric that the
+    comparison ranks by (device time where both sides have it).
+    """
+    cells = comparison.cells.join(judgement.cells)
+    cells = cells[cells["verdict"].isin([outcome.value for outcome in _ORDER])]
+    is_change = cells["verdict"].isin([Outcome.REGRESSED.value, Outcome.IMPROVED.value])
+    by = cells["verdict_metric"].where(is_change | cells["rank_metric"].isna(), cells["rank_metric"])
+    cells = cells.assign(by=by, place=cells["verdict"].map({word.value: at for at, word in enumerate(_ORDER)}))
+    cells = cells[cells["by"].notna()]
+    size = [abs(row[f"{row['by']}_ratio"] - 1) for row in cells.to_dict("records")]
+    return cells.assign(size=size).sort_values(["place", "size", "cell"], ascending=[True, False, True])

@@ -1,0 +1,70 @@
+"""Numbers and sides in words, the same on a terminal, in Markdown, in HTML and in pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analysis.figures import Counts
+from collector.metrics import METRICS
+from db.runs import device_name
+from db.sides import Side
+
+#: What stands for "not measured".
+NOTHING = "-"
+#: What the metrics that are judged are called where there is little room.
+WORDS = {
+    "compiled_ms": "wall",
+    "compiled_kernel_ms": "device",
+    "compile_cold_s": "compile",
+    "compiled_peak_bytes": "memory",
+}
+#: Units that are shown in another one: divisor and name.
+_SHOWN = {"B": (1e6, "MB")}
+
+
+def value(metric: str | None, found: float | None) -> str:
+    """A value of a metric with its unit, bytes in MB (10^6)."""
+    if metric is None or found is None:
+        return NOTHING
+    unit = METRICS[metric].unit
+    divisor, unit = _SHOWN.get(unit, (1.0, unit))
+    return f"{found / divisor:.4g} {unit}".rstrip()
+
+
+def percent(change: float | None) -> str:
+    """A relative change (0.02 is 2 %) with its sign."""
+    return NOTHING if change is None else f"{round(100 * change, 1) + 0.0:+.1f} %"  # no minus before a zero
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Both ends of an interval of relative changes."""
+    return NOTHING if low is None or high is None else f"{100 * low:+.1f} .. {100 * high:+.1f} %"
+
+
+def tally(counts: Mapping[str, int]) -> str:
+    """`2 regressed, 1 broke`; empty for nothing."""
+    return ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in counts.items())
+
+
+def several(count: int, what: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def describe_side(side: Side) -> str:
+    """A side in one line: branch, commit, night or runs, where and when."""
+    newest = side.runs[0]
+    names = ", ".join(side.run_ids[:3]) + (", ..." if len(side.runs) > 3 else "")
+    what = side.title if len(side.nights) == 1 else f"{newest.branch}@{newest.commit[:10]} ({names})"
+    place = device_name(newest.testbed) or "unknown testbed"
+    labels = sorted({run.label for run in side.runs if run.label})
+    label = f" [{', '.join(labels)}]" if labels else ""
+    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {place}{label}"
+
+
+def pass_rate(counts: Counts) -> str:
+    """`92% 11/12`, with what is missing or does not apply behind it; `-` where nothing was asked."""
+    text = NOTHING if counts.pass_rate is None else f"{100 * counts.pass_rate:.0f}% {counts.passed}/{counts.asked}"
+    if counts.missing:
+        text += f" ({counts.missing} missing)"
+    return f"{text} ({counts.not_applicable} n/a)" if counts.not_applicable else text

@@ -1,0 +1,210 @@
+"""The dashboard on nights of real GPUs, as an engineer uses it: open, pick, sort, look closer, go back, hand on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from analysis.compare import EVERYTHING
+from analysis.reports.facts import Report, build_report
+from db.engine import open_store
+from jobs.cli import app
+from tests.e2e.browser_fixtures import SCREENSHOTS, chromium, keep, real_server, real_store, settled, watched  # noqa: F401
+
+pytestmark = pytest.mark.slow  # `make browser` runs them
+
+#: The zoo on two GPUs, and on four.
+BASE, NEW = "20261121-131034-a4a6", "20261121-132923-d22f"
+SIDES = f"base={BASE}&new={NEW}"
+
+
+@pytest.fixture
+def page(chromium, real_server):  # noqa: F811
+    with watched(chromium, base_url=real_server, permissions=["clipboard-read", "clipboard-write"]) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def report(real_store) -> Report:  # noqa: F811
+    """What the command line says of the two."""
+    with open_store(real_store, write=False).connect() as connection:
+        return build_report(connection, BASE, NEW, EVERYTHING)
+
+
+def main(page):
+    return page.get_by_test_id("stMain").inner_text()
+
+
+def first_row(page):
+    """What the first row of the table says to those who hear it: all cells that are in view."""
+    return page.locator('[data-testid="stDataFrame"] [role="row"][aria-rowindex="2"]').first.inner_text()
+
+
+def test_the_overview_says_what_the_command_line_says(page, report):
+    page.goto(f"/?{SIDES}")
+    settled(page)
+    verdict = page.locator(".iw-verdict").inner_text()
+    assert f"{report.counts['inconclusive']} inconclusive" in verdict
+    assert f"{report.counts['still_failing']} still failing" in verdict
+    assert f"{report.counts.get('regressed', 0)} regressed, {report.counts.get('improved', 0)} improved" in verdict
+    keep(page, "overview-real")
+
+
+def test_pick_sort_look_closer_and_go_back(page):
+    page.goto(f"/compare?{SIDES}")
+    settled(page)
+    box = page.locator(".st-key-base_widget input")
+    box.fill("the pool, other")
+    page.get_by_role("option", name="the pool, other models").click()
+    page.wait_for_url("**base=20261121-185024-4519*")
+    box = page.locator(".st-key-new_widget input")
+    box.fill("the pool")
+    box.press("ArrowDown")
+    page.get_by_role("option", name="the pool · 20261121-184622-47bf").click()
+    page.wait_for_url("**new=20261121-184622-47bf*")
+    settled(page)
+    assert "the pool, other models" in main(page)
+
+    before = first_row(page)
+    page.get_by_test_id("stDataFrame").first.click(position={"x": 120, "y": 17})
+    changed = "text => document.querySelector('[role=row][aria-rowindex=\"2\"]').innerText != text"
+    page.wait_for_function(changed, arg=before)
+    names = page.locator('[data-testid="stDataFrame"] [role="gridcell"][aria-colindex="1"]').all_inner_texts()
+    assert names == sorted(names, key=str.lower) and len(set(names)) > 1
+    keep(page, "compare-sorted-real")
+
+    model = names[0]
+    page.get_by_test_id("stDataFrame").first.click(position={"x": 16, "y": 52})
+    page.wait_for_url("**/model?*")
+    settled(page)
+    assert page.locator("h1").inner_text() == model
+    assert "What was measured" in main(page)
+    keep(page, "model-real")
+
+    page.go_back()
+    page.wait_for_url("**/compare?*new=20261121-184622-47bf*")
+    settled(page)
+    assert page.locator("h1").inner_text() == "Compare"
+
+
+def test_the_permalink_is_copied_and_opened_afresh(page, chromium, real_server):  # noqa: F811
+    page.goto(f"/?{SIDES}&suite=timm&configs=triton")
+    settled(page)
+    shown = page.locator(".iw-verdict").inner_text()
+    page.get_by_text("Permalink").click()
+    code = page.locator('[data-testid="stSidebar"] [data-testid="stCode"]').first
+    code.hover()
+    code.get_by_role("button").click()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link.startswith(real_server) and f"base={BASE}" in link and "configs=triton" in link
+    with watched(chromium) as fresh:
+        fresh.goto(link)
+        settled(fresh)
+        assert fresh.locator(".iw-verdict").inner_text() == shown
+
+
+def test_the_report_of_the_page_is_that_of_the_command_line_and_loads_nothing(
+    page,
+    chromium,  # noqa: F811
+    real_server,  # noqa: F811
+    real_store,  # noqa: F811
+    tmp_path,
+):
+    page.goto(f"/compare?{SIDES}&suite=timm")
+    settled(page)
+    page.get_by_role("button", name="Report and pictures").click()
+    keep(page, "compare-hand-on-real")
+    saved = {}
+    for name in ("Report, one HTML file", "SVG of what changed", "PNG of the suites"):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=name).click()
+        saved[name] = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(saved[name])
+    words = ["report", BASE, NEW, "--suite", "timm", "--db", str(real_store), "--dashboard-url", real_server]
+    done = CliRunner().invoke(app, [*words, "--format", "html", "--picture", str(tmp_path / "same.svg")])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, [*words, "--format", "html"])
+    html, drawn, png = saved.values()
+    assert html.read_text() == done.output
+    assert drawn.read_text() == (tmp_path / "same.svg").read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+    for file in (html, drawn):
+        asked = []
+        context = chromium.new_context(color_scheme="dark", viewport={"width": 1300, "height": 900})
+        opened = context.new_page()
+        opened.on("request", lambda request, asked=asked: asked.append(request.url))
+        opened.goto(file.as_uri())
+        assert asked == [file.as_uri()]
+        assert opened.evaluate("performance.getEntriesByType('resource').length") == 0
+        keep(opened, f"handed-on-{file.suffix[1:]}")
+        context.close()
+
+
+def test_a_chart_is_saved_by_keyboard_alone(page, tmp_path):
+    page.goto(f"/model?model=timm/mobilenetv2_100&{SIDES}")
+    settled(page)
+    button = page.get_by_role("button", name="Download as PNG").first
+    button.focus()
+    with page.expect_download() as waiting:
+        page.keyboard.press("Enter")
+    waiting.value.save_as(tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+    page.locator(".st-key-pictures summary").focus()
+    page.keyboard.press("Enter")
+    button = page.get_by_role("button", name="SVG of samples compiled")
+    button.wait_for()
+    button.focus()
+    with page.expect_download() as waiting:
+        page.keyboard.press("Enter")
+    waiting.value.save_as(tmp_path / "chart.svg")
+    text = (tmp_path / "chart.svg").read_text()
+    assert text.startswith("<svg") and "compiled latency" in text
+    assert "href" not in text and "url(http" not in text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_what_opens(chromium, real_server, scheme):  # noqa: F811
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    with watched(chromium, base_url=real_server, color_scheme=scheme) as page:
+        for address, opener in (
+            ("compare", "Report and pictures"),
+            ("trends", "Pictures to hand on"),
+            ("compare", "Permalink"),
+        ):
+            page.goto(f"/{address}?{SIDES}")
+            settled(page)
+            page.get_by_text(opener).click()
+            settled(page)
+            page.wait_for_timeout(700)
+            keep(page, f"{opener.replace(' ', '-').lower()}-{scheme}")
+            found = axe.Axe().run(page).response["violations"]
+            assert [(item["id"], [node["html"][:160] for node in item["nodes"][:3]]) for item in found] == []
+
+
+PAGES = {
+    "overview": "",
+    "compare": "compare",
+    "compare-configs": "compare?mode=configs&from=default&to=cudagraphs&new=20261121-184622-47bf",
+    "model": "model?model=timm/mobilenetv2_100",
+    "trends": "trends",
+    "regressions": "regressions",
+    "runs": "runs",
+    "about": "about",
+}
+
+
+@pytest.mark.skipif(not os.environ.get(SCREENSHOTS), reason=f"{SCREENSHOTS} names no folder to keep pictures in")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
+def test_every_page_is_kept_as_a_picture(chromium, real_server, scheme, width):  # noqa: F811
+    look = {"viewport": {"width": width, "height": 1000}, "color_scheme": scheme}
+    with watched(chromium, base_url=real_server, **look) as page:
+        for name, address in PAGES.items():
+            page.goto(f"/{address}" if "new=" in address else f"/{address}{'&' if '?' in address else '?'}{SIDES}")
+            settled(page)
+            page.wait_for_timeout(700)
+            assert page.locator("h1").first.inner_text()
+            keep(page, f"{name}-{scheme}-{width}")

@@ -1,0 +1,180 @@
+"""The pictures of a report: what they show, that names in them stay names, and that they are files of their own."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from analysis.compare import EVERYTHING
+from analysis.reports.charts import CHARTS, changes_chart, suites_chart
+from analysis.reports.facts import build_config_report
+from analysis.reports.forest import Line, Mark, draw
+from analysis.reports.html import html
+from analysis.reports.words import percent
+from db.engine import open_store
+from jobs.cli import app
+from tests.analysis.test_verdicts import MODELS
+from tests.factories import CONFIGS, cell, new_store, night, passing
+from tests.jobs.test_report import DASHBOARD, HOSTILE, call, hostile, nights, report_of  # noqa: F401 -- fixtures
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+TAGS = {"svg", "title", "rect", "text", "line", "circle", "path"}
+
+
+def parsed(svg):
+    return ElementTree.fromstring(svg)  # noqa: S314 -- written here
+
+
+def texts(svg):
+    return ["".join(found.itertext()) for found in parsed(svg).iter(f"{SVG}text")]
+
+
+def test_the_worst_cell_is_the_first_line_and_its_mark_says_how_much(nights):  # noqa: F811
+    svg = changes_chart(report_of(nights))
+    said = texts(svg)
+    assert said[0] == report_of(nights).sentence
+    (worst,) = [line for line in said if MODELS[3] in line]
+    assert said[said.index(worst) + 1].endswith("% wall, regressed")
+    assert said.index(worst) < next(at for at, line in enumerate(said) if line.endswith("improved"))
+    dots = parsed(svg).findall(f"{SVG}circle")
+    assert [dot.get("fill") for dot in dots] == ["#b44a00", "#0b61a4"]
+    assert float(dots[0].get("cx")) > float(dots[1].get("cx"))
+
+
+def test_suites_have_a_column_for_each_average(nights):  # noqa: F811
+    said = texts(suites_chart(report_of(nights)))
+    assert {"speedup", "compile time", "compression"} <= set(said)
+    name = said.index("huggingface inference bfloat16 cuda default")
+    (suite,) = report_of(nights).suites
+    assert said[name + 1] == percent(suite.averages["compile_cold_s"].change)
+
+
+def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):  # noqa: F811
+    assert changes_chart(report_of(nights, "r09", "r10")) == ""
+    out = tmp_path / "x.svg"
+    done = call(nights, "r09", "r10", "--picture", str(out))
+    assert (done.exit_code, "no picture" in done.output, out.exists()) == (3, True, False)
+
+
+def test_names_that_are_markup_stay_names_in_pictures(hostile):  # noqa: F811
+    found = replace(report_of(hostile, "one", "two"), suites=report_of(hostile, "one", "one").suites)
+    drawn = suites_chart(found)
+    assert {element.tag.removeprefix(SVG) for element in parsed(drawn).iter()} <= TAGS
+    assert "&lt;script&gt;" in drawn
+    lines = [Line(name, (Mark(0.1, 0.0, 0.2, "calm", name),)) for name in HOSTILE]
+    drawn = draw("\n".join(HOSTILE), HOSTILE[:2], [HOSTILE[3]], lines)
+    assert {element.tag.removeprefix(SVG) for element in parsed(drawn).iter()} <= TAGS
+    assert {attribute for element in parsed(drawn).iter() for attribute in element.attrib} & {
+        "href",
+        "onload",
+        "style",
+    } == set()
+    assert [line for line in texts(drawn)[3:] if line in HOSTILE][-2 * len(HOSTILE) :] == [
+        name for name in HOSTILE for _ in range(2)
+    ]
+
+
+def test_an_interval_beyond_the_edge_ends_in_an_arrow():
+    drawn = draw("t", [], ["x"], [Line("a", (Mark(0.9, 0.7, 1.5, "bad", "+90 %"),)), Line("b", (None,))])
+    root = parsed(drawn)
+    assert len(root.findall(f"{SVG}path")) == 2
+    ends = [float(line.get(end)) for line in root.findall(f"{SVG}line") for end in ("x1", "x2")]
+    assert max(ends) <= float(root.get("width"))
+
+
+def test_a_long_name_keeps_both_its_ends():
+    name = f"torchbench/{'x' * 100} inference cuda bs1 cudagraphs"
+    drawn = draw("t", [], ["x"], [Line(name, (None,))])
+    (shown,) = [line for line in texts(drawn) if line.startswith("torchbench")] or [""]
+    assert name in drawn
+    assert len(shown) >= 60
+
+
+def test_no_minus_stands_before_a_zero():
+    assert (percent(-0.0001), percent(0.0001), percent(-0.002)) == ("+0.0 %", "+0.0 %", "-0.2 %")
+
+
+def test_a_chart_is_written_as_svg_or_png(nights, tmp_path):  # noqa: F811
+    for chart in CHARTS:
+        for kind, magic in (("svg", b"<svg "), ("png", b"\x89PNG\r\n")):
+            out = tmp_path / f"{chart}.{kind}"
+            done = call(nights, "r11", "r12", "--picture", str(out), "--chart", chart)
+            assert (done.exit_code, done.output) == (0, "")
+            assert out.read_bytes().startswith(magic)
+    assert (tmp_path / "changes.svg").read_text() == changes_chart(report_of(nights))
+
+
+def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch):  # noqa: F811
+    done = call(nights, "r11", "r12", "--picture", str(tmp_path / "x.gif"))
+    assert (done.exit_code, "x.gif: end it in .svg or .png" in done.output) == (2, True)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    done = call(nights, "r11", "r12", "--picture", str(tmp_path / "x.png"))
+    assert (done.exit_code, "pip install 'inductor-watch[pictures]'" in done.output) == (2, True)
+    assert call(nights, "r11", "r12", "--picture", str(tmp_path / "x.svg")).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["x.svg"]
+
+
+def test_the_page_has_both_pictures_in_its_own_colours(nights):  # noqa: F811
+    text = html(report_of(nights))
+    assert text.count("<figure") == 2
+    assert "#b44a00" not in text.split("</style>")[1]
+    assert "var(--bad)" in text
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory):
+    """Two synthetic nights of one commit under several configs, of which one is slower."""
+    folder = tmp_path_factory.mktemp("configs")
+    store = new_store(folder / "store.db")
+    cells = [cell(model, config) for model in MODELS[:6] for config in CONFIGS]
+
+    def make(which):
+        return passing(which, slower=1.3 if which.config.name == CONFIGS[1].name else 1.0)
+
+    from db.ingest import ingest_bundle
+
+    for name in ("a", "b"):
+        ingest_bundle(store, night(folder, name, cells=cells, make=make, minutes=60.0 * (name == "b")))
+    store.dispose()
+    return str(folder / "store.db")
+
+
+def test_two_configs_of_one_side_are_a_report_too(configs):
+    names = CONFIGS[0].name, CONFIGS[1].name
+    with open_store(configs, write=False).connect() as conn:
+        found = build_config_report(conn, "b", names, EVERYTHING, DASHBOARD)
+    assert found.across == names
+    assert {item.verdict for item in found.cells} == {"regressed"}
+    assert found.again.cells == ()
+    assert f"mode=configs&from={names[0]}&to={names[1]}" in found.link
+    assert "versus=configs" in found.cells[0].link
+    text = html(found)
+    assert re.search(rf"base {names[0]}<br>new {names[1]}", text)
+    done = call(configs, "b", "b", "--across", *names)
+    assert (done.exit_code, "New is worse than base" in done.output) == (0, True)
+    assert f"base: <code>{names[0]}</code>" in done.output
+
+
+def test_configs_of_two_sides_are_refused(configs):
+    done = call(configs, "a", "b", "--across", "default", "cudagraphs")
+    assert (done.exit_code, "two configs of one side" in done.output) == (2, True)
+
+
+def test_the_help_names_the_extra():
+    said = " ".join(CliRunner().invoke(app, ["report", "--help"]).output.split())
+    assert "inductor-watch[pictures]" in said
+
+
+def test_dtype_and_device_are_filters_and_part_of_what_measures_again(nights):  # noqa: F811
+    done = call(nights, "r11", "r12", "--dtype", "bfloat16", "--device", "cuda", "--model", MODELS[3])
+    report = f"inductor-watch report r11 r12 --model {MODELS[3]} --dtype bfloat16 --device cuda --again-plan again.json"
+    assert (done.exit_code, report in done.output) == (0, True)
+    done = call(nights, "r11", "r12", "--dtype", "int8")
+    assert "has no dtype 'int8'" in str(done.exception) + done.output
