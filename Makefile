@@ -8,7 +8,7 @@ DB ?= inductor-watch.db
 WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 2)); elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help setup nightly dashboard test check lint slow data chaos bench-store
+.PHONY: help setup nightly dashboard test check lint slow browser data chaos bench-store bench-dashboard
 help:
 	@sed -n '1,4p' Makefile | cut -c3-
 
@@ -25,13 +25,18 @@ dashboard:
 	@python=$$($(BOOTSTRAP) | tail -n 1) && INDUCTOR_WATCH_DB=$(DB) $$python -m streamlit run dashboard/app.py
 
 data:
-	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli ingest data --db $(DB)
+	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli ingest data/h200 --db $(DB)
 
 test:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -n 2 --dist loadfile $(PYTEST)
 
 slow:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
+
+# The dashboard in a real browser, slow tests too; SCREENSHOTS=FOLDER keeps a picture of every page.
+browser:
+	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && INDUCTOR_WATCH_SCREENSHOTS=$${INDUCTOR_WATCH_SCREENSHOTS:-$(SCREENSHOTS)} \
+	    $$python -m pytest -m "not gpu" tests/e2e/test_browser.py tests/e2e/test_real_data.py tests/e2e/test_accessibility.py $(PYTEST)
 
 chaos:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m tests.chaos $(CHAOS)
@@ -49,3 +54,7 @@ check: lint test
 # How fast and how large a full store is, on both databases; a few minutes. STORE="--commits 60" makes it smaller.
 bench-store:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && PYTHONPATH=. $$python benchmarks/store.py --postgres $(STORE)
+
+# How fast the dashboard answers on a full store, in headless Chromium; ten minutes. DASHBOARD="--db FILE --rounds 2" keeps the store.
+bench-dashboard:
+	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m benchmarks.dashboard $(DASHBOARD)

@@ -8,11 +8,13 @@ from sqlalchemy import Connection
 
 from collector.repro import repro_command
 from collector.vocabulary import Cell
+from db.cell_names import cell_names
 from db.commits import CommitEntry, commit_range
+from db.connecting import Source, connected
 from db.details import cell
 from db.errors import CommitError
 from db.notes import NoteInfo, notes
-from db.records import RegressionInfo
+from db.records import RegressionInfo, list_regressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,27 @@ class Record:
     def repro(self) -> str:
         """The command that measures the cell again; empty where the config cannot be read."""
         return repro_command(self.cell) if self.cell else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A record as a list shows it; `name` is the cell as people write it, or its id where no cell of that id is stored."""
+
+    info: RegressionInfo
+    name: str
+
+
+def listed(source: Source, *, with_closed: bool) -> list[Listed]:
+    """The records, the one that was opened last first, without what `record_of` asks the database of each."""
+    with connected(source) as conn:
+        names = cell_names(conn)
+        place_of = {cell_id: place for place, cell_id in enumerate(names.columns["cell_id"])}
+        return [
+            Listed(
+                info, str(names.spelled[place]) if (place := place_of.get(info.cell_id)) is not None else info.cell_id
+            )
+            for info in list_regressions(conn, open_only=not with_closed)
+        ]
 
 
 def record_of(conn: Connection, info: RegressionInfo) -> Record:

@@ -1,10 +1,16 @@
-"""The dashboard's entrance, for `streamlit run dashboard/app.py`: page config, pickers, navigation, nothing else."""
+"""The dashboard's entrance, for `streamlit run dashboard/app.py`: page config, pickers, navigation, nothing else.
+
+Streamlit reads this file twice: as a module once, in which it finds `app` and so learns what is to be done at the start, and as
+the script of every page, which is `__main__`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
-from dashboard import data, hud_links, selection, sidebar, states, style, url
+from dashboard import data, hud_links, selection, sidebar, states, style, url, warm
 from dashboard.markup import text
 from db.errors import SideError, StoreError
 
@@ -14,39 +20,43 @@ _ICON = (
     '<path d="M2 9h3l2-5 3 8 1.5-3H14" fill="none" stroke="#fff" stroke-width="1.6"/></svg>'
 )
 
-PAGES = {
-    "overview": st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
-    "compare": st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-    "model": st.Page("views/model.py", title="Model", icon=":material/stethoscope:", url_path="model"),
-    "trends": st.Page("views/trends.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
-    "regressions": st.Page("views/regressions.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
-    "runs": st.Page("views/runs.py", title="Runs", icon=":material/event_available:", url_path="runs"),
-    "about": st.Page("views/about.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
-}
+
+def pages() -> list[st.Page]:
+    """The pages, in the order of the navigation."""
+    return [
+        st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
+        st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+        st.Page("views/model.py", title="Model", icon=":material/stethoscope:", url_path="model"),
+        st.Page("views/trends.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
+        st.Page("views/regressions.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
+        st.Page("views/runs.py", title="Runs", icon=":material/event_available:", url_path="runs"),
+        st.Page("views/about.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
+    ]
 
 
 def main() -> None:
     """One run of the script: read what is asked for, draw the pickers, hand over to the page."""
     st.set_page_config(page_title="inductor-watch", page_icon=_ICON, layout="wide")
-    page = st.navigation(list(PAGES.values()), position="hidden")
+    listed = pages()
+    page = st.navigation(listed, position="hidden")
     st.html(style.SHEET)
     selection.remember(None)
     try:
-        _draw(page)
+        _draw(page, listed)
     except SideError as error:
         states.show("There is no such side", f"{error}. Pick another one at the left.")
     except StoreError as error:
         states.show("The database cannot be shown", f"{error}.", states.FILL if "no database" in str(error) else "")
 
 
-def _draw(page: st.Page) -> None:
+def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
     store = data.opened()
     if not store.nights():
         states.show("No runs yet", "The database is there and holds no runs. Fill it, then reload:", states.FILL)
         return
     notes = _from_hud()
     with st.sidebar:
-        _navigation()
+        _navigation(listed)
         sidebar.pickers(store)
     chosen = selection.read(store)
     selection.remember(chosen)
@@ -67,10 +77,14 @@ def _from_hud() -> list[str]:
     return ["A HUD link: its left side is shown as new, its right side as base.", *notes]
 
 
-def _navigation() -> None:
+def _navigation(listed: Sequence[st.Page]) -> None:
     """Own links instead of Streamlit's menu, which would forget what the address says."""
-    for page in PAGES.values():
-        st.page_link(page, query_params=url.parameters())
+    shared = url.parameters()
+    for page in listed:
+        st.page_link(page, query_params=shared)
 
 
-main()
+if __name__ == "__main__":
+    main()
+else:
+    app = st.App(__file__, lifespan=warm.lifespan)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
-import altair as alt
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from collector.metrics import METRICS
 from dashboard import palette
+from dashboard.drawing import alt
 from dashboard.formats import TITLES, moment
 
+#: Of more runs than this the marks are small, so that they do not hide one another.
+_FEW = 60
+#: Labels of an axis at most; those that find no room are left out.
+_TICKS = 12
 #: Pixels of a whole chart, title and axis included, and of a lane in one.
 _HEIGHT, _LANE, _AROUND = 205, 26, 90
 
@@ -36,7 +41,7 @@ def metric_chart(
     title = f"{TITLES[metric]}{' [GB]' if unit == 'B' else f' [{unit}]' if unit else ''}"
     lines = (
         alt.Chart(values[["n", "value", "config", "when", "commit", "run_id"]])
-        .mark_line(point=alt.OverlayMarkDef(size=42, filled=True), strokeWidth=1.6)
+        .mark_line(point=alt.OverlayMarkDef(size=42 if len(labels) <= _FEW else 12, filled=True), strokeWidth=1.6)
         .encode(
             x=places_axis("n", labels),
             y=alt.Y(
@@ -119,10 +124,11 @@ def _kind(status: object) -> str:
 
 def places_axis(field: str, labels: Sequence[str]) -> alt.X:
     """An axis of evenly spaced places, 0 for the first label."""
-    places = list(range(len(labels)))
+    # Few enough to be read, and each is copied with every layer that has the axis.
+    places = list(range(0, len(labels), max(1, math.ceil(len(labels) / _TICKS))))
     axis = alt.Axis(
         values=places,
-        labelExpr=f"{json.dumps(list(labels))}[datum.value]",
+        labelExpr=f"{json.dumps({place: labels[place] for place in places})}[datum.value]",
         labelOverlap="parity",
         title=None,
         grid=False,

@@ -11,7 +11,8 @@ from collector.metrics import METRICS
 #: Stands for "not measured".
 ABSENT = "\N{EN DASH}"
 _MINUS = "\N{MINUS SIGN}"
-_THIN = "\N{NARROW NO-BREAK SPACE}"
+#: Between a number and its unit.
+THIN = "\N{NARROW NO-BREAK SPACE}"
 
 #: Short names for column heads; `collector.metrics` holds the full meaning.
 TITLES = {
@@ -42,11 +43,11 @@ def number(metric: str, value: float | None) -> str:
         return ABSENT
     match METRICS[metric].unit:
         case "ms":
-            return f"{milliseconds(value)}{_THIN}ms"
+            return f"{milliseconds(value)}{THIN}ms"
         case "s":
-            return f"{value:.1f}{_THIN}s"
+            return f"{value:.1f}{THIN}s"
         case "B":
-            return f"{value / 1e9:.2f}{_THIN}GB"
+            return f"{value / 1e9:.2f}{THIN}GB"
         case "x":
             return f"{value:.2f}\N{MULTIPLICATION SIGN}"
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.3f}"
@@ -64,7 +65,7 @@ def signed(value: float | None, digits: int = 1, unit: str = "%") -> str:
         return ABSENT
     rounded = round(value, digits)
     sign = "+" if rounded > 0 else _MINUS if rounded < 0 else "\N{PLUS-MINUS SIGN}"
-    return f"{sign}{abs(rounded):.{digits}f}{_THIN}{unit}".rstrip(_THIN)
+    return f"{sign}{abs(rounded):.{digits}f}{THIN}{unit}".rstrip(THIN)
 
 
 def share(part: int, whole: int) -> str:
@@ -72,7 +73,7 @@ def share(part: int, whole: int) -> str:
     if not whole:
         return ABSENT
     percent = 100 * part / whole
-    return f"{math.floor(percent) if percent > 99 else round(percent)}{_THIN}%"
+    return f"{math.floor(percent) if percent > 99 else round(percent)}{THIN}%"
 
 
 def moment(value: datetime) -> str:

@@ -26,6 +26,8 @@ TABLES = {
 }
 
 Item = SuiteChange | SuiteSummary
+#: What a cell of a table shows, as HTML, and its class.
+Draw = Callable[[Item], tuple[str, str]]
 #: Of a group's average: its interval, and whether its cells were measured on the same machines.
 Sure = tuple[Interval | None, bool]
 
@@ -54,13 +56,14 @@ def sections(items: Iterable[Item]) -> dict[Setting, list[Item]]:
 
 def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]) -> str:
     """All tables of one section; `intervals` is what `group_intervals` found."""
-    parts = [_matrix(items, "pass rate", "passing cells of those asked", _pass_cell)]
+    link = url.linker()
+    parts = [_matrix(items, "pass rate", "passing cells of those asked", _pass_cell, link)]
     for metric, note in TABLES.items():
 
         def figure(item: Item, metric: str = metric) -> tuple[str, str]:
             return _figure_cell(item, metric, intervals.get((_key(item.group), metric), (None, True)))
 
-        parts.append(_matrix(items, TITLES[metric], note, figure))
+        parts.append(_matrix(items, TITLES[metric], note, figure, link))
     return f'<div class="iw-grid" style="--iw-least: {_least_width(items)}rem">{"".join(parts)}</div>'
 
 
@@ -102,14 +105,14 @@ def _key(group: Group) -> str:
     return "\n".join((group.suite, group.phase, group.dtype, group.device, group.config_id))
 
 
-def _matrix(items: Sequence[Item], title: str, note: str, draw: Callable[[Item], tuple[str, str]]) -> str:
+def _matrix(items: Sequence[Item], title: str, note: str, draw: Draw, link: Callable[..., str]) -> str:
     suites = sorted({item.group.suite for item in items})
     configs = dict(
         sorted({item.group.config_id: item.group.config for item in items}.items(), key=lambda pair: pair[1])
     )
     by_place = {(item.group.config_id, item.group.suite): item for item in items}
     rows = [
-        row(text(name), [_place(by_place.get((config_id, suite)), draw) for suite in suites])
+        row(text(name), [_place(by_place.get((config_id, suite)), draw, link) for suite in suites])
         for config_id, name in configs.items()
     ]
     group = items[0].group
@@ -117,12 +120,12 @@ def _matrix(items: Sequence[Item], title: str, note: str, draw: Callable[[Item],
     return table(title.capitalize(), ["config", *suites], rows, note=note, of=setting)
 
 
-def _place(item: Item | None, draw: Callable[[Item], tuple[str, str]]) -> str:
+def _place(item: Item | None, draw: Draw, link: Callable[..., str]) -> str:
     if item is None:
         return cell("not planned", "c unplanned")
     inner, css = draw(item)
     group = item.group
-    href = url.link(
+    href = link(
         "compare",
         suite=group.suite,
         phase=group.phase,

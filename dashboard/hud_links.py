@@ -7,6 +7,8 @@ as new); here they are called what they are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 #: What only a HUD link has: by these it is known.
 KEYS = ("lBranch", "lCommit", "rBranch", "rCommit")
@@ -38,9 +40,34 @@ def translate(query: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]],
             found["device"] = [device]
         else:
             notes.append(f"The HUD link asks for the device {name!r}; all devices are shown.")
-    if _one(query, "startTime") or _one(query, "stopTime"):
-        notes.append("The HUD link's time range is not needed for two commits and was left out.")
+    times, said = _times(query)
+    return found | times, notes + said
+
+
+def _times(query: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """Time range and granularity, which trends have here."""
+    found, notes = {}, []
+    for key, theirs in (("since", "startTime"), ("until", "stopTime")):
+        if moment := _one(query, theirs):
+            if day := _day(moment):
+                found[key] = [day]
+            else:
+                notes.append(f"The HUD link's {theirs} {moment[:80]!r} is no date and was left out.")
+    # There a point may be an hour; here it is a night at the least.
+    if (by := _one(query, "granularity").lower()) and by != "hour":
+        found["by"] = [by]
     return found, notes
+
+
+def _day(moment: str) -> str:
+    """The day of a moment as HUD addresses spell it (as mails do, or ISO 8601), in UTC; empty if it is none."""
+    for read in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            found = read(moment)
+        except ValueError:
+            continue
+        return (found.astimezone(UTC) if found.tzinfo else found).date().isoformat()
+    return ""
 
 
 def _one(query: Mapping[str, Sequence[str]], key: str) -> str:

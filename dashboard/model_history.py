@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
-from dashboard import charts, palette
+from dashboard import charts, palette, url
 from dashboard.formats import TITLES, count, number
 from dashboard.markup import block, legend
 from dashboard.model_choice import Choice
+from dashboard.pictures import Gallery
 from dashboard.selection import Selection
 
 _METRICS = (
     *("compiled_kernel_ms", "compiled_ms", "eager_ms"),
     *("device_speedup", "speedup", "compile_cold_s", "compiled_peak_bytes"),
 )
+#: Runs that are drawn unless all are asked for, and charts that are drawn before more are.
+_NEWEST, _AT_ONCE = 120, 2
 
 
-def show(selection: Selection, choice: Choice) -> None:
-    """Draws the section."""
+def show(selection: Selection, choice: Choice, gallery: Gallery, decided: str = "") -> None:
+    """Draws the section; `decided` names the metric that the verdict hangs on, which is drawn first."""
     st.header("History", anchor=False)
     chosen = choice.history[choice.history["config"].isin(choice.configs)]
     # Of a night on several GPUs: the one on which this model was.
@@ -32,18 +38,52 @@ def show(selection: Selection, choice: Choice) -> None:
     if runs < 2:
         st.caption(f"{count(runs, 'run')} of this on new's testbed: a history needs two.{left_out}")
         return
+    if runs > _NEWEST and not _everything(runs):
+        here = _newest(here)
     history, labels = charts.run_axis(here)
     marked = _places(selection, history)
-    st.caption(f"{count(runs, 'run')} on new's testbed, oldest first, evenly spaced.{left_out}")
+    shown = f"The newest {len(labels)} of {count(runs, 'run')}" if len(labels) < runs else count(runs, "run")
+    hidden = [name for name in ("base", "new") if name not in marked and getattr(selection, name) is not None]
+    unmarked = f" Not among them: {' and '.join(hidden)}." if hidden and len(labels) < runs else ""
+    st.caption(f"{shown} on new's testbed, oldest first, evenly spaced.{unmarked}{left_out}")
     lane = charts.status_chart(history, labels, choice.configs, marked)
-    st.altair_chart(lane, key="history_status", alt=_said_statuses(history))
+    gallery.show(st, lane, key="history_status", alt=_said_statuses(history))
     if len(choice.configs) > 1:
         st.html(block(legend(palette.series(), choice.configs)))
-    columns = st.columns(2)
-    drawn = [metric for metric in _METRICS if history[metric].notna().any()]
-    for place, metric in enumerate(drawn):
-        chart = charts.metric_chart(history, metric, labels, choice.configs, marked)
-        columns[place % 2].altair_chart(chart, key=f"history_{metric}", alt=_said(history, metric))
+    drawn = [metric for metric in dict.fromkeys((decided, *_METRICS)) if _is_measured(history, metric)]
+
+    def draw(metrics: Sequence[str], where: Any) -> None:
+        columns = where.columns(2)
+        for place, metric in enumerate(metrics):
+            chart = charts.metric_chart(history, metric, labels, choice.configs, marked)
+            gallery.show(columns[place % 2], chart, key=f"history_{metric}", alt=_said(history, metric))
+
+    draw(drawn[:_AT_ONCE], st)
+    if rest := drawn[_AT_ONCE:]:
+        # A chart takes the browser longer than the rest of the page: those that few look at are drawn when they are asked for.
+        fold = st.expander(f"History of {', '.join(TITLES[name] for name in rest)}", key="history", on_change="rerun")
+        if fold.open:
+            draw(rest, fold)
+
+
+def _is_measured(history: pd.DataFrame, metric: str) -> bool:
+    return metric in history and bool(history[metric].notna().any())
+
+
+def _everything(runs: int) -> bool:
+    """Draws the switch between the newest runs and all of them."""
+    wanted = url.get("runs") == "all"
+    st.toggle(f"Show all {runs:,} runs", key=url.bind("runs", wanted), on_change=_switched)
+    return wanted
+
+
+def _switched() -> None:
+    url.put("runs", "all" if st.session_state[url.widget("runs")] else None)
+
+
+def _newest(rows: pd.DataFrame) -> pd.DataFrame:
+    runs = rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"])["run_id"]
+    return rows[rows["run_id"].isin(runs.iloc[-_NEWEST:])]
 
 
 def _places(selection: Selection, history: pd.DataFrame) -> dict[str, int]:

@@ -20,6 +20,7 @@ from dashboard.formats import ABSENT, TITLES, number, signed
 from dashboard.markup import block, cell, change, markdown, row, span, status_tag, table, text
 from dashboard.model_choice import Half, started
 from dashboard.model_verdict import CellVerdict
+from dashboard.pictures import Gallery
 
 _SHOWN = (
     *("compiled_kernel_ms", "eager_kernel_ms", "device_speedup", "compiled_ms", "eager_ms", "speedup"),
@@ -69,7 +70,7 @@ def failures(sides: Sequence[Half]) -> None:
                 st.code(found.log_tail, language=None, height=320 if found.log_tail.count("\n") > 12 else "content")
 
 
-def samples(data: Data, sides: Sequence[Half]) -> None:
+def samples(data: Data, sides: Sequence[Half], gallery: Gallery) -> None:
     """How the samples behind the medians lie."""
     found = {half.title: data.samples(half.found.run_id, half.found.cell.cell_id) for half in sides if half.found}
     drawn = {
@@ -85,7 +86,7 @@ def samples(data: Data, sides: Sequence[Half]) -> None:
         if values:
             roles = [half.role for half in sides if half.title in values]
             chart = charts.sample_chart(values, kind, roles)
-            place.altair_chart(chart, key=f"samples_{kind}", alt=_said_samples(kind, values))
+            gallery.show(place, chart, key=f"samples_{kind}", alt=_said_samples(kind, values))
     st.caption("Every tick is one timed call, the thick one the median; eager and compiled calls took turns.")
 
 
@@ -202,10 +203,12 @@ def _records(data: Data, half: Half) -> None:
         f"Environment of {half.title}": data.environment(found.environment_id),
         f"Everything else recorded about {half.title}": found.details,
     }
-    for title, record in records.items():
+    for place, (title, record) in enumerate(records.items()):
         if record:
-            with st.expander(markdown(title)):
-                st.json(record, expanded=1)
+            # Hundreds of options a side: sent and drawn only where somebody opens them.
+            fold = st.expander(markdown(title), key=f"fold_{half.role}_{place}", on_change="rerun")
+            if fold.open:
+                fold.json(record, expanded=1)
 
 
 def _say(line: str) -> None:

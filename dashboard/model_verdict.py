@@ -28,6 +28,12 @@ class CellVerdict:
         return judged(metric, self.row, comparable=self.comparable)
 
     @property
+    def decided(self) -> str:
+        """The metric that the cell's verdict hangs on; may be empty."""
+        found = self.row.get("verdict_metric")
+        return found if isinstance(found, str) else ""
+
+    @property
     def said(self) -> str:
         """The noise that was assumed for what is judged here, and what an inconclusive metric needs; may be empty."""
         metrics = [name for name in SMALLEST if isinstance(self.row.get(f"{name}_verdict"), str)]

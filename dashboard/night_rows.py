@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
 from itertools import pairwise
 from statistics import median
@@ -24,17 +24,18 @@ def nights_table(nights: Sequence[NightInfo]) -> str:
     """A row a night, newest first; the counts are of cells."""
     head = ("started (UTC)", "branch@commit", "measured on", "ended")
     counts = ("took", "planned", "measured", "passing", "failed", "missing")
-    rows = [_night_row(night) for night in nights]
+    link = url.linker()
+    rows = [_night_row(night, link) for night in nights]
     note = "of the measured ones, passing and failed are those that could be asked here"
     return table("Nights", (*head, *counts), rows, note=note, numbers=4)
 
 
-def _night_row(night: NightInfo) -> str:
+def _night_row(night: NightInfo, link: Callable[..., str]) -> str:
     newest, statuses = night.runs[0], night.statuses
     planned, measured = (sum(getattr(run, name) for run in night.runs) for name in ("planned", "measured"))
     passing = statuses.get(Status.PASS.value, 0)
     failed = sum(number for status, number in statuses.items() if status not in (Status.PASS.value, *_UNASKED))
-    started = anchor(url.link("", new=night.night, base=""), text(moment(night.started_at)))
+    started = anchor(link("", new=night.night, base=""), text(moment(night.started_at)))
     label = f"<br>{span('soft', text(newest.label))}" if newest.label else ""
     return row(
         f"{started}{label}",

@@ -22,6 +22,15 @@ _SIDES = {"light": {"base": "#7a828c", "new": "#00795a"}, "dark": {"base": "#9aa
 _BAD = {"light": "#B44A00", "dark": "#ffb077"}
 
 
+#: Of lines that have the colour of text: enough contrast on either ground.
+_INK = {"light": "#4a515a", "dark": "#c3cad2"}
+
+
+def ink() -> str:
+    """The colour of small lines among text."""
+    return _INK[theme()]
+
+
 def theme() -> str:
     """`light` or `dark`, as the reader's browser shows it now."""
     return "dark" if st.context.theme.type == "dark" else "light"

@@ -35,25 +35,25 @@ _FIRST = ("broke", "missing", "regressed", "improved", "inconclusive")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is shown (`shown`), how (`looks`, of the same shape), and the cells themselves in the same order."""
+    """What is shown (`shown`), how (`looks`, of the same shape), and all cells in the same order, also those not shown."""
 
     shown: pd.DataFrame
     looks: pd.DataFrame
     cells: pd.DataFrame
 
-    def head(self, count: int) -> Rows:
-        """The first rows, which matter most; `cells` keeps all."""
-        return Rows(self.shown.head(count), self.looks.head(count), self.cells)
 
+def compared_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None = None) -> Rows:
+    """Rows of a comparison with outcomes: broke, missing, regressed, improved, inconclusive (largest first), the rest.
 
-def compared_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
-    """Rows of a comparison with outcomes: broke, missing, regressed, improved, inconclusive (largest first), the rest."""
-    ordered = _sorted(cells)
+    The first `limit` of them are shown: to spell out 1,800 cells takes longer than to compare them.
+    """
+    every = _sorted(cells)
+    ordered = every.head(limit) if limit is not None else every
     shown = _names(ordered)
     told = zip(*(ordered[name] for name in ("outcome", "status_new", "outcome_metric")), strict=True)
     shown["outcome"] = [_spell(*values) for values in told]
     looks: dict[str, list[Look]] = {"outcome": [LOOKS.get(outcome, "calm") for outcome in ordered["outcome"]]}
-    if ordered["more_runs"].notna().any():
+    if every["more_runs"].notna().any():
         shown["more runs"] = [_runs(value) for value in ordered["more_runs"]]
     for metric in metrics:
         head, scale = METRIC_COLUMNS[metric]
@@ -64,25 +64,26 @@ def compared_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
             shown[f"{head} {side}"] = _scaled(ordered[f"{metric}_{side}"], scale)
     sides = ("expected_base", "status_base", "expected_new", "status_new")
     shown["status"] = [_statuses(*values) for values in zip(*(ordered[name] for name in sides), strict=True)]
-    shown = shown.join(_axes(ordered))
+    shown = shown.join(_axes(every), how="left")
     styles = pd.DataFrame("calm", index=shown.index, columns=shown.columns)
     for name, values in looks.items():
         styles[name] = values
-    return Rows(shown, styles, ordered)
+    return Rows(shown, styles, every)
 
 
-def alone_rows(cells: pd.DataFrame, metrics: Sequence[str]) -> Rows:
-    """Rows of one side, what does not pass first."""
+def alone_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None = None) -> Rows:
+    """Rows of one side, what does not pass first; the first `limit` of them are shown."""
     failing = (cells["status"] != "pass").astype(int)
-    ordered = cells.assign(_failing=failing).sort_values(["_failing"], ascending=False, kind="stable")
-    ordered = ordered.drop(columns="_failing").reset_index(drop=True)
+    every = cells.assign(_failing=failing).sort_values(["_failing"], ascending=False, kind="stable")
+    every = every.drop(columns="_failing").reset_index(drop=True)
+    ordered = every.head(limit) if limit is not None else every
     shown = _names(ordered)
     shown["status"] = [status if isinstance(status, str) else "missing" for status in ordered["status"]]
     for metric in metrics:
         head, scale = METRIC_COLUMNS[metric]
         shown[head] = _scaled(ordered[metric], scale)
-    shown = shown.join(_axes(ordered))
-    return Rows(shown, pd.DataFrame("calm", index=shown.index, columns=shown.columns), ordered)
+    shown = shown.join(_axes(every), how="left")
+    return Rows(shown, pd.DataFrame("calm", index=shown.index, columns=shown.columns), every)
 
 
 def matching(cells: pd.DataFrame, words: str, configs: Sequence[str]) -> pd.DataFrame:

@@ -47,6 +47,14 @@ def read(data: Data) -> Selection:
         SideError: the new side names nothing; without it there is nothing to show.
     """
     filters, warnings = _filters(data.axes())
+    warnings += [
+        f"The address has {one_line(key)!r}, which nothing here reads{nearest(key, url.SHARED + url.OF_PAGES)}."
+        for key in url.unknown()
+    ]
+    warnings += [
+        f"The address has {key}={one_line(url.get(key))!r}; there is only {' and '.join(url.CHOICES[key])}. It is not applied."
+        for key in url.impossible()
+    ]
     new = data.side(url.get("new") or LATEST)
     base, problems = None, []
     try:
@@ -96,7 +104,7 @@ def previous(data: Data, new: Side) -> NightInfo | None:
 
 
 def _cells(data: Data, text: str) -> frozenset[str]:
-    return frozenset(data.summary(text, CellFilter()).cells["cell_id"])
+    return data.cell_ids(text)
 
 
 def _base(data: Data, new: Side) -> Side | None:
@@ -123,4 +131,13 @@ def _filters(axes: Axes) -> tuple[CellFilter, list[str]]:
             )
         elif wanted:
             chosen[f"{key}s"] = (wanted,)
+    configs = {info.name for info in axes.configs}
+    for wanted in url.get_all("configs"):
+        if wanted in configs:
+            chosen["configs"] = (*chosen.get("configs", ()), wanted)
+        else:
+            warnings.append(
+                f"The address asks for the config {one_line(wanted)!r}, which no stored cell has{nearest(wanted, configs)}. "
+                "It is not applied."
+            )
     return CellFilter(**chosen), warnings

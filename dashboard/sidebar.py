@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import streamlit as st
@@ -11,48 +12,68 @@ from dashboard import url
 from dashboard.data import Data
 from dashboard.formats import moment
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, remembered
-from db.runs import RunInfo, describe_places, device_name
+from db.errors import SideError
+from db.runs import NightInfo, RunInfo, describe_places, device_name
 from db.sides import Side
 
 _ALL = ""
+#: Of so many nights the runs and commits are offered, too: the page sends every option with every run of its script.
+_NEWEST = 30
+#: Letters of a commit's title; its end has the number of its pull request.
+_TITLE = 64
+_HELP = (
+    "Pick a night, branch, commit or run: type a part of its sha, title, pull request, date, device or label. Anything older "
+    "than what is listed: a commit (six digits or more), branch@commit, latest~2, the id of a night or run."
+)
 
 
 def pickers(data: Data) -> None:
     """Draws the choice of sides and filters; it is read back from the address."""
-    nights = data.nights()
-    runs = [run for night in nights for run in night.runs]
-    labels = {run.run_id: label(run.run_id, [run]) for run in runs}
-    labels |= {night.night: label(night.night, night.runs) for night in nights}
-    branches = list(dict.fromkeys(run.branch for run in runs))
-    labels |= {branch: f"branch {branch}: its newest commit" for branch in branches}
-    names = [night.night for night in nights]
-    _side("base", "Base", [PREVIOUS, NOTHING, *branches, *names], labels)
+    labels = _choices(data.nights(), data.stamp)
+    _side(data, "base", "Base", [PREVIOUS, NOTHING, *labels], labels)
     st.button("Swap base and new", icon=":material/swap_vert:", key="swap", on_click=_swap, width="stretch")
-    _side("new", "New", [LATEST, *branches, *names], labels)
+    _side(data, "new", "New", [LATEST, *labels], labels)
     axes = data.axes()
     columns = st.columns(2, gap="small")
     _filter(columns[0], "phase", axes.phases)
     _filter(columns[1], "dtype", axes.dtypes)
     _filter(columns[0], "device", axes.devices)
     _filter(columns[1], "suite", axes.suites)
+    names = list(dict.fromkeys(info.name for info in axes.configs))
+    st.multiselect(
+        "Configs",
+        names,
+        key=url.bind("configs", [name for name in url.get_all("configs") if name in names]),
+        on_change=url.changed,
+        args=("configs",),
+        placeholder="all",
+    )
 
 
 def permalink(selection: Selection) -> None:
     """The address of this page with both sides spelled out, so that it means the same tomorrow."""
-    sides = {"new": fixed(selection.new), "base": fixed(selection.base) if selection.base else NOTHING}
     now = {key: url.get_all(key) for key in st.query_params}
-    query = now | {key: [text] for key, text in sides.items()}
+    place = (st.context.url or "").partition("?")[0]
+    base, new = selection.base, selection.new
     with st.expander("Permalink", icon=":material/link:"):
-        place = (st.context.url or "").partition("?")[0]
-        st.code(url.address(place, query), language=None, wrap_lines=True)
+        sides = {"new": [fixed(new)], "base": [fixed(base) if base else NOTHING]}
+        st.code(url.address(place, now | sides), language=None, wrap_lines=True)
         st.caption("Both sides are spelled out in it: it shows the same comparison after newer runs have come in.")
+        commits = {"new": _commit(new), "base": _commit(base) if base else NOTHING}
+        if all(commits.values()) and commits["base"] != commits["new"]:
+            st.code(
+                url.address(place, now | {key: [side] for key, side in commits.items()}), language=None, wrap_lines=True
+            )
+            st.caption("The same by commits: with every run of them, those to come included.")
+        elif shas := [sha for side in (base, new) if side for sha in side.commits]:
+            st.caption(f"Of {' and '.join(dict.fromkeys(shas))}.")
 
 
 def label(name: str, runs: Sequence[RunInfo]) -> str:
     """A night or a run on one line: when, what, on which devices, and what its label says."""
     newest = runs[0]
     place = describe_places(run.testbed for run in runs) or newest.testbed_id
-    parts = [moment(newest.started_at), f"{newest.branch}@{newest.commit[:10]}", place, newest.label, name]
+    parts = [moment(newest.started_at), *_commit_words(newest), place, newest.label, name]
     return " · ".join(part for part in parts if part)
 
 
@@ -63,7 +84,43 @@ def describe(side: Side) -> str:
     return " · ".join([side.title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels])
 
 
-def _side(key: str, title: str, options: Sequence[str], labels: dict[str, str]) -> None:
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _choices(_nights: list[NightInfo], stamp: str) -> dict[str, str]:
+    """What can be picked, and what is shown and searched of it: branches, nights newest first, then runs of several-run nights.
+
+    A commit of several nights stands before the newest of them.
+    """
+    nights_of = Counter((night.runs[0].branch, night.runs[0].commit) for night in _nights)
+    found = {run.branch: f"branch {run.branch}: its newest commit" for night in _nights for run in night.runs}
+    for place, night in enumerate(_nights):
+        run = night.runs[0]
+        times = nights_of[run.branch, run.commit]
+        if place < _NEWEST and times > 1:
+            found.setdefault(
+                f"{run.branch}@{run.commit}", " · ".join([*_commit_words(run), f"all {times} nights of it"])
+            )
+        found[night.night] = label(night.night, night.runs)
+    runs = [run for night in _nights[:_NEWEST] if len(night.runs) > 1 for run in night.runs]
+    return found | {run.run_id: label(run.run_id, [run]) for run in runs}
+
+
+def _commit_words(run: RunInfo) -> list[str]:
+    title = " ".join((run.commit_title or "").split())
+    if len(title) > _TITLE:
+        # The number of the pull request is at the end.
+        head, _, tail = title.rpartition(" (#")
+        tail = f" (#{tail}" if head else ""
+        title = f"{title[: _TITLE - len(tail) - 1]}\N{HORIZONTAL ELLIPSIS}{tail}"
+    return [run.commit[:10], run.branch, *([title] if title else [])]
+
+
+def _commit(side: Side) -> str:
+    """The side as a branch and a whole sha; empty where it is of several."""
+    is_one = len(side.branches) == 1 and len(side.commits) == 1
+    return f"{side.branches[0]}@{side.commits[0]}" if is_one else ""
+
+
+def _side(data: Data, key: str, title: str, options: Sequence[str], labels: dict[str, str]) -> None:
     labels = labels | {
         LATEST: "latest night",
         PREVIOUS: "previous night",
@@ -76,12 +133,39 @@ def _side(key: str, title: str, options: Sequence[str], labels: dict[str, str]) 
         options if value in options else [*options, value],
         format_func=lambda option: labels.get(option, option),
         key=url.bind(key, value),
-        on_change=url.changed,
-        args=(key, default),
+        on_change=_chosen,
+        args=(data, key, default),
         accept_new_options=True,
-        help="Pick a night or branch, or type a commit (six digits or more), branch@commit, latest~2 or the id of a run "
-        "(a night on several GPUs has one for each).",
+        help=_HELP,
     )
+
+
+def _chosen(data: Data, key: str, default: str) -> None:
+    """Writes what was picked or typed to the address; a text that names no side may be a part of what one is called."""
+    value = st.session_state[url.widget(key)]
+    url.put(key, None if value == default else found_side(data, value))
+
+
+def found_side(data: Data, wanted: str) -> str:
+    """What a typed text means: itself if it names a side, else the only commit that is listed with such a title, date or label.
+
+    A text that means neither is left as it is: the page says so.
+    """
+    if wanted in (LATEST, PREVIOUS, NOTHING):
+        return wanted
+    try:
+        data.side(wanted)
+    except SideError:
+        part = wanted.casefold().strip()
+        listed = {
+            name: shown for name, shown in _choices(data.nights(), data.stamp).items() if part in shown.casefold()
+        }
+        nights = [night for night in data.nights() if night.night in listed]
+        commits = {f"{run.branch}@{run.commit}" for night in nights for run in night.runs}
+        if part and len(nights) == 1:
+            return nights[0].night
+        return commits.pop() if part and len(commits) == 1 else wanted
+    return wanted
 
 
 def _filter(where: st.delta_generator.DeltaGenerator, key: str, names: Sequence[str]) -> None:

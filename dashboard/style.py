@@ -10,6 +10,8 @@ SHEET = """
 [data-testid="stMultiSelect"] [data-tag] { background-color: var(--st-secondary-background-color) !important;
   border: 1px solid color-mix(in srgb, var(--st-text-color) 30%, transparent) !important; }
 [data-testid="stMultiSelect"] [data-tag], [data-testid="stMultiSelect"] [data-tag] * { color: var(--st-text-color) !important; }
+[data-testid="stSelectboxVirtualDropdown"]:has(:is([aria-label="Base"], [aria-label="New"])) {
+  width: min(58rem, calc(100vw - 2rem)) !important; max-width: none !important; }
 .iw { --iw-worse: #d9731f; --iw-better: #2f86d1; font-variant-numeric: tabular-nums; font-size: .875rem; line-height: 1.35; }
 .iw, .iw * { --iw-line: color-mix(in srgb, currentColor 16%, transparent);
   --iw-soft: color-mix(in srgb, currentColor 74%, transparent); }
@@ -51,6 +53,7 @@ SHEET = """
 .iw .iw-card dt { color: var(--iw-soft); font-size: .8rem; }
 .iw .iw-card dd { margin: 0; font-size: 1.45rem; font-weight: 600; line-height: 1.25; }
 .iw .iw-card dd.note { font-size: .8rem; font-weight: 400; color: var(--iw-soft); line-height: 1.3; }
+.iw img.iw-spark { display: block; width: 100%; max-width: 11rem; height: 1.9rem; margin: .35rem 0 .1rem; }
 .iw-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--iw-least, 27rem)), 1fr));
   gap: 1.3rem 2rem;
   align-items: start; }
@@ -68,7 +71,7 @@ SHEET = """
 @media (max-width: 640px) {
   [data-testid="stMainBlockContainer"] { padding: 3rem 1rem 3rem; }
   .iw th, .iw td { padding: .25rem .4rem; }
-  .iw tbody th { min-width: 5.5rem; }
+  .iw tbody th { min-width: 8.5rem; }
   .iw dl.iw-cards { grid-template-columns: repeat(2, 1fr); }
 }
 </style>

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
-import altair as alt
 import numpy as np
 import pandas as pd
 
@@ -13,14 +13,23 @@ from analysis.stats.changepoints import detect
 from collector.metrics import METRICS
 from dashboard import palette
 from dashboard.charts import places_axis
+from dashboard.drawing import alt
 from dashboard.formats import TITLES, count, moment, number
+from dashboard.periods import averaged
 
+#: In percent of the cells that were asked: those planned, missing ones too, less those that do not apply.
+RATE = "pass_rate"
 #: What a suite has an average of, the most telling first.
-FIGURES = ("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression")
+FIGURES = ("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression", RATE)
 #: Lines with a colour of their own: more are told apart by nobody.
 MOST = 6
-_MEANS = ("compile_cold_s",)
-_HEIGHT = 250
+_MEANS = ("compile_cold_s", RATE)
+#: Nights that are shown where the address names no time: what is older is a choice of days away.
+NIGHTS = 120
+#: Up to so many places each has a mark of its own.
+_WITH_POINTS = 45
+#: Pixels: the height of a chart, and how wide its plot is at most.
+_HEIGHT, _PLOT = 250, 640
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,27 @@ class Step:
         return bool(self.before["models"] != self.after["models"])
 
 
+def with_pass_rate(history: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `db.history.suite_history` with the pass rate as one more figure, in percent, of `n_pass_rate` cells."""
+    asked = history["planned"] - history["not_applicable"]
+    return history.assign(pass_rate=100 * history["pass_rate"], n_pass_rate=asked)
+
+
+def title(metric: str) -> str:
+    """What a figure is called."""
+    return "pass rate" if metric == RATE else TITLES[metric]
+
+
+def value(metric: str, found: float) -> str:
+    """A figure with its unit."""
+    return f"{found:.0f} %" if metric == RATE else number(metric, found)
+
+
+def _with_unit(metric: str) -> str:
+    unit = "%" if metric == RATE else METRICS[metric].unit
+    return f"{title(metric)} [{unit}]" if unit else title(metric)
+
+
 def by_night(history: pd.DataFrame, metric: str, night_of: Mapping[str, str]) -> pd.DataFrame:
     """A row a night, suite and config: value and models, with `place`, the night's number in time, and `segment`.
 
@@ -48,8 +78,8 @@ def by_night(history: pd.DataFrame, metric: str, night_of: Mapping[str, str]) ->
     """
     rows = history[history[f"n_{metric}"] > 0].assign(night=history["run_id"].map(night_of))
     weight = rows[f"n_{metric}"].astype(float)
-    value = rows[metric] if metric in _MEANS else np.log(rows[metric])
-    rows = rows.assign(weighted=value * weight, models=rows[f"n_{metric}"])
+    each = rows[metric] if metric in _MEANS else np.log(rows[metric])
+    rows = rows.assign(weighted=each * weight, models=rows[f"n_{metric}"])
     keys = ["night", "suite", "config"]
     found = rows.groupby(keys, sort=False).agg(
         weighted=("weighted", "sum"),
@@ -59,9 +89,21 @@ def by_night(history: pd.DataFrame, metric: str, night_of: Mapping[str, str]) ->
     )
     mean = found["weighted"] / found["models"]
     found = found.assign(value=mean if metric in _MEANS else np.exp(mean)).drop(columns="weighted").reset_index()
-    order = found.groupby("night")["started_at"].max().sort_values()
-    places = {night: place for place, night in enumerate(order.index)}
-    found = found.assign(place=found["night"].map(places)).sort_values(["place", "suite", "config"], ignore_index=True)
+    return _placed(found, "night")
+
+
+def by_stretch(trend: pd.DataFrame, metric: str, stretch: str) -> pd.DataFrame:
+    """The rows of `by_night`, put together by `day`, `week` or `month`: a row a stretch, suite and config; "" leaves them."""
+    if not stretch or trend.empty:
+        return trend
+    return _placed(averaged(trend, stretch, is_mean=metric in _MEANS), "stretch")
+
+
+def _placed(found: pd.DataFrame, what: str) -> pd.DataFrame:
+    """With `place`, the number in time of what the column `what` names, and `segment`, a number for each unbroken line."""
+    order = found.groupby(what)["started_at"].max().sort_values()
+    places = {name: place for place, name in enumerate(order.index)}
+    found = found.assign(place=found[what].map(places)).sort_values(["place", "suite", "config"], ignore_index=True)
     # Averages over other models are no movement: a line connects nights that have equally many.
     is_other = found.groupby(["suite", "config"], sort=False)["models"].shift() != found["models"]
     return found.assign(segment=is_other.groupby([found["suite"], found["config"]], sort=False).cumsum())
@@ -79,6 +121,13 @@ def steps(trend: pd.DataFrame) -> list[Step]:
     return sorted(found, key=lambda step: (-int(step.after["place"]), step.suite, step.config))
 
 
+def newest(history: pd.DataFrame, night_of: Mapping[str, str], count: int = NIGHTS) -> date:
+    """The day on which the first of the newest `count` nights of a history started."""
+    nights = history.assign(night=history["run_id"].map(night_of)).groupby("night")["started_at"].max().sort_values()
+    found: date = nights.iloc[-count:].iloc[0].date()
+    return found
+
+
 def chart(
     trend: pd.DataFrame,
     suite: str,
@@ -89,12 +138,13 @@ def chart(
     log: bool,
     dates: bool,
 ) -> alt.LayerChart:
-    """One suite: a line a config, those not highlighted in grey, a triangle where a new level begins."""
-    rows = trend[trend["suite"] == suite].assign(when=lambda frame: frame["started_at"].map(moment))
-    data = rows[["place", "value", "config", "when", "commit", "models", "night", "segment"]].assign(
-        date=rows["started_at"]
-    )
-    unit = METRICS[metric].unit
+    """One suite: a line a config, those not highlighted in grey, a triangle where a new level begins.
+
+    A line breaks where its average is over other models. It is one path with gaps, whose round caps make a dot of a night that
+    stands alone: a mark a night and config would be 7,200 for 600 nights, and take a second and a half to draw. What a night
+    was hangs on one invisible rule a night.
+    """
+    rows = trend[trend["suite"] == suite]
     x = _x(trend, dates)
     y = alt.Y(
         "value:Q",
@@ -107,27 +157,56 @@ def chart(
         scale=alt.Scale(domain=list(highlighted), range=list(palette.series())[: len(highlighted)]),
         legend=None,
     )
-    tooltip = [
-        alt.Tooltip("config:N"),
-        alt.Tooltip("value:Q", title=f"{TITLES[metric]}{f' [{unit}]' if unit else ''}", format=".4~g"),
-        alt.Tooltip("models:Q", title="models"),
-        alt.Tooltip("when:N", title="started (UTC)"),
-        alt.Tooltip("commit:N"),
-        alt.Tooltip("night:N"),
-    ]
-    base = alt.Chart(data).encode(x=x, y=y, detail=["config:N", "segment:N"], tooltip=tooltip)
-    is_told = alt.FieldOneOfPredicate(field="config", oneOf=list(highlighted))
-    others = base.transform_filter({"not": is_told}).mark_line(strokeWidth=1, opacity=0.5, color=palette.NEUTRAL)
-    lines = base.transform_filter(is_told).mark_line(point=alt.OverlayMarkDef(size=36, filled=True), strokeWidth=1.8)
-    layers = [lines.encode(color=color)]
+    is_told = rows["config"].isin(list(highlighted))
+    point = alt.OverlayMarkDef(size=36, filled=True) if trend["place"].nunique() <= _WITH_POINTS else False
+    told = alt.Chart(_with_breaks(rows[is_told])).encode(x=x, y=y, detail="config:N", color=color)
+    layers = [told.mark_line(point=point, strokeWidth=2.2, strokeCap="round")]
     # An empty layer would be a picture without a name to a screen reader.
-    if not set(rows["config"]) <= set(highlighted):
-        layers.insert(0, others)
+    if not is_told.all():
+        others = alt.Chart(_with_breaks(rows[~is_told])).encode(x=x, y=y, detail="config:N")
+        layers.insert(0, others.mark_line(strokeWidth=1.8, strokeCap="round", opacity=0.5, color=palette.NEUTRAL))
     marked = [step for step in found if step.suite == suite and step.config in highlighted]
     if marked:
         layers.append(_triangles(marked).encode(x=x, y=y, color=color))
-    title = alt.TitleParams(text=f"{suite}: {TITLES[metric]}", anchor="start", fontSize=13, fontWeight=600)
-    return alt.layer(*layers).properties(height=_HEIGHT, title=title)
+    if is_told.any():
+        layers.append(_hover(rows[is_told], _with_unit(metric)).encode(x=x))
+    name = alt.TitleParams(text=f"{suite}: {title(metric)}", anchor="start", fontSize=13, fontWeight=600)
+    return alt.layer(*layers).properties(height=_HEIGHT, title=name)
+
+
+def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
+    """What a line is drawn from, with a row without value wherever one ends: numbers and a name, as little as there can be."""
+    shown = rows[["config", "place", "value"]].assign(date=rows["started_at"], segment=rows["segment"])
+    shown = shown.sort_values(["config", "place"], kind="stable")
+    ends = shown["segment"].ne(shown.groupby("config", sort=False)["segment"].shift()) & shown.duplicated("config")
+    breaks = shown[ends].assign(value=np.nan)
+    # Before the row that begins anew, whose place they have.
+    found = pd.concat([breaks, shown]).sort_values(["config", "place"], kind="stable", ignore_index=True)
+    return found.drop(columns="segment")
+
+
+def _hover(rows: pd.DataFrame, title: str) -> alt.Chart:
+    """A rule a place that nobody sees, with what there is to read of it."""
+    first = rows.drop_duplicates("place").sort_values("place")
+    configs = list(dict.fromkeys(rows["config"]))
+    # Names of configs have characters that mean something in the name of a field.
+    values = rows.assign(config=rows["config"].map({name: f"c{number}" for number, name in enumerate(configs)}))
+    values = values.pivot_table(index="place", columns="config", values="value").reindex(first["place"])
+    models = rows.groupby("place")["models"].agg(["min", "max"]).reindex(first["place"]).astype(int)
+    data = values.reset_index().assign(
+        date=first["started_at"].to_numpy(),
+        when=[moment(when) for when in first["started_at"]],
+        commit=first["commit"].astype(str).str[:10].to_numpy(),
+        night=first["night"].to_numpy(),
+        models=[str(low) if low == high else f"{low} to {high}" for low, high in models.itertuples(index=False)],
+    )
+    tooltip = [
+        alt.Tooltip("when:N", title="started (UTC)"),
+        *(alt.Tooltip(f"c{number}:Q", title=name, format=".4~g") for number, name in enumerate(configs)),
+        *(alt.Tooltip(f"{name}:N") for name in ("models", "commit", "night")),
+    ]
+    width = max(2.0, _PLOT / max(1, len(data)))
+    return alt.Chart(data).mark_rule(strokeWidth=width, opacity=0, description=title).encode(tooltip=tooltip)
 
 
 def _triangles(marked: Sequence[Step]) -> alt.Chart:
@@ -150,14 +229,21 @@ def _x(trend: pd.DataFrame, dates: bool) -> alt.X:
     return places_axis("place", [f"{when:%m-%d %H:%M}" for when in starts])
 
 
-def said(trend: pd.DataFrame, suite: str, metric: str, highlighted: Sequence[str], found: Sequence[Step]) -> str:
+def said(
+    trend: pd.DataFrame,
+    suite: str,
+    metric: str,
+    highlighted: Sequence[str],
+    found: Sequence[Step],
+    stretch: str = "night",
+) -> str:
     """The chart in words: where each highlighted config began and is now, and how many new levels there were."""
     parts = []
     rows = trend[trend["suite"] == suite]
     for config in highlighted:
         values = rows[rows["config"] == config]["value"]
         if len(values):
-            parts.append(f"{config} from {number(metric, values.iloc[0])} to {number(metric, values.iloc[-1])}")
+            parts.append(f"{config} from {value(metric, values.iloc[0])} to {value(metric, values.iloc[-1])}")
     levels = sum(step.suite == suite and step.config in highlighted for step in found)
-    nights = count(rows["place"].nunique(), "night")
-    return f"{TITLES[metric]} of {suite} over {nights}: {'; '.join(parts)}; {count(levels, 'new level')}"
+    nights = count(rows["place"].nunique(), stretch)
+    return f"{title(metric)} of {suite} over {nights}: {'; '.join(parts)}; {count(levels, 'new level')}"

@@ -6,14 +6,30 @@ word, so it is not used: a widget is set from the address before it is drawn and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import streamlit as st
 
 from analysis.permalinks import address as address
 
 #: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
-SHARED = ("base", "new", "device", "phase", "dtype", "suite")
+SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")
+#: What belongs to one page or another. Anything else in an address is a slip of the pen, and is said to be one.
+OF_PAGES = (
+    *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "model", "setting", "versus"),
+    *("metric", "log", "dates", "closed", "record", "runs", "kernels"),
+)
+#: Keys with few values: these, besides none.
+CHOICES = {
+    "mode": ("configs",),
+    "versus": ("configs",),
+    "rows": ("all",),
+    "runs": ("all",),
+    "kernels": ("compiled", "eager"),
+    **dict.fromkeys(("log", "dates", "closed"), ("1",)),
+}
+#: Streamlit's own.
+OF_STREAMLIT = ("embed", "embed_options")
 
 Value = str | Iterable[str] | None
 
@@ -28,6 +44,16 @@ def get_all(key: str) -> list[str]:
     return list(dict.fromkeys(st.query_params.get_all(key)))
 
 
+def unknown() -> list[str]:
+    """The keys of this address that nothing here reads."""
+    return [key for key in st.query_params if key not in (*SHARED, *OF_PAGES, *OF_STREAMLIT)]
+
+
+def impossible() -> list[str]:
+    """The keys of `CHOICES` whose value in this address is none of theirs."""
+    return [key for key, values in CHOICES.items() if get(key) and get(key) not in values]
+
+
 def put(key: str, value: Value) -> None:
     """Writes a value, or takes the key away for None, an empty text or no values."""
     found = [value] if isinstance(value, str) else list(value or ())
@@ -39,15 +65,33 @@ def put(key: str, value: Value) -> None:
 
 def parameters(**changes: Value) -> dict[str, list[str]]:
     """What all pages share as it is now, with changes; an empty change takes a key away."""
-    found = {key: get_all(key) for key in SHARED}
-    for key, value in changes.items():
-        found[key] = [value] if isinstance(value, str) else list(value or ())
-    return {key: values for key, values in found.items() if any(values)}
+    return _changed(_shared(), changes)
 
 
 def link(page: str, **changes: Value) -> str:
     """An address relative to any page, so that it holds behind a proxy's path too."""
-    return address(f"./{page}", parameters(**changes))
+    return linker()(page, **changes)
+
+
+def linker() -> Callable[..., str]:
+    """`link` for many links: what the address says is asked once, which takes longer than to write a link."""
+    shared = _shared()
+
+    def link(page: str, **changes: Value) -> str:
+        return address(f"./{page}", _changed(shared, changes))
+
+    return link
+
+
+def _shared() -> dict[str, list[str]]:
+    return {key: get_all(key) for key in SHARED if key in st.query_params}
+
+
+def _changed(shared: Mapping[str, list[str]], changes: Mapping[str, Value]) -> dict[str, list[str]]:
+    found = {key: shared.get(key, []) for key in SHARED}
+    for key, value in changes.items():
+        found[key] = [value] if isinstance(value, str) else list(value or ())
+    return {key: values for key, values in found.items() if any(values)}
 
 
 def widget(key: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,7 +13,7 @@ import streamlit as st
 from analysis.permalinks import fixed_side as fixed
 from analysis.results import Comparison
 from analysis.verdicts import Judgement
-from dashboard import changes, outcomes, palette, url
+from dashboard import changes, handing_on, outcomes, palette, url
 from dashboard.formats import ABSENT, count
 from dashboard.markup import block, text
 from dashboard.noise import noise_line
@@ -22,7 +25,7 @@ from db.errors import FilterError, nearest, one_line
 _SIDES, _CONFIGS = "two sides", "two configs of new"
 _ROW_HEIGHT, _MOST_ROWS = 35, 22
 #: Colouring a table takes longer than all else on the page: half a second for 1,800 rows.
-_QUICK_ROWS = 250
+_QUICK_ROWS = 150
 _MORE_RUNS = (
     "So many runs of each side, on top of what there is, narrow the interval enough to tell. At the limit: it is narrow, and the "
     "change is just about as large as one that matters."
@@ -35,8 +38,6 @@ def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Compare", anchor=False)
     mode = url.get("mode") if url.get("mode") == "configs" else ""
-    if url.get("mode") != mode:
-        _say(f"The address asks for the mode {one_line(url.get('mode'))!r}; there is only 'configs'.")
     st.segmented_control(
         "What is compared",
         ["", "configs"],
@@ -53,12 +54,12 @@ def page(selection: Selection) -> None:
         cells = selection.data.summary(fixed(selection.new), selection.filters).cells
         _say(f"{describe(selection.new)}. One side alone: pick a base at the left to see changes.")
         kept = _filtered(cells, with_outcome=False)
-        _table(alone_rows(kept, _metrics()), len(cells))
+        _table(alone_rows(kept, _metrics(), _limit()), len(cells), lambda: None)
     else:
         found = selection.data.comparison(*selection.pair, selection.filters)
         judgement = selection.data.judgement(*selection.pair)
         _say(f"base {describe(found.base)}", f"new {describe(found.new)}", noise_line(judgement), *found.notes)
-        _compared(found, judgement, with_config=True)
+        _compared(selection, found, judgement, None)
 
 
 def _across_configs(selection: Selection) -> None:
@@ -79,7 +80,7 @@ def _across_configs(selection: Selection) -> None:
         _say(f"{error}.")
         return
     _say(f"{describe(found.new)}: {chosen[0]} against {chosen[1]}", noise_line(judgement), *found.notes)
-    _compared(found, judgement, with_config=False)
+    _compared(selection, found, judgement, (chosen[0], chosen[1]))
 
 
 def _pick_config(where: Any, key: str, title: str, names: list[str], default: str) -> str:
@@ -89,10 +90,17 @@ def _pick_config(where: Any, key: str, title: str, names: list[str], default: st
     return value
 
 
-def _compared(found: Comparison, judgement: Judgement, *, with_config: bool) -> None:
-    cells = outcomes.with_outcomes(found.cells, judgement.cells)
-    kept = _filtered(cells, with_outcome=True, with_config=with_config)
-    _table(compared_rows(kept, _metrics()), len(cells))
+def _compared(selection: Selection, found: Comparison, judgement: Judgement, configs: tuple[str, str] | None) -> None:
+    if configs or selection.pair is None:
+        cells = outcomes.with_outcomes(found.cells, judgement.cells)
+    else:
+        cells = selection.data.judged(*selection.pair, selection.filters)
+    kept = _filtered(cells, with_outcome=True, with_config=configs is None)
+    chosen = () if configs else tuple(name for name in url.get_all("config") if (cells["config"] == name).any())
+    filters = replace(selection.filters, configs=chosen or selection.filters.configs)
+    _table(
+        compared_rows(kept, _metrics(), _limit()), len(cells), partial(handing_on.offer, selection, filters, configs)
+    )
     order = "What broke or went missing comes first, then what regressed, improved or is inconclusive, the largest change first."
     st.caption(f"{order} {changes.RULE}")
 
@@ -142,22 +150,28 @@ def _metrics() -> list[str]:
     return [name for name in METRIC_COLUMNS if name in url.get_all("columns")] or list(METRIC_COLUMNS)
 
 
-def _table(rows: Rows, total: int) -> None:
+def _table(rows: Rows, total: int, hand_on: Callable[[], None]) -> None:
     if rows.shown.empty:
         _say("No cell is left: nothing was planned on these sides." if not total else "No cell matches these filters.")
         return
-    found = len(rows.shown)
+    found = len(rows.cells)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         said = st.container(width="content")
-        if found > _QUICK_ROWS and not _everything(found):
-            rows = rows.head(_QUICK_ROWS)
+        if found > _QUICK_ROWS:
+            _everything(found)
         first = f"The first {len(rows.shown):,} of " if len(rows.shown) < found else ""
         matching_cells = f" that match, of {total:,}" if found < total else ""
         said.caption(f"{first}{count(found, 'cell')}{matching_cells}. Tick a row to open its model.", width="content")
         cells = rows.cells
         st.download_button(
-            "CSV", data=lambda: csv(cells), file_name="comparison.csv", mime="text/csv", icon=":material/download:"
+            "CSV",
+            data=lambda: csv(cells),
+            file_name="comparison.csv",
+            mime="text/csv",
+            icon=":material/download:",
+            on_click="ignore",
         )
+        hand_on()
     styled = rows.shown.style.apply(lambda _: palette.backgrounds(rows.looks), axis=None)
     st.dataframe(
         styled,
@@ -175,16 +189,19 @@ def _table(rows: Rows, total: int) -> None:
         st.switch_page("views/model.py", query_params=_model_query(rows.cells.iloc[picked]))
 
 
-def _everything(found: int) -> bool:
+def _limit() -> int | None:
+    """How many rows are shown, those that matter most; None for all of them."""
+    return None if url.get("rows") == "all" else _QUICK_ROWS
+
+
+def _everything(found: int) -> None:
     """Draws the switch between the rows that matter most and all of them."""
-    wanted = url.get("rows") == "all"
     st.toggle(
         f"Show all {found:,} rows",
-        key=url.bind("rows", wanted),
+        key=url.bind("rows", _limit() is None),
         on_change=_switched,
         help="Sorting covers what is shown.",
     )
-    return wanted
 
 
 def _switched() -> None:

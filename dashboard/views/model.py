@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboard import model_choice, model_history, model_kernels, model_parts, model_verdict
+from dashboard.pictures import Gallery
 from dashboard.selection import Selection, current
 
 
@@ -12,14 +13,17 @@ def page(selection: Selection) -> None:
     if choice is None:
         return
     sides = model_choice.sides(selection, choice)
-    model_parts.status(sides, model_verdict.cell_verdict(selection, choice, sides))
+    gallery = Gallery()
+    verdict = model_verdict.cell_verdict(selection, choice, sides)
+    model_parts.status(sides, verdict)
     model_parts.failures(sides)
     model_kernels.show(sides)
-    model_parts.samples(selection.data, sides)
-    model_history.show(selection, choice)
+    model_parts.samples(selection.data, sides, gallery)
+    model_history.show(selection, choice, gallery, verdict.decided if verdict else "")
     model_parts.surroundings(selection.data, sides)
     model_parts.reasons(sides)
     model_parts.repro(sides)
+    gallery.offer()
 
 
 page(current())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
@@ -10,49 +11,67 @@ import streamlit as st
 from analysis.permalinks import fixed_side as fixed
 from analysis.results import Comparison
 from analysis.transitions import Transition
-from analysis.verdicts import Judgement
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import changes, groups, headline, outcomes, states, url
-from dashboard.markup import block, cards, markdown, text
+from dashboard.markup import anchor, block, cards, markdown, text
 from dashboard.noise import noise_line
-from dashboard.reasons import change_table, missing_table, reason_table
+from dashboard.reasons import LISTED, change_table, missing_table, reason_table
+from dashboard.record_rows import record_table
 from dashboard.selection import NOTHING, Selection, current
 from dashboard.sidebar import describe
 
+#: Records of regressions that are shown.
+_RECORDS = 5
 _UNASKED = [status.value for status in NOT_APPLICABLE]
 
 
 def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Overview", anchor=False)
-    pair = selection.pair
-    if pair is None:
+    if selection.pair is None:
         _alone(selection)
     else:
-        _compared(selection.data.comparison(*pair, selection.filters), selection.data.judgement(*pair))
+        _compared(selection, *selection.pair)
 
 
-def _compared(found: Comparison, judgement: Judgement) -> None:
-    cells = outcomes.with_outcomes(found.cells, judgement.cells)
+def _compared(selection: Selection, base: str, new: str) -> None:
+    data, filters = selection.data, selection.filters
+    found, judgement = data.comparison(base, new, filters), data.judgement(base, new)
+    cells = data.judged(base, new, filters)
     if not (cells["expected_base"] & cells["expected_new"]).any():
         _nothing_shared(found)
         return
-    tally = outcomes.counts(cells)
+    recent = data.recent(new, filters, headline.COMPARED)
     _head(
-        headline.compared_sentence(cells, tally),
+        headline.compared_sentence(cells, outcomes.counts(cells)),
         f"base {describe(found.base)}\nnew {describe(found.new)}",
-        headline.compared_cards(cells, tally),
+        headline.with_recent(data.key_figures(base, new, filters), recent, found.base.nights[0]),
         (noise_line(judgement), *found.notes),
     )
+    _records(selection)
     if moved := change_table(cells):
         st.html(block(moved))
-    _lists(cells[cells["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])])
-    intervals = groups.group_intervals(cells)
+    listed = cells[["transition", *LISTED]]
+    is_lost = listed["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])
+    _lists(listed[is_lost])
+    intervals = data.intervals(base, new, filters)
     for setting, items in groups.sections(found.suites).items():
         st.header(markdown(setting.title), anchor=False)
         st.html(block(groups.section_tables(items, intervals)))
     st.caption(f"{changes.RULE} {changes.GROUP_RULE}")
-    _lists(cells[~cells["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])])
+    _lists(listed[~is_lost])
+
+
+def _records(selection: Selection) -> None:
+    """The newest of the records that somebody has still to do something about; the page of records has all."""
+    found = selection.data.records(with_closed=False)
+    if not found:
+        st.html(block('<p class="soft">No regression is recorded as open.</p>'))
+        return
+    note = f"the newest {_RECORDS} of {len(found)}" if len(found) > _RECORDS else ""
+    more = anchor(url.link("regressions"), "All open records")
+    shown = record_table("Newest open regressions", found[:_RECORDS], note)
+    st.html(block(shown, f"<p>{more}</p>" if note else ""))
 
 
 def _nothing_shared(found: Comparison) -> None:
@@ -68,6 +87,8 @@ _NOT_THERE = (Transition.MISSING, Transition.MISSING_IN_BOTH)
 
 
 def _lists(cells: pd.DataFrame) -> None:
+    # A list that is not there is not drawn.
+    there = set(cells["transition"])
     wanted = {
         "Broke": (Transition.BROKE, "_new"),
         "Missing in new": (Transition.MISSING, "_new"),
@@ -77,8 +98,8 @@ def _lists(cells: pd.DataFrame) -> None:
         "Missing in both": (Transition.MISSING_IN_BOTH, "_new"),
     }
     for title, (transition, side) in wanted.items():
-        rows = cells[cells["transition"] == transition.value]
-        if len(rows):
+        if transition.value in there:
+            rows = cells[cells["transition"] == transition.value]
             draw = missing_table if transition in _NOT_THERE else partial(reason_table, side=side)
             st.html(block(draw(f"{title}: {len(rows)}", rows)))
     new = cells[cells["transition"] == Transition.ENTERED.value]
@@ -97,7 +118,9 @@ def _alone(selection: Selection) -> None:
         return
     why = "" if selection.problems else f"{_why_alone()} Pick a base at the left to see changes."
     notes = (*found.notes, why) if why else found.notes
-    _head(headline.alone_sentence(cells), describe(found.side), headline.alone_cards(cells), notes)
+    recent = selection.data.recent(fixed(selection.new), selection.filters, headline.ALONE)
+    figures = headline.with_recent(headline.alone_cards(cells), recent)
+    _head(headline.alone_sentence(cells), describe(found.side), figures, notes)
     for setting, items in groups.sections(found.suites).items():
         st.header(markdown(setting.title), anchor=False)
         st.html(block(groups.section_tables(items, {})))
@@ -116,7 +139,7 @@ def _why_alone() -> str:
     return "No earlier night on this testbed planned any of these cells."
 
 
-def _head(sentence: str, sides: str, figures: list[tuple[str, str, str]], notes: tuple[str, ...]) -> None:
+def _head(sentence: str, sides: str, figures: Sequence[headline.Card], notes: tuple[str, ...]) -> None:
     lines = "<br>".join(text(line) for line in sides.splitlines())
     said = "".join(f"<li>{text(note)}</li>" for note in notes)
     st.html(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from analysis.record import Record
 from dashboard import record_forms, states, url
-from dashboard.formats import ABSENT, count, moment, number, signed
-from dashboard.markup import anchor, block, cell, row, span, table, text
+from dashboard.formats import ABSENT, count, moment
+from dashboard.markup import anchor, block, cell, row, table, text
+from dashboard.record_rows import change_of, record_table, state_tag
 from dashboard.selection import Selection, current
 from db.commits import CommitEntry
-from db.record_states import OPEN
 from db.records import RegressionInfo
 
 #: Commits of a blame range that are shown.
@@ -32,46 +30,13 @@ def page(selection: Selection) -> None:
             "inductor-watch regressions detect\ninductor-watch regressions open BASE NEW",
         )
     else:
-        st.html(block(_list(records)))
+        st.html(block(record_table(count(len(records), "record"), records)))
     if name := url.get("record"):
         _one(selection, name)
 
 
 def _toggled(key: str) -> None:
     url.put(key, "1" if st.session_state[url.widget(key)] else None)
-
-
-def _list(records: Sequence[Record]) -> str:
-    head = ("cell", "state", "what", "base", "now", "change", "onset", "since", "owner")
-    return table(count(len(records), "record"), head, [_row(record) for record in records])
-
-
-def _row(record: Record) -> str:
-    info = record.info
-    before, after, change = _values(info)
-    here = url.link("regressions", record=info.regression_id, closed=url.get("closed"))
-    return row(
-        anchor(here, text(record.name)),
-        [
-            cell(_state(info)),
-            cell(text(f"{info.kind}, {info.metric}" if info.metric else info.kind)),
-            *(cell(value, "n") for value in (before, after, change)),
-            cell(text(f"{info.branch}@{(info.onset_commit or ABSENT)[:10]}")),
-            cell(text(moment(info.state_since)), "n"),
-            cell(text(info.owner or "nobody")),
-        ],
-    )
-
-
-def _state(info: RegressionInfo) -> str:
-    return span("tag fail" if info.state in OPEN else "tag", text(info.state.replace("_", " ")))
-
-
-def _values(info: RegressionInfo) -> tuple[str, str, str]:
-    if info.base_value is None or info.new_value is None:
-        return ABSENT, ABSENT, ABSENT
-    change = signed(100 * (info.new_value / info.base_value - 1)) if info.base_value > 0 else ABSENT
-    return text(number(info.metric, info.base_value)), text(number(info.metric, info.new_value)), text(change)
 
 
 def _one(selection: Selection, name: str) -> None:
@@ -89,7 +54,7 @@ def _one(selection: Selection, name: str) -> None:
 
 def _facts(record: Record) -> str:
     info = record.info
-    before, after, change = _values(info)
+    before, after, change = change_of(info)
     sides = {"base": info.base_run or "", "new": info.onset_run or ""}
     compared = "both runs beside each other"
     if record.cell and all(sides.values()):
@@ -101,7 +66,7 @@ def _facts(record: Record) -> str:
         compared = anchor(model, text(compared))
     facts = {
         "cell": text(record.name),
-        "state": f"{_state(info)} since {text(moment(info.state_since))} UTC",
+        "state": f"{state_tag(info)} since {text(moment(info.state_since))} UTC",
         "change": f"{before} → {after}, {change}",
         "branch": text(f"{info.branch} of {info.repo}, testbed {info.testbed_id}"),
         "base (pinned)": text(f"{(info.base_commit or 'commit not known')[:10]}, run {info.base_run or 'dropped'}"),

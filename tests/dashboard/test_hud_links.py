@@ -27,8 +27,23 @@ def test_the_left_side_is_new_and_the_right_one_base():
         "base": ["main@a1a1a1a1"],
         "phase": ["training"],
         "device": ["cuda"],
+        "since": ["2026-08-01"],
     }
-    assert len(notes) == 1 and "time range" in notes[0]
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "since", "until", "by"),
+    [
+        ({"stopTime": ["2026-08-08T12:30:00.000Z"], "granularity": ["week"]}, "2026-08-01", "2026-08-08", "week"),
+        ({"startTime": ["Sat, 01 Aug 2026 23:30:00 -0800"], "granularity": ["hour"]}, "2026-08-02", None, None),
+        ({"startTime": []}, None, None, None),
+    ],
+)
+def test_the_time_range_and_the_granularity_are_those_of_trends(changes, since, until, by):
+    found, notes = translate(LINK | changes)
+    assert [found.get(key, [None]) for key in ("since", "until", "by")] == [[since], [until], [by]]
+    assert notes == []
 
 
 @pytest.mark.parametrize(
@@ -40,8 +55,8 @@ def test_a_branch_or_a_commit_alone_is_a_side(changes, side):
 
 
 def test_what_is_not_known_here_is_said():
-    _, notes = translate(LINK | {"mode": ["dynamic"], "deviceName": ["tpu v7"], "startTime": []})
-    assert "'dynamic'" in notes[0] and "'tpu v7'" in notes[1]
+    _, notes = translate(LINK | {"mode": ["dynamic"], "deviceName": ["tpu v7"], "startTime": ["soon"]})
+    assert "'dynamic'" in notes[0] and "'tpu v7'" in notes[1] and "'soon'" in notes[2]
 
 
 @pytest.mark.parametrize(("query", "is_one"), [(LINK, True), ({"base": ["a"], "dtype": ["amp"]}, False), ({}, False)])

@@ -38,12 +38,18 @@ def test_cells_on_another_gpu_than_in_base_are_counted(open_app, moved):
         assert re.search(rf"\d+ of 24 {note}, where latencies do not compare: gpu_index in \d+ cells", said)
 
 
-def test_pickers_have_one_entry_a_night(open_app, moved):
+def test_pickers_have_one_entry_a_night_and_then_the_runs_of_nights_that_have_several(open_app, moved):
     app = open_app(moved)
 
     labels = app.selectbox(key="new_widget").options
     assert labels[:2] == ["latest night", "branch main: its newest commit"]
-    assert [name.rpartition(" · ")[2] for name in labels[2:]] == ["on3-2", "on2-1", "on2-0"]
+    names = [name.rpartition(" · ")[2] for name in labels[2:]]
+    assert names[:3] == ["on3-2", "on2-1", "on2-0"]
+    assert names[3:] == [
+        f"{night}-gpu{gpu}"
+        for night, gpus in (("on3-2", 3), ("on2-1", 2), ("on2-0", 2))
+        for gpu in reversed(range(gpus))
+    ]
     assert "3 x Synthetic GPU" in labels[2]
     app.selectbox(key="base_widget").select("on2-0")
     ran(app)
@@ -56,7 +62,7 @@ def test_a_run_of_a_night_is_still_named_by_its_id(open_app, moved):
     assert "(on2-0-gpu1)" in plain(app) and "(on2-1-gpu1)" in plain(app)
     assert "Of 24 cells" not in plain(app)
     assert app.selectbox(key="new_widget").value == "on2-1-gpu1"
-    assert "Synthetic GPU · synthetic test data · on2-1-gpu1" in app.selectbox(key="new_widget").options[-1]
+    assert "Synthetic GPU · synthetic test data · on2-1-gpu1" in app.selectbox(key="new_widget").options[-4]
 
 
 def test_the_permalink_and_the_swap_name_nights(open_app, moved):

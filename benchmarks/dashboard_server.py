@@ -1,0 +1,76 @@
+"""The dashboard's server as a person starts it: a process of its own on a free loopback port, and how much memory it takes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server: its address, its process, and the seconds until it answered that it is there."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+    started_s: float
+
+    def peak_mb(self) -> float:
+        """The most memory that it has had resident, in 10^6 bytes, as the kernel counts it."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+        raise RuntimeError("the kernel does not say how much memory a process has had")
+
+
+@contextmanager
+def server(store: str, log: Path) -> Iterator[Server]:
+    """`streamlit run dashboard/app.py` on a store, until the block ends; what it prints goes to `log`.
+
+    Raises:
+        RuntimeError: it ended or did not answer; with the end of its log.
+    """
+    port = _free_port()
+    command = [Path(sys.executable).with_name("streamlit"), "run", "dashboard/app.py", "--server.port", str(port)]
+    began = time.perf_counter()
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, "INDUCTOR_WATCH_DB": store}, stdout=stream, stderr=stream
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        _answers(address, process, log)
+        yield Server(address, process, time.perf_counter() - began)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=1):  # noqa: S310 -- loopback
+                return
+        except OSError:
+            time.sleep(0.02)
+    raise RuntimeError(f"streamlit did not start:\n{log.read_text(errors='replace')[-2000:]}")

@@ -1,0 +1,91 @@
+"""The overview's figures over the last nights and its open records, what is drawn of many runs, and the warm start."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pandas as pd
+import pytest
+
+from dashboard import model_history, trends, warm
+from dashboard.trends import by_night
+from db.engine import open_store
+from db.records import Finding, open_regression
+from tests.dashboard import stores
+from tests.dashboard.conftest import text_of
+from tests.dashboard.test_more_pages import history
+from tests.factories import cell
+
+AT = datetime(2026, 8, 2, 8, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def three_nights(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("three")
+    return stores.fill(folder / "store.db", folder, runs=3)
+
+
+def test_four_key_figures_each_with_how_they_went(open_app, three_nights):
+    body = text_of(open_app(three_nights))
+    cards = re.findall(r'<div class="iw-card"><dt>(.*?)</dt>.*?</div>', body)
+    assert cards == ["Passing", "Device time", "Cold compile", "Compression"]
+    said = re.findall(r'<img class="iw-spark" alt="([^"]*)"', body)
+    assert len(said) == 4
+    assert all(" over 3 nights" in words and "the ring is base" in words for words in said)
+
+
+def test_one_side_alone_has_the_line_of_its_branch_too(open_app, three_nights):
+    body = text_of(open_app(three_nights, base="none"))
+    assert len(re.findall('<img class="iw-spark" alt="(?:Passing|Device speedup|Speedup) over 3 nights', body)) == 3
+
+
+def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
+    path = stores.fill(tmp_path / "store.db", tmp_path)
+    engine = open_store(path, write=True)
+    names = []
+    for place, model in enumerate(("gpt2", "bert", "t5", "opt", "resnet50", "vit_base")):
+        suite = "timm" if model in ("resnet50", "vit_base") else "huggingface"
+        which = cell(model, suite=suite)
+        finding = Finding(which.cell_id, "night-0", "night-1", "regressed", "compiled_ms", 10.0, 12.0)
+        names.append(open_regression(engine, finding, at=AT.replace(hour=place), author="ann").regression_id)
+    engine.dispose()
+    body = text_of(open_app(path))
+    listed = re.findall(r'href="\./regressions\?record=(\w+)"', body)
+    assert listed == names[:0:-1]
+    assert "the newest 5 of 6" in body and 'href="./regressions"' in body
+
+
+def test_without_records_it_says_so(open_app, three_nights):
+    assert "No regression is recorded as open" in text_of(open_app(three_nights))
+
+
+def test_a_line_is_one_path_that_loses_no_night():
+    night_of = {f"r{n}": f"n{n}" for n in range(5)}
+    rows = by_night(history([2.0, 2.0, 5.0, 5.0, 2.0], models=[3, 3, 2, 2, 3]), "speedup", night_of)
+    drawn = trends._with_breaks(rows)
+    assert drawn["value"].dropna().tolist() == pytest.approx([2.0, 2.0, 5.0, 5.0, 2.0])
+    assert [place for place, value in zip(drawn["place"], drawn["value"], strict=True) if value != value] == [2, 4]
+    # A gap stands before what follows it.
+    assert drawn["value"].isna().tolist() == [False, False, True, False, False, True, False]
+
+
+def test_the_newest_nights_begin_on_a_day():
+    rows = history([2.0] * 6)
+    night_of = {f"r{n}": f"n{n}" for n in range(6)}
+    assert trends.newest(rows, night_of, count=2) == datetime(2026, 7, 5, tzinfo=UTC).date()
+    assert trends.newest(rows, night_of, count=99) == datetime(2026, 7, 1, tzinfo=UTC).date()
+
+
+def test_of_many_runs_the_newest_are_drawn(monkeypatch):
+    monkeypatch.setattr(model_history, "_NEWEST", 2)
+    rows = pd.concat([history([1.0, 2.0, 3.0]), history([4.0, 5.0, 6.0], config="other")])
+    assert model_history._newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]
+
+
+def test_the_start_reads_ahead_and_survives_a_store_that_is_not_there(monkeypatch, tmp_path, three_nights):
+    for place in (tmp_path / "none.db", three_nights):
+        monkeypatch.setenv("INDUCTOR_WATCH_DB", str(place))
+        reader = warm.prepare()
+        reader.join(30)
+        assert not reader.is_alive()

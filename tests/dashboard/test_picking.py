@@ -1,0 +1,182 @@
+"""Picking what is compared: by whatever a person knows of it, cut as they want it, and all of it in the address."""
+
+import re
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from dashboard.data import opened
+from dashboard.periods import averaged
+from dashboard.sidebar import found_side
+from dashboard.trends import RATE, by_night, with_pass_rate
+from tests.dashboard import stores
+from tests.dashboard.conftest import ran, text_of
+from tests.dashboard.test_more_pages import history
+
+TITLES = ("Fuse more pointwise kernels (#154001)", "Revert all of it again (#154002)", "x" * 90 + " (#154003)")
+
+
+@pytest.fixture(scope="module")
+def titled(tmp_path_factory):
+    """Three synthetic nights of main, each of a commit with a title, and one more of the last commit."""
+    folder = tmp_path_factory.mktemp("titled")
+    bundles = []
+    for place, sha in enumerate((0, 1, 2, 2)):
+        name, minutes = f"t-{place}", place * 1440.0
+        head = replace(
+            stores.header(name, minutes=minutes, commit=stores.SHAS[sha]),
+            commit_title=TITLES[sha],
+            label=f"synthetic {place}",
+        )
+        make = stores.measure(minutes + 1, seed=place)
+        bundles.append(stores.write_bundle(folder, head, [make(which) for which in stores.cells()]))
+    return stores.store(folder / "store.db", bundles)
+
+
+def alerts(app):
+    return re.findall(r'role="alert">(.*?)</', text_of(app))
+
+
+def test_labels_have_sha_title_pull_request_date_and_label(open_app, titled):
+    labels = open_app(titled).selectbox(key="new_widget").options
+    (second,) = [label for label in labels if label.endswith(" t-1")]
+    for part in ("2026-08-02", stores.SHAS[1][:10], TITLES[1], "main", "synthetic 1"):
+        assert part in second
+    assert sum("(#154003)" in label for label in labels) == 3
+    assert max(map(len, labels)) < 200
+
+
+def test_a_commit_of_several_nights_is_one_entry_more(open_app, titled):
+    app = open_app(titled)
+    (label,) = [label for label in app.selectbox(key="new_widget").options if "all 2 nights of it" in label]
+    assert label.startswith(stores.SHAS[2][:10])
+    app.selectbox(key="new_widget").select(f"main@{stores.SHAS[2]}")
+    ran(app)
+    assert app.query_params["new"] == f"main@{stores.SHAS[2]}"
+    assert f"main@{stores.SHAS[2][:10]} (2 runs)" in text_of(app)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("#154001", "t-0"),
+        ("revert ALL", "t-1"),
+        ("2026-08-02", "t-1"),
+        ("#154003", f"main@{stores.SHAS[2]}"),
+        ("synthetic 3", "t-3"),
+        ("#1540", "#1540"),
+        (" ", " "),
+        (stores.SHAS[1][:8], stores.SHAS[1][:8]),
+        ("latest~1", "latest~1"),
+        ("no such thing", "no such thing"),
+    ],
+)
+def test_a_typed_part_of_a_name_means_the_one_that_has_it(titled, monkeypatch, typed, meant):
+    monkeypatch.setenv("INDUCTOR_WATCH_DB", str(titled))
+    assert found_side(opened(), typed) == meant
+
+
+def test_the_permalink_has_whole_shas_too(open_app, titled):
+    links = [code.value for code in open_app(titled, base="t-0", new="t-1").code]
+    assert any("base=t-0" in link and "new=t-1" in link for link in links)
+    assert any(f"base=main@{stores.SHAS[0]}" in link and f"new=main@{stores.SHAS[1]}" in link for link in links)
+
+
+def test_the_permalink_of_two_nights_of_one_commit_says_which_it_is(open_app, titled):
+    app = open_app(titled, base="t-2", new="t-3")
+    assert not any(f"main@{stores.SHAS[2]}" in code.value for code in app.code)
+    assert any(stores.SHAS[2] in caption.value for caption in app.caption)
+
+
+def test_configs_are_a_filter_of_every_page(open_app, titled):
+    app = open_app(titled, configs=["cudagraphs", "default"], base="t-0", new="t-1")
+    assert "Of 16 cells on both sides" in re.sub("<[^>]+>", "", text_of(app))
+    assert "configs=cudagraphs&amp;configs=default" in text_of(app)
+    app.multiselect(key="configs_widget").set_value([])
+    ran(app)
+    assert "configs" not in app.query_params
+    assert "Of 24 cells on both sides" in re.sub("<[^>]+>", "", text_of(app))
+
+
+@pytest.mark.parametrize(
+    ("page", "query", "said"),
+    [
+        (
+            "",
+            {"configs": "cudagraph"},
+            "the config &#x27;cudagraph&#x27;, which no stored cell has; nearest: cudagraphs",
+        ),
+        ("", {"bse": "t-0"}, "&#x27;bse&#x27;, which nothing here reads; nearest: base"),
+        ("", {"base": "gone"}, "Base: no night, run, branch or commit is called &#x27;gone&#x27;"),
+        ("", {"log": "maybe"}, "log=&#x27;maybe&#x27;; there is only 1. It is not applied."),
+        ("compare", {"mode": "models"}, "mode=&#x27;models&#x27;; there is only configs"),
+        ("model", {"model": "huggingface/gpt2", "kernels": "all"}, "there is only compiled and eager"),
+        ("trends", {"by": "fortnight"}, "a point a &#x27;fortnight&#x27;"),
+        ("trends", {"since": "yesterday"}, "since &#x27;yesterday&#x27;, which is no date such as 2026-11-21"),
+        ("trends", {"since": "2026-08-09", "until": "2026-08-01"}, "ends before it begins"),
+        ("trends", {"metric": "speed"}, "metric &#x27;speed&#x27;, which is not among these; nearest: speedup"),
+        ("trends", {"setting": "inference, int8, cuda"}, "setting &#x27;inference, int8, cuda&#x27;"),
+        ("trends", {"config": "eagre"}, "the config &#x27;eagre&#x27;, which has no line here"),
+    ],
+)
+def test_what_an_address_asks_for_in_vain_is_said(open_app, titled, page, query, said):
+    assert any(said in line for line in alerts(open_app(titled, page, **query)))
+
+
+def test_trends_show_the_days_that_are_asked_for(open_app, titled):
+    app = open_app(titled, "trends", since="2026-08-02", until="2026-08-03")
+    assert "main, 2 nights" in text_of(app).replace("\\", "")
+    app.date_input(key="days_widget").set_value(("2026-08-01", "2026-08-04"))
+    ran(app)
+    assert {"since", "until"} & set(app.query_params) == set()
+    assert "main, 4 nights" in text_of(app).replace("\\", "")
+
+
+def test_days_without_a_night_are_said(open_app, titled):
+    said = text_of(open_app(titled, "trends", since="2020-01-01", until="2020-02-01"))
+    assert "was not measured on main in this time" in said
+
+
+def test_points_can_be_weeks(open_app, titled):
+    app = open_app(titled, "trends", by="month")
+    assert "main, 1 month" in text_of(app)
+    app.selectbox(key="by_widget").select("")
+    ran(app)
+    assert "by" not in app.query_params
+    assert "main, 4 nights" in text_of(app)
+
+
+def nights(values, models=3, config="default"):
+    found = history(values, models=models, config=config)
+    return found.assign(value=values, models=models, night=found["run_id"], place=0, segment=0)
+
+
+def test_a_week_is_the_mean_of_its_nights_and_of_no_others():
+    # 2026-07-01 is a Wednesday: five nights in the first week, two in the second.
+    found = averaged(nights([2.0, 8.0, 4.0, 4.0, 4.0, 1.0, 4.0]), "week", is_mean=False)
+    assert found["value"].tolist() == pytest.approx([(2 * 8 * 4**3) ** 0.2, 2.0])
+    assert found["night"].tolist() == ["r4", "r6"]
+    arithmetic = averaged(nights([1.0, 3.0]), "day", is_mean=True)
+    assert arithmetic["value"].tolist() == pytest.approx([1.0, 3.0])
+
+
+def test_nights_with_other_models_are_not_averaged_with_the_newest():
+    found = averaged(nights([2.0, 9.0, 4.0], models=[3, 2, 3]), "week", is_mean=True)
+    assert (found["value"].tolist(), found["models"].tolist()) == ([3.0], [3])
+
+
+def test_configs_keep_their_own_points():
+    both = pd.concat([nights([2.0, 2.0]), nights([8.0, 8.0], config="triton")])
+    found = averaged(both, "month", is_mean=False).set_index("config")["value"]
+    assert found.to_dict() == pytest.approx({"default": 2.0, "triton": 8.0})
+
+
+def test_the_pass_rate_of_a_night_is_of_all_its_runs_missing_cells_included(open_app, titled):
+    runs = history([2.0, 2.0]).assign(pass_rate=[1.0, 0.5], planned=[2, 8], not_applicable=[0, 2])
+    found = by_night(with_pass_rate(runs), RATE, {"r0": "night", "r1": "night"})
+    assert (found["value"].tolist(), found["models"].tolist()) == ([pytest.approx(100 * 5 / 8)], [8])
+    app = open_app(titled, "trends", metric=RATE, by="day")
+    assert app.selectbox(key="metric_widget").value == RATE
+    said = [chart.proto.alt for chart in app.get("vega_lite_chart") or app.get("arrow_vega_lite_chart")]
+    assert any("pass rate of huggingface over 4 days: cudagraphs from 100 % to 100 %" in line for line in said), said
