@@ -1,4 +1,4 @@
-"""The figures of a branch over its last nights, all groups of cells together: what today's figure is to be seen beside."""
+"""The figures of a branch over its last nights, held against the newest: what today's figure is to be seen beside."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from db.sides import Side
 NIGHTS = 30
 #: Passed over asked; all other figures are averages of `analysis.figures.FIGURES`.
 RATE = "pass_rate"
+#: A group of cells (suite x config x setting) counts where as many were averaged as in the newest night, give or take this
+#: part: an average over other models tells of the models.
+_ALIKE = 0.05
+_GROUP = ["suite", "phase", "dtype", "device", "config_id"]
 
 
 @dataclass(frozen=True, slots=True)
 class Recent:
     """Entry i of each is of one night, the oldest first; `values` holds NaN where a night has nothing of a figure.
 
-    A pass rate is 0 to 1, an average in the metric's unit, over all cells that passed that night: not paired.
+    A pass rate is 0 to 1. An average is its ratio to that of the newest night, over the groups of cells that are alike in both.
     """
 
     nights: tuple[str, ...]
@@ -59,18 +63,32 @@ def recent(history: pd.DataFrame, nights: Sequence[NightInfo], side: Side, figur
 
 
 def _of_nights(rows: pd.DataFrame, of_night: np.ndarray, count: int, figure: str) -> list[float]:
-    """Sums over the groups of a night, as the groups themselves are sums over their cells."""
     if figure == RATE:
         asked = (rows["planned"] - rows["not_applicable"]).to_numpy(dtype=float)
-        top, weight = rows["passed"].to_numpy(dtype=float), np.where(rows["measured"] > 0, asked, 0.0)
-    else:
-        weight = rows[f"n_{figure}"].to_numpy(dtype=float)
-        found = rows[figure].to_numpy(dtype=float)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            top = weight * (found if FIGURES[figure] == "mean" else np.log(found))
-        top = np.where(weight > 0, top, 0.0)
-    sums, weights = (np.bincount(of_night, part, count) for part in (top, weight))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(weights > 0, sums / weights, np.nan)
-    is_ratio = figure == RATE or FIGURES[figure] == "mean"
-    return [float(value) for value in (mean if is_ratio else np.exp(mean))]
+        weight = np.where(rows["measured"] > 0, asked, 0.0)
+        passed, all_asked = (
+            np.bincount(of_night, part, count) for part in (rows["passed"].to_numpy(dtype=float), weight)
+        )
+        return _over(np.where(all_asked > 0, passed, 0.0), all_asked)
+    groups = rows.groupby(_GROUP, sort=False).ngroup().to_numpy()
+    shape = (int(groups.max(initial=-1)) + 1, count)
+    cells, sums = np.zeros(shape), np.zeros(shape)
+    weight, found = (rows[name].to_numpy(dtype=float) for name in (f"n_{figure}", figure))
+    is_mean = FIGURES[figure] == "mean"
+    usable = (weight > 0) & (found > 0)
+    values = np.where(usable, found if is_mean else np.log(np.where(usable, found, 1.0)), 0.0)
+    np.add.at(cells, (groups, of_night), np.where(usable, weight, 0.0))
+    np.add.at(sums, (groups, of_night), np.where(usable, weight, 0.0) * values)
+    newest = cells[:, -1:]
+    weights = np.where((cells > 0) & (np.abs(cells - newest) <= _ALIKE * newest), newest, 0.0)
+    level = np.divide(sums, cells, out=np.zeros(shape), where=cells > 0)
+    then, now = ((weights * part).sum(axis=0) for part in (level, level[:, -1:]))
+    if is_mean:
+        return _over(then, now)
+    total = weights.sum(axis=0)
+    return [float(np.exp(value)) for value in _over(then - now, total)]
+
+
+def _over(top: np.ndarray, below: np.ndarray) -> list[float]:
+    """The ratios, NaN where there is nothing below."""
+    return [float(value) for value in np.divide(top, below, out=np.full(len(below), np.nan), where=below > 0)]

@@ -16,7 +16,7 @@ from analysis.stats.bootstrap import geomean_interval, sums_interval
 from analysis.stats.geomean import geomean
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import changes, palette, url
-from dashboard.formats import ABSENT, THIN, count, number, share, signed
+from dashboard.formats import ABSENT, THIN, count, share, signed
 from dashboard.markup import anchor, span, text
 from dashboard.outcomes import OUTCOMES
 from dashboard.sparkline import sparkline
@@ -169,7 +169,7 @@ def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
 def with_recent(cards: Sequence[Card], found: Recent, base: str = "") -> list[Card]:
     """The cards with how their figure went over the last nights, where it is known; `base` names the night that is marked.
 
-    The line is of all cells that passed in each night, which may be others; a card's own figure is paired.
+    An average's line is what it was beside the newest night's, over groups of as many cells; a card's own figure is paired.
     """
     return [(title, figure, note + _line(title, found, base)) for title, figure, note in cards]
 
@@ -184,16 +184,15 @@ def _line(title: str, found: Recent, base: str) -> str:
     marked = found.nights.index(base) if base in found.nights else None
     nights = count(len(values), "night")
     gaps = f", {len(values) - len(known)} without it" if len(known) < len(values) else ""
-    said = f"{title} over {nights}{gaps}: from {first} to {last}, lowest {low}, highest {high}"
+    beside = "" if name == RATE else " beside the newest"
+    said = f"{title} over {nights}{gaps}{beside}: from {first} to {last}, lowest {low}, highest {high}"
     said += "; the ring is base" if marked is not None else ""
     drawn = sparkline(values, said, color=palette.ink(), marked=marked)
-    return (
-        f"{drawn}<small>{text(f'{nights}{gaps}: {low} to {high}' if low != high else f'{nights}{gaps}: {low}')}</small>"
-    )
+    return f"{drawn}<small>{text(f'{nights}{gaps}{beside}: ' + (f'{low} to {high}' if low != high else low))}</small>"
 
 
 def _spelled(name: str, value: float) -> str:
-    return f"{100 * value:.1f}{THIN}%" if name == RATE else number(name, value)
+    return f"{100 * value:.1f}{THIN}%" if name == RATE else signed(percent(value))
 
 
 def _linked(outcomes: Counter[str], outcome: str, link: Callable[..., str]) -> str:

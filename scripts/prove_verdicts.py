@@ -69,7 +69,13 @@ def main() -> None:
     if len(repetitions) < 4:
         sys.exit(f"{options.folder}: {len(repetitions)} whole repetitions, at least four are needed")
     levels = injected_levels(repetitions)
-    tallies = prove(repetitions, levels)
+    print_table(repetitions, levels, prove(repetitions, levels))
+
+
+def print_table(
+    repetitions: Sequence[Repetition], levels: Sequence[float], tallies: Mapping[tuple[str, str, str], Tally]
+) -> None:
+    """A line a method, metric and number of runs."""
     cells = sum(len(run.measurements) for run in repetitions[0])
     print(f"{len(repetitions)} processes of the same code for each of {cells} cells")
     print(f"false alarms: how many of how many, per {_CELLS} cells, and its upper 95 % bound; then power by slow-down")

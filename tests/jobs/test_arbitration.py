@@ -173,7 +173,7 @@ def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
     assert ended - began > 2.0
     stood = details(outcomes, 4)
     assert stood["waited_s"] > 2.0
-    assert stood["stood_s"] > 2.0
+    assert stood["stood_s"] > 1.5  # of the 2.1 s for which the others measured, what it was not waiting already
     (found,) = [item.measurement for item in outcomes if item.measurement.cell.batch_size == 4]
     assert found.metrics["compile_cold_s"] == pytest.approx(0.8, abs=0.5)
     assert "compile_window" not in stood

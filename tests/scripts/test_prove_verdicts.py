@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import read_bundle
-from scripts.prove_verdicts import injected_levels, prove, read_repetitions
+from scripts.prove_verdicts import injected_levels, print_table, prove, read_repetitions
 from scripts.rivals import RIVALS, Case, hud_two_in_a_row, hud_two_point, otava, pooled_mann_whitney, rustc_fence
 from tests.factories import cell, header, passing, write_bundle
 
@@ -85,8 +85,12 @@ def test_repetitions_with_slow_downs_come_first(proof):
     assert injected_levels(found) == [0.5]
 
 
-def test_a_quiet_machine_gives_no_false_alarm_and_full_power(proof):
-    tallies = prove(read_repetitions(proof), [0.5])
+@pytest.fixture(scope="module")
+def tallies(proof):
+    return prove(read_repetitions(proof), [0.5])
+
+
+def test_a_quiet_machine_gives_no_false_alarm_and_full_power(tallies):
     # Four runs are the new one in turn, each against two others.
     for runs in ("1:1", "1:2", "2:2"):
         ours = tallies["inductor-watch", "compiled_kernel_ms", runs]
@@ -98,13 +102,14 @@ def test_a_quiet_machine_gives_no_false_alarm_and_full_power(proof):
     assert {name for name, _, _ in tallies} == {"inductor-watch", *RIVALS}
 
 
-def test_the_script_prints_a_line_a_method(proof):
-    done = subprocess.run(
-        [sys.executable, "scripts/prove_verdicts.py", str(proof)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+def test_the_table_has_a_line_for_each_method(proof, tallies, capsys):
+    print_table(read_repetitions(proof), [0.5], tallies)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "4 processes of the same code for each of 4 cells"
     for name in ("inductor-watch", *RIVALS):
-        assert any(line.startswith(name) for line in done.stdout.splitlines()), done.stdout
-    assert "4 processes of the same code for each of 4 cells" in done.stdout
+        assert any(line.startswith(name) for line in lines), lines
+    (ours,) = (line for line in lines if line.startswith("inductor-watch") and "any metric" in line and " 2:2 " in line)
+    assert ours.split()[-1] == "1.00"
 
 
 def test_too_few_repetitions_are_one_line(tmp_path):
