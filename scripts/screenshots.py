@@ -1,4 +1,4 @@
-"""Takes the README's pictures: the dashboard on the bundles under data/, in a headless Chromium.
+"""Takes the README's pictures: the dashboard on the bundles under data/h200, in a headless Chromium.
 
 python scripts/screenshots.py [FOLDER]      needs playwright (extra `dev`) and a chromium on the PATH
 """
@@ -51,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         database = Path(place) / "pictures.db"
         engine = open_store(database, write=True)
-        for bundle in sorted((_ROOT / "data").rglob("*.jsonl.gz")):
+        for bundle in sorted((_ROOT / "data" / "h200").rglob("*.jsonl.gz")):
             ingest_bundle(engine, bundle)
         engine.dispose()
         _take_all(folder, database)
