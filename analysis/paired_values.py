@@ -98,12 +98,12 @@ class PairedValues:
         return OfSide(_at(mean, self.at[name]), _at(np.where(runs > 0, runs, np.nan), self.at[name]))
 
 
-def beside_eager(known: PairedValues, taken: Taken) -> tuple[Noise, Taken]:
+def beside_eager(known: PairedValues, noise: Noise, taken: Taken) -> tuple[Noise, Taken]:
     """Of `WAITS_FOR_HOST` also what the eager run of the same process explains cell by cell, and the noise that is left.
 
     Only for a cell under one config whose eager device time did not change: else the eager program is another and no
-    witness, and the cell stays as `taken`. Where the eager run moved further than its repeats do, a line through these
-    is not trusted that far.
+    witness, and the cell stays as `taken`; where no cell has a witness, `noise` is the noise. Where the eager run moved
+    further than its repeats do, a line through these is not trusted that far.
     """
     control = CONTROL[WAITS_FOR_HOST]
     learned, of_control = learn_noise(known.rows, WAITS_FOR_HOST, control), learn_noise(known.rows, control)
@@ -114,6 +114,8 @@ def beside_eager(known: PairedValues, taken: Taken) -> tuple[Noise, Taken]:
     beyond = np.maximum(np.abs(moved) - usual, 0)
     doubt = moved**2 / known.of_cell(learned.spread, "new") + (_BENDS * beyond) ** 2 / variance
     is_witness = _one_config(known.cells) & _same_eager(known) & np.isfinite(moved)
+    if not is_witness.any():
+        return noise, taken
     return learned, Taken(
         np.where(is_witness, taken.change + slope * moved, taken.change),
         np.where(is_witness, variance, taken.variance),

@@ -140,7 +140,7 @@ def judge_cells(
         learned = learn_noise(known.rows, metric)
         taken = known.taken(learned, drift.get(metric, 0.0))
         if metric == WAITS_FOR_HOST:
-            learned, taken = beside_eager(known, taken)
+            learned, taken = beside_eager(known, learned, taken)
         noise[metric], degrees[metric] = learned.typical, learned.repeats
         found |= _judged(known, metric, taken, least)
     overall = _overall(known, {name: found[f"{name}_verdict"] for name in smallest})

@@ -186,8 +186,11 @@ def _click_text(text: str) -> Act:
 
 
 async def _click_head(page: Any) -> None:
-    """The head of the column of models in the table, a canvas: one click more is another order."""
-    await page.get_by_test_id("stDataFrame").first.click(position={"x": 110, "y": 16})
+    """The head of the column of models in the table, a canvas: one click more is another order.
+
+    At its left, since the right end of a narrow head opens a menu.
+    """
+    await page.get_by_test_id("stDataFrame").first.click(position={"x": 62, "y": 16})
 
 
 def _press(key: str) -> Act:

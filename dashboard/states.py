@@ -8,7 +8,7 @@ from dashboard.markup import text
 
 FILL = """\
 make nightly                     # measure this machine's zoo and store it
-inductor-watch ingest data/      # or read the bundles that came with the checkout"""
+inductor-watch ingest data/h200  # or read the bundles that came with the checkout"""
 
 
 def show(title: str, sentence: str, commands: str = "") -> None:

@@ -20,17 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.stats.covariates import fit_slopes
 from collector.bundle import read_bundle
+from collector.metrics import TIMINGS
 from collector.vocabulary import Measurement, Status
 
-_METRICS = (
-    "eager_kernel_ms",
-    "compiled_kernel_ms",
-    "device_speedup",
-    "eager_ms",
-    "compiled_ms",
-    "speedup",
-    "compile_cold_s",
-)
 _FEWEST = 4
 _BESIDE = "compiled_ms beside eager"
 
@@ -50,7 +42,7 @@ def main() -> None:
     )
     for config in sorted({config for config, _ in cells}):
         of_config = {name: items for (of, name), items in cells.items() if of == config}
-        for metric in (*_METRICS, _BESIDE):
+        for metric in (*TIMINGS, _BESIDE):
             found = np.array(
                 [spread for items in of_config.values() if (spread := spread_of(items, metric)) is not None]
             )

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 from scipy.stats import beta
 from sqlalchemy import Engine
 
@@ -78,6 +79,13 @@ def print_table(
     """A line a method, metric and number of runs."""
     cells = sum(len(run.measurements) for run in repetitions[0])
     print(f"{len(repetitions)} processes of the same code for each of {cells} cells")
+    for level in levels:
+        found = np.quantile(_measured_slow_downs(repetitions, level), [0.5, 0.05, 0.95])
+        print(
+            "a slow-down of {:.0%} of device time was measured as {:.1%} (5 to 95 %: {:.1%} .. {:.1%})".format(
+                level, *found
+            )
+        )
     print(f"false alarms: how many of how many, per {_CELLS} cells, and its upper 95 % bound; then power by slow-down")
     print(
         f"{'method':<34} {'by':<20} {'runs':<4} {'false alarms':>22}" + "".join(f" {level:>7.0%}" for level in levels)
@@ -85,6 +93,17 @@ def print_table(
     for (method, metric, runs), tally in tallies.items():
         power = "".join(f" {_share(tally, level):>7}" for level in levels)
         print(f"{method:<34} {metric:<20} {runs:<4} {_false_alarms(tally):>22}{power}")
+
+
+def _measured_slow_downs(repetitions: Sequence[Repetition], level: float) -> list[float]:
+    """By how much device time really grew, in every process in which it was slowed."""
+    metric = "compiled_kernel_ms"
+    return [
+        told[metric] / item.metrics[metric] - 1
+        for repetition in repetitions
+        for item in _passing(repetition).values()
+        if metric in (told := item.details.get("injected", {}).get(f"{level:g}", {})) and metric in item.metrics
+    ]
 
 
 def read_repetitions(folder: Path) -> list[Repetition]:

@@ -149,6 +149,17 @@ def test_a_slower_host_is_left_to_device_time_while_nobody_knows_whom_it_slows(h
     assert found.counts() == {"unchanged": 24}
 
 
+def test_without_eager_latencies_the_noise_is_that_of_the_compiled_ones(store, tmp_path):
+    unmeasured = {"eager_ms": 0, "eager_kernel_ms": 0}
+    for number in range(12):
+        make_run(store, tmp_path, number, slower=dict.fromkeys(MODELS, unmeasured))
+    found, cells = judged(store)
+    assert found.noise["compiled_ms"] == pytest.approx(0.002, rel=0.3)
+    assert found.repeats["compiled_ms"] == found.repeats["compiled_kernel_ms"] > 100
+    assert cells["compiled_ms_explained"].tolist() == [0.0] * 24
+    assert found.counts() == {"unchanged": 24}
+
+
 def launch_bound(store, folder, number, *, slower=None, eager=1.0):
     """A night in which half of the models wait for a host whose pace changes from process to process."""
     rng = np.random.default_rng(500 + number)

@@ -106,6 +106,7 @@ def test_the_table_has_a_line_for_each_method(proof, tallies, capsys):
     print_table(read_repetitions(proof), [0.5], tallies)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 processes of the same code for each of 4 cells"
+    assert lines[1] == "a slow-down of 50% of device time was measured as 50.0% (5 to 95 %: 50.0% .. 50.0%)"
     for name in ("inductor-watch", *RIVALS):
         assert any(line.startswith(name) for line in lines), lines
     (ours,) = (line for line in lines if line.startswith("inductor-watch") and "any metric" in line and " 2:2 " in line)
