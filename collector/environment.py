@@ -31,6 +31,7 @@ TESTBED_KEYS = (
     "torch_threads",
     "workers",
     "start",
+    "tuning",
     "node",
 )
 #: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number, and
@@ -39,6 +40,8 @@ WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
 START_VARIABLE = "INDUCTOR_WATCH_START"
 GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
+#: The folder in which autotuning's choices are shared (`collector.shared_tuning`): who need not tune compiles faster.
+TUNING_VARIABLE = "INDUCTOR_WATCH_TUNING"
 #: Variables that change what torch or its compiler does; those that only place files are left out.
 _PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
 _PLACES = ("_DIR", "_PATH", "_HOME")
@@ -76,6 +79,8 @@ def _told() -> dict[str, Any]:
             found[key] = int(os.environ[variable])
     if start := os.environ.get(START_VARIABLE):
         found["start"] = start
+    if os.environ.get(TUNING_VARIABLE):
+        found["tuning"] = "shared"
     return found
 
 

@@ -24,6 +24,7 @@ from collector.outcome import Outcome
 from collector.precision import drift, relative_half_width
 from collector.program import Subject, seed_everything
 from collector.settings import Settings
+from collector.shared_tuning import shared_where_asked
 from collector.snapshot import Snapshot
 from collector.templates import Effective, resolve_config
 from collector.tolerances import tolerance_for
@@ -165,8 +166,11 @@ class _Run:
 
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
+        shared = None
         if effective.config.backend == "inductor":
             choices.listen()
+            if shared := shared_where_asked(self.cell):
+                shared.lay_in()
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
@@ -182,6 +186,8 @@ class _Run:
         self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s)
         self._ratio("compression", "eager_peak_bytes", "compiled_peak_bytes")
         self._count()
+        if shared:
+            self.details["shared_tuning"] = shared.keep()
         return compiled
 
     def _count(self) -> None:

@@ -2,9 +2,9 @@
 # Nights on borrowed H200s, one part at a time, each within ten minutes on GPUs with 16 cores each; docs/pool.md names those
 # whose bundles are under data/h200.
 #   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | tuned-training | trained | more | aa | ways | scaling |
-#                                               proof | plain | partitions | beside
+#                                               proof | plain | partitions | partitions-training | beside | rest
 #   WORKERS=16 a GPU, HOURS=0.125 after which nothing is started, COSTS=data/h200 to learn from, GPUS=all, CORES=0-31,
-#   TIMEOUT=300 a cell, TIMES=4
+#   TIMEOUT=300 a cell, TIMES=4, TUNING= a folder in which autotuning's choices are shared (collector/shared_tuning.py)
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
 set -euo pipefail
 part=$1 folder=$2
@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 export PYTHONPATH=$PWD PYTHONUNBUFFERED=1 INDUCTOR_WATCH_NODE=${INDUCTOR_WATCH_NODE:-h200}
 export PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$folder"
+if [[ ${TUNING:-} ]]; then export INDUCTOR_WATCH_TUNING=$TUNING; fi
 
 # Asked once for all runs of a part; see collector/toolchain.py.
 if [[ $(python3 -m collector.toolchain) == *'"probe_needed": false'* ]]; then export TORCHINDUCTOR_VEC_ISA_OK=1; fi
@@ -39,6 +40,7 @@ tuned)
     # Tuning one cell after the other takes the device for minutes a cell: more than a borrowed machine has.
     night tuned "tuned GEMMs, side by side" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" --tune-together
     ;;
+rest) night rest "the rest of the zoo" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 trained) night trained "training" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 tuned-training)
     # Few and long: each gets many cores.
@@ -54,6 +56,7 @@ plain)
     done
     ;;
 partitions) repeat partitions "partitions" --times "${TIMES:-5}" --gpus "$gpus" ;;
+partitions-training) repeat partitions-training "partitions, training" --times "${TIMES:-5}" --gpus "$gpus" ;;
 beside)
     # Tuned training takes few, long cells: beside it another GPU has time for much else.
     CORES=14-31 GPUS=1 WORKERS=6 TIMEOUT=520 "$0" tuned-training "$folder" >"$folder/tuned-training.log" 2>&1 &

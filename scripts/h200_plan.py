@@ -157,6 +157,23 @@ def partitions() -> list[Cell]:
     ]
 
 
+def partitions_training() -> list[Cell]:
+    """Two of them training, the slower one first; the third crashes its process there."""
+    return cells(("torchbench/vision_maskrcnn", "torchbench/yolov3"), PARTITIONS, Phase.TRAINING, "amp")
+
+
+def rest() -> list[Cell]:
+    """What the earlier nights had no time for: the rest of the zoo under three more templates, a dozen models training."""
+    everything = [str(spec) for spec in all_models()]
+    others = [name for name in everything if name not in (*CORE, *WAYS, *OTHERS)]
+    return [
+        *cells(ALSO_TRAINED, ("triton", "cudagraphs"), Phase.TRAINING, "amp"),
+        *cells(others, ("aten", "freezing"), Phase.INFERENCE, "bfloat16"),
+        *cells((name for name in everything if name not in CORE), ("cpp_wrapper",), Phase.INFERENCE, "bfloat16"),
+        *cells(ALSO_TRAINED, ("cpp_wrapper",), Phase.TRAINING, "amp"),
+    ]
+
+
 def main() -> None:
     """Prints the plan asked for."""
     plans = {
@@ -170,6 +187,8 @@ def main() -> None:
         "trained": trained,
         "proof": proof,
         "partitions": partitions,
+        "partitions-training": partitions_training,
+        "rest": rest,
     }
     if len(sys.argv) != 2 or sys.argv[1] not in plans:
         sys.exit(f"usage: python scripts/h200_plan.py {'|'.join(plans)}")

@@ -1,0 +1,154 @@
+"""Autotuning's choices in one folder: the first decides, later processes find its choice, torch's own caches accept it."""
+
+import json
+
+import pytest
+import torch
+from torch._inductor.codecache import CacheBase
+from torch._inductor.runtime.autotune_cache import AutotuneCache
+
+from collector.environment import TUNING_VARIABLE, extract_testbed, fingerprint
+from collector.shared_tuning import SharedTuning, shared_where_asked
+from collector.vocabulary import Cell, Config, Phase
+
+CELL = Cell("synthetic", "Two/Layers", Phase.INFERENCE, "float32", "cpu", 8, Config())
+KERNEL = "ab/cabsyntheticsource.py"
+META = {"autotune_local_cache": True, "autotune_remote_cache": False}
+
+
+@pytest.fixture
+def process(monkeypatch, tmp_path):
+    """Starts as a new process does: with empty caches of its own."""
+
+    def start(number):
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"cache{number}"))
+        CacheBase.get_local_cache_path.cache_clear()
+        return tmp_path / f"cache{number}"
+
+    yield start
+    CacheBase.get_local_cache_path.cache_clear()
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return tmp_path / "shared"
+
+
+def tune(cache, warps, kernel=KERNEL, candidates="four"):
+    """What Inductor leaves when it has compiled a kernel and chosen among candidates."""
+    source = cache / kernel
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text("# synthetic")
+    place = AutotuneCache.create(META, str(source), candidates)
+    store, key = place.local_cache
+    store.put(
+        key, {"XBLOCK": 64, "num_warps": warps, "num_stages": 1, "configs_hash": candidates, "time_taken_ms": warps}
+    )
+
+
+def looked_up(cache, kernel=KERNEL, candidates="four"):
+    return AutotuneCache.create(META, str(cache / kernel), candidates)._read()
+
+
+def test_the_first_process_decides_for_the_second(process, shared):
+    cache = process(1)
+    first = SharedTuning(shared, CELL)
+    first.lay_in()
+    tune(cache, warps=4)
+    assert first.keep() == {"kernels_found": 0, "kernels_tuned": 1, "decided_otherwise": 0, "operations_tuned": 0}
+
+    cache = process(2)
+    assert looked_up(cache) is None
+    second = SharedTuning(shared, CELL)
+    second.lay_in()
+    assert looked_up(cache)["num_warps"] == 4
+    (cache / KERNEL).write_text("# synthetic")
+    assert second.keep() == {"kernels_found": 1, "kernels_tuned": 0, "decided_otherwise": 0, "operations_tuned": 0}
+
+
+def test_of_two_beside_each_other_the_first_to_end_decides(process, shared):
+    both = [SharedTuning(shared, CELL), SharedTuning(shared, CELL)]
+    counts = []
+    for number, (each, warps) in enumerate(zip(both, (4, 8), strict=True)):
+        cache = process(number)
+        tune(cache, warps)
+        counts.append(each.keep()["decided_otherwise"])
+    assert counts == [0, 1]
+    cache = process(3)
+    SharedTuning(shared, CELL).lay_in()
+    assert looked_up(cache)["num_warps"] == 4
+
+
+def test_another_build_of_torch_finds_the_choice_under_its_own_name(process, shared, monkeypatch):
+    cache = process(1)
+    tune(cache, warps=2)
+    SharedTuning(shared, CELL).keep()
+    monkeypatch.setattr(torch.version, "git_version", "0" * 40)
+    monkeypatch.setattr("torch._inductor.codecache.torch_key", lambda: b"another build")
+    cache = process(2)
+    SharedTuning(shared, CELL).lay_in()
+    assert looked_up(cache)["num_warps"] == 2
+
+
+def test_each_build_finds_its_own_where_the_candidates_differ(process, shared, monkeypatch):
+    for build, candidates, warps in (("1" * 40, "four", 2), ("2" * 40, "five", 8)):
+        monkeypatch.setattr(torch.version, "git_version", build)
+        tune(process(build[0]), warps, candidates=candidates)
+        SharedTuning(shared, CELL).keep()
+    for build, warps in (("1" * 40, 2), ("2" * 40, 8)):
+        monkeypatch.setattr(torch.version, "git_version", build)
+        cache = process("again" + build[0])
+        SharedTuning(shared, CELL).lay_in()
+        assert looked_up(cache)["num_warps"] == warps
+
+
+def test_times_of_operations_are_shared_and_never_replaced(process, shared):
+    def left(times):
+        CacheBase().update_local_cache({"mm": {"[8, 8]": {"highest": times}}})
+
+    process(1)
+    first = SharedTuning(shared, CELL)
+    first.lay_in()
+    left({"aten": 0.5, "template": 0.4})
+    assert first.keep()["operations_tuned"] == 1
+    process(2)
+    second = SharedTuning(shared, CELL)
+    second.lay_in()
+    assert CacheBase().get_local_cache() == {"mm": {"[8, 8]": {"highest": {"aten": 0.5, "template": 0.4}}}}
+    left({"aten": 0.1, "template": 0.9, "newer": 0.3})
+    assert second.keep()["operations_tuned"] == 1
+    process(3)
+    SharedTuning(shared, CELL).lay_in()
+    assert CacheBase().get_local_cache()["mm"]["[8, 8]"]["highest"] == {"aten": 0.5, "template": 0.4, "newer": 0.3}
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"kernels": {"../../x.py": {"h": {"chosen": {"num_warps": 1}}}}}'])
+def test_a_damaged_file_counts_as_empty(process, shared, content):
+    cache = process(1)
+    tune(cache, 4)
+    SharedTuning(shared, CELL).keep()
+    (file,) = shared.rglob("*.json")
+    file.write_text(content)
+    cache = process(2)
+    SharedTuning(shared, CELL).lay_in()
+    assert not list(cache.parent.rglob("*x*.best_config"))
+    assert looked_up(cache) is None
+
+
+def test_models_do_not_share_and_names_stay_in_the_folder(process, shared):
+    cache = process(1)
+    tune(cache, 4)
+    SharedTuning(shared, CELL).keep()
+    (file,) = shared.rglob("*.json")
+    assert file.name == "synthetic.Two_Layers.inference.float32.8.json"
+    assert "triton_cache_hash" not in json.dumps(json.loads(file.read_text()))
+
+
+def test_it_is_part_of_the_testbed(monkeypatch, shared):
+    monkeypatch.delenv(TUNING_VARIABLE, raising=False)
+    alone = extract_testbed(fingerprint("cpu"))
+    assert shared_where_asked(CELL) is None
+    monkeypatch.setenv(TUNING_VARIABLE, str(shared))
+    assert extract_testbed(fingerprint("cpu")) == {**alone, "tuning": "shared"}
+    assert isinstance(shared_where_asked(CELL), SharedTuning)
+    assert str(shared) not in json.dumps(fingerprint("cpu"))
