@@ -9,7 +9,7 @@ is part of the testbed.
 
     FOLDER/SYSTEM/SUITE.MODEL.PHASE.DTYPE.BATCH.json
         {"kernels": {"xy/cxyz.py": {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
-         "operations": {OPERATION: {INPUTS: {PRECISION: {CANDIDATE: MS}}}}}
+         "operations": {OPERATION: {INPUTS: {PRECISION: {CANDIDATE: MS}}}, DECISION: VALUE}}
 
 SYSTEM is Inductor's hash of GPU, CUDA and Triton.
 """
@@ -21,7 +21,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ import torch
 
 from collector.environment import TUNING_VARIABLE
 from collector.vocabulary import Cell
+
+#: What a folder without room or rights, or a file of another make, raises: no reason to lose a measurement.
+_DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError)
 
 
 class SharedTuning:
@@ -45,7 +48,10 @@ class SharedTuning:
 
     def lay_in(self) -> None:
         """Writes what is known into this process's caches. A file that cannot be read counts as empty."""
-        known = self._read()
+        with suppress(*_DAMAGE):
+            self._lay_in(self._read())
+
+    def _lay_in(self, known: Mapping[str, Any]) -> None:
         for kernel, by_candidates in known["kernels"].items():
             told = _for_this_torch(by_candidates)
             place = _choice_file(kernel)
@@ -56,9 +62,18 @@ class SharedTuning:
         if known["operations"]:
             _write(_operations_file(), {"system": {}, "cache": known["operations"]})
 
-    def keep(self) -> dict[str, int]:
-        """Adds what was tuned here and was not known, and says how many kernels and operations were found, tuned anew, or
-        meanwhile decided otherwise by a process beside this one."""
+    def keep(self) -> dict[str, Any]:
+        """Adds what was tuned here and was not known.
+
+        Says how many kernels were found and how many were tuned, of how many a process beside this one has meanwhile
+        decided otherwise, and of how many operations something is new; or why nothing could be kept.
+        """
+        try:
+            return self._keep()
+        except _DAMAGE as error:
+            return {"not_kept": f"{type(error).__name__}: {error}"[:300]}
+
+    def _keep(self) -> dict[str, int]:
         chosen, timed = dict(_chosen_here()), _read(_operations_file()).get("cache", {})
         found = sum(self._laid.get(kernel) == told for kernel, told in chosen.items())
         with self._locked():
@@ -70,7 +85,7 @@ class SharedTuning:
             "kernels_found": found,
             "kernels_tuned": len(chosen) - found,
             "decided_otherwise": counts.count(False),
-            "operations_tuned": operations,
+            "operations_new": operations,
         }
 
     def _read(self) -> dict[str, Any]:
@@ -121,15 +136,21 @@ def _launch(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_operations(known: dict[str, Any], timed: Mapping[str, Any]) -> int:
-    """Keeps the times of candidates that are not known yet; of how many operations there were any."""
-    added = 0
-    for operation, by_inputs in timed.items():
-        for inputs, by_precision in by_inputs.items():
-            for precision, times in by_precision.items():
-                kept = known.setdefault(operation, {}).setdefault(inputs, {}).setdefault(precision, {})
-                added += not times.keys() <= kept.keys()
-                kept |= {candidate: ms for candidate, ms in times.items() if candidate not in kept}
-    return added
+    """Keeps what is not known yet, however deep: times of candidates, and decisions such as whether to pad a matrix.
+
+    Of how many operations there was something.
+    """
+    return sum(_add(known, operation, found) for operation, found in timed.items())
+
+
+def _add(known: dict[str, Any], key: str, found: Any) -> bool:
+    if key not in known:
+        known[key] = found
+        return True
+    inner = known[key]
+    if not isinstance(inner, dict) or not isinstance(found, dict):
+        return False
+    return sum(_add(inner, name, value) for name, value in found.items()) > 0
 
 
 def _cache_folder() -> Path:

@@ -4,7 +4,7 @@
 #   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | tuned-training | trained | more | aa | ways | scaling |
 #                                               proof | plain | partitions | partitions-training | beside | rest
 #   WORKERS=16 a GPU, HOURS=0.125 after which nothing is started, COSTS=data/h200 to learn from, GPUS=all, CORES=0-31,
-#   TIMEOUT=300 a cell, TIMES=4, TUNING= a folder in which autotuning's choices are shared (collector/shared_tuning.py)
+#   TIMEOUT=300 a cell, TIMES=4, INJECT=0.02,0.03,0.05,0.1 (empty: no slow-downs, as in `proof` to fill TUNING), TUNING= a folder in which autotuning's choices are shared (collector/shared_tuning.py)
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
 set -euo pipefail
 part=$1 folder=$2
@@ -17,7 +17,7 @@ if [[ ${TUNING:-} ]]; then export INDUCTOR_WATCH_TUNING=$TUNING; fi
 # Asked once for all runs of a part; see collector/toolchain.py.
 if [[ $(python3 -m collector.toolchain) == *'"probe_needed": false'* ]]; then export TORCHINDUCTOR_VEC_ISA_OK=1; fi
 
-workers=${WORKERS:-16} hours=${HOURS:-0.125} costs=${COSTS:-data/h200} gpus=${GPUS:-all} each=16
+inject=${INJECT-0.02,0.03,0.05,0.1} workers=${WORKERS:-16} hours=${HOURS:-0.125} costs=${COSTS:-data/h200} gpus=${GPUS:-all} each=16
 # PLAN LABEL CORES OPTION...: a night of a plan of h200_plan.py on some of the host's cores.
 night() {
     local plan
@@ -47,7 +47,7 @@ tuned-training)
     night tuned-training "tuned GEMMs, training" "$every" --gpus "$gpus" --workers "${WORKERS:-2}" \
         --max-hours "$hours" --tune-together
     ;;
-proof) repeat proof "proof" --times "${TIMES:-4}" --inject 0.02,0.03,0.05,0.1 --gpus "$gpus" ;;
+proof) repeat proof "proof" --times "${TIMES:-4}" ${inject:+--inject "$inject"} --gpus "$gpus" ;;
 plain)
     # The same cells without slow-downs, on two GPUs and on one: as many cells a GPU, so that twice as many should take as long.
     for count in ${COUNTS:-2 1}; do

@@ -55,7 +55,7 @@ def test_the_first_process_decides_for_the_second(process, shared):
     first = SharedTuning(shared, CELL)
     first.lay_in()
     tune(cache, warps=4)
-    assert first.keep() == {"kernels_found": 0, "kernels_tuned": 1, "decided_otherwise": 0, "operations_tuned": 0}
+    assert first.keep() == {"kernels_found": 0, "kernels_tuned": 1, "decided_otherwise": 0, "operations_new": 0}
 
     cache = process(2)
     assert looked_up(cache) is None
@@ -63,7 +63,7 @@ def test_the_first_process_decides_for_the_second(process, shared):
     second.lay_in()
     assert looked_up(cache)["num_warps"] == 4
     (cache / KERNEL).write_text("# synthetic")
-    assert second.keep() == {"kernels_found": 1, "kernels_tuned": 0, "decided_otherwise": 0, "operations_tuned": 0}
+    assert second.keep() == {"kernels_found": 1, "kernels_tuned": 0, "decided_otherwise": 0, "operations_new": 0}
 
 
 def test_of_two_beside_each_other_the_first_to_end_decides(process, shared):
@@ -110,16 +110,42 @@ def test_times_of_operations_are_shared_and_never_replaced(process, shared):
     first = SharedTuning(shared, CELL)
     first.lay_in()
     left({"aten": 0.5, "template": 0.4})
-    assert first.keep()["operations_tuned"] == 1
+    assert first.keep()["operations_new"] == 1
     process(2)
     second = SharedTuning(shared, CELL)
     second.lay_in()
     assert CacheBase().get_local_cache() == {"mm": {"[8, 8]": {"highest": {"aten": 0.5, "template": 0.4}}}}
     left({"aten": 0.1, "template": 0.9, "newer": 0.3})
-    assert second.keep()["operations_tuned"] == 1
+    assert second.keep()["operations_new"] == 1
     process(3)
     SharedTuning(shared, CELL).lay_in()
     assert CacheBase().get_local_cache()["mm"]["[8, 8]"]["highest"] == {"aten": 0.5, "template": 0.4, "newer": 0.3}
+
+
+def test_decisions_that_are_no_times_are_shared_as_well(process, shared):
+    process(1)
+    CacheBase().update_local_cache({"pad a matrix of 8 by 7": False, "mm": {"[8, 8]": {"highest": {"aten": 0.5}}}})
+    assert SharedTuning(shared, CELL).keep()["operations_new"] == 2
+    process(2)
+    SharedTuning(shared, CELL).lay_in()
+    assert CacheBase().get_local_cache()["pad a matrix of 8 by 7"] is False
+    CacheBase().update_local_cache({"pad a matrix of 8 by 7": True, "mm": 3})
+    assert SharedTuning(shared, CELL).keep()["operations_new"] == 0
+    process(3)
+    SharedTuning(shared, CELL).lay_in()
+    assert CacheBase().get_local_cache()["pad a matrix of 8 by 7"] is False
+
+
+def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, shared):
+    tune(process(1), 4)
+    SharedTuning(shared, CELL).keep()
+    (file,) = shared.rglob("*.json")
+    file.write_text(json.dumps({"kernels": {KERNEL: 5}, "operations": {}}))
+    tune(process(2), 4)
+    again = SharedTuning(shared, CELL)
+    again.lay_in()
+    assert list(again.keep()) == ["not_kept"]
+    assert "cache2" not in again.keep()["not_kept"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"kernels": {"../../x.py": {"h": {"chosen": {"num_warps": 1}}}}}'])
