@@ -43,28 +43,34 @@ class SeriesRun:
 def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]:
     """All runs (of a branch) in the order of the repository's history: by the place of their commits, then by their start.
 
-    A commit that no import has placed comes after every placed one that had been measured when its run started.
+    A commit that no import has placed comes after every placed one that had been measured when its run started. Where
+    bundles date every such commit of a branch, as those of released builds do, these come by their dates among each other.
     """
     first = (
         select(measurements.c.environment).where(measurements.c.run == Run.id).order_by(measurements.c.cell).limit(1)
     )
     query = (
         select(Run.id, Run.run_id, Commit.repo, Run.branch, Testbed.testbed_id, Commit.sha, Commit.position)
-        .add_columns(Run.started_at, first.scalar_subquery())
+        .add_columns(Run.started_at, first.scalar_subquery(), Commit.author_date)
         .join(Commit, Commit.id == Run.commit)
         .join(Testbed, Testbed.id == Run.testbed)
         .where(*([] if branch is None else [Run.branch == branch]))
         .order_by(Run.started_at, Run.run_id)
     )
     with connected(source) as conn:
-        runs = [SeriesRun(*row) for row in conn.execute(query)]
+        rows = conn.execute(query).all()
+    runs, dates = [SeriesRun(*row[:-1]) for row in rows], [row[-1] for row in rows]
+    undated = {
+        (run.repo, run.branch) for run, date in zip(runs, dates, strict=True) if run.position is None and date is None
+    }
     reached: dict[tuple[str, str], int] = {}
     places = []
-    for run in runs:
+    for run, date in zip(runs, dates, strict=True):
         line = (run.repo, run.branch)
         reached[line] = max(reached.get(line, -1), -1 if run.position is None else run.position)
         place = reached[line] if run.position is None else run.position
-        places.append((*line, place, run.position is None))
+        by_date = date if run.position is None and line not in undated else 0.0
+        places.append((*line, place, run.position is None, by_date))
     order = sorted(range(len(runs)), key=places.__getitem__)  # stable: by start where the places are one
     return [runs[at] for at in order]
 

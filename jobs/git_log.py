@@ -115,6 +115,15 @@ class Repository:
         with self._reading("rev-list", "--parents", "--topo-order", tip) as stream:
             return _order(stream, tip.encode())
 
+    def landed(self, base: str, tip: str) -> list[str]:
+        """What landed after `base` up to `tip` along the first parents of `tip`, oldest first."""
+        if self._say("merge-base", base, tip) != base or base == tip:
+            raise GitError(
+                f"{_shown(self.path)}: {base[:12]} did not land before {tip[:12]}: the older one comes first"
+            )
+        with self._reading("rev-list", "--first-parent", "--reverse", tip, f"^{base}") as stream:
+            return [line.decode("ascii").strip() for line in stream]
+
     def touching(self, tip: str, path: str) -> set[str]:
         """The commits up to `tip` that touch a path of the repository; a merge only if its own content differs."""
         where = f":(top,literal){path}"

@@ -71,3 +71,15 @@ def test_many_runs_are_read_some_at_a_time(store, tmp_path, monkeypatch):
     assert [len(rows) for rows in chunks] == [2, 2, 1]
     assert sorted(np.concatenate(chunks)[:, 0].tolist()) == sorted(keys)
     assert list(series_values(store, [], ("compiled_ms",))) == []
+
+
+def test_released_builds_come_by_the_dates_that_their_bundles_tell_unless_one_has_none(store, tmp_path):
+    days = {3: "2025-10-15", 1: "2025-08-06", 2: "2026-01-21"}  # measured in this order
+    for minutes, (number, day) in enumerate(days.items()):
+        for run in (1, 2):
+            told = {"commit": SHAS[number], "commit_date": f"{day}T12:00:00+00:00", "branch": "releases"}
+            ingest_bundle(store, night(tmp_path, f"b{number}-{run}", minutes=2 * minutes + run, cells=[cell()], **told))
+    assert [run.run_id for run in series_runs(store)] == ["b1-1", "b1-2", "b3-1", "b3-2", "b2-1", "b2-2"]
+    undated = {"commit": SHAS[4], "commit_date": None, "branch": "releases"}
+    ingest_bundle(store, night(tmp_path, "b4", minutes=1.5, cells=[cell()], **undated))
+    assert [run.run_id for run in series_runs(store)] == ["b3-1", "b4", "b3-2", "b1-1", "b1-2", "b2-1", "b2-2"]

@@ -1,0 +1,75 @@
+"""Measures a request in the environment that it is started in: `python -m jobs.builds_worker`, the request on standard input.
+
+A run of the request's folder that was not finished is taken up again. When the process that asked is gone, standard input
+ends, and so does this process, as if it had been interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from jobs.builds_request import Request
+
+
+def measure(request: Request) -> None:
+    """Measures the request's cells, or what is left of them.
+
+    Raises:
+        NothingPlannedError: no cell can be measured here.
+        ResumeError: what was begun was begun with another torch or on another testbed.
+    """
+    from jobs.resuming import asked_of, find_night
+    from jobs.selection import planned_night
+    from jobs.session import measure_and_store, resume_and_store
+    from jobs.testbeds import device_of, find_testbeds, testbeds_of
+
+    folder = Path(request.folder)
+    if any(folder.glob("*.jsonl*")):
+        from jobs.asked import asked_pace
+
+        found = find_night(folder, None)
+        if found:
+            paces = [asked_pace(asked_of(run), float("inf")) for run in found]
+            resume_and_store(found, testbeds_of(found, paces), None)
+        return
+    testbeds = find_testbeds(request.selection.device, request.pace)
+    plan = planned_night(device_of(testbeds), request.selection, request.configs)
+    measure_and_store(plan, testbeds, request.names, request.settings, folder, None)
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def main() -> None:
+    """Entry point; exit codes are those of the command line."""
+    from jobs.cli import report_error
+
+    request = Request.from_json(json.loads(sys.stdin.readline()))
+    # A shell that starts something in the background has it ignore this signal, and its children with it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    code = 0
+    try:
+        measure(request)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = 130
+    except Exception as error:
+        code = report_error(error)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""`inductor-watch backfill`: measure builds of torch that are not installed, each in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from jobs.builds_options import Making, making_options
+from jobs.care import Care
+from jobs.option_groups import Selection, Working, care_options, measuring_options
+from jobs.options import db_option, json_option
+from jobs.selection import night_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jobs.builds import Build
+    from jobs.builds_backfill import Backfill, Filled, Store
+
+
+@click.command(
+    help="Measure builds of torch, oldest first, each in an environment that is made for it, and store them under their own "
+    "commits. The same command again goes on where it was stopped."
+)
+@click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build, e.g. 2.9.1; repeatable.")
+@making_options
+@night_options
+@measuring_options
+@care_options
+@click.option(
+    "--replicates", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each build, one night."
+)
+@click.option("--branch", help="The branch that the builds are points of. [releases, or nightly]")
+@click.option("--label", default="", help="A word to find these runs by.")
+@click.option("--remove", is_flag=True, help="Delete the environments of these builds, or all of --envs, and end.")
+@json_option
+@db_option
+def command(
+    versions: tuple[str, ...],
+    making: Making,
+    selection: Selection,
+    configs: tuple[str, ...],
+    working: Working,
+    care: Care,
+    replicates: int,
+    branch: str | None,
+    label: str,
+    remove: bool,
+    as_json: bool,
+    database: str,
+) -> None:
+    """Fills in one build after the other and prints a line for each."""
+    from jobs.builds import in_order, parse_build
+    from jobs.builds_backfill import Backfill, NothingFilledError
+    from jobs.builds_index import ask_or_nothing
+    from jobs.builds_request import Request
+    from jobs.runner import RunNames
+
+    builds = in_order(map(parse_build, versions))
+    environments = making.environments(selection.device)
+    if remove:
+        for name in environments.remove(builds):
+            click.echo(f"removed {name}")
+        return
+    if not builds:
+        raise click.UsageError("name the builds to measure: --torch 2.9.1 --torch 2.10.0")
+    names = RunNames(branch=branch, trigger="backfill", label=label)
+    request = Request(selection, configs, names, working.settings(care), working.pace())
+    store = None if working.no_store else _open(database)
+    listing = ask_or_nothing(making.origin.words())
+    work = Backfill(environments, request, working.out, replicates, listing, store, _tell)
+    try:
+        filled = [_filled(work, build) for build in builds]
+    except KeyboardInterrupt:
+        click.echo("interrupted: what was measured is in the bundles, the same command goes on", err=True)
+        raise click.exceptions.Exit(130) from None
+    _sum_up(filled, as_json)
+    if all(one.skipped for one in filled):
+        raise NothingFilledError("no build was measured")
+
+
+def _filled(work: Backfill, build: Build) -> Filled:
+    found = work.fill(build)
+    if found.skipped:
+        _tell(str(found))
+    return found
+
+
+def _tell(line: str) -> None:
+    from jobs.terminal import one_line
+
+    click.echo(one_line(line), err=True)
+
+
+def _open(database: str) -> Store:
+    """Opens the store before anything is measured; what is returned puts a bundle into it and says so in a line."""
+    from db.engine import open_store, shown
+    from db.ingest import ingest_bundle
+
+    engine = open_store(database, write=True)
+
+    def put(path: Path) -> str:
+        report = ingest_bundle(engine, path)
+        return f"database {shown(database)}: {report.new + report.updated} measurements stored"
+
+    return put
+
+
+def _sum_up(filled: list[Filled], as_json: bool) -> None:
+    from jobs.terminal import one_line
+
+    if as_json:
+        click.echo(json.dumps([one.to_json() for one in filled], indent=2))
+        return
+    for one in filled:
+        click.echo(one_line(str(one)))
+    undated = [one.build.version for one in filled if not one.skipped and not one.date]
+    if undated:
+        click.echo(
+            f"no date is known of {', '.join(undated)}: series put these in the order of measuring, which is that of "
+            "their versions as long as they are measured in one go"
+        )

@@ -1,0 +1,74 @@
+"""How often a bisection over synthetic builds is right, wrong, or left open, and how many runs it takes.
+
+    python scripts/score_bisection.py [--builds 12] [--change 0.1] [--rounds 300]
+
+Builds are synthetic: from a random one on they are slower by `--change`, with normal noise of ln from run to run. Prints a
+line for each size of the noise. Nothing is measured; seeds are fixed, so that the figures come out the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from analysis.bisection import level_of, looks
+from jobs.bisection import Bisection
+from jobs.bisection_judges import MetricJudge
+from jobs.bisection_log import BisectionLog, Reading
+
+NOISE = (0.005, 0.01, 0.02, 0.03, 0.04)
+LEAST, MOST = 3, 12
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--builds", type=int, default=12)
+    parser.add_argument("--change", type=float, default=0.1)
+    parser.add_argument("--rounds", type=int, default=300)
+    asked = parser.parse_args()
+    print(f"{asked.rounds} synthetic bisections each, {asked.builds} builds, a change of {asked.change:.0%}")
+    for noise in NOISE:
+        counts: Counter[str] = Counter()
+        runs = 0
+        for seed in range(asked.rounds):
+            word, made = bisect(seed, asked.builds, asked.change, noise)
+            counts[word] += 1
+            runs += made
+        shares = ", ".join(f"{counts[word] / asked.rounds:.1%} {word}" for word in ("right", "wrong", "open"))
+        print(f"noise {noise:.1%}: {shares}; {runs / asked.rounds:.1f} runs")
+
+
+def bisect(seed: int, builds: int, change: float, noise: float) -> tuple[str, int]:
+    """How one bisection ended, and how many runs it made."""
+    rng = np.random.default_rng(seed)
+    names = [f"synthetic-{number}" for number in range(builds)]
+    first = int(rng.integers(1, builds))
+    made = 0
+
+    def measure(name: str, number: int) -> Reading:
+        nonlocal made
+        made += 1
+        level = math.log1p(change) if names.index(name) >= first else 0.0
+        return Reading("pass", math.exp(level + noise * float(rng.standard_normal())), name, "")
+
+    judge = MetricJudge("compiled_ms", level_of(builds, len(looks(LEAST, MOST))))
+    with TemporaryDirectory() as folder, patch("os.fsync"):
+        log = BisectionLog(Path(folder) / "log.jsonl", {})
+        found = Bisection(names, measure, judge, log, lambda line: None, least=LEAST, most=MOST).run()
+    if found.word != "found":
+        return "open", made
+    return ("right" if found.first_bad == names[first] else "wrong"), made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Decisions of a bisection: the ends told apart, a build put on a side, from synthetic run-level values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.bisection import RISK, Word, compare_ends, find_side, level_of, looks
+
+GOOD, BAD = [0.0, 0.01, -0.01], [0.2, 0.21, 0.19]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "found"), [(3, 12, [3, 5, 8, 12]), (2, 2, [2]), (3, 4, [3, 4]), (2, 6, [2, 3, 5, 6])]
+)
+def test_a_build_is_looked_at_after_half_as_many_more_each_time(least, most, found):
+    assert looks(least, most) == found
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 5), (4, 3)])
+def test_a_run_alone_tells_no_noise(least, most):
+    with pytest.raises(ValueError, match="at least two runs"):
+        looks(least, most)
+
+
+def test_the_risk_is_shared_among_all_looks_of_all_decisions():
+    assert level_of(2, 1) == pytest.approx(RISK / 2)
+    assert level_of(16, 4) == pytest.approx(RISK / (5 * 4))
+    assert level_of(17, 4) < level_of(16, 4)
+
+
+def test_ends_that_differ_are_told_with_the_change_and_its_interval():
+    found = compare_ends(GOOD, BAD, 0.01, 0.02, {})
+    assert found.word is Word.DIFFERENT
+    assert found.change == pytest.approx(0.2)
+    # Two means of three with s = 0.01 and 4 degrees of freedom: 2.776 x 0.01 x sqrt(2/3).
+    assert (found.low, found.high) == pytest.approx((0.2 - 0.02267, 0.2 + 0.02267), abs=1e-4)
+    assert found.p < 1e-4
+
+
+def test_a_change_that_is_real_and_does_not_matter_makes_no_difference():
+    assert compare_ends(GOOD, BAD, 0.01, 0.3, {}).word is Word.SAME
+    assert compare_ends([0.0, 0.5, -0.5], [0.2, 0.7, -0.3], 0.01, 0.02, {}).word is Word.OPEN
+    assert compare_ends(GOOD, [0.001, 0.009, -0.01], 0.01, 0.05, {}).word is Word.SAME
+
+
+def test_runs_of_builds_between_tell_of_the_noise_and_not_of_the_level():
+    quiet = compare_ends(GOOD, BAD, 0.01, 0.02, {"x": [5.0, 5.01, 4.99]})
+    loud = compare_ends(GOOD, BAD, 0.01, 0.02, {"x": [5.0, 6.0, 4.0]})
+    assert quiet.change == loud.change
+    assert quiet.word is Word.DIFFERENT
+    assert loud.word is Word.OPEN
+    assert quiet.high - quiet.low < compare_ends(GOOD, BAD, 0.01, 0.02, {}).high - 0.2 + 0.0227
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ([0.01, 0.0, 0.0], Word.GOOD),
+        ([0.2, 0.19, 0.2], Word.BAD),
+        ([0.1, 0.11, 0.09], Word.OPEN),
+        ([0.15, 0.16, 0.14], Word.BAD),
+        ([-0.5, -0.51, -0.5], Word.GOOD),
+    ],
+)
+def test_a_build_is_on_the_side_of_the_middle_that_it_is_past(values, word):
+    assert find_side(values, GOOD, BAD, 0.01, {}).word is word
+
+
+def test_what_got_better_is_found_like_what_got_worse():
+    assert find_side([0.2, 0.19, 0.2], BAD, GOOD, 0.01, {}).word is Word.GOOD
+    assert find_side([0.0, 0.01, 0.0], BAD, GOOD, 0.01, {}).word is Word.BAD
+
+
+def test_counts_without_noise_are_decided_at_once():
+    assert compare_ends([1.0, 1.0], [3.0, 3.0], 0.01, 0.5, {}).word is Word.DIFFERENT
+    assert compare_ends([1.0, 1.0], [1.0, 1.0], 0.01, 0.5, {}).word is Word.SAME
+    assert find_side([3.0, 3.0], [1.0, 1.0], [3.0, 3.0], 0.01, {}).word is Word.BAD
+    assert find_side([2.0, 2.0], [1.0, 1.0], [3.0, 3.0], 0.01, {}).word is Word.OPEN
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_a_side_is_wrong_no_more_often_than_its_level_says(heavy):
+    """2,000 synthetic builds with 3 runs each of a 6 % change under 2 % noise, normal and with heavy tails."""
+    rng = np.random.default_rng(11)
+
+    def runs(level):
+        noise = rng.standard_t(4, 3) / math.sqrt(2) if heavy else rng.standard_normal(3)
+        return (level + 0.02 * noise).tolist()
+
+    level, wrong, decided = 0.05, 0, 0
+    for _ in range(2000):
+        word = find_side(runs(0.06), runs(0.0), runs(0.06), level, {}).word
+        wrong += word is Word.GOOD
+        decided += word is not Word.OPEN
+    assert wrong / 2000 <= level
+    assert decided / 2000 > 0.2

@@ -1,0 +1,212 @@
+"""`backfill` and `bisect` as people call them: real environments from local wheels, a real git repository, no network.
+
+The torch in the wheels is a synthetic one that computes nothing: it answers with made-up latencies.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from tests.e2e.test_cli import ROOT, call, is_one_line, tell
+from tests.jobs.fake_builds import commit_of, make_extra, make_wheel
+
+SPEEDS = {"9.1.0": 1.0, "9.2.0": 1.0, "9.10.0": 1.3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with wheels of synthetic torches: one does not import, one is a CUDA build, the last is slower."""
+    place = tmp_path_factory.mktemp("builds")
+    for version, speed in SPEEDS.items():
+        make_wheel(place / "wheels", version, speed)
+    make_wheel(place / "wheels", "9.3.0", imports=False)
+    make_wheel(place / "wheels", "9.4.0", needs=("nvidia-synthetic",))
+    for name in ("synthetic-zoo", "nvidia-synthetic"):
+        make_extra(place / "wheels", name)
+    return place
+
+
+def made(folder, *words, verb="backfill", **environ):
+    common = ("--no-index", "--find-links", folder / "wheels", "--envs", folder / "envs", "--with", "synthetic-zoo")
+    return call(verb, *common, "--device", "cpu", *words, folder=folder, **environ)
+
+
+@pytest.fixture(scope="module")
+def filled(folder):
+    """The folder after a first backfill, and what that printed."""
+    torches = [word for version in ("9.10.0", "9.2.0", "9.3.0", "9.4.0", "9.9.9") for word in ("--torch", version)]
+    return folder, made(folder, *torches, "--out", "runs", "--db", "store.db", "--replicates", "2")
+
+
+def files_of(place):
+    return {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
+
+
+def test_builds_are_measured_oldest_first_and_stored_under_their_own_commits(filled):
+    folder, done = filled
+    assert done.returncode == 0, tell(done)
+    with sqlite3.connect(folder / "store.db") as conn:
+        joined = 'FROM runs r JOIN commits c ON c.id = r."commit" ORDER BY r.started_at'
+        runs = conn.execute(f"SELECT c.sha, r.branch, r.night {joined}").fetchall()
+    assert [sha for sha, _, _ in runs] == [commit_of("9.2.0")] * 2 + [commit_of("9.10.0")] * 2
+    assert {branch for _, branch, _ in runs} == {"releases"}
+    assert len({night for _, _, night in runs}) == 2
+
+
+def test_a_build_that_cannot_be_had_is_said_in_a_line_and_the_others_go_on(filled):
+    lines = filled[1].stdout.splitlines()
+    assert [line for line in lines if line.startswith("torch 9.10.0 ") and "4 pass" in line]
+    (broken,) = [line for line in lines if line.startswith("torch 9.3.0")]
+    assert "skipped: torch does not import: ImportError: no libsynthetic" in broken
+    (cuda,) = [line for line in lines if line.startswith("torch 9.4.0")]
+    assert "CUDA build only" in cuda
+    assert "--cuda-builds" in cuda
+    (unknown,) = [line for line in lines if line.startswith("torch 9.9.9")]
+    assert "no torch==9.9.9" in unknown or "does not install" in unknown
+    assert "no date is known of 9.2.0, 9.10.0" in lines[-1]
+
+
+def test_what_failed_leaves_no_environment(filled):
+    assert sorted(path.name[:12] for path in (filled[0] / "envs").glob("torch-*/")) == ["torch-9.10.0", "torch-9.2.0-"]
+
+
+def test_environments_have_the_extra_packages_and_nothing_is_installed_here(filled):
+    (python,) = (filled[0] / "envs").glob("torch-9.2.0-*/bin/python")
+    code = "import synthetic_zoo, torch; print(torch.__version__)"
+    assert subprocess.run([python, "-c", code], capture_output=True, text=True).stdout == "9.2.0\n"
+    import torch
+
+    assert not torch.__version__.startswith("9.")
+
+
+def test_the_same_again_measures_nothing_and_one_that_was_cut_off_goes_on(filled):
+    folder, _ = filled
+    before = files_of(folder / "runs") | files_of(folder / "envs")
+    again = made(folder, "--torch", "9.2.0", "--out", "runs", "--db", "store.db", "--replicates", "2")
+    assert "4 pass; at hand" in again.stdout, tell(again)
+    assert files_of(folder / "runs") | files_of(folder / "envs") == before
+
+    closed = sorted((folder / "runs" / "torch-9.2.0").glob("*-2/*.jsonl.gz"))[0]
+    lines = gzip.decompress(closed.read_bytes()).splitlines(keepends=True)
+    closed.with_suffix("").write_bytes(b"".join(lines[:-2]) + lines[-2][:20])  # as a kill leaves it
+    closed.unlink()
+    last = made(folder, "--torch", "9.2.0", "--out", "runs", "--no-store", "--replicates", "2", "--json")
+    (found,) = json.loads(last.stdout)
+    assert (found["statuses"], found["runs"], found["commit"]) == ({"pass": 4}, 2, commit_of("9.2.0"))
+    changed = {path for path, stamp in files_of(folder / "runs").items() if before.get(path) != stamp}
+    assert changed == {closed}
+
+
+@pytest.mark.slow
+def test_half_an_environment_is_made_anew(filled):
+    folder, _ = filled
+    (place,) = (folder / "envs").glob("torch-9.2.0-*/")
+    (place / "inductor-watch.json").unlink()
+    done = made(folder, "--torch", "9.2.0", "--out", "other", "--no-store")
+    assert "made in" in done.stderr, tell(done)
+    assert (place / "inductor-watch.json").exists()
+
+
+@pytest.mark.slow
+def test_a_bisection_over_builds_names_the_first_that_is_slower_and_can_be_repeated(filled):
+    folder, _ = filled
+    ask = ("--model", "synthetic-a", "--config", "default", "--good", "9.1.0", "--bad", "9.10.0", "--out", "found")
+    done = made(folder, *ask, "--torch", "9.2.0", "--torch", "9.3.0", "--json", verb="bisect")
+    assert done.returncode == 0, tell(done)
+    answer = json.loads(done.stdout)
+    # 9.3.0 does not import: the first bad one is it or the next.
+    assert (answer["answer"], answer["last_good"], answer["first_bad"]) == ("range", "9.2.0", "9.10.0")
+    assert list(answer["between"]) == ["9.3.0"]
+    assert answer["step"]["low"] < 0.2624 < answer["step"]["high"]
+    bundles = files_of(folder / "found")
+    log = folder / "found" / "bisect.jsonl"
+    again = made(folder, *ask, "--torch", "9.2.0", "--torch", "9.3.0", verb="bisect")
+    assert "last good  9.2.0" in again.stdout, tell(again)
+    assert f"git log {commit_of('9.2.0')}..{commit_of('9.10.0')}" in again.stdout
+    assert {path: stamp for path, stamp in files_of(folder / "found").items() if path != log} == {
+        path: stamp for path, stamp in bundles.items() if path != log
+    }
+    is_one_line(made(folder, *ask, "--metric", "eager_ms", verb="bisect"), 2, "another bisection", "--out")
+
+
+@pytest.mark.slow
+def test_ends_that_do_not_differ_are_inconclusive(filled):
+    folder, _ = filled
+    ask = ("--model", "synthetic-a", "--config", "default", "--good", "9.1.0", "--bad", "9.2.0", "--out", "same")
+    done = made(folder, *ask, "--torch", "9.1.0", verb="bisect")
+    assert done.returncode == 3, tell(done)
+    assert "inconclusive: good and bad do not differ by what matters: " in done.stderr.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A clone of seven commits, of which the fifth makes it slower and the fourth cannot be prepared; its shas."""
+    place = tmp_path_factory.mktemp("clone")
+    identity = {
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
+
+    def git(*words):
+        command = ["git", "-C", str(place), "-c", "commit.gpgsign=false", *words]
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, env={**os.environ, **identity}
+        ).stdout
+
+    git("init", "-q", "-b", "main")
+    shas = []
+    for number in range(7):
+        (place / "speed").write_text("broken" if number == 3 else "1.0" if number < 4 else "1.2")
+        (place / "number").write_text(str(number))
+        git("add", "-A")
+        git("commit", "-qm", f"commit {number}")
+        shas.append(git("rev-parse", "HEAD").strip())
+    return place, shas
+
+
+def test_a_bisection_over_commits_prepares_each_and_goes_round_one_that_does_not_build(repository, tmp_path):
+    place, shas = repository
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+        f"from tests.jobs.fake_worker import answer\n"
+        f"answer(float(open({str(tmp_path / 'speed')!r}).read()), '9.0.0', 'f' * 40)\n"
+    )
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    prepare = f'git cat-file -p "$INDUCTOR_WATCH_COMMIT:speed" > "{tmp_path}/speed" && ! grep broken "{tmp_path}/speed"'
+    ask = ("--model", "synthetic-a", "--config", "default", "--repo-dir", place, "--python", python)
+    done = call("bisect", *ask, "--run", prepare, "--good", "HEAD~6", "--bad", "main", folder=tmp_path)
+    assert done.returncode == 0, tell(done)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"last good  {shas[2]}")
+    assert lines[1].startswith(f"first bad  {shas[4]}")
+    assert lines[1].endswith(f"or one of {shas[3]}")
+    assert f"{shas[3]}: skipped: the command ended with exit code 1 (broken)" in done.stderr
+    events = [json.loads(line) for line in (tmp_path / "bisect" / "bisect.jsonl").read_text().splitlines()]
+    assert {event["commit"] for event in events if event["event"] == "run"} <= set(shas) - {shas[3]}
+
+    wrong = call("bisect", *ask, "--run", prepare, "--good", "main", "--bad", "HEAD~6", folder=tmp_path)
+    is_one_line(wrong, 2, "did not land before")
+    unknown = call("bisect", *ask, "--run", prepare, "--good", "nowhere", "--bad", "main", folder=tmp_path)
+    is_one_line(unknown, 2, "no commit 'nowhere'")
+
+
+def test_environments_are_removed_by_name_or_all(tmp_path):
+    envs = tmp_path / "envs"
+    for name in ("torch-9.1.0-00000000", "torch-9.2.0-00000000"):
+        (envs / name).mkdir(parents=True)
+    (envs / "torch-of-mine").mkdir()
+    done = call("backfill", "--remove", "--torch", "9.1.0", "--envs", envs, folder=tmp_path)
+    assert done.stdout == "removed torch-9.1.0-00000000\n", tell(done)
+    call("backfill", "--remove", "--envs", envs, folder=tmp_path)
+    assert [path.name for path in envs.iterdir()] == ["torch-of-mine"]

@@ -1,0 +1,210 @@
+"""The search for the first bad build, over synthetic noisy ones: what it finds, how often it is wrong, and its log."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from analysis.bisection import RISK, Word, level_of, looks
+from jobs.bisection import Bisection, EndError
+from jobs.bisection_judges import MetricJudge, StatusJudge
+from jobs.bisection_log import BisectionLog, Reading
+from jobs.builds import BuildError
+
+NAMES = [f"synthetic-{number:02d}" for number in range(12)]
+
+
+class Memory:
+    """A log that is not written: its `runs_of` and `add_run` are those of the real one."""
+
+    def __init__(self):
+        self.runs, self.events = {}, []
+
+    def runs_of(self, name):
+        return list(self.runs.get(name, ()))
+
+    def add_run(self, name, reading):
+        self.runs.setdefault(name, []).append(reading)
+
+    def decide(self, **what):
+        self.events.append(("decided", what))
+
+    def write(self, event, **fields):
+        self.events.append((event, fields))
+
+
+class Noisy:
+    """Synthetic builds: `slow` from the build `first` on, with normal noise of `sd` from run to run; some do not install."""
+
+    def __init__(self, first, seed=0, sd=0.02, slow=1.1, missing=(), failing=()):
+        self.first, self.sd, self.slow, self.missing, self.failing = first, sd, slow, missing, failing
+        self.rng, self.calls = np.random.default_rng(seed), []
+
+    def __call__(self, name, number):
+        self.calls.append((name, number))
+        if name in self.missing:
+            raise BuildError(f"{name} does not install")
+        if name in self.failing:
+            return Reading("fail_to_compile", None, name, "")
+        level = self.slow if NAMES.index(name) >= self.first else 1.0
+        return Reading("pass", 10 * level * float(np.exp(self.sd * self.rng.standard_normal())), name, "")
+
+
+def bisect(builds, log=None, judge=None, least=3, most=12, names=NAMES):
+    judge = judge or MetricJudge("compiled_ms", level_of(len(names), len(looks(least, most))))
+    return Bisection(names, builds, judge, log or Memory(), lambda line: None, least=least, most=most).run()
+
+
+@pytest.mark.parametrize("first", range(1, 12))
+def test_the_first_bad_build_is_found_wherever_it_is(first):
+    found = bisect(Noisy(first, seed=first, sd=0.005))
+    assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[first - 1], NAMES[first])
+    assert found.step.figures["change"] == pytest.approx(np.log(1.1), abs=0.015)
+    assert found.step.figures["low"] < found.step.figures["change"] < found.step.figures["high"]
+
+
+def test_few_builds_are_measured_and_each_only_as_often_as_it_takes():
+    builds = Noisy(7, sd=0.002)
+    bisect(builds)
+    assert len({name for name, _ in builds.calls}) <= 2 + 4
+    assert max(number for _, number in builds.calls) == 3
+    # The ends in turn, so that a machine that slows down meets both.
+    assert builds.calls[:4] == [(NAMES[0], 1), (NAMES[11], 1), (NAMES[0], 2), (NAMES[11], 2)]
+
+
+def test_more_noise_takes_more_runs():
+    builds = Noisy(7, seed=4, sd=0.03)
+    found = bisect(builds)
+    assert max(number for _, number in builds.calls) > 3
+    assert found.word in ("found", "inconclusive")
+
+
+@pytest.mark.parametrize("sd", [0.01, 0.03])
+def test_a_wrong_build_is_named_no_more_often_than_the_risk_allows(sd):
+    """300 synthetic bisections of a 10 % change; what is left open is no wrong answer, but must not be the rule."""
+    wrong = opened = 0
+    for seed in range(300):
+        first = 1 + seed % 11
+        found = bisect(Noisy(first, seed=seed, sd=sd))
+        opened += found.word != "found"
+        wrong += found.word == "found" and found.first_bad != NAMES[first]
+    assert wrong / 300 <= RISK
+    assert opened / 300 <= (0.01 if sd == 0.01 else 0.5)
+
+
+def test_ends_that_are_alike_are_inconclusive_and_nothing_between_is_measured():
+    """200 synthetic pairs of ends without any change."""
+    told_apart = 0
+    for seed in range(200):
+        builds = Noisy(99, seed=seed, sd=0.03)
+        found = bisect(builds)
+        told_apart += found.ends.word is Word.DIFFERENT
+        if found.ends.word is not Word.DIFFERENT:
+            assert found.word == "inconclusive"
+            assert {name for name, _ in builds.calls} == {NAMES[0], NAMES[-1]}
+    assert told_apart / 200 <= RISK
+
+
+def test_builds_that_do_not_install_are_passed_over_for_their_neighbours():
+    found = bisect(Noisy(7, sd=0.002, missing={NAMES[5], NAMES[6], NAMES[9]}))
+    assert found.word == "range"
+    assert (found.last_good, found.first_bad) == (NAMES[4], NAMES[7])
+    assert found.between == {name: f"{name} does not install" for name in NAMES[5:7]}
+
+
+def test_a_missing_build_elsewhere_does_not_blur_the_answer():
+    found = bisect(Noisy(3, sd=0.002, missing={NAMES[6], NAMES[5]}))
+    assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[2], NAMES[3])
+
+
+def test_a_build_whose_cell_fails_has_no_latency_and_is_passed_over():
+    found = bisect(Noisy(7, sd=0.002, failing={NAMES[6]}))
+    assert found.word == "range"
+    assert "ends in fail_to_compile" in found.between[NAMES[6]]
+
+
+def test_an_end_that_cannot_be_judged_ends_the_search():
+    with pytest.raises(EndError, match="--metric status looks for that"):
+        bisect(Noisy(7, failing={NAMES[11]}))
+    with pytest.raises(BuildError, match="does not install"):
+        bisect(Noisy(7, missing={NAMES[0]}))
+
+
+def test_a_build_in_the_middle_between_the_ends_is_left_open_rather_than_guessed():
+    builds = Noisy(11, sd=0.01)
+    ask = builds.__call__
+
+    def measure(name, number):
+        found = ask(name, number)
+        if name in NAMES[1:11]:
+            return Reading("pass", 10 * 1.1**0.5 * (1 + 0.01 * (-1) ** number), name, "")
+        return found
+
+    found = bisect(measure, most=5)
+    assert (found.word, found.last_good, found.first_bad) == ("inconclusive", NAMES[0], NAMES[11])
+    assert "inconclusive after 5 runs" in found.between[NAMES[5]]
+
+
+def test_a_cell_that_broke_is_found_by_its_status():
+    found = bisect(Noisy(0, failing=set(NAMES[8:])), judge=StatusJudge(), most=3)
+    assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[7], NAMES[8])
+    assert found.step.said == "3 x pass against 3 x fail_to_compile"
+
+
+def test_an_end_that_passes_now_and_then_is_inconclusive():
+    def measure(name, number):
+        return Reading("pass" if name == NAMES[0] or number == 2 else "crashed", None, name, "")
+
+    found = bisect(measure, judge=StatusJudge(), most=3)
+    assert found.word == "inconclusive"
+    assert found.ends.said == "3 x pass against 2 x crashed, 1 x pass"
+
+
+def test_a_count_is_compared_as_it_is():
+    def measure(name, number):
+        return Reading("pass", float(3 * (NAMES.index(name) >= 4)), name, "")
+
+    found = bisect(measure, judge=MetricJudge("graph_breaks", 0.01))
+    assert (found.first_bad, found.step.said) == (NAMES[4], "+3 (+3 to +3), p 0")
+
+
+def test_a_bisection_that_was_stopped_goes_on_with_what_it_has(tmp_path):
+    path, asked = tmp_path / "out" / "bisect.jsonl", {"builds": NAMES}
+    whole = Noisy(7, seed=3)
+    values = {}
+
+    def measure(name, number):
+        return values.setdefault((name, number), whole(name, number))
+
+    first = bisect(measure, BisectionLog(path, asked))
+    lines = path.read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [events[0]["event"], events[-1]["event"]] == ["asked", "answer"]
+    assert {"run", "decided"} <= {event["event"] for event in events}
+
+    for cut in (1, 4, len(lines) // 2, len(lines) - 1):
+        path.write_text("\n".join(lines[:cut]) + '\n{"event": "run", "bui')
+        again = []
+
+        def recall(name, number, again=again):
+            again.append((name, number))
+            return values[name, number]
+
+        assert bisect(recall, BisectionLog(path, asked)).to_json() == first.to_json()
+        kept = sum(event["event"] == "run" for event in events[:cut])
+        assert len(again) == len(values) - kept
+        assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == [
+            event["event"] for event in events
+        ]
+
+
+def test_a_log_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "bisect.jsonl"
+    BisectionLog(path, {"builds": NAMES})
+    with pytest.raises(BuildError, match="another bisection"):
+        BisectionLog(path, {"builds": NAMES[1:]})
+    path.write_text('{"event": "run"}\n')
+    with pytest.raises(BuildError, match="no log of a bisection"):
+        BisectionLog(path, {})

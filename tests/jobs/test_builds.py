@@ -1,0 +1,112 @@
+"""Names and order of torch builds, and what environments get besides torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.builds import Build, BuildError, in_order, parse_build
+from jobs.builds_index import Listing
+from jobs.builds_installer import Origin
+from jobs.builds_pins import constraints_here, pins_here
+from jobs.cli import main
+
+
+def test_builds_are_in_the_order_of_their_versions():
+    words = ["2.13.0", "2.9.1", "2.9.0", "2.10.0", "2.14.0.dev20261101", "2.14.0rc1", "2.13.0+cpu", "2.9.1", "2.14.0"]
+    found = [build.version for build in in_order(map(parse_build, words))]
+    assert found == ["2.9.0", "2.9.1", "2.10.0", "2.13.0", "2.13.0+cpu", "2.14.0.dev20261101", "2.14.0rc1", "2.14.0"]
+
+
+@pytest.mark.parametrize("text", ["2.9.1", "torch==2.9.1", " 2.9.1 "])
+def test_a_build_is_named_by_its_version(text):
+    build = parse_build(text)
+    assert (build.requirement, build.name, build.is_release) == ("torch==2.9.1", "torch-2.9.1", True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "latest", "2", "2.9.1; rm -rf", "../2.9.1", "2.9.1 --index-url x", "-r file", ">=2.9"]
+)
+def test_what_is_no_version_never_reaches_an_installer(text):
+    with pytest.raises(BuildError, match="no version of torch"):
+        parse_build(text)
+
+
+def test_a_date_is_the_index_s_or_that_of_a_nightly_s_version():
+    listing = Listing(("2.9.1",), {"2.9.1": "2025-11-12T15:20:15Z"})
+    assert listing.date_of(Build("2.9.1")) == listing.date_of(Build("2.9.1+cpu")) == "2025-11-12T15:20:15Z"
+    assert listing.date_of(Build("2.10.0")) is None
+    assert Listing().date_of(Build("2.14.0.dev20261101+cpu")) == "2026-11-01"
+    assert not Build("2.14.0.dev20261101").is_release
+
+
+def test_everything_but_torch_is_held_to_the_versions_that_are_installed_here():
+    pins, constraints = pins_here(), constraints_here()
+    assert {pin.partition("==")[0] for pin in pins} >= {"click", "rich", "numpy"}
+    names = {line.partition("==")[0] for line in constraints}
+    assert {"click", "rich", "numpy"} <= names
+    assert not names & {"torch", "triton", "torchvision", "sympy", "setuptools", "inductor-watch"}
+    assert not any("+" in line for line in constraints)
+
+
+def test_an_index_of_torch_wheels_is_asked_for_torch_alone():
+    origin = Origin("https://index.invalid/cpu", ("wheels",), no_index=False)
+    assert origin.words() == ["--index-url", "https://index.invalid/cpu", "--find-links", "wheels"]
+    assert origin.words(with_index=False) == ["--find-links", "wheels"]
+
+
+def test_an_installed_program_is_copied_away_from_the_torch_beside_it(tmp_path):
+    packages, root = tmp_path / "site-packages", Path(__file__).resolve().parents[2]
+    for room in ("collector", "jobs", "db", "analysis"):
+        shutil.copytree(root / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
+    (packages / "torch").mkdir()
+    code = (
+        "import os, sys; from jobs.builds_code import code_path; first = code_path()['PYTHONPATH'].split(os.pathsep)[0];"
+        "from importlib.metadata import distribution; sys.path.insert(0, first);"
+        "print(first); print(sorted(os.listdir(first))); print(distribution('inductor-watch').locate_file(''))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    first, listed, found = done.stdout.splitlines()
+    assert "site-packages" not in first
+    assert found.rstrip("/") == first
+    assert "'collector', 'db'" in listed
+    assert "torch" not in listed
+    assert not Path(first).exists()  # it goes with the process
+
+
+ENDS = ("--model", "m", "--config", "triton", "--good", "2.9.0", "--bad", "2.10.0")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["backfill"], "--torch 2.9.1"),
+        (["backfill", "--torch", "newest"], "'newest' is no version of torch"),
+        (["bisect", *ENDS[:-1], "2.8.0", "--torch", "2.9.0"], "--good 2.9.0 is not older than --bad 2.8.0"),
+        (["bisect", *ENDS, "--run", "make"], "--run and --repo-dir go together"),
+        (["bisect", *ENDS, "--run", "make", "--repo-dir", ".", "--torch", "2.9.1"], "leave it out, or leave out --run"),
+        (["bisect", *ENDS, "--run", "make", "--repo-dir", "."], "no git repository"),
+        (["bisect", *ENDS, "--replicates", "9", "--most", "3"], "--most is less than --replicates"),
+        (["bisect", *ENDS[:3], "a++b", *ENDS[4:]], "has an empty part"),
+        (["bisect", *ENDS, "--metric", "speeed"], "is not one of"),
+    ],
+)
+def test_wrong_words_are_one_line_and_nothing_is_written(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["inductor-watch", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
