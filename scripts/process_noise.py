@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.stats.covariates import fit_slopes
 from collector.bundle import read_bundle
+from collector.choices import found_all
 from collector.metrics import TIMINGS
 from collector.vocabulary import Measurement, Status
 
@@ -34,9 +35,14 @@ def main() -> None:
     """Prints a line a config and metric."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", type=Path)
-    cells = repeated(item for path in parser.parse_args().bundles for item in read_bundle(path).latest().values())
+    parser.add_argument("--fewest", type=int, default=_FEWEST, help="processes that a cell must have [%(default)s]")
+    parser.add_argument("--shared", action="store_true", help="only processes that found all their kernels' choices")
+    options = parser.parse_args()
+    items = (item for path in options.bundles for item in read_bundle(path).latest().values())
+    cells = repeated((item for item in items if not options.shared or found_all(item.details)), options.fewest)
     if not cells:
-        sys.exit(f"no cell passes in {_FEWEST} of the bundles")
+        sys.exit(f"no cell passes in {options.fewest} of the bundles")
+    print(f"processes a cell: {min(map(len, cells.values()))} to {max(map(len, cells.values()))}")
     print(
         f"{'config':<12} {'metric':<25} {'cells':>5} {'median':>8} {'90 %':>8} {'worst':>8} {'<=0.5%':>7} {'<=1%':>6} {'<=3%':>6}"
     )
@@ -44,7 +50,11 @@ def main() -> None:
         of_config = {name: items for (of, name), items in cells.items() if of == config}
         for metric in (*TIMINGS, _BESIDE):
             found = np.array(
-                [spread for items in of_config.values() if (spread := spread_of(items, metric)) is not None]
+                [
+                    spread
+                    for items in of_config.values()
+                    if (spread := spread_of(items, metric, options.fewest)) is not None
+                ]
             )
             if len(found):
                 within = "".join(f"{np.mean(found <= limit):>7.0%}" for limit in (0.005, 0.01, 0.03))
@@ -52,17 +62,17 @@ def main() -> None:
                 print(f"{config:<12} {metric:<25} {len(found):>5} {middle} {within}")
 
 
-def repeated(items: Iterable[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
+def repeated(items: Iterable[Measurement], fewest: int = _FEWEST) -> dict[tuple[str, str], list[Measurement]]:
     """The passing measurements of every cell that has enough of them."""
     found: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for item in items:
         if item.status is Status.PASS:
             cell = item.cell
             found[cell.config.name, f"{cell.suite}/{cell.model} {cell.phase.value}"].append(item)
-    return {key: same for key, same in found.items() if len(same) >= _FEWEST}
+    return {key: same for key, same in found.items() if len(same) >= fewest}
 
 
-def spread_of(items: Sequence[Measurement], metric: str) -> float | None:
+def spread_of(items: Sequence[Measurement], metric: str, fewest: int = _FEWEST) -> float | None:
     """The standard deviation of ln from process to process; None where too few measured it."""
     if metric == _BESIDE:
         both = [(item.metrics["compiled_ms"], item.metrics["eager_ms"]) for item in items if "eager_ms" in item.metrics]
@@ -70,7 +80,7 @@ def spread_of(items: Sequence[Measurement], metric: str) -> float | None:
         fitted = fit_slopes(np.array([x @ x]), np.array([x @ y]), np.array([y @ y]))
         return float(np.sqrt(fitted.left[0] / (len(both) - 1 - fitted.taken[0])))
     values = [item.metrics[metric] for item in items if item.metrics.get(metric)]
-    return float(np.std(np.log(values), ddof=1)) if len(values) >= _FEWEST else None
+    return float(np.std(np.log(values), ddof=1)) if len(values) >= fewest else None
 
 
 if __name__ == "__main__":

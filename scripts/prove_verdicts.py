@@ -5,7 +5,7 @@ python scripts/prove_verdicts.py FOLDER       a folder of bundles that scripts/r
 Each repetition takes its turn as the new commit and each other one as the base; the rest are the history of the base's commit.
 For power a quarter of the cells is slowed at a time, each quarter in its turn: what was injected replaces what was measured.
 `runs` are those of base and new: 1:1 is a night against the one before, 1:2 after the new commit was measured once more,
-6:2 with all of the base commit's runs as the base.
+6:2 with all of the base commit's runs as the base. Cells that do not pass in every process are left out.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from analysis.compare import compare
 from analysis.verdicts import Outcome, judge_sides
 from collector.bundle import BundleContents, BundleWriter, read_bundle
+from collector.choices import found_all
 from collector.vocabulary import Measurement, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
@@ -43,6 +44,9 @@ _OURS = "inductor-watch"
 _PARTS = 4
 #: Rules that look at all earlier runs and want two new ones; the others hold one run against one.
 _OF_HISTORY = ("Otava", "HUD, 6-run median, two in a row")
+
+#: Two of the new commit and one of the base.
+_FEWEST = 3
 
 #: A repetition: the run of each GPU.
 Repetition = list[BundleContents]
@@ -65,10 +69,16 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        "--skip", type=int, default=0, metavar="N", help="leave the first N repetitions out: they chose for the others"
+    )
+    parser.add_argument(
+        "--shared", action="store_true", help="only cells whose processes all found autotuning's choices"
+    )
     options = parser.parse_args()
-    repetitions = read_repetitions(options.folder)
-    if len(repetitions) < 4:
-        sys.exit(f"{options.folder}: {len(repetitions)} whole repetitions, at least four are needed")
+    repetitions = of_common_cells(read_repetitions(options.folder)[options.skip :], options.shared)
+    if len(repetitions) < _FEWEST:
+        sys.exit(f"{options.folder}: {len(repetitions)} whole repetitions, at least {_FEWEST} are needed")
     levels = injected_levels(repetitions)
     print_table(repetitions, levels, prove(repetitions, levels))
 
@@ -115,6 +125,22 @@ def read_repetitions(folder: Path) -> list[Repetition]:
         found[f"{not inject} {run.header.label}"].append(run)
     most = max((len(runs) for runs in found.values()), default=0)
     return [runs for _, runs in sorted(found.items()) if len(runs) == most]
+
+
+def of_common_cells(repetitions: Sequence[Repetition], shared: bool = False) -> list[Repetition]:
+    """The same with the cells that pass in all of them; with `shared` those that never had to tune."""
+    passing = [
+        {cell_id for cell_id, item in _passing(each).items() if not shared or found_all(item.details)}
+        for each in repetitions
+    ]
+    common = set.intersection(*passing) if passing else set()
+    return [
+        [
+            replace(run, measurements=[item for item in run.measurements if item.cell.cell_id in common])
+            for run in repetition
+        ]
+        for repetition in repetitions
+    ]
 
 
 def injected_levels(repetitions: Sequence[Repetition]) -> list[float]:

@@ -42,8 +42,13 @@ def hud_two_in_a_row(case: Case) -> bool:
 
 
 def rustc_fence(case: Case) -> bool:
-    """rustc-perf: a change of at least Q3 + 3 (Q3 - Q1) of the relative changes between neighbours in the history."""
+    """rustc-perf: a change of at least Q3 + 3 (Q3 - Q1) of the relative changes between neighbours in the history.
+
+    Without two of those it says nothing.
+    """
     series = np.array([*case.history, case.base])
+    if len(series) < 3:
+        return False
     changes = np.abs(np.diff(series)) / series[:-1]
     low, high = np.quantile(changes, [0.25, 0.75])
     return bool(case.new[0] / case.base - 1 >= high + 3 * (high - low))

@@ -48,7 +48,9 @@ def test_the_script_prints_a_line_a_metric(tmp_path):
     done = subprocess.run(
         [sys.executable, "scripts/process_noise.py", *bundles], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert [line.split()[1] for line in done.stdout.splitlines()[1:]] == ["eager_ms", "compiled_ms", "compiled_ms"]
+    counted, _, *lines = done.stdout.splitlines()
+    assert counted == "processes a cell: 4 to 4"
+    assert [line.split()[1] for line in lines] == ["eager_ms", "compiled_ms", "compiled_ms"]
     none = subprocess.run(
         [sys.executable, "scripts/process_noise.py", str(next(tmp_path.glob("*.gz")))],
         cwd=ROOT,

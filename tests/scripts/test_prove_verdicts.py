@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import read_bundle
-from scripts.prove_verdicts import injected_levels, print_table, prove, read_repetitions
+from collector.vocabulary import Status
+from scripts.prove_verdicts import injected_levels, of_common_cells, print_table, prove, read_repetitions
 from scripts.rivals import RIVALS, Case, hud_two_in_a_row, hud_two_point, otava, pooled_mann_whitney, rustc_fence
 from tests.factories import cell, header, passing, write_bundle
 
@@ -37,6 +38,10 @@ def case(new, history=QUIET, base=10.0, base_samples=(10.0,) * 30, new_samples=N
 def test_a_rule_alarms_as_it_is_documented(rule, alarms, silent):
     assert rule(alarms)
     assert not rule(silent)
+
+
+def test_a_fence_needs_two_earlier_changes():
+    assert not rustc_fence(case([20.0], history=[10.0]))
 
 
 @pytest.mark.parametrize("rule", [hud_two_in_a_row, otava])
@@ -113,6 +118,23 @@ def test_the_table_has_a_line_for_each_method(proof, tallies, capsys):
     assert ours.split()[-1] == "1.00"
 
 
+def test_only_cells_that_pass_everywhere_and_never_had_to_tune_are_compared(tmp_path):
+    synthetic(tmp_path, count=3, models=3)
+    repetitions = read_repetitions(tmp_path)
+    found, tuned = ({"kernels_tuned": number, "decided_otherwise": 0} for number in (0, 2))
+    for number, repetition in enumerate(repetitions):
+        for item in repetition[0].measurements:
+            item.details["shared_tuning"] = tuned if number == 1 and item.cell.model == "m1" else found
+    repetitions[2][0].measurements[2].status = Status.CRASHED
+
+    def models(shared):
+        return [[item.cell.model for item in runs[0].measurements] for runs in of_common_cells(repetitions, shared)]
+
+    assert models(shared=False) == [["m0", "m1"]] * 3
+    assert models(shared=True) == [["m0"]] * 3
+    assert of_common_cells([]) == []
+
+
 def test_too_few_repetitions_are_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, "scripts/prove_verdicts.py", str(tmp_path)],
@@ -122,7 +144,7 @@ def test_too_few_repetitions_are_one_line(tmp_path):
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines() == [f"{tmp_path}: 0 whole repetitions, at least four are needed"]
+    assert done.stderr.strip().splitlines() == [f"{tmp_path}: 0 whole repetitions, at least 3 are needed"]
 
 
 def test_a_cut_repetition_is_left_out(tmp_path):
