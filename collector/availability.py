@@ -8,7 +8,7 @@ from typing import Any
 
 from collector.errors import ConfigError, UnavailableError
 from collector.templates import Effective
-from collector.vocabulary import Phase
+from collector.vocabulary import AHEAD_OF_TIME, Phase
 
 #: Where torch keeps the function that looks for CUTLASS: since 2.11, and before.
 _CUTLASS_MODULES = ("torch._inductor.codegen.cutlass.utils", "torch._inductor.codegen.cuda.cutlass_utils")
@@ -19,9 +19,13 @@ def check(effective: Effective, device: str, phase: Phase, dtype: str) -> None:
 
     Raises:
         UnavailableError: a component is missing; the text says which.
-        ConfigError: the options contradict the cell (freezing a training step).
+        ConfigError: the options contradict the cell (freezing a training step, or compiling one ahead of time).
     """
     options = effective.options
+    if effective.config.backend == AHEAD_OF_TIME:
+        from collector.ahead_of_time import check_ahead_of_time
+
+        check_ahead_of_time(options, effective.config.dynamic, phase)
     if options.get("freezing") and phase is Phase.TRAINING:
         raise ConfigError(
             "freezing inlines weights as constants and cannot act while gradients are wanted: use inference"

@@ -25,8 +25,23 @@ _HINTS = (
     ("C++ compile error", "a C++ compiler that torch can use is needed: see `inductor-watch doctor`"),
     ("InvalidCxxCompiler", "no C++ compiler found: install g++ or set CXX"),
 )
-#: What a status says without words of its own.
+#: The same for what says nothing more telling.
+_FALLBACK_HINTS = (
+    (
+        "the model does not export",
+        "torch.export takes whole graphs only: the log's end has the line; --backend inductor breaks the graph there",
+    ),
+    (
+        "AOTInductor failed",
+        "the log's end has the stack; the same options with --backend inductor tell a fault of Inductor from one of its C++",
+    ),
+)
+#: What a status says without words of its own, or with none that are known.
 _BY_STATUS = {
+    Status.MODEL_FAIL_TO_LOAD: "the model's own code failed while it was built: the end of the log has the stack",
+    Status.EAGER_FAIL: "the model fails without any compiler: the end of the log has the stack",
+    Status.FAIL_TO_COMPILE: "the end of the log has the stack; TORCHDYNAMO_VERBOSE=1 and TORCH_LOGS=+dynamo,+inductor tell more",
+    Status.FAIL_TO_RUN: "eager ran, the compiled program did not: --backend aot_eager tells whether Inductor is to blame",
     Status.NONDETERMINISTIC: "it draws unseeded numbers, or its kernels sum in another order: nothing can be compared with it",
     Status.FAIL_ACCURACY: "TORCH_COMPILE_DEBUG=1 keeps the kernels; emulate_precision_casts=true tells rounding from a bug",
 }
@@ -41,19 +56,26 @@ _SIGNALS = {
     "SIGILL": "a kernel uses instructions that this CPU lacks",
 }
 HINT_OF_EXIT = "the model or a library ended the process: the end of the log is all that it left"
+#: Errors that a compiler raises.
+_COMPILERS = {
+    "torch._dynamo.exc.TorchDynamoException",
+    "torch._inductor.exc.InductorError",
+    "collector.ahead_of_time.ExportFailedError",
+    "collector.ahead_of_time.AheadOfTimeError",
+}
 _LONGEST = 2000
 
 
 def classify(error: BaseException, stage: Stage) -> tuple[Status, Failure]:
     """The status and the failure record of an exception raised in a stage."""
     message = str(error).strip() or type(error).__name__
-    hint = _hint(message) or _hint_of_type(error)
-    failure = Failure(stage, type(error).__qualname__, message[:_LONGEST], hint)
-    return _status(error, stage, message), failure
+    status = _status(error, stage, message)
+    hint = _hint(message) or _hint_of_type(error) or hint_of_status(status)
+    return status, Failure(stage, type(error).__qualname__, message[:_LONGEST], hint)
 
 
 def hint_of_status(status: Status) -> str | None:
-    """What to do about a status that no exception explains."""
+    """What to do about a status that nothing else explains; None where its message says it."""
     return _BY_STATUS.get(status)
 
 
@@ -101,7 +123,7 @@ def _from_compiler(error: BaseException | None) -> bool:
     """True if the compiler raised it: by type, or because the traceback ends inside Dynamo or Inductor."""
     while error is not None:
         names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-        if names & {"torch._dynamo.exc.TorchDynamoException", "torch._inductor.exc.InductorError"}:
+        if names & _COMPILERS:
             return True
         frames = traceback.extract_tb(error.__traceback__)
         if any(frame.filename.endswith("torch/_dynamo/convert_frame.py") for frame in frames):
@@ -111,4 +133,4 @@ def _from_compiler(error: BaseException | None) -> bool:
 
 
 def _hint(message: str) -> str | None:
-    return next((hint for needle, hint in _HINTS if needle in message), None)
+    return next((hint for needle, hint in (*_HINTS, *_FALLBACK_HINTS) if needle in message), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from collector import availability, choices, counters, injection, leaks, memory, profiling, surroundings, warm
+from collector.ahead_of_time import NOT_COUNTED
 from collector.clock import garbage_collection_off, interleaved_ms, settle, synchronize, timed_s
 from collector.correctness import Agreement, compare, identical
 from collector.environment import environment_id, fingerprint
@@ -28,7 +30,7 @@ from collector.shared_tuning import shared_where_asked
 from collector.snapshot import Snapshot
 from collector.templates import Effective, resolve_config
 from collector.tolerances import tolerance_for
-from collector.vocabulary import Cell, Failure, Measurement, Phase, Stage, Status
+from collector.vocabulary import AHEAD_OF_TIME, Cell, Failure, Measurement, Phase, Stage, Status
 from collector.zoo.spec import Built
 
 #: A form whose device is busy for less of a call than this is launch-bound.
@@ -167,7 +169,7 @@ class _Run:
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
         shared = None
-        if effective.config.backend == "inductor":
+        if effective.config.is_inductors:
             choices.listen()
             if shared := shared_where_asked(self.cell):
                 shared.lay_in()
@@ -192,6 +194,8 @@ class _Run:
 
     def _count(self) -> None:
         found, details = counters.read(self.log)
+        if self.cell.config.backend == AHEAD_OF_TIME:
+            found = {name: value for name, value in found.items() if name not in NOT_COUNTED}
         self.metrics |= found
         self.details |= details | choices.found()
 
@@ -216,6 +220,7 @@ class _Run:
     def _disagree(self, status: Status, message: str) -> None:
         self.status = status
         self.failure = Failure(Stage.CORRECTNESS, status.value, message, hint_of_status(status))
+        sys.stderr.write(f"{status.value}: {message}\n")  # nothing was raised, and the log is where people look
 
     def _reference(self, subject: Subject) -> Snapshot | None:
         """The float64 outputs, or None where the model cannot run in double precision."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from collector.ahead_of_time import Program
 from collector.snapshot import Snapshot, snapshot
 from collector.templates import Effective
-from collector.vocabulary import Cell, Phase
+from collector.vocabulary import AHEAD_OF_TIME, Cell, Phase
 from collector.zoo.spec import Built
 
 #: PyTorch's benchmarks seed everything with this.
@@ -81,6 +82,8 @@ class Subject:
     def compiled(self, effective: Effective) -> Callable[[], Any]:
         """The compiled form; the compiler runs at its first call."""
         config = effective.config
+        if config.backend == AHEAD_OF_TIME:
+            return self._step(Program(self.model, dict(effective.options), self._autocast))
         program = torch.compile(
             self._loss_of if self._training else self.model,
             backend=config.backend,

@@ -18,7 +18,7 @@ class Settings:
 
     `precision`, where it is not 0: rounds go on until the 95 % interval of both medians is within this fraction of them,
     ten times `rounds` or `sample_limit_s` at most. `warm_compile`: the program is compiled once more from the same caches
-    by a new process.
+    by a new process. `trace`: the folder for torch's traces (`collector.tracing`), none where it is empty.
     """
 
     rounds: int = 30
@@ -29,6 +29,7 @@ class Settings:
     inject: tuple[float, ...] = ()
     precision: float = 0.0
     warm_compile: bool = False
+    trace: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from collector.errors import ConfigError, nearest
 from collector.option_history import living_name, version_of, why_ignored, why_unknown
-from collector.vocabulary import Config, OptionValue, short_hash
+from collector.vocabulary import AHEAD_OF_TIME, Config, OptionValue, short_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,8 @@ def resolve_config(config: Config, device: str) -> Effective:
     """The same as `resolve`, for a `Config`."""
     asked = _asked(config)
     defaults = effective_options({})
-    program = effective_options(asked)
+    ahead = config.backend == AHEAD_OF_TIME
+    program = effective_options(asked | {"cpp_wrapper": True} if ahead else asked)  # as AOTInductor sets it itself
     inert = {key: value for key, value in asked.items() if device == "cpu" and not _acts_on_cpu(key)}
     if device == "cpu":
         program = {key: value for key, value in program.items() if _acts_on_cpu(key)}
@@ -154,6 +155,8 @@ def resolve_config(config: Config, device: str) -> Effective:
 def _compile_arguments(config: Config) -> dict[str, OptionValue]:
     """Arguments of torch.compile outside the options that change the program, where they differ from its defaults."""
     found: dict[str, OptionValue] = {"dynamic": config.dynamic} if config.dynamic is not None else {}
+    if config.backend == AHEAD_OF_TIME:
+        return {"backend": AHEAD_OF_TIME}  # of one graph and fixed shapes in any case
     return found | ({"fullgraph": True} if config.fullgraph else {})
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from collector.vocabulary import Cell
 
-#: The folder under which cells leave their traces, where the caller wants them.
-VARIABLE = "INDUCTOR_WATCH_TRACE"
 
-
-def trace_where_asked(cell: Cell) -> str | None:
-    """Has torch write its trace of this process, and says in which folder under the one asked for; None if none is.
+def trace_where_asked(cell: Cell, root: str) -> str | None:
+    """Has torch write its trace of this process, and says in which folder under `root`; None where that is empty.
 
     What `TORCH_TRACE` does when torch is imported; the import may be long past in a forked process.
     """
-    root = os.environ.get(VARIABLE)
     if not root:
         return None
     from torch._logging import _internal
@@ -25,7 +20,7 @@ def trace_where_asked(cell: Cell) -> str | None:
     handler: Any = getattr(_internal, "LOG_TRACE_HANDLER", None)
     if handler is None or not hasattr(handler, "root_dir"):
         return None
-    folder = Path(root) / cell.cell_id
+    folder = Path(root).resolve() / cell.cell_id
     folder.mkdir(parents=True, exist_ok=True)
     handler.root_dir = str(folder)
     return folder.name

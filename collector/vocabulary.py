@@ -70,6 +70,12 @@ def short_hash(value: Any, length: int = 12) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
 
 
+#: Exported, compiled into a library and loaded again (`collector.ahead_of_time`).
+AHEAD_OF_TIME = "aot_inductor"
+#: Back-ends that are Inductor and take its options.
+INDUCTORS = ("inductor", AHEAD_OF_TIME)
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """One way of compiling, as it was asked for.
@@ -108,6 +114,11 @@ class Config:
         if unknown:
             raise ValueError(f"a config has no field {', '.join(unknown)}")
         return cls(**data)
+
+    @property
+    def is_inductors(self) -> bool:
+        """Whether Inductor compiles it, so that templates, modes and options mean something."""
+        return self.backend in INDUCTORS
 
     @property
     def config_id(self) -> str:

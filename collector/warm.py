@@ -1,6 +1,6 @@
 """Compiles a cell's program once more from the caches that the cell has just filled, in a process of its own.
 
-request (standard input, one line)   {"cell": {...}, "modules": [NAME, ...]}
+request (standard input, one line)   {"cell": {...}, "modules": [NAME, ...], "headers": FOLDER}
 answer (standard output, last line)  {"compile_warm_s": 1.2, "window": [BEGIN, END], "hits": 1}
 """
 
@@ -35,7 +35,7 @@ def compile_again(cell: Cell, timeout_s: float) -> dict[str, Any]:
     Raises:
         NoWarmCompileError: it failed or took too long.
     """
-    request = json.dumps({"cell": cell.to_json(), "modules": _imported()})
+    request = json.dumps({"cell": cell.to_json(), "modules": _imported(), "headers": _headers()})
     command = [sys.executable, "-m", "collector.warm"]
     try:
         ran = subprocess.run(
@@ -45,6 +45,20 @@ def compile_again(cell: Cell, timeout_s: float) -> dict[str, Any]:
     except (subprocess.SubprocessError, OSError, IndexError, ValueError) as error:
         raise NoWarmCompileError(f"{type(error).__name__}: {error}"[:300]) from error
     return found
+
+
+def _headers() -> str:
+    """Where this torch keeps precompiled C++ headers, whatever the cache's folder is; empty where it keeps none."""
+    codecache = sys.modules.get("torch._inductor.codecache")
+    return str(getattr(codecache, "_HEADER_DIR", ""))
+
+
+def _share_headers(folder: str) -> None:
+    """A forked cell has the folder of its server, a new process one that is still empty."""
+    from torch._inductor import codecache
+
+    if folder and hasattr(codecache, "_HEADER_DIR"):
+        codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = folder, str(Path(folder) / "locks")
 
 
 def _imported() -> list[str]:
@@ -88,6 +102,7 @@ def main() -> None:
     for name in request["modules"]:
         with suppress(Exception):
             importlib.import_module(name)
+    _share_headers(request["headers"])
     print(json.dumps(warm_compile(Cell.from_json(request["cell"]))), flush=True)  # noqa: T201 - the answer
 
 

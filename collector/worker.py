@@ -82,7 +82,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model)
     hold_device_while_tuning(host)
-    traced = trace_where_asked(cell)
+    traced = trace_where_asked(cell, settings.trace)
     outcome = measure(cell, spec.build, settings, host)
     if traced:
         outcome.measurement.details["trace"] = traced

@@ -21,7 +21,11 @@ OTHERS = (
     *("eager_ms", "eager_kernel_ms", "device_speedup", "eager_peak_bytes", "compiled_peak_bytes", "compression"),
     *("graphs", "graph_breaks", "recompiles", "cudagraph_skips", "cudagraph_partitions"),
     *("kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
+    *("leak_bytes_per_call", "compile_warm_s", "compile_instructions"),
 )
+#: So many columns every row has. Later ones are left off at the end of a row that has nothing of them, so that rows from before
+#: there were such are what they would be today.
+_ALWAYS = 15
 #: What is over what, where a metric is a quotient: it takes no bytes where dividing gives every bit of it.
 _QUOTIENTS = {
     "device_speedup": ("eager_kernel_ms", "compiled_kernel_ms"),
@@ -44,6 +48,8 @@ class UnreadableError(ValueError):
 def pack(columns: Mapping[str, Values]) -> bytes:
     """The bytes of `OTHERS`; `columns` holds them and `KERNEL`, at most 255 entries each, NaN where nothing was measured."""
     kept = [_kept(name, columns) for name in OTHERS]
+    while len(kept) > _ALWAYS and kept[-1][0] == _ABSENT:
+        kept.pop()
     head = bytes([_FORMAT, len(columns[KERNEL]), len(kept), *(way for way, _ in kept)])
     return head + b"".join([data for _, data in kept])
 

@@ -33,4 +33,5 @@ def rounds(plan: Plan, runs: Mapping[str, int], most: int) -> Iterator[Plan]:
     Runs and not replicates of one run: what differs from run to run is what a verdict must know.
     """
     for number in range(min(most, max(runs.values(), default=0))):
-        yield Plan([cell for cell in plan.cells if runs[cell.cell_id] > number], [] if number else plan.left_out)
+        cells = [cell for cell in plan.cells if runs[cell.cell_id] > number]
+        yield Plan(cells, [] if number else plan.left_out, care=plan.care)

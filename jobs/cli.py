@@ -30,6 +30,8 @@ VERBS = {
     "report": "two sides for a job summary, a pull request, a file: Markdown, JSON or HTML",
     "regressions": "the records of what got worse: list, open, acknowledge, close, publish as issues",
     "changepoints": "what changed in the histories, since when, and which commits can be to blame",
+    "backfill": "measure builds of torch that are not installed, and store them under their own commits",
+    "bisect": "which build, or commit, made one cell slower or broke it",
     "runs": "what the database holds",
     "commits": "the repository's history: import, list, show what was reverted and landed again",
     "templates": "the templates and what the installed torch makes of them",

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from pathlib import Path
-from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
+from collector.environment import TUNING_VARIABLE
 from collector.spelling import parse_config, parse_value
-from collector.vocabulary import DTYPES, Config, OptionValue, Phase
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _all(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
-
+from collector.vocabulary import Config, OptionValue, Phase
+from jobs.option_groups import together
 
 #: Under this name the contexts of a command share which database it was told to use.
 DATABASE = f"{__name__}.database"
@@ -67,18 +56,25 @@ dashboard_option = click.option(
     metavar="URL",
     help="Where the dashboard is, for links (or INDUCTOR_WATCH_DASHBOARD_URL).",
 )
+
+
+def _share(_: click.Context, __: click.Parameter, folder: Path | None) -> None:
+    # By the environment, since it is part of the testbed: the process that finds out what this machine is gets it as well.
+    if folder:
+        os.environ[TUNING_VARIABLE] = str(folder.resolve())
+
+
+sharing_option = click.option(
+    "--shared-tuning",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar=TUNING_VARIABLE,
+    callback=_share,
+    expose_value=False,
+    help=f"Folder in which the first process keeps what autotuning chose, for all later ones (or {TUNING_VARIABLE}).",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 
-selection_options = _all(
-    click.option("--suite", "suites", multiple=True, help="Suites to take [all installed]."),
-    click.option("--model", "models", multiple=True, help="Models by name or pattern, e.g. 'Bert*'."),
-    click.option("--phase", "phases", multiple=True, type=click.Choice([p.value for p in Phase]), help="[inference]"),
-    click.option("--dtype", type=click.Choice(DTYPES), help="[bfloat16 on a GPU, float32 on a CPU]"),
-    click.option("--device", type=click.Choice(["cuda", "cpu"]), help="[the GPU if there is one]"),
-    click.option("--batch-size", type=click.IntRange(min=1), help="[each model's own]"),
-)
-
-config_options = _all(
+config_options = together(
     click.option(
         "--config",
         "configs",
@@ -87,72 +83,18 @@ config_options = _all(
         help="A template or a mode with overrides, e.g. cudagraphs+graph_partition=false, or GraphNet's JSON, in base64 or "
         "not; repeatable.",
     ),
-    click.option("--backend", default="inductor", show_default=True, help="Any back-end that torch has registered."),
+    click.option(
+        "--backend",
+        default="inductor",
+        show_default=True,
+        help="Any back-end that torch has registered, or aot_inductor: exported, compiled into a library, loaded again.",
+    ),
     click.option("--template", help="One of `inductor-watch templates`."),
     click.option("--mode", help="One of `inductor-watch modes`."),
     click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="An Inductor option by its dotted name."),
     click.option("--freezing/--no-freezing", default=None, help="Inline weights as constants."),
     click.option("--dynamic/--no-dynamic", default=None, help="Dynamic shapes."),
     click.option("--fullgraph", is_flag=True, help="Fail on a graph break."),
-)
-
-naming_options = _all(
-    click.option("--branch", help="[what the installed torch was built from]"),
-    click.option("--commit", help="[the installed torch's own]"),
-    click.option("--base", default="", metavar="SHA", help="The commit at which the branch left the main line."),
-    click.option("--repo", default="pytorch/pytorch", show_default=True, help="The repository of branch and commit."),
-    click.option("--label", default="", help="A word to find this run by."),
-)
-
-measuring_options = _all(
-    click.option("--samples", type=click.IntRange(min=5), default=30, show_default=True, help="Eager/compiled pairs."),
-    click.option(
-        "--timeout", type=click.FloatRange(min=1), default=600, show_default=True, help="Seconds a cell may take."
-    ),
-    click.option(
-        "--out",
-        type=click.Path(file_okay=False, path_type=Path),
-        default=Path("runs"),
-        show_default=True,
-        help="Folder for the bundle.",
-    ),
-    click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Cells that compile at once, each on its own cores; one alone measures while the others stand still.",
-    ),
-    click.option(
-        "--start",
-        type=click.Choice(["fork", "spawn"]),
-        default="fork",
-        show_default=True,
-        help="Fork each cell from a process that has imported everything, or start a fresh one: slower, as a user would.",
-    ),
-    click.option("--gpus", metavar="all|N,M...", help="GPUs to measure on, each with workers of its own [the first]."),
-    click.option("--no-store", is_flag=True, help="Write the bundle only; `ingest` can store it later, elsewhere."),
-)
-
-more_measuring_options = _all(
-    click.option(
-        "--precision",
-        type=click.FloatRange(min=0.0001, max=1),
-        help="Sample on until both medians are known to this fraction (95 %), up to ten times --samples or 30 s.",
-    ),
-    click.option("--warm-compile", is_flag=True, help="Compile once more in a new process that finds the caches full."),
-    click.option(
-        "--replicates",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Measure everything so many times, each time in new processes: runs of one night.",
-    ),
-    click.option(
-        "--trace",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder for torch's trace of each compilation, one a cell, to be read with tlparse; compiling takes longer.",
-    ),
 )
 
 

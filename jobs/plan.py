@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from collector.errors import ConfigError
 from collector.templates import TEMPLATES, resolve_config
-from collector.vocabulary import Cell, Config, Phase
+from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase
 from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
+from jobs.care import Care
 
 
 class PlanError(ConfigError):
@@ -39,12 +41,19 @@ class Matrix:
 class Plan:
     """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
 
-    `night` is the night that they are a part of, where a file of `plan --shards` says so.
+    `night` is the night that they are a part of, where a file of `plan --shards` says so; `care` how carefully they are to
+    be measured, where the file does.
     """
 
     cells: list[Cell]
     left_out: list[str] = field(default_factory=list)
     night: str = ""
+    care: Care = field(default_factory=Care)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `load_plan` reads it back."""
+        said = {"measure": care} if (care := self.care.to_json()) else {}
+        return {"cells": [cell.to_json() for cell in self.cells], **said, "left_out": self.left_out}
 
 
 def make_plan(matrix: Matrix) -> Plan:
@@ -89,19 +98,24 @@ def load_plan(path: Path) -> Plan:
     """
     try:
         data = json.loads(path.read_text())
-        return Plan([Cell.from_json(cell) for cell in data["cells"]], night=str(data.get("night") or ""))
+        cells, care = [Cell.from_json(cell) for cell in data["cells"]], Care.from_json(data.get("measure") or {})
+        return Plan(cells, night=str(data.get("night") or ""), care=care)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise PlanError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
 
 
 def check_config(config: Config, device: str) -> None:
     """Raises `ConfigError` if the installed torch does not know a template, a mode, a key or a back-end of the config."""
-    if config.backend == "inductor":
-        resolve_config(config, device)
+    if config.is_inductors:
+        effective = resolve_config(config, device)
+        if config.backend == AHEAD_OF_TIME:
+            from collector.ahead_of_time import check_ahead_of_time
+
+            check_ahead_of_time(effective.options, config.dynamic)
         return
     from torch._dynamo.backends.registry import list_backends
 
-    known = list_backends(exclude_tags=())
+    known = [*list_backends(exclude_tags=()), AHEAD_OF_TIME]
     if config.backend not in known:
         raise ConfigError(f"unknown backend {config.backend!r}: known are {', '.join(known)}")
     if config.template or config.mode or config.overrides or config.freezing is not None:

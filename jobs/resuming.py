@@ -109,6 +109,7 @@ def check_place(found: Unfinished, environment: Mapping[str, Any]) -> None:
         pairs = ", ".join(f"{key} {header.testbed.get(key)} there and {here.get(key)} here" for key in differing)
         raise ResumeError(
             f"run {header.run_id} has another testbed ({pairs}): resume it where it began, with as many workers"
+            + (" and the same --shared-tuning" if "tuning" in differing else "")
         )
 
 

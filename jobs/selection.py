@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 
 from collector.spelling import parse_config
-from collector.vocabulary import Phase
+from collector.vocabulary import Config, Phase
 from jobs.night import all_configs, default_dtype, join, night_plan
-from jobs.options import parse_phases, selection_options
+from jobs.option_groups import Selection, selection_options, together
+from jobs.options import parse_phases
 from jobs.plan import Matrix, Plan, make_plan
 
-F = TypeVar("F", bound=Callable[..., Any])
+#: The options that narrow a night.
+night_options = together(
+    selection_options,
+    click.option("--config", "configs", multiple=True, metavar="NAME[+key=value...]", help="[the night's own]"),
+)
 
 
-def night_options(function: F) -> F:
-    """The options that narrow a night."""
-    config = click.option("--config", "configs", multiple=True, metavar="NAME[+key=value...]", help="[the night's own]")
-    decorated: F = selection_options(config(function))
-    return decorated
-
-
-def planned_night(
-    device: str,
-    suites: tuple[str, ...],
-    models: tuple[str, ...],
-    phases: tuple[str, ...],
-    dtype: str | None,
-    batch_size: int | None,
-    configs: tuple[str, ...],
-) -> Plan:
-    """The default night if nothing is narrowed, else the matrix that the options spell."""
-    if not any((suites, models, phases, dtype, batch_size, configs)):
+def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
+    """The default night of a device if nothing is narrowed, else the matrix that the options spell."""
+    if not selection.is_narrowed and not configs:
         return night_plan(device)
     chosen = [parse_config(text) for text in configs] or all_configs()
+    return selected(device, selection, chosen)
+
+
+def selected(device: str, selection: Selection, configs: list[Config]) -> Plan:
+    """Every cell of a selection under every config, phase by phase."""
 
     def matrix(phase: Phase) -> Matrix:
-        return Matrix(device, dtype or default_dtype(device, phase), chosen, suites, models, (), (phase,), batch_size)
+        dtype = selection.dtype or default_dtype(device, phase)
+        return Matrix(device, dtype, configs, selection.suites, selection.models, (), (phase,), selection.batch_size)
 
-    return join(make_plan(matrix(phase)) for phase in parse_phases(phases))
+    return join(make_plan(matrix(phase)) for phase in parse_phases(selection.phases))

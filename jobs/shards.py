@@ -94,13 +94,13 @@ def write_plans(folder: Path, night: str, plan: Plan, shards: Sequence[Shard]) -
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("shard-*.json"):
         old.unlink()
+    said = {"measure": care} if (care := plan.care.to_json()) else {}
     for shard in shards:
-        part = {"night": night, "shard": shard.number, "shards": len(shards), "cells": _cells(shard.cells)}
+        part = {"night": night, "shard": shard.number, "shards": len(shards), **said, "cells": _cells(shard.cells)}
         _write(folder / shard.file, part)
     # The whole is written last: where it is there, all of its shards are.
-    _write(
-        folder / WHOLE, {"night": night, "shards": len(shards), "cells": _cells(plan.cells), "left_out": plan.left_out}
-    )
+    whole = {"night": night, "shards": len(shards), **said, "cells": _cells(plan.cells), "left_out": plan.left_out}
+    _write(folder / WHOLE, whole)
 
 
 def matrix(shards: Sequence[Shard]) -> str:

@@ -14,7 +14,7 @@ _OPTIONS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coor
 
 def tunes(cell: Cell) -> bool:
     """Whether a cell's config times candidates while it compiles."""
-    return cell.config.backend == "inductor" and _tunes(cell.config, cell.device)
+    return cell.config.is_inductors and _tunes(cell.config, cell.device)
 
 
 @cache

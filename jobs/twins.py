@@ -97,7 +97,7 @@ def program_key(config: Config, device: str) -> str:
     Options that are asked for and are no part of the program count too: on a CPU the GPU's options decide whether a
     config is available, and the number of compiling threads decides how long it takes.
     """
-    if config.backend != "inductor":
+    if not config.is_inductors:
         return config.config_id  # other back-ends take no options: nothing but the name of one says what it does
     effective = resolve_config(config, device)
     beside = {key: value for key, value in effective.options.items() if key not in effective.program}

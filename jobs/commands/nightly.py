@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from jobs.options import db_option, json_option, measuring_options, naming_options
+from jobs.care import Care
+from jobs.option_groups import Naming, Selection, Working, care_options, measuring_options, naming_options
+from jobs.options import db_option, json_option, sharing_option
 from jobs.plan import read_plan
 from jobs.selection import night_options, planned_night
 
@@ -15,6 +17,8 @@ from jobs.selection import night_options, planned_night
 @night_options
 @naming_options
 @measuring_options
+@care_options
+@sharing_option
 @click.option("--max-hours", type=click.FloatRange(min=0), help="Start no cell after this; the rest stays missing.")
 @click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers.")
 @click.option("--tune-together", is_flag=True, help="Let several cells autotune at once: faster, choices less certain.")
@@ -40,25 +44,11 @@ from jobs.selection import night_options, planned_night
 @json_option
 @db_option
 def command(
-    suites: tuple[str, ...],
-    models: tuple[str, ...],
-    phases: tuple[str, ...],
-    dtype: str | None,
-    device: str | None,
-    batch_size: int | None,
+    selection: Selection,
     configs: tuple[str, ...],
-    branch: str | None,
-    commit: str | None,
-    base: str,
-    repo: str,
-    label: str,
-    samples: int,
-    timeout: float,
-    out: Path,
-    workers: int,
-    start: str,
-    gpus: str | None,
-    no_store: bool,
+    naming: Naming,
+    working: Working,
+    care: Care,
     max_hours: float | None,
     exclusive: bool,
     tune_together: bool,
@@ -70,29 +60,28 @@ def command(
     database: str,
 ) -> None:
     """Plans, measures, stores; prints the summary table and how to look further."""
-    from collector.settings import Settings
     from jobs.dry_run import run_dry
-    from jobs.runner import Pace, RunNames
     from jobs.session import measure_and_store, print_night, require_cells
     from jobs.shards import check_night
     from jobs.testbeds import device_of, find_testbeds
 
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
-    pace = Pace(workers, float("inf") if max_hours is None else 3600 * max_hours, tune_together, start, gpus, exclusive)
+    budget_s = float("inf") if max_hours is None else 3600 * max_hours
+    pace = working.pace(budget_s=budget_s, tune_together=tune_together, exclusive=exclusive)
+    device = selection.device
     # A dry run may plan for a device that is not here.
     testbeds = [] if dry_run and device else find_testbeds(device, pace)
     place = device if not testbeds else device_of(testbeds)
     assert place is not None  # noqa: S101 - one of both tells
-    selection = (place, suites, models, phases, dtype, batch_size, configs)
-    plan = read_plan(plan_file, place) if plan_file else planned_night(*selection)
+    plan = read_plan(plan_file, place) if plan_file else planned_night(place, selection, configs)
     if dry_run:
         require_cells(plan)
-        run_dry(plan, costs, out, pace, as_json, len(testbeds) or 1)
+        run_dry(plan, costs, working.out, pace, as_json, len(testbeds) or 1)
         return
     shared = check_night(night or plan.night) if night or plan.night else ""
-    names = RunNames(branch, commit, repo, "nightly", label, branch_start=base, night=shared)
-    settings = Settings(samples, timeout_s=timeout)
-    runs, _ = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database, costs)
-    if not no_store:
+    names, settings = naming.names("nightly", shared), working.settings(care.or_else(plan.care))
+    store = None if working.no_store else database
+    runs, _ = measure_and_store(plan, testbeds, names, settings, working.out, store, costs)
+    if not working.no_store:
         print_night(database, runs)

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jobs.option_groups import Selection, care_options
 from jobs.options import json_option
 from jobs.selection import night_options, planned_night
 
 if TYPE_CHECKING:
+    from jobs.care import Care
     from jobs.plan import Plan
     from jobs.shards import Shard
 
 
 @click.command(
     help="The cells a nightly would measure, and what it leaves out. With --shards, a plan for each of several hosts: "
-    "`nightly --plan` measures one, `ingest --plan` puts the night together."
+    "`nightly --plan` measures one, as carefully as was said here; `ingest --plan` puts the night together."
 )
 @night_options
+@care_options
 @click.option("--max-cells", type=click.IntRange(min=1), help="The first cells of the plan only: those matter most.")
 @click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Divide the night among N hosts, models whole.")
 @click.option(
@@ -59,13 +62,9 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     context: click.Context,
-    suites: tuple[str, ...],
-    models: tuple[str, ...],
-    phases: tuple[str, ...],
-    dtype: str | None,
-    device: str | None,
-    batch_size: int | None,
+    selection: Selection,
     configs: tuple[str, ...],
+    care: Care,
     max_cells: int | None,
     shards: int | None,
     form: str,
@@ -85,14 +84,14 @@ def command(
         raise click.UsageError("--json is the whole plan: with --shards use --format github")
     if github_output:
         outputs_file()  # before anything is written
-    place = device or str(probe(None)["device"])
-    plan = planned_night(place, suites, models, phases, dtype, batch_size, configs)
-    plan = replace(plan, cells=plan.cells[:max_cells])
+    place = selection.device or str(probe(None)["device"])
+    plan = planned_night(place, selection, configs)
+    plan = replace(plan, cells=plan.cells[:max_cells], care=care)
     if shards is not None:
         made, night = _divide(plan, shards, costs, out, night)
         _hand_over(made, len(plan.cells), night, form, github_output, out)
     elif as_json:
-        click.echo(json.dumps({"cells": [cell.to_json() for cell in plan.cells], "left_out": plan.left_out}, indent=2))
+        click.echo(json.dumps(plan.to_json(), indent=2))
     else:
         _show(plan)
 

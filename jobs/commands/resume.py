@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from jobs.options import db_option
+from jobs.options import db_option, sharing_option
 
 
 @click.command(
@@ -23,6 +23,7 @@ from jobs.options import db_option
 @click.option("--max-hours", type=click.FloatRange(min=0), help="Start no cell after this; the rest stays missing.")
 @click.option("--retry-failed", is_flag=True, help="Measure failed cells again too; the new outcome counts.")
 @click.option("--no-store", is_flag=True, help="Write the bundle only; `ingest` can store it later, elsewhere.")
+@sharing_option
 @db_option
 def command(
     run: str | None,

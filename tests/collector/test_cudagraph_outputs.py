@@ -61,8 +61,11 @@ class Wrapping(nn.Module):
         return self.wrap(self.linear(x).relu())
 
 
-def made_ready(structure, config=WITH_CUDAGRAPHS[0], phase=Phase.INFERENCE, device="cuda"):
-    """The model and its compiled form, called until its cudagraph is recorded; where its tensor is found."""
+def made_ready(structure, config=WITH_CUDAGRAPHS[0], phase=Phase.INFERENCE, device="cuda", calls=4):
+    """The model and its compiled form, called so often; where its tensor is found.
+
+    The first call warms up, the second records the cudagraph, and from the third on it is replayed.
+    """
     if structure == "model_output":
         pytest.importorskip("transformers")
     wrap, path = STRUCTURES[structure]
@@ -71,7 +74,7 @@ def made_ready(structure, config=WITH_CUDAGRAPHS[0], phase=Phase.INFERENCE, devi
     cell = Cell("tests", structure, phase, "float32", device, 4, config)
     subject = Subject(cell, Built(Wrapping(wrap), (torch.randn(4, 16),), {}, lambda made, _: made.square().mean()))
     call = subject.compiled(resolve_config(config, device))
-    for _ in range(4):
+    for _ in range(calls):
         call()
     return subject, call, path
 
@@ -120,12 +123,28 @@ def test_without_cudagraphs_they_keep_them_too(structure):
 @pytest.mark.gpu
 @pytest.mark.parametrize(("structure", "config"), REPLAYED, ids=named)
 def test_with_cloning_switched_off_the_known_failure_appears(structure, config, monkeypatch):
-    subject, call, path = made_ready(structure, config)
+    """Of what the recording call returned; torch invalidates it when the next call begins."""
+    subject, call, path = made_ready(structure, config, calls=1)
     monkeypatch.setattr(cloning, "kept", lambda tensor: tensor)
     first = subject.outputs(call)
     subject.outputs(call)
     with pytest.raises(RuntimeError, match=OVERWRITTEN) as failed:
-        first[path].cpu()
+        (first[path] + 1).cpu()
     status, failure = classify(failed.value, Stage.CORRECTNESS)
     assert status is Status.FAIL_TO_RUN
     assert "clone it" in failure.hint
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("config", WITH_CUDAGRAPHS, ids=named)
+def test_with_cloning_switched_off_a_replay_silently_takes_the_place_of_the_last(config, monkeypatch):
+    """From one replay to the next torch invalidates nothing: what was kept of the first reads as the second."""
+    subject, call, path = made_ready("tensor", config)
+    wanted = subject.outputs(subject.eager)[path]
+    monkeypatch.setattr(cloning, "kept", lambda tensor: tensor)
+    first = subject.outputs(call)[path]
+    assert torch.allclose(first, wanted, atol=1e-3)
+    change_weights(subject)
+    second = subject.outputs(call)[path]
+    assert torch.equal(first, second)
+    assert not torch.allclose(first, wanted, atol=1e-3)

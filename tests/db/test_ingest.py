@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from collector.bundle import BundleError
 from collector.vocabulary import Config, Status
 from db import queries
+from db.check import check_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.moments import to_epoch
@@ -84,11 +85,24 @@ def test_what_was_not_measured_is_null_and_never_zero(store, tmp_path):
 
 
 def test_a_metric_of_a_newer_collector_is_kept_among_the_details(store, tmp_path):
-    sent = passing(cell(), metrics={"compiled_ms": 2.0, "compile_warm_s": 0.5})
+    sent = passing(cell(), metrics={"compiled_ms": 2.0, "a_later_one": 0.5})
     ingest_bundle(store, write_bundle(tmp_path, header("r1"), [sent]))
     found = queries.measurement(store, "r1", cell().cell_id)
     assert found.metrics == {"compiled_ms": 2.0}
-    assert found.details["other_metrics"] == {"compile_warm_s": 0.5}
+    assert found.details["other_metrics"] == {"a_later_one": 0.5}
+
+
+def test_what_leaks_and_what_compiling_again_takes_are_metrics_like_others(store, tmp_path):
+    sent = {"compiled_ms": 2.0, "leak_bytes_per_call": 0.0, "compile_warm_s": 0.3, "compile_instructions": 5e9 + 1}
+    cells = [passing(cell(), metrics=sent), passing(cell("older"), metrics={"compiled_ms": 3.0})]
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), cells))
+    found = queries.measurement(store, "r1", cell().cell_id)
+    assert found.metrics == sent
+    assert "other_metrics" not in found.details
+    rows = queries.side_rows(store, queries.resolve_side(store, "r1")).set_index("model")
+    assert rows.loc["bert", list(sent)].to_dict() == sent
+    assert rows.loc["older", list(sent)].isna().tolist() == [False, True, True, True]
+    assert check_store(store) == []
 
 
 def test_numbers_that_are_no_numbers_do_not_pose_as_measured(store, tmp_path):

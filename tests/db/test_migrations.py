@@ -10,13 +10,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Double, MetaData, Table, create_engine, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
-from collector.metrics import METRICS
 from db import migrate
 from db.base import VERSIONS, Base
 from db.check import check_store
 from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
+from db.migrations.versions import v0005_metrics
 from db.packed import metrics_of_run
 from db.runs import list_runs
 from db.schema import Branch
@@ -115,8 +115,8 @@ def rows_of(engine):
 
 
 def metrics_of(conn, row):
-    """The metrics of a row of `measurements`, by name: columns of their own before schema 0005."""
-    return metrics_of_run(conn, row["run"])[row["cell"], row["replicate"]]
+    """The metrics of a row of `measurements` that were columns of their own before schema 0005, by name."""
+    return metrics_of_run(conn, row["run"], v0005_metrics._ALL)[row["cell"], row["replicate"]]
 
 
 def at_version(engine, version, full):
@@ -134,7 +134,7 @@ def at_version(engine, version, full):
             # Without its table a column has no default that this version did not know.
             rows = [dict(row) for row in source.execute(select(*columns)).mappings()]
             if table.name == "measurements" and version < "0005":
-                columns += [Column(name, Double) for name in METRICS]
+                columns += [Column(name, Double) for name in v0005_metrics._ALL]
                 rows = [row | metrics_of(source, row) for row in rows]
             names = [column.name for column in columns]
             bare = Table(table.name, MetaData(), *(Column(c.name, c.type) for c in columns))

@@ -15,7 +15,9 @@ from db.schema import HISTORY_METRICS
 from tests.factories import cell, header, passing, write_bundle
 
 NAN = float("nan")
-HEAD = 3 + len(OTHERS)
+#: The columns that every row has, and that the migration to schema 0005 writes: the format began with them.
+FIRST = OTHERS[:15]
+HEAD = 3 + len(FIRST)
 #: Around every limit of a way to keep a number, and of no way but the widest.
 NUMBERS = st.one_of(
     st.just(NAN),
@@ -70,13 +72,16 @@ def test_any_numbers_come_back_bit_for_bit(some):
 @given(parts())
 def test_the_migration_packs_as_ingest_does_and_reads_what_it_packed(columns):
     migration = import_module("db.migrations.versions.v0005_metrics")
+    columns = columns_of(**{name: columns[name] for name in (*FIRST, KERNEL)})  # what there was when it was written
     plain = {name: [None if value != value else value for value in values.tolist()] for name, values in columns.items()}
     rest = {name: plain.get(name, [None] * len(columns[KERNEL])) for name in METRICS}
     assert migration._pack(rest) == pack(columns)
     back = migration._unpack(pack(columns), {KERNEL: plain[KERNEL]})
-    assert {name: bits([NAN if v is None else v for v in back[name]]) for name in OTHERS} == {
-        name: bits(columns[name]) for name in OTHERS
+    assert {name: bits([NAN if v is None else v for v in back[name]]) for name in FIRST} == {
+        name: bits(columns[name]) for name in FIRST
     }
+    later = pack(columns | {"compile_instructions": np.full(len(columns[KERNEL]), 5e9)})
+    assert migration._unpack(later, {KERNEL: plain[KERNEL]}) == back
 
 
 @pytest.mark.parametrize(
@@ -110,9 +115,22 @@ def test_a_ratio_of_what_is_there_takes_no_bytes_and_one_that_is_off_by_a_bit_do
         assert bits(there_and_back(columns)["device_speedup"]) == bits(columns["device_speedup"])
 
 
+def test_a_row_of_the_first_version_is_what_it_was_and_a_later_metric_lengthens_it():
+    """The bytes are those that inductor-watch 0.1.0 wrote before it knew a sixteenth column."""
+    columns = columns_of(eager_ms=[0.5], graphs=[2.0], cosine=[0.25])
+    first = bytes.fromhex("01010f" + "07" + 5 * "00" + "03" + 7 * "00" + "07" + "000000000000e03f02000000000000d03f")
+    assert pack(columns) == first
+    longer = pack(columns | {"compile_warm_s": np.array([0.125])})
+    assert (longer[2], len(longer)) == (17, len(first) + 2 + 8)
+    found = unpack([first, longer], np.array([1, 1]), np.array([NAN, NAN]), OTHERS)
+    assert bits(found["compile_warm_s"]) == bits([NAN, 0.125])
+    assert found["cosine"].tolist() == [0.25, 0.25]
+
+
 def test_of_a_row_with_metrics_of_a_later_version_those_are_passed_over():
     data = pack(columns_of(eager_ms=[0.5], cosine=[0.25]))
-    longer = bytes([1, 1, len(OTHERS) + 2]) + data[3:HEAD] + b"\x07\x01" + data[HEAD:] + bytes(8)
+    known = b"\x00" * (len(OTHERS) - len(FIRST))
+    longer = bytes([1, 1, len(OTHERS) + 2]) + data[3:HEAD] + known + b"\x07\x01" + data[HEAD:] + bytes(8)
     found = unpack([longer, data], np.array([1, 1]), np.array([NAN, NAN]), OTHERS)
     assert (found["eager_ms"].tolist(), found["cosine"].tolist()) == ([0.5, 0.5], [0.25, 0.25])
 

@@ -17,6 +17,7 @@ import pytest
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.runs import list_nights
+from jobs.option_groups import Selection
 from jobs.selection import planned_night
 from tests.e2e.actions.played import play
 from tests.e2e.actions.runner import ROOT, Host, Job, Run, Service, clone, read
@@ -162,7 +163,7 @@ def github() -> Iterator[ThreadingHTTPServer]:
 def history(tmp_path_factory):
     """The store after twelve quiet synthetic nights."""
     folder = tmp_path_factory.mktemp("history")
-    cells = planned_night("cpu", (), MODELS, (), None, None, CONFIGS).cells
+    cells = planned_night("cpu", Selection(models=MODELS), CONFIGS).cells
     assert len(cells) == 4
     store = open_store(folder / "inductor-watch.db", write=True)
     for day in range(12):

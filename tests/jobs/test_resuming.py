@@ -124,6 +124,7 @@ def test_a_run_that_is_not_there_is_refused_in_one_line(name, said, tmp_path):
         ({"torch_git": "e" * 40}, ["f" * 12, "e" * 12]),
         ({"cores": 4}, ["cores 2 there and 4 here"]),
         ({"gpu": "H200"}, ["gpu None there and H200 here"]),
+        ({"tuning": "shared"}, ["tuning None there and shared here", "the same --shared-tuning"]),
         ({"node": "there", "cpu": "B"}, ["node here there and there here", "cpu A CPU there and B here"]),
     ],
 )

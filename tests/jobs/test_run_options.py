@@ -1,14 +1,26 @@
-"""Options of `run` that say how carefully to measure, and a back-end by name."""
+"""Options of `run`, `nightly` and `plan` that say how carefully to measure, and a back-end by name."""
 
 from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from collector.environment import TUNING_VARIABLE
+from collector.errors import ConfigError
+from collector.settings import Settings
 from collector.vocabulary import Config
+from jobs.asked import asked_settings, to_asked
+from jobs.care import Care
+from jobs.cli import app
 from jobs.commands import run
 from jobs.options import build_configs
+from jobs.plan import load_plan
+from jobs.runner import Pace
 
 NOTHING = {"configs": (), "template": None, "mode": None, "overrides": (), "freezing": None, "dynamic": None}
 
@@ -21,7 +33,7 @@ def asked(monkeypatch):
     class Nobody:
         failing = 0
 
-    def note(plan, testbeds, names, settings, out, database):
+    def note(plan, testbeds, names, settings, out, database, costs=None):
         found.append((plan, settings, names))
         return [], Nobody()
 
@@ -42,6 +54,74 @@ def test_a_model_of_ones_own_is_planned_without_being_imported(asked):
     assert (cell.suite, cell.model, cell.batch_size) == ("user", "my_models:tiny", 3)
     assert cell.config == Config(backend="eager")
     assert (settings.precision, settings.warm_compile) == (0.0, False)
+
+
+CAREFULLY = ("--precision", "0.01", "--warm-compile", "--trace", "traces")
+CARE = Care(0.01, True, Path("traces"))
+SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton")
+
+
+def called(*words):
+    """The command line in a folder of its own, where GitHub's variables are not heard."""
+    return CliRunner(env={"INDUCTOR_WATCH_NIGHT": None}).invoke(app, [str(word) for word in words])
+
+
+@pytest.mark.parametrize("verb", ["run", "nightly"])
+def test_run_and_nightly_measure_as_carefully_as_they_are_told(verb, asked):
+    done = called(verb, "--no-store", *SMALL, *CAREFULLY)
+    assert done.exit_code == 0, done.output
+    ((_, settings, _),) = asked
+    assert (settings.precision, settings.warm_compile, settings.trace) == (0.01, True, "traces")
+
+
+def test_a_folder_for_traces_is_kept_relative_to_where_it_was_asked_for(asked, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert ran("--trace", str(tmp_path / "traces")).exit_code == 0
+    assert asked[0][1].trace == "../traces"
+
+
+@pytest.mark.parametrize(
+    "more, expected",
+    [((), CARE), (("--precision", "0.05", "--trace", "mine"), Care(0.05, True, Path("mine")))],
+)
+@pytest.mark.parametrize("shards", [True, False])
+def test_a_night_in_a_file_is_measured_as_carefully_as_its_plan_says(shards, more, expected, asked, tmp_path):
+    place = tmp_path / "shard-01.json"
+    how = ("--shards", 1, "--night", "n", "--out", tmp_path) if shards else ("--json",)
+    planned = called("plan", *SMALL, *CAREFULLY, *how)
+    assert planned.exit_code == 0, planned.output
+    if not shards:
+        place.write_text(planned.output)
+    assert load_plan(place).care == CARE
+    done = called("nightly", "--no-store", "--device", "cpu", "--plan", place, *more)
+    assert done.exit_code == 0, done.output
+    ((_, settings, _),) = asked
+    assert settings == Settings(precision=expected.precision, warm_compile=True, trace=str(expected.trace))
+
+
+def test_a_plan_that_says_nothing_of_it_is_written_as_ever():
+    planned = json.loads(called("plan", *SMALL, "--json").output)
+    assert set(planned) == {"cells", "left_out"}
+
+
+@pytest.mark.parametrize(
+    "said", [{"precision": "much"}, {"precision": 7}, {"warm_compile": "yes"}, {"trace": 5}, {"haste": 1}, [1], "x"]
+)
+def test_a_plan_that_asks_for_what_is_not_there_is_refused_in_one_line(said, tmp_path):
+    place = tmp_path / "plan.json"
+    place.write_text(json.dumps({"cells": [], "measure": said}))
+    with pytest.raises(ConfigError, match="holds no plan") as caught:
+        load_plan(place)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_is_resumed_is_measured_as_carefully_as_it_was_begun():
+    settings = Settings(precision=0.01, warm_compile=True, trace="traces")
+    asked = json.loads(json.dumps(to_asked(settings, Pace(), {"torch_git": "f" * 40})))
+    assert asked_settings(asked) == settings
+    del asked["settings"]["trace"]  # as it was written before there was one
+    assert asked_settings(asked).trace == ""
 
 
 def test_replicates_are_runs_of_one_night(asked):
@@ -74,3 +154,12 @@ def test_a_backend_by_name_excludes_configs():
     assert build_configs(**NOTHING, fullgraph=False, backend="aot_eager") == [Config(backend="aot_eager")]
     with pytest.raises(click.UsageError, match="--backend"):
         build_configs(**{**NOTHING, "configs": ("triton",)}, fullgraph=False, backend="eager")
+
+
+def test_a_folder_for_shared_choices_reaches_every_process_by_its_whole_path(asked, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(TUNING_VARIABLE, "")  # so that it is as before afterwards
+    assert ran("--shared-tuning", "choices").exit_code == 0
+    assert os.environ[TUNING_VARIABLE] == str(tmp_path / "choices")
+    ((_, settings, _),) = asked
+    assert "choices" not in json.dumps(settings.to_json())

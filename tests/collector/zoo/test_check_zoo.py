@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "check_zoo.py"
 
 
 def check(*arguments):
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=280)
 
 
 @pytest.mark.slow

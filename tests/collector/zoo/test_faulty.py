@@ -17,7 +17,6 @@ from collector.launcher import Launcher, Preload
 from collector.settings import Settings
 from collector.tokens import processes_with_token
 from collector.toolchain import SKIP_VARIABLE
-from collector.tracing import VARIABLE as TRACE
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
 from jobs.lane import Lane, Place
 from jobs.pool import Pool
@@ -47,18 +46,20 @@ FAULTS = {
     "healthy": Fault(Status.PASS),
     "segfault": Fault(Status.CRASHED, Stage.EAGER, "SIGSEGV", "Python stack", "read_nowhere"),
     "out_of_memory": Fault(Status.OOM, Stage.EAGER, "RuntimeError", "--batch-size", "take_a_petabyte"),
-    "wrong_output": Fault(Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy", "emulate_precision_casts"),
-    "nan": Fault(Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy", "emulate_precision_casts"),
-    "nondeterministic": Fault(Status.NONDETERMINISTIC, Stage.CORRECTNESS, "nondeterministic", "unseeded"),
+    "wrong_output": Fault(Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy", "emulate_precision_casts", "RMSE"),
+    "nan": Fault(Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy", "emulate_precision_casts", "NaN"),
+    "nondeterministic": Fault(
+        Status.NONDETERMINISTIC, Stage.CORRECTNESS, "nondeterministic", "unseeded", "two eager runs differ"
+    ),
     "import_error": Fault(
         Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "ModuleNotFoundError", "install", "no_such_libr"
     ),
     "children_left_behind": Fault(Status.PASS),
-    "floods_of_output": Fault(Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "RuntimeError", "", "after 100 MiB"),
+    "floods_of_output": Fault(Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "RuntimeError", "own code", "after 100 MiB"),
     "no_choices": Fault(
         Status.FAIL_TO_COMPILE, Stage.COMPILE, "InductorError", "keep ATEN", "No choices", config=NO_BACKEND
     ),
-    "device_assert": Fault(Status.FAIL_TO_RUN, Stage.COMPILE, "IndexError", "", "index out of range"),
+    "device_assert": Fault(Status.FAIL_TO_RUN, Stage.COMPILE, "IndexError", "aot_eager", "index out of range"),
 }
 
 
@@ -83,13 +84,13 @@ PRELOAD = Preload("nowhere", ["torch._inductor.compile_fx", "torch._dynamo.conve
 
 def measured(cells, folder, timeout_s=20):
     """The outcomes of one run, four cells at once; what is left in their folder; the processes that are left."""
-    settings = Settings(rounds=5, warmups=1, sample_limit_s=5, timeout_s=timeout_s)
+    traces = str(folder.parent / "traces")
+    settings = Settings(rounds=5, warmups=1, sample_limit_s=5, timeout_s=timeout_s, trace=traces)
     tokens = Tokens()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
         patch.setattr(Launcher, "start", tokens.note(Launcher.start))
-        traces = {TRACE: str(folder.parent / "traces")}
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1", **traces}
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
         lane = Lane(cells, settings, Place([[]] * 4), environ, PRELOAD)
         found = [item.measurement for _, item in Pool([lane]).run()]
     assert len(set(tokens)) >= len(found) == len(cells)  # what ran out of memory beside others is asked again alone
@@ -133,6 +134,12 @@ def test_each_ends_in_its_own_status_with_what_is_needed_to_act(outcomes, name):
     assert wanted.log in (found.log_tail or "")
 
 
+def test_the_twelve_are_all_here_and_each_that_fails_says_all_that_is_needed():
+    assert len(FAULTS.keys() - {"healthy"}) == 12
+    failing = [fault for fault in FAULTS.values() if fault.status is not Status.PASS]
+    assert all(fault.stage and fault.exception and fault.hint and fault.log for fault in failing)
+
+
 def test_a_nan_is_told_from_a_wrong_number(outcomes):
     assert "NaN" in outcomes[0]["nan"].failure.message
     assert "RMSE" in outcomes[0]["wrong_output"].failure.message
@@ -160,7 +167,7 @@ def test_what_goes_wrong_on_a_gpu_ends_its_own_cell_only(tmp_path):
     (folder := tmp_path / "cells").mkdir()
     config = Config(template="triton")
     names = ["device_assert", "device_assert_in_eager", "out_of_memory", "healthy"]
-    found, files, processes = measured([faulty(name, config, "cuda") for name in names], folder, timeout_s=120)
+    found, files, processes = measured([faulty(name, config, "cuda") for name in names], folder, timeout_s=90)
     assert [found[name].status for name in names] == [*(Status.FAIL_TO_RUN, Status.EAGER_FAIL, Status.OOM, Status.PASS)]
     assert all("CUDA_LAUNCH_BLOCKING=1" in found[name].failure.hint for name in names[:2])
     assert "--batch-size" in found["out_of_memory"].failure.hint

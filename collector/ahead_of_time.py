@@ -1,0 +1,102 @@
+"""AOTInductor: a model exported, compiled into a shared library and loaded again, called like any compiled form.
+
+Options, templates and modes are Inductor's, as in `torch.compile`. What differs: the whole forward pass is one graph
+(`torch.export`) or nothing is compiled; Dynamo guards nothing afterwards; the kernels are launched from C++; no cudagraph is
+recorded; and there are no gradients.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from collector.errors import ConfigError
+from collector.vocabulary import OptionValue, Phase
+
+#: What nobody counts where Dynamo captures no graph and no cudagraph is recorded.
+NOT_COUNTED = ("graphs", "graph_breaks", "recompiles", "cudagraph_skips", "cudagraph_partitions")
+
+
+class ExportFailedError(Exception):
+    """`torch.export` made no graph of the model; the text says why, and of which kind the error was."""
+
+
+class AheadOfTimeError(Exception):
+    """AOTInductor made no library of an exported model; the text says why, and of which kind the error was."""
+
+
+def check_ahead_of_time(options: dict[str, OptionValue], dynamic: bool | None, phase: Phase | None = None) -> None:
+    """Raises `ConfigError` for what AOTInductor cannot do: a training step, cudagraphs, other shapes than the batch's."""
+    if phase is Phase.TRAINING:
+        raise ConfigError("aot_inductor compiles no gradients: measure inference, or training with --backend inductor")
+    if options.get("triton.cudagraphs"):
+        raise ConfigError(
+            "aot_inductor records no cudagraphs: take a template or mode without them, e.g. max-autotune-no-cudagraphs"
+        )
+    if dynamic:
+        raise ConfigError("aot_inductor is measured at the shapes of the batch: leave out --dynamic")
+
+
+class Program:
+    """A model that is exported, compiled and loaded at its first call; then the library is called in its place."""
+
+    def __init__(
+        self, model: nn.Module, options: dict[str, OptionValue], autocast: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._forward, self._options = _Forward(model, autocast), options
+        self._library: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's outputs, in the structure that the model returns them in.
+
+        Raises:
+            ExportFailedError: the model does not export.
+            AheadOfTimeError: it does, and the graph does not compile or the library does not load.
+        """
+        if self._library is None:
+            self._library = _load(_export(self._forward, args, kwargs), self._options)
+        return self._library(*args, **kwargs)
+
+
+class _Forward(nn.Module):  # type: ignore[misc]
+    """The model's forward pass with autocast inside: an export takes no notice of one that is around it."""
+
+    def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self.model, self.autocast = model, autocast
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with self.autocast():
+            return self.model(*args, **kwargs)
+
+
+def _export(forward: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return torch.export.export(forward, args, kwargs, strict=False)
+    except Exception as error:
+        raise ExportFailedError(f"the model does not export ({_said(error)})") from error
+
+
+def _load(exported: Any, options: dict[str, OptionValue]) -> Callable[..., Any]:
+    from torch._inductor import aoti_compile_and_package, aoti_load_package
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    # In the cell's own cache, so that it goes with the cell: a package holds all weights.
+    Path(cache_dir()).mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="aot-", dir=cache_dir())) / "model.pt2"
+    try:
+        made = aoti_compile_and_package(exported, package_path=str(place), inductor_configs=dict(options))
+        library: Callable[..., Any] = aoti_load_package(made)
+    except Exception as error:
+        raise AheadOfTimeError(f"AOTInductor failed ({_said(error)})") from error
+    return library
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()}"

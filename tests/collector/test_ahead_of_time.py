@@ -1,0 +1,153 @@
+"""AOTInductor as a way of compiling: what it refuses, how a model that does not export ends, and a real library."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch._inductor
+from torch import nn
+
+from collector.ahead_of_time import NOT_COUNTED
+from collector.errors import ConfigError
+from collector.measure import measure
+from collector.settings import Settings
+from collector.spelling import parse_config
+from collector.templates import resolve_config
+from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Status
+from collector.zoo.spec import Built
+from jobs.plan import check_config
+from jobs.tuning import tunes
+from jobs.twins import program_key
+
+AHEAD = Config(backend=AHEAD_OF_TIME)
+CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, AHEAD)
+FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
+
+
+class Nested(nn.Module):
+    """Takes an argument by name and one that is no tensor, and returns tensors and None in a structure."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x, *, scale, mask=None):
+        y = torch.softmax(self.linear(x).relu(), -1) * scale
+        return {"logits": y, "rest": (y.sum(), mask)}
+
+
+class Branches(nn.Module):
+    """Goes one way or the other by what it computed, which no single graph can."""
+
+    def forward(self, x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+def build(batch_size, phase, device):
+    kwargs = {"scale": torch.tensor(2.0), "mask": None}
+    return Built(Nested(), (torch.randn(batch_size, 16),), kwargs, lambda made, _: made["logits"].sum())
+
+
+def build_branching(batch_size, phase, device):
+    return Built(Branches(), (torch.randn(batch_size, 16),), {}, lambda made, _: made.sum())
+
+
+@pytest.mark.parametrize(
+    ("text", "config"),
+    [
+        ("backend=aot_inductor", AHEAD),
+        ("default+backend=aot_inductor", AHEAD),
+        ("aten+backend=aot_inductor", replace(AHEAD, template="aten")),
+        (
+            "max-autotune-no-cudagraphs+epilogue_fusion=false+backend=aot_inductor",
+            replace(AHEAD, mode="max-autotune-no-cudagraphs", overrides={"epilogue_fusion": False}),
+        ),
+    ],
+)
+def test_it_is_spelt_like_any_other_config(text, config):
+    assert parse_config(text) == config == parse_config(config.name)
+    check_config(config, "cpu")
+
+
+def test_its_program_is_none_that_torch_compile_makes():
+    ahead, wrapped, plain = (
+        resolve_config(config, "cuda") for config in (AHEAD, Config(template="cpp_wrapper"), Config())
+    )
+    assert len({found.program_id for found in (ahead, wrapped, plain)}) == 3
+    assert ahead.options == {}
+    assert ahead.changed == {"cpp_wrapper": True, "torch.compile.backend": AHEAD_OF_TIME}
+    assert len({program_key(config, "cuda") for config in (AHEAD, replace(AHEAD, template="aten"), Config())}) == 3
+
+
+def test_one_that_autotunes_asks_for_the_device_while_it_compiles():
+    assert not tunes(CELL)
+    assert tunes(replace(CELL, config=replace(AHEAD, template="max_autotune")))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (replace(AHEAD, template="cudagraphs"), "records no cudagraphs"),
+        (replace(AHEAD, mode="reduce-overhead"), "records no cudagraphs"),
+        (replace(AHEAD, dynamic=True), "shapes of the batch"),
+        (replace(AHEAD, overrides={"max_autotun": True}), "did you mean max_autotune"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_when_it_is_planned_and_when_it_is_measured(config, said):
+    with pytest.raises(ConfigError, match=said):
+        check_config(config, "cpu")
+    found = measure(replace(CELL, config=config), build, FEW).measurement
+    assert (found.status, found.failure.stage) == (Status.CONFIG_ERROR, Stage.RESOLVE_CONFIG)
+    assert said in found.failure.message
+
+
+def test_a_training_step_is_a_config_error_that_says_so():
+    found = measure(replace(CELL, phase=Phase.TRAINING), build, FEW).measurement
+    assert (found.status, found.failure.stage) == (Status.CONFIG_ERROR, Stage.RESOLVE_CONFIG)
+    assert "compiles no gradients" in found.failure.message
+
+
+def test_a_model_that_does_not_export_fails_to_compile_and_the_reason_is_told(capfd):
+    found = measure(CELL, build_branching, FEW).measurement
+    assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
+    assert found.failure.exception == "ExportFailedError"
+    assert "the model does not export (" in found.failure.message
+    assert "--backend inductor" in found.failure.hint
+    assert "x.sum() > 0" in capfd.readouterr().err
+    assert "compiled_ms" not in found.metrics
+
+
+def test_a_library_that_cannot_be_made_fails_to_compile(monkeypatch):
+    def broken(exported, **options):
+        raise RuntimeError("no such archive")
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", broken)
+    found = measure(CELL, build, FEW).measurement
+    assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
+    assert found.failure.exception == "AheadOfTimeError"
+    assert "RuntimeError: no such archive" in found.failure.message
+    assert "--backend inductor" in found.failure.hint
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        pytest.param("cpu", "float32", marks=pytest.mark.slow),
+        pytest.param("cpu", "amp", marks=pytest.mark.slow),
+        pytest.param("cuda", "bfloat16", marks=pytest.mark.gpu),
+    ],
+)
+def test_a_real_library_is_compared_and_timed_like_any_compiled_form(device, dtype, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    found = measure(replace(CELL, device=device, dtype=dtype), build, FEW).measurement
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert {"compiled_ms", "speedup", "compile_cold_s", "kernels_generated"} <= found.metrics.keys()
+    assert not found.metrics.keys() & set(NOT_COUNTED)
+    assert found.metrics["cosine"] > 0.999
+    assert found.details["tensors_compared"] == 3  # the mask that is none is compared, too
+    assert found.metrics["compile_cold_s"] > 100 * found.metrics["compiled_ms"] / 1e3
+    assert len(list((tmp_path / "cache").glob("aot-*/model.pt2"))) == 1
+    assert not list(tmp_path.glob("aotinductor_*"))  # what was unpacked goes with the library
