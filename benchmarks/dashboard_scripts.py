@@ -4,12 +4,14 @@ python -m benchmarks.dashboard_scripts --db PATH [--runs 5]
 
 `PATH` is a store that `benchmarks/dashboard.py` has filled. Pages are run by Streamlit's own test harness in this process, first
 when nothing is known and then as often as asked for; of the latter the median. The last lines are of the noise and the verdicts
-of pairs of nights that nobody has looked at, the first of which reads all runs behind it.
+of pairs of nights that nobody has looked at, the first of which reads all runs behind it. The very last one is a collection of
+garbage with what was kept meanwhile, which Streamlit would make after each run of a script (`postScriptGC`, which is off).
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import statistics
 import time
@@ -33,6 +35,7 @@ def main() -> None:
     print(f"{'processor time in ms':34}{'first':>8}{'median':>8}")
     _pages(options.db, max(1, options.runs))
     _pairs(options.db)
+    print(f"{'a collection of garbage':34}{_spent(gc.collect):>8.0f}")
 
 
 def _pages(place: str, runs: int) -> None:

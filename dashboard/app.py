@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard import data, hud_links, selection, sidebar, states, style, url, warm
+from dashboard import data, hud_links, selection, sending, sidebar, states, style, url, warm
 from dashboard.markup import text
 from db.errors import SideError, StoreError
 
@@ -85,6 +85,7 @@ def _navigation(listed: Sequence[st.Page]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sending.together(first=not selection.has_begun()):
+        main()
 else:
     app = st.App(__file__, lifespan=warm.lifespan)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from collector.metrics import METRICS
 from dashboard import palette
-from dashboard.drawing import alt
+from dashboard.drawing import alt, layered
 from dashboard.formats import TITLES, moment
 
 #: Of more runs than this the marks are small, so that they do not hide one another.
@@ -57,7 +57,7 @@ def metric_chart(
             ],
         )
     )
-    return alt.layer(_rules(marked, labels), lines).properties(height=_HEIGHT, title=_title(title))
+    return layered(_rules(marked, labels), lines, height=_HEIGHT, title=title)
 
 
 def status_chart(
@@ -83,11 +83,16 @@ def status_chart(
                 legend=alt.Legend(orient="top", symbolStrokeWidth=1.5, columns=2),
             ),
             color=alt.condition("datum.outcome == 'failed'", alt.value(palette.bad()), alt.value(palette.NEUTRAL)),
-            tooltip=["config:N", "status:N", alt.Tooltip("when:N", title="started (UTC)"), "run_id:N"],
+            tooltip=[
+                alt.Tooltip("config:N"),
+                alt.Tooltip("status:N"),
+                alt.Tooltip("when:N", title="started (UTC)"),
+                alt.Tooltip("run_id:N", title="run"),
+            ],
         )
     )
     height = _LANE * max(len(configs), 1) + _AROUND + 58  # the legend
-    return alt.layer(_rules(marked, labels), marks).properties(height=height, title=_title("how each run ended"))
+    return layered(_rules(marked, labels), marks, height=height, title="how each run ended")
 
 
 def sample_chart(samples: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str]) -> alt.LayerChart:
@@ -105,13 +110,13 @@ def sample_chart(samples: Mapping[str, NDArray[np.float64]], kind: str, roles: S
     base = alt.Chart(pd.DataFrame(rows)).encode(y=lane, color=colors)
     ticks = base.mark_tick(thickness=1.5, size=18, opacity=0.6).encode(
         x=alt.X("ms:Q", title="ms per call", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
-        tooltip=["side:N", alt.Tooltip("ms:Q", format=".4f")],
+        tooltip=[alt.Tooltip("side:N"), alt.Tooltip("ms:Q", format=".4f")],
     )
     medians = base.mark_tick(thickness=4, size=30).encode(
-        x="median:Q", tooltip=["side:N", alt.Tooltip("median:Q", format=".4f", title="median ms")]
+        x=alt.X("median:Q"), tooltip=[alt.Tooltip("side:N"), alt.Tooltip("median:Q", format=".4f", title="median ms")]
     )
     height = 42 * len(names) + _AROUND + 14
-    return alt.layer(ticks, medians).properties(height=height, title=_title(f"{kind} latency"))
+    return layered(ticks, medians, height=height, title=f"{kind} latency")
 
 
 def _kind(status: object) -> str:
@@ -146,10 +151,6 @@ def _rules(marked: Mapping[str, int], labels: Sequence[str]) -> alt.LayerChart:
     base = alt.Chart(data).encode(x=places_axis("n", labels))
     rule = base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=palette.NEUTRAL)
     words = base.mark_text(align="left", baseline="top", dx=4, color=palette.NEUTRAL, fontSize=11).encode(
-        text="side:N", y=alt.value(0)
+        text=alt.Text("side:N"), y=alt.value(0)
     )
     return alt.layer(rule, words)
-
-
-def _title(text: str) -> alt.TitleParams:
-    return alt.TitleParams(text=text, anchor="start", fontSize=13, fontWeight=600)

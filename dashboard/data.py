@@ -35,7 +35,7 @@ from db.schema import HISTORY_METRICS
 from db.side_rows import names_of, side_cells
 from db.sides import Side
 
-_FEW, _MANY = 24, 512
+_FEW, _MANY = 12, 512
 #: What the page of a model can draw over the nights.
 _MODEL_METRICS = (*HISTORY_METRICS, "device_speedup", "compression", "eager_ms", "compiled_peak_bytes")
 

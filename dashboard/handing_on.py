@@ -24,14 +24,18 @@ _TITLES = {"changes": "what changed", "suites": "the suites"}
 
 def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | None = None) -> None:
     """A popover with the report and its pictures, of two sides or of two configs (base, new) of the new one."""
-    new = fixed_side(selection.new)
-    base = fixed_side(selection.base) if selection.base else new
     if selection.base is None and configs is None:
         return
+    # What is in it is drawn where somebody opens it: a page is quicker by each button that it does not have.
+    menu = st.popover("Report and pictures", icon=":material/ios_share:", key="handing_on", on_change="rerun")
+    if not menu.open:
+        return
+    new = fixed_side(selection.new)
+    base = fixed_side(selection.base) if selection.base else new
     place = dashboard_address(st.context.url or "")
     build = partial(_built, selection.data.engine, base, new, filters, configs, place)
     name = file_name(" ".join([*configs, new] if configs else [base, new]))
-    with st.popover("Report and pictures", icon=":material/ios_share:"):
+    with menu:
         st.caption(
             "Of all cells under the filters at the left and the configs chosen here, whatever else narrows the table."
         )

@@ -96,6 +96,15 @@ def cards(items: Iterable[tuple[str, str, str]]) -> str:
     return f'<dl class="iw-cards">{found}</dl>'
 
 
+def line_legend(lines: Iterable[tuple[str, str, str]]) -> str:
+    """A piece of each line and its name: its colour, how it is drawn (a `border-style`), and the name."""
+    items = "".join(
+        f'<span><i class="line" style="border-top: 3px {dash} {color}"></i>{text(name)}</span>'
+        for color, dash, name in lines
+    )
+    return f'<div class="iw-legend">{items}</div>'
+
+
 def legend(colors: Iterable[str], names: Iterable[str]) -> str:
     """A dot and a name each: one legend for all charts of a page."""
     pairs = zip(colors, names, strict=False)

@@ -11,7 +11,7 @@ import streamlit as st
 
 from analysis.permalinks import fixed_side as fixed
 from collector.vocabulary import Cell
-from dashboard import states, url
+from dashboard import code_host, states, url
 from dashboard.formats import moment
 from dashboard.markup import block, markdown, text
 from dashboard.selection import Selection
@@ -42,6 +42,7 @@ class Half:
 
     role: str
     title: str
+    side: Side
     cell: Cell | None
     found: MeasurementInfo | None
     why: str = ""
@@ -92,11 +93,11 @@ def _half(selection: Selection, side: Side, choice: Choice, config: str, title: 
     info = cell(selection.data.engine, str(known.iloc[0])) if len(known) else None
     which = info.as_cell() if info else None
     if rows.empty:
-        return Half(role, title, which, None, "not planned")
+        return Half(role, title, side, which, None, "not planned")
     row = rows.iloc[0]
     if not isinstance(row["run_id"], str):
-        return Half(role, title, which, None, "missing")
-    return Half(role, title, which, selection.data.measurement(row["run_id"], row["cell_id"]))
+        return Half(role, title, side, which, None, "missing")
+    return Half(role, title, side, which, selection.data.measurement(row["run_id"], row["cell_id"]))
 
 
 def _first_model(selection: Selection, models: Sequence[str]) -> str:
@@ -190,5 +191,9 @@ def _select(
 
 
 def started(half: Half) -> str:
-    """When the half was measured and in which run; empty where it was not."""
-    return f"{moment(half.found.started_at)} UTC, run {half.found.run_id}" if half.found else ""
+    """When the half was measured, of which commit and in which run, as HTML; empty where it was not."""
+    if half.found is None:
+        return ""
+    run = next((run for run in half.side.runs if run.run_id == half.found.run_id), None)
+    of = f"{text(run.branch)}@{code_host.commit(run.repo, run.commit)}, " if run else ""
+    return f"{text(moment(half.found.started_at))} UTC, {of}run {text(half.found.run_id)}"

@@ -14,7 +14,7 @@ from analysis.changes import direction
 from analysis.results import EnvironmentDifference
 from collector.metrics import METRICS
 from collector.repro import repro_command
-from dashboard import changes
+from dashboard import changes, model_log
 from dashboard.data import Data
 from dashboard.formats import ABSENT, TITLES, number, signed
 from dashboard.markup import block, cell, change, markdown, row, span, status_tag, table, text
@@ -26,12 +26,13 @@ _SHOWN = (
     *("compiled_kernel_ms", "eager_kernel_ms", "device_speedup", "compiled_ms", "eager_ms", "speedup"),
     *("compile_cold_s", "compiled_peak_bytes", "eager_peak_bytes", "compression", "graph_breaks", "recompiles"),
     *("cudagraph_skips", "kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
+    *("compile_warm_s", "compile_instructions", "leak_bytes_per_call"),
 )
 
 
 def status(sides: Sequence[Half], verdict: CellVerdict | None) -> None:
     """Both sides' status and every number that either has, with what the verdict says of its change."""
-    heads = "".join(f"<li>{_named(half)} {_tag(half)} {span('soft', text(started(half)))}</li>" for half in sides)
+    heads = "".join(f"<li>{_named(half)} {_tag(half)} {span('soft', started(half))}</li>" for half in sides)
     st.html(block(f'<ul class="iw-sides">{heads}</ul>'))
     found = [half.found.metrics if half.found else {} for half in sides]
     rows = []
@@ -54,7 +55,7 @@ def status(sides: Sequence[Half], verdict: CellVerdict | None) -> None:
 
 
 def failures(sides: Sequence[Half]) -> None:
-    """Why a side did not pass, and the end of its log."""
+    """Why a side did not pass, and its log."""
     for half in sides:
         found = half.found
         if found is None or (found.exception is None and not found.log_tail):
@@ -65,9 +66,7 @@ def failures(sides: Sequence[Half]) -> None:
             st.code(
                 "\n".join(f"{name}: {said}" for name, said in lines.items() if said), language=None, wrap_lines=True
             )
-        if found.log_tail:
-            with st.expander(f"Log of {half.role}, its end", icon=":material/article:"):
-                st.code(found.log_tail, language=None, height=320 if found.log_tail.count("\n") > 12 else "content")
+        model_log.show(half)
 
 
 def samples(data: Data, sides: Sequence[Half], gallery: Gallery) -> None:
@@ -79,15 +78,19 @@ def samples(data: Data, sides: Sequence[Half], gallery: Gallery) -> None:
     }
     if not any(drawn.values()):
         return
+    st.header("Samples", anchor=False)
+    said = {kind: _said_samples(kind, values) for kind, values in drawn.items() if values}
+    # Two charts more take a browser as long as the rest of the page: their finding is said, and they are drawn when asked for.
+    fold = st.expander(markdown(". ".join(said.values())), key="samples", on_change="rerun")
+    if not fold.open:
+        return
     from dashboard import charts  # altair takes long to import, and a page without samples does not need it
 
-    st.header("Samples", anchor=False)
-    for place, (kind, values) in zip(st.columns(2), drawn.items(), strict=True):
-        if values:
-            roles = [half.role for half in sides if half.title in values]
-            chart = charts.sample_chart(values, kind, roles)
-            gallery.show(place, chart, key=f"samples_{kind}", alt=_said_samples(kind, values))
-    st.caption("Every tick is one timed call, the thick one the median; eager and compiled calls took turns.")
+    for place, kind in zip(fold.columns(2), said, strict=False):
+        roles = [half.role for half in sides if half.title in drawn[kind]]
+        chart = charts.sample_chart(drawn[kind], kind, roles)
+        gallery.show(place, chart, key=f"samples_{kind}", alt=said[kind])
+    fold.caption("Every tick is one timed call, the thick one the median; eager and compiled calls took turns.")
 
 
 def surroundings(data: Data, sides: Sequence[Half]) -> None:
@@ -164,7 +167,12 @@ def _difference(metric: str, values: Sequence[float | None]) -> str:
 
 def _said_samples(kind: str, samples: Mapping[str, NDArray[np.float64]]) -> str:
     parts = [f"{title} {number('compiled_ms', float(np.median(values)))}" for title, values in samples.items()]
-    return f"Samples of {kind} latency; median: {', '.join(parts)}"
+    return f"Median {kind} latency: {', '.join(parts)}, {_counted(samples)}"
+
+
+def _counted(samples: Mapping[str, NDArray[np.float64]]) -> str:
+    numbers = sorted({len(values) for values in samples.values()})
+    return f"of {' and '.join(map(str, numbers))} calls{' each' if len(samples) > len(numbers) else ''}"
 
 
 def _differences(title: str, found: Sequence[EnvironmentDifference], heads: Sequence[str], nothing: str) -> None:

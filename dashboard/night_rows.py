@@ -10,7 +10,7 @@ from statistics import median
 import pandas as pd
 
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard import url
+from dashboard import code_host, url
 from dashboard.formats import ABSENT, count, moment, share
 from dashboard.markup import anchor, cell, row, span, table, text
 from db.runs import NightInfo
@@ -40,7 +40,7 @@ def _night_row(night: NightInfo, link: Callable[..., str]) -> str:
     return row(
         f"{started}{label}",
         [
-            cell(text(f"{newest.branch}@{newest.commit[:10]}")),
+            cell(f"{text(newest.branch)}@{code_host.commit(newest.repo, newest.commit)}"),
             cell(text(night.place or ABSENT)),
             cell(_ended(night)),
             cell(_took(night), "n"),

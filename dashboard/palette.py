@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 
@@ -9,7 +10,6 @@ import streamlit as st
 _BACKGROUNDS = {
     "worse": "background-color: rgba(217, 115, 31, 0.26)",
     "better": "background-color: rgba(47, 134, 209, 0.26)",
-    "calm": "",
 }
 #: Okabe and Ito's, that people with any colour vision tell apart; six, since more are not told apart by anybody.
 _SERIES = {
@@ -53,4 +53,8 @@ def bad() -> str:
 
 def backgrounds(looks: pd.DataFrame) -> pd.DataFrame:
     """CSS for a Styler, cell by cell."""
-    return looks.replace(_BACKGROUNDS)
+    words = looks.to_numpy(dtype=object)
+    found = np.full(words.shape, "", dtype=object)
+    for look, css in _BACKGROUNDS.items():
+        found[words == look] = css
+    return pd.DataFrame(found, index=looks.index, columns=looks.columns, dtype=object)

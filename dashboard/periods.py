@@ -93,8 +93,8 @@ def averaged(trend: pd.DataFrame, stretch: str, *, is_mean: bool) -> pd.DataFram
         stretch=moments.dt.to_period(_PANDAS[stretch]).astype(str),
         value=trend["value"] if is_mean else np.log(trend["value"]),
     ).sort_values("started_at", kind="stable")
-    of_stretch = [rows["stretch"], rows["suite"], rows["config"]]
+    of_stretch = [rows["stretch"], rows["suite"], rows["line"]]
     rows = rows[rows["models"] == rows["models"].groupby(of_stretch, sort=False).transform("last")]
-    last = {name: "last" for name in rows.columns if name not in ("stretch", "suite", "config", "value")}
-    found = rows.groupby(["stretch", "suite", "config"], sort=False).agg({"value": "mean", **last}).reset_index()
+    last = {name: "last" for name in rows.columns if name not in ("stretch", "suite", "line", "value")}
+    found = rows.groupby(["stretch", "suite", "line"], sort=False).agg({"value": "mean", **last}).reset_index()
     return found.assign(value=found["value"] if is_mean else np.exp(found["value"]))

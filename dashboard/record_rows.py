@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.record import Listed
-from dashboard import url
+from dashboard import code_host, url
 from dashboard.formats import ABSENT, moment, number, signed
 from dashboard.markup import anchor, cell, row, span, table, text
 from db.record_states import OPEN
@@ -28,7 +28,7 @@ def _cells(info: RegressionInfo) -> list[str]:
         cell(state_tag(info)),
         cell(text(f"{info.kind}, {info.metric}" if info.metric else info.kind)),
         *(cell(value, "n") for value in change_of(info)),
-        cell(text(f"{info.branch}@{(info.onset_commit or ABSENT)[:10]}")),
+        cell(f"{text(info.branch)}@{code_host.commit(info.repo, info.onset_commit, ABSENT)}"),
         cell(text(moment(info.state_since)), "n"),
         cell(text(info.owner or "nobody")),
     ]

@@ -74,6 +74,11 @@ def remembered() -> Selection | None:
     return cast("Selection | None", st.session_state.get(_KEY))
 
 
+def has_begun() -> bool:
+    """Whether a page was drawn in this session before."""
+    return _KEY in st.session_state
+
+
 def current() -> Selection:
     """What `remember` was given for the page that is drawn now."""
     return cast(Selection, st.session_state[_KEY])

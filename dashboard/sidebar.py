@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.permalinks import fixed_side as fixed
-from dashboard import url
+from dashboard import code_host, url
 from dashboard.data import Data
 from dashboard.formats import moment
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, remembered
@@ -52,10 +52,13 @@ def pickers(data: Data) -> None:
 
 def permalink(selection: Selection) -> None:
     """The address of this page with both sides spelled out, so that it means the same tomorrow."""
+    fold = st.expander("Permalink", icon=":material/link:", key="permalink", on_change="rerun")
+    if not fold.open:
+        return
     now = {key: url.get_all(key) for key in st.query_params}
     place = (st.context.url or "").partition("?")[0]
     base, new = selection.base, selection.new
-    with st.expander("Permalink", icon=":material/link:"):
+    with fold:
         sides = {"new": [fixed(new)], "base": [fixed(base) if base else NOTHING]}
         st.code(url.address(place, now | sides), language=None, wrap_lines=True)
         st.caption("Both sides are spelled out in it: it shows the same comparison after newer runs have come in.")
@@ -82,6 +85,11 @@ def describe(side: Side) -> str:
     labels = dict.fromkeys(run.label for run in side.runs if run.label)
     devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
     return " · ".join([side.title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels])
+
+
+def described(side: Side) -> str:
+    """`describe` as HTML, with links to its commits."""
+    return code_host.side(side, describe(side))
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)

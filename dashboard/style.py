@@ -19,6 +19,8 @@ SHEET = """
 .iw p, .iw ul, .iw ul li, .iw dl, .iw dl dd { font-size: inherit; }
 .iw a { color: inherit; text-decoration: none; }
 .iw a:hover, .iw a:focus-visible { text-decoration: underline; text-underline-offset: 2px; }
+.iw a.out { text-decoration: underline dotted; text-underline-offset: 2px; }
+.iw a.out:hover, .iw a.out:focus-visible { text-decoration-style: solid; }
 .iw-scroll { overflow-x: auto; max-width: 100%; }
 .iw-scroll:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
 .iw table { border-collapse: collapse; width: 100%; margin: 0; }
@@ -66,6 +68,7 @@ SHEET = """
 .iw-legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; }
 .iw-legend i { display: inline-block; width: .8rem; height: .8rem; border-radius: 50%; margin-right: .4rem;
   vertical-align: -.08rem; }
+.iw-legend i.line { width: 2.2rem; height: 0; border-radius: 0; vertical-align: .2rem; }
 .iw-state { border-left: 3px solid var(--iw-soft); padding: .35rem 0 .35rem 1rem; max-width: 75ch; }
 .iw-state h1 { font-size: 1.35rem; padding: 0; margin: 0 0 .15rem; }
 @media (max-width: 640px) {

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.stats.changepoints import detect
 from collector.metrics import METRICS
 from dashboard import palette
 from dashboard.charts import places_axis
-from dashboard.drawing import alt
+from dashboard.drawing import alt, layered
 from dashboard.formats import TITLES, count, moment, number
 from dashboard.periods import averaged
 
@@ -21,8 +23,12 @@ from dashboard.periods import averaged
 RATE = "pass_rate"
 #: What a suite has an average of, the most telling first.
 FIGURES = ("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression", RATE)
-#: Lines with a colour of their own: more are told apart by nobody.
+#: Lines with a colour of their own: more are told apart by nobody. Each of several branches has a dash and a shape, too.
 MOST = 6
+#: Branches in one chart, with how lines and points of each are drawn (dashes in pixels); the style sheet knows their names.
+DASHES = {"solid": [1, 0], "dashed": [7, 4], "dotted": [2, 3]}
+_SHAPES = ("circle", "square", "triangle-up")
+BRANCHES = len(DASHES)
 _MEANS = ("compile_cold_s", RATE)
 #: Nights that are shown where the address names no time: what is older is a choice of days away.
 NIGHTS = 120
@@ -34,10 +40,13 @@ _HEIGHT, _PLOT = 250, 640
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A new level of a suite's average: the nights around it, and whether the models behind it are others."""
+    """A new level of a suite's average: the nights around it, and whether the models behind it are others.
+
+    `line` is the config's name, with the branch where there are several.
+    """
 
     suite: str
-    config: str
+    line: str
     before: pd.Series
     after: pd.Series
     level_before: float
@@ -70,22 +79,38 @@ def _with_unit(metric: str) -> str:
     return f"{title(metric)} [{unit}]" if unit else title(metric)
 
 
-def by_night(history: pd.DataFrame, metric: str, night_of: Mapping[str, str]) -> pd.DataFrame:
-    """A row a night, suite and config: value and models, with `place`, the night's number in time, and `segment`.
+def joined(histories: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The histories of some branches in one, with `branch`, and `line`: what one line of a chart is of.
 
-    `history` is what `db.history.suite_history` gives, a row a run; the runs of a night on several GPUs have a part of the
+    That is a config, or where there are several branches a config on a branch: each is a series of its own.
+    """
+    if len(histories) == 1:
+        ((branch, history),) = histories.items()
+        return history.assign(branch=branch, line=history["config"])
+    parts = [
+        history.assign(branch=branch, line=history["config"] + f", {branch}") for branch, history in histories.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def by_night(history: pd.DataFrame, metric: str, night_of: Mapping[str, str]) -> pd.DataFrame:
+    """A row a night, suite and line: value and models, with `place`, the night's number in time, and `segment`.
+
+    `history` is what `joined` gives, a row a run; the runs of a night on several GPUs have a part of the
     models each, so that their averages are put together by the number of models behind them.
     """
     rows = history[history[f"n_{metric}"] > 0].assign(night=history["run_id"].map(night_of))
     weight = rows[f"n_{metric}"].astype(float)
     each = rows[metric] if metric in _MEANS else np.log(rows[metric])
     rows = rows.assign(weighted=each * weight, models=rows[f"n_{metric}"])
-    keys = ["night", "suite", "config"]
+    keys = ["night", "suite", "line"]
     found = rows.groupby(keys, sort=False).agg(
         weighted=("weighted", "sum"),
         models=("models", "sum"),
         started_at=("started_at", "max"),
         commit=("commit", "first"),
+        config=("config", "first"),
+        branch=("branch", "first"),
     )
     mean = found["weighted"] / found["models"]
     found = found.assign(value=mean if metric in _MEANS else np.exp(mean)).drop(columns="weighted").reset_index()
@@ -93,7 +118,7 @@ def by_night(history: pd.DataFrame, metric: str, night_of: Mapping[str, str]) ->
 
 
 def by_stretch(trend: pd.DataFrame, metric: str, stretch: str) -> pd.DataFrame:
-    """The rows of `by_night`, put together by `day`, `week` or `month`: a row a stretch, suite and config; "" leaves them."""
+    """The rows of `by_night`, put together by `day`, `week` or `month`: a row a stretch, suite and line; "" leaves them."""
     if not stretch or trend.empty:
         return trend
     return _placed(averaged(trend, stretch, is_mean=metric in _MEANS), "stretch")
@@ -103,22 +128,22 @@ def _placed(found: pd.DataFrame, what: str) -> pd.DataFrame:
     """With `place`, the number in time of what the column `what` names, and `segment`, a number for each unbroken line."""
     order = found.groupby(what)["started_at"].max().sort_values()
     places = {name: place for place, name in enumerate(order.index)}
-    found = found.assign(place=found[what].map(places)).sort_values(["place", "suite", "config"], ignore_index=True)
+    found = found.assign(place=found[what].map(places)).sort_values(["place", "suite", "line"], ignore_index=True)
     # Averages over other models are no movement: a line connects nights that have equally many.
-    is_other = found.groupby(["suite", "config"], sort=False)["models"].shift() != found["models"]
-    return found.assign(segment=is_other.groupby([found["suite"], found["config"]], sort=False).cumsum())
+    is_other = found.groupby(["suite", "line"], sort=False)["models"].shift() != found["models"]
+    return found.assign(segment=is_other.groupby([found["suite"], found["line"]], sort=False).cumsum())
 
 
 def steps(trend: pd.DataFrame) -> list[Step]:
-    """Where a suite's average under a config went to a new level, the newest first."""
+    """Where a suite's average on a line of its own went to a new level, the newest first."""
     found = []
-    for (suite, config), rows in trend.groupby(["suite", "config"], sort=False):
+    for (suite, line), rows in trend.groupby(["suite", "line"], sort=False):
         values = rows["value"].to_numpy()
         cuts = detect(values)
         for start, cut, end in zip([0, *cuts], cuts, [*cuts[1:], len(values)], strict=False):
             levels = (float(np.median(values[start:cut])), float(np.median(values[cut:end])))
-            found.append(Step(str(suite), str(config), rows.iloc[cut - 1], rows.iloc[cut], *levels))
-    return sorted(found, key=lambda step: (-int(step.after["place"]), step.suite, step.config))
+            found.append(Step(str(suite), str(line), rows.iloc[cut - 1], rows.iloc[cut], *levels))
+    return sorted(found, key=lambda step: (-int(step.after["place"]), step.suite, step.line))
 
 
 def newest(history: pd.DataFrame, night_of: Mapping[str, str], count: int = NIGHTS) -> date:
@@ -135,10 +160,11 @@ def chart(
     highlighted: Sequence[str],
     found: Sequence[Step],
     *,
+    branches: Sequence[str] = (),
     log: bool,
     dates: bool,
 ) -> alt.LayerChart:
-    """One suite: a line a config, those not highlighted in grey, a triangle where a new level begins.
+    """One suite: a line a config and branch, those not highlighted in grey, a triangle where a new level begins.
 
     A line breaks where its average is over other models. It is one path with gaps, whose round caps make a dot of a night that
     stands alone: a mark a night and config would be 7,200 for 600 nights, and take a second and a half to draw. What a night
@@ -153,60 +179,86 @@ def chart(
         axis=alt.Axis(tickCount=5, grid=not log),
     )
     color = alt.Color(
-        "config:N",
+        "line:N",
         scale=alt.Scale(domain=list(highlighted), range=list(palette.series())[: len(highlighted)]),
         legend=None,
     )
-    is_told = rows["config"].isin(list(highlighted))
+    is_told = rows["line"].isin(list(highlighted))
+    of_branch = _of_branch(branches)
     point = alt.OverlayMarkDef(size=36, filled=True) if trend["place"].nunique() <= _WITH_POINTS else False
-    told = alt.Chart(_with_breaks(rows[is_told])).encode(x=x, y=y, detail="config:N", color=color)
+    shape = {name: how for name, how in of_branch.items() if name == "strokeDash" or point}
+    told = alt.Chart(_with_breaks(rows[is_told], ["branch"] if of_branch else [])).encode(
+        x=x, y=y, detail=alt.Detail("line:N"), color=color, **shape
+    )
     layers = [told.mark_line(point=point, strokeWidth=2.2, strokeCap="round")]
     # An empty layer would be a picture without a name to a screen reader.
     if not is_told.all():
-        others = alt.Chart(_with_breaks(rows[~is_told])).encode(x=x, y=y, detail="config:N")
+        others = alt.Chart(_with_breaks(rows[~is_told])).encode(x=x, y=y, detail=alt.Detail("line:N"))
         layers.insert(0, others.mark_line(strokeWidth=1.8, strokeCap="round", opacity=0.5, color=palette.NEUTRAL))
-    marked = [step for step in found if step.suite == suite and step.config in highlighted]
+    marked = [step for step in found if step.suite == suite and step.line in highlighted]
     if marked:
         layers.append(_triangles(marked).encode(x=x, y=y, color=color))
     if is_told.any():
         layers.append(_hover(rows[is_told], _with_unit(metric)).encode(x=x))
-    name = alt.TitleParams(text=f"{suite}: {title(metric)}", anchor="start", fontSize=13, fontWeight=600)
-    return alt.layer(*layers).properties(height=_HEIGHT, title=name)
+    return layered(*layers, height=_HEIGHT, title=f"{suite}: {title(metric)}")
 
 
-def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
+def _of_branch(branches: Sequence[str]) -> dict[str, Any]:
+    """The channels that tell branches apart without a colour; none where there is one."""
+    if len(branches) < 2:
+        return {}
+    dashes = alt.Scale(domain=list(branches), range=[list(dash) for dash in DASHES.values()][: len(branches)])
+    shapes = alt.Scale(domain=list(branches), range=list(_SHAPES[: len(branches)]))
+    return {
+        "strokeDash": alt.StrokeDash("branch:N", scale=dashes, legend=None),
+        "shape": alt.Shape("branch:N", scale=shapes, legend=None),
+    }
+
+
+def _with_breaks(rows: pd.DataFrame, more: Sequence[str] = ()) -> pd.DataFrame:
     """What a line is drawn from, with a row without value wherever one ends: numbers and a name, as little as there can be."""
-    shown = rows[["config", "place", "value"]].assign(date=rows["started_at"], segment=rows["segment"])
-    shown = shown.sort_values(["config", "place"], kind="stable")
-    ends = shown["segment"].ne(shown.groupby("config", sort=False)["segment"].shift()) & shown.duplicated("config")
+    shown = rows[["line", *more, "place", "value"]].assign(date=rows["started_at"], segment=rows["segment"])
+    shown = shown.sort_values(["line", "place"], kind="stable")
+    ends = shown["segment"].ne(shown.groupby("line", sort=False)["segment"].shift()) & shown.duplicated("line")
     breaks = shown[ends].assign(value=np.nan)
     # Before the row that begins anew, whose place they have.
-    found = pd.concat([breaks, shown]).sort_values(["config", "place"], kind="stable", ignore_index=True)
+    found = pd.concat([breaks, shown]).sort_values(["line", "place"], kind="stable", ignore_index=True)
     return found.drop(columns="segment")
 
 
 def _hover(rows: pd.DataFrame, title: str) -> alt.Chart:
     """A rule a place that nobody sees, with what there is to read of it."""
     first = rows.drop_duplicates("place").sort_values("place")
-    configs = list(dict.fromkeys(rows["config"]))
+    lines = list(dict.fromkeys(rows["line"]))
     # Names of configs have characters that mean something in the name of a field.
-    values = rows.assign(config=rows["config"].map({name: f"c{number}" for number, name in enumerate(configs)}))
-    values = values.pivot_table(index="place", columns="config", values="value").reindex(first["place"])
+    values = rows.assign(line=rows["line"].map({name: f"c{number}" for number, name in enumerate(lines)}))
+    values = values.pivot_table(index="place", columns="line", values="value").reindex(first["place"])
     models = rows.groupby("place")["models"].agg(["min", "max"]).reindex(first["place"]).astype(int)
     data = values.reset_index().assign(
         date=first["started_at"].to_numpy(),
         when=[moment(when) for when in first["started_at"]],
-        commit=first["commit"].astype(str).str[:10].to_numpy(),
-        night=first["night"].to_numpy(),
+        **_of_place(rows, first),
         models=[str(low) if low == high else f"{low} to {high}" for low, high in models.itertuples(index=False)],
     )
     tooltip = [
         alt.Tooltip("when:N", title="started (UTC)"),
-        *(alt.Tooltip(f"c{number}:Q", title=name, format=".4~g") for number, name in enumerate(configs)),
+        *(alt.Tooltip(f"c{number}:Q", title=name, format=".4~g") for number, name in enumerate(lines)),
         *(alt.Tooltip(f"{name}:N") for name in ("models", "commit", "night")),
     ]
     width = max(2.0, _PLOT / max(1, len(data)))
     return alt.Chart(data).mark_rule(strokeWidth=width, opacity=0, description=title).encode(tooltip=tooltip)
+
+
+def _of_place(rows: pd.DataFrame, first: pd.DataFrame) -> dict[str, NDArray[Any]]:
+    """The commit and the night of each place; where several branches share one (a week), those of each."""
+    if rows["branch"].nunique() < 2:
+        return {"commit": first["commit"].astype(str).str[:10].to_numpy(), "night": first["night"].to_numpy()}
+    once = rows.drop_duplicates(["place", "branch"]).sort_values("place", kind="stable")
+    told = once.assign(
+        commit=[f"{sha[:10]} ({branch})" for sha, branch in zip(once["commit"], once["branch"], strict=True)]
+    )
+    found = told.groupby("place")[["commit", "night"]].agg(", ".join).reindex(first["place"])
+    return {name: found[name].to_numpy() for name in ("commit", "night")}
 
 
 def _triangles(marked: Sequence[Step]) -> alt.Chart:
@@ -214,7 +266,7 @@ def _triangles(marked: Sequence[Step]) -> alt.Chart:
         {
             "place": step.after["place"],
             "value": step.after["value"],
-            "config": step.config,
+            "line": step.line,
             "date": step.after["started_at"],
         }
         for step in marked
@@ -237,13 +289,13 @@ def said(
     found: Sequence[Step],
     stretch: str = "night",
 ) -> str:
-    """The chart in words: where each highlighted config began and is now, and how many new levels there were."""
+    """The chart in words: where each highlighted line began and is now, and how many new levels there were."""
     parts = []
     rows = trend[trend["suite"] == suite]
-    for config in highlighted:
-        values = rows[rows["config"] == config]["value"]
+    for line in highlighted:
+        values = rows[rows["line"] == line]["value"]
         if len(values):
-            parts.append(f"{config} from {value(metric, values.iloc[0])} to {value(metric, values.iloc[-1])}")
-    levels = sum(step.suite == suite and step.config in highlighted for step in found)
+            parts.append(f"{line} from {value(metric, values.iloc[0])} to {value(metric, values.iloc[-1])}")
+    levels = sum(step.suite == suite and step.line in highlighted for step in found)
     nights = count(rows["place"].nunique(), stretch)
     return f"{title(metric)} of {suite} over {nights}: {'; '.join(parts)}; {count(levels, 'new level')}"

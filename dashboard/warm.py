@@ -7,12 +7,17 @@ and a page that comes meanwhile waits for that thread instead of reading the sam
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from db.errors import SideError, StoreError
+
+#: glibc's number for the most heaps (malloc.h, M_ARENA_MAX), and how many there are to be.
+_ARENA_MAX, _ARENAS = -8, 2
 
 
 @asynccontextmanager
@@ -24,12 +29,22 @@ async def lifespan(app: Any) -> AsyncIterator[None]:
 
 def prepare() -> threading.Thread:
     """Imports what pages import, and starts to read what the first page shows; the thread that reads."""
+    _share_memory()
     # Imported here and not above: a page that draws no chart runs without them where there is no such start (in tests).
     from dashboard import charts, data, groups, headline, reasons, selection, sidebar, trends  # noqa: F401
 
     reader = threading.Thread(target=_read, name="first comparison", daemon=True)
     reader.start()
     return reader
+
+
+def _share_memory() -> None:
+    """Makes threads share their heaps, where the C library is glibc, which gives each a heap of its own and keeps it.
+
+    Every person's page runs in a thread: with eight of them the server held half as much again as it used.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, _ARENAS)
 
 
 def _read() -> None:

@@ -79,6 +79,7 @@ def _take_all(folder: Path, database: Path) -> None:
                 page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
                 page.goto(f"http://127.0.0.1:{port}/{address}")
                 page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"] h1', timeout=60_000)
+                page.wait_for_selector('[data-testid="stSkeleton"]', state="detached", timeout=60_000)
                 page.wait_for_timeout(2500)  # charts draw after the script has ended
                 page.screenshot(path=folder / f"{name}.png")
                 page.close()

@@ -12,13 +12,13 @@ from analysis.permalinks import fixed_side as fixed
 from analysis.results import Comparison
 from analysis.transitions import Transition
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard import changes, groups, headline, outcomes, states, url
+from dashboard import changes, code_host, groups, headline, outcomes, states, url
 from dashboard.markup import anchor, block, cards, markdown, text
 from dashboard.noise import noise_line
 from dashboard.reasons import LISTED, change_table, missing_table, reason_table
 from dashboard.record_rows import record_table
 from dashboard.selection import NOTHING, Selection, current
-from dashboard.sidebar import describe
+from dashboard.sidebar import describe, described
 
 #: Records of regressions that are shown.
 _RECORDS = 5
@@ -44,7 +44,7 @@ def _compared(selection: Selection, base: str, new: str) -> None:
     recent = data.recent(new, filters, headline.COMPARED)
     _head(
         headline.compared_sentence(cells, outcomes.counts(cells)),
-        f"base {describe(found.base)}\nnew {describe(found.new)}",
+        _sides(found),
         headline.with_recent(data.key_figures(base, new, filters), recent, found.base.nights[0]),
         (noise_line(judgement), *found.notes),
     )
@@ -120,7 +120,7 @@ def _alone(selection: Selection) -> None:
     notes = (*found.notes, why) if why else found.notes
     recent = selection.data.recent(fixed(selection.new), selection.filters, headline.ALONE)
     figures = headline.with_recent(headline.alone_cards(cells), recent)
-    _head(headline.alone_sentence(cells), describe(found.side), figures, notes)
+    _head(headline.alone_sentence(cells), described(found.side), figures, notes)
     for setting, items in groups.sections(found.suites).items():
         st.header(markdown(setting.title), anchor=False)
         st.html(block(groups.section_tables(items, {})))
@@ -139,12 +139,18 @@ def _why_alone() -> str:
     return "No earlier night on this testbed planned any of these cells."
 
 
+def _sides(found: Comparison) -> str:
+    """Both sides as HTML, and what landed between them."""
+    landed = code_host.between(found.base, found.new)
+    lines = [f"base {described(found.base)}", f"new {described(found.new)}"]
+    return "<br>".join([*lines, *([f"commits {landed}"] if landed else [])])
+
+
 def _head(sentence: str, sides: str, figures: Sequence[headline.Card], notes: tuple[str, ...]) -> None:
-    lines = "<br>".join(text(line) for line in sides.splitlines())
     said = "".join(f"<li>{text(note)}</li>" for note in notes)
     st.html(
         block(
-            f'<p class="iw-verdict">{sentence}</p><p class="soft">{lines}</p>',
+            f'<p class="iw-verdict">{sentence}</p><p class="soft">{sides}</p>',
             cards(figures) if figures else "",
             f'<ul class="soft iw-notes">{said}</ul>' if said else "",
         )

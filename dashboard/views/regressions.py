@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis.record import Record
-from dashboard import record_forms, states, url
+from dashboard import code_host, record_forms, states, url
 from dashboard.formats import ABSENT, count, moment
 from dashboard.markup import anchor, block, cell, row, table, text
 from dashboard.record_rows import change_of, record_table, state_tag
@@ -69,14 +69,18 @@ def _facts(record: Record) -> str:
         "state": f"{state_tag(info)} since {text(moment(info.state_since))} UTC",
         "change": f"{before} → {after}, {change}",
         "branch": text(f"{info.branch} of {info.repo}, testbed {info.testbed_id}"),
-        "base (pinned)": text(f"{(info.base_commit or 'commit not known')[:10]}, run {info.base_run or 'dropped'}"),
-        "onset": text(f"{(info.onset_commit or 'commit not known')[:10]}, run {info.onset_run or 'dropped'}"),
+        "base (pinned)": _where(info.repo, info.base_commit, info.base_run),
+        "onset": _where(info.repo, info.onset_commit, info.onset_run),
         "runs": compared,
         "owner": text(info.owner or "nobody"),
-        "link": text(info.link or "none"),
+        "link": code_host.reference(info.repo, info.link) if info.link else "none",
     }
     rows = [row(text(name), [cell(value)]) for name, value in facts.items()]
     return table("What is known", ("fact", "value"), rows)
+
+
+def _where(repo: str, sha: str | None, run: str | None) -> str:
+    return f"{code_host.commit(repo, sha, 'commit not known')}, run {text(run or 'dropped')}"
 
 
 def _blame(record: Record) -> str:
@@ -88,14 +92,17 @@ def _blame(record: Record) -> str:
         return "<p>No commit landed in between: the same code, or a change that is none of the commits'.</p>"
     rows = [_commit(entry) for entry in record.commits[:_COMMITS]]
     note = f"{count(record.distance, 'commit')} after the base up to the onset"
-    return table("Blame range", ("commit", "title", "pull request", "links"), rows, note=note)
+    info = record.info
+    landed = code_host.commits(info.repo, info.base_commit, info.onset_commit)
+    whole = f'<p class="soft">All of them: {landed}</p>'
+    return table("Blame range", ("commit", "title", "pull request", "links"), rows, note=note) + whole
 
 
 def _commit(entry: CommitEntry) -> str:
     links = {"reverts": entry.reverts, "reverted by": entry.reverted_by, "relanded by": entry.relanded_by}
-    told = ", ".join(f"{word} {sha[:10]}" for word, shas in links.items() for sha in shas)
-    pull = f"#{entry.pr_number}" if entry.pr_number else ABSENT
-    return row(text(entry.sha[:10]), [cell(text(entry.title or "no title")), cell(text(pull)), cell(text(told))])
+    told = ", ".join(f"{word} {code_host.commit(entry.repo, sha)}" for word, shas in links.items() for sha in shas)
+    pull = code_host.pull(entry.repo, entry.pr_number, ABSENT)
+    return row(code_host.commit(entry.repo, entry.sha), [cell(text(entry.title or "no title")), cell(pull), cell(told)])
 
 
 def _history(info: RegressionInfo) -> str:

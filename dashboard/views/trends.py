@@ -1,16 +1,16 @@
-"""How the suites went from night to night on the branch of the new side."""
+"""How the suites went from night to night, on the branch of the new side or on some beside each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 import pandas as pd
 import streamlit as st
 
-from dashboard import palette, periods, pictures, states, trends, url
-from dashboard.formats import count, moment, signed
-from dashboard.markup import anchor, block, cell, legend, markdown, row, table, text
+from dashboard import code_host, palette, periods, pictures, states, trends, url
+from dashboard.formats import ABSENT, count, moment, signed
+from dashboard.markup import anchor, block, cell, legend, line_legend, markdown, row, table, text
 from dashboard.selection import Selection, current
 from db.errors import nearest, one_line
 
@@ -24,10 +24,12 @@ _STRETCH_RULE = "A point is the mean of its nights, of those with as many models
 def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Trends", anchor=False)
-    branch = selection.new.branches[0]
-    history = _one_setting(trends.with_pass_rate(selection.data.suite_history(branch, selection.filters)))
+    branches = _branches(selection)
+    named = " or ".join(branches)
+    found = {name: trends.with_pass_rate(selection.data.suite_history(name, selection.filters)) for name in branches}
+    history = _one_setting(trends.joined(found))
     if history.empty:
-        states.show("Nothing to show", f"No run of {branch} has figures under these filters. Widen them at the left.")
+        states.show("Nothing to show", f"No run of {named} has figures under these filters. Widen them at the left.")
         return
     first, last, by, said = periods.read()
     _say(*said)
@@ -40,31 +42,103 @@ def page(selection: Selection) -> None:
     trend = trends.by_stretch(trends.by_night(shown, metric, night_of), metric, by)
     if trend.empty:
         when = "in this time " if first or last else ""
-        states.show(
-            "Nothing to show", f"{trends.title(metric)} was not measured on {branch} {when}under these filters."
-        )
+        states.show("Nothing to show", f"{trends.title(metric)} was not measured on {named} {when}under these filters.")
         return
-    gallery = _draw(trend, metric, by, log=log, dates=dates)
+    for name in branches:
+        if not (trend["branch"] == name).any():
+            _say(f"{name} has no {trends.title(metric)} in this time under these filters: no line is of it.")
+    gallery = _draw(selection, trend, metric, by, branches, log=log, dates=dates)
     older = f" Older ones, from {days[0]} on, by another time." if not first and usual[0] > days[0] else ""
     shown_ones = count(trend["place"].nunique(), periods.STRETCHES[by])
-    st.caption(f"{markdown(branch)}, {shown_ones}.{older} {_RULE} {_STRETCH_RULE if by else ''}")
+    listed = ", ".join(markdown(name) for name in branches)
+    st.caption(f"{listed}, {shown_ones}.{older} {_RULE} {_STRETCH_RULE if by else ''}")
     gallery.offer()
 
 
-def _draw(trend: pd.DataFrame, metric: str, by: str, *, log: bool, dates: bool) -> pictures.Gallery:
-    highlighted = _highlighted(trend)
+def _branches(selection: Selection) -> list[str]:
+    """Draws the choice of branches, where there are several; that of the new side where the address names none."""
+    own = selection.new.branches[0]
+    listed = dict.fromkeys([own, *(run.branch for night in selection.data.nights() for run in night.runs)])
+    wanted = url.get_all("branch")
+    for name in wanted:
+        if name not in listed:
+            asked = f"The address asks for the branch {one_line(name)!r}, of which there is no run"
+            _say(f"{asked}{nearest(name, listed)}. No line is of it.")
+    known = [name for name in wanted if name in listed]
+    if len(known) > trends.BRANCHES:
+        _say(f"More than {trends.BRANCHES} branches are not told apart: the first {trends.BRANCHES} are shown.")
+    chosen = known[: trends.BRANCHES] or [own]
+    if len(listed) > 1:
+        st.multiselect(
+            "Branches",
+            list(listed),
+            key=url.bind("branch", chosen),
+            on_change=_picked_branches,
+            args=(own,),
+            max_selections=trends.BRANCHES,
+        )
+    return chosen
+
+
+def _picked_branches(own: str) -> None:
+    chosen = st.session_state[url.widget("branch")]
+    url.put("branch", None if chosen == [own] else chosen)
+
+
+def _draw(
+    selection: Selection, trend: pd.DataFrame, metric: str, by: str, branches: Sequence[str], *, log: bool, dates: bool
+) -> pictures.Gallery:
+    configs = _highlighted(trend, branches)
+    lines = trend.drop_duplicates("line").set_index("line")
+    several = len(branches) > 1
+    named = [f"{config}, {branch}" for config in configs for branch in branches] if several else configs
+    highlighted = [name for name in named if name in lines.index]
     found = trends.steps(trend)
-    st.html(block(legend(palette.series(), highlighted)))
+    if several:
+        dashes = dict(zip(branches, trends.DASHES, strict=False))
+        shown = [
+            (color, dashes[lines["branch"][name]], name)
+            for color, name in zip(palette.series(), highlighted, strict=False)
+        ]
+        st.html(block(line_legend(shown)))
+    else:
+        st.html(block(legend(palette.series(), highlighted)))
     suites = list(dict.fromkeys(sorted(trend["suite"])))
     columns = st.columns(2 if len(suites) > 1 else 1)
     gallery = pictures.Gallery()
     for place, suite in enumerate(suites):
-        drawn = trends.chart(trend, suite, metric, highlighted, found, log=log, dates=dates)
+        drawn = trends.chart(trend, suite, metric, highlighted, found, branches=branches, log=log, dates=dates)
         alt_text = trends.said(trend, suite, metric, highlighted, found, periods.STRETCHES[by])
         gallery.show(columns[place % len(columns)], drawn, key=f"trend_{suite}", alt=alt_text)
-    if found:
-        st.html(block(_steps(found, metric)))
+    tables = [_newest(trend, metric, highlighted)] if several else []
+    tables += [_steps(selection, found, metric, several)] if found else []
+    for drawn_table in tables:
+        st.html(block(drawn_table))
     return gallery
+
+
+def _newest(trend: pd.DataFrame, metric: str, highlighted: Sequence[str]) -> str:
+    """What the charts show of several branches, as a table: each line's first and newest value."""
+    shown = trend[trend["line"].isin(list(highlighted))].sort_values("place", kind="stable")
+    rows = []
+    for (suite, config, branch), found in shown.groupby(["suite", "config", "branch"]):
+        first, last = found.iloc[0], found.iloc[-1]
+        change = signed(100 * (last["value"] / first["value"] - 1)) if first["value"] > 0 else ABSENT
+        values = [cell(text(trends.value(metric, side["value"])), "n") for side in (first, last)]
+        rows.append(
+            row(
+                text(f"{suite}, {config}"),
+                [
+                    cell(text(branch)),
+                    *values,
+                    cell(text(change), "n"),
+                    cell(text(f"{last['models']:,}"), "n"),
+                    cell(text(moment(last["started_at"])), "n"),
+                ],
+            )
+        )
+    heads = ("suite, config", "branch", "first", "newest", "change", "models", "measured (UTC)")
+    return table("Highlighted lines", heads, rows, note=f"{trends.title(metric)}; averages are not paired", numbers=2)
 
 
 def _one_setting(history: pd.DataFrame) -> pd.DataFrame:
@@ -136,47 +210,60 @@ def _toggled(key: str) -> None:
     url.put(key, "1" if st.session_state[url.widget(key)] else None)
 
 
-def _highlighted(trend: pd.DataFrame) -> list[str]:
+def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
+    """The configs whose lines have a colour: so many that there are not too many lines on all branches together."""
+    most = trends.MOST // len(branches)
     names = list(trend["config"].value_counts().index)
     asked = url.get_all("config")
     for name in asked:
         if name not in names:
             _say(f"The address asks for the config {one_line(name)!r}, which has no line here{nearest(name, names)}.")
-    wanted = [name for name in asked if name in names][: trends.MOST] or names[: trends.MOST]
+    known = [name for name in asked if name in names]
+    if len(known) > most:
+        _say(f"The address asks for {len(known)} configs; {most} have lines of their own here, the first of them.")
+    wanted = known[:most] or names[:most]
     st.multiselect(
         "Highlighted configs",
         names,
         key=url.bind("config", wanted),
         on_change=url.changed,
         args=("config",),
-        max_selections=trends.MOST,
+        max_selections=most,
     )
     return wanted
 
 
-def _steps(found: Sequence[trends.Step], metric: str) -> str:
+def _steps(selection: Selection, found: Sequence[trends.Step], metric: str, several: bool) -> str:
+    repo_of = {run.commit: run.repo for night in selection.data.nights() for run in night.runs}
     rows = [
         row(
-            text(f"{step.suite}, {step.config}"),
+            text(f"{step.suite}, {step.line}"),
             [
                 cell(text(trends.value(metric, step.level_before)), "n"),
                 cell(text(trends.value(metric, step.level_after)), "n"),
                 cell(text(signed(100 * (step.level_after / step.level_before - 1))), "n"),
                 cell(_range(step)),
+                cell(_landed(step, repo_of)),
                 cell(text("another number of models" if step.other_models else "")),
             ],
         )
         for step in found
     ]
-    return table("New levels", ("suite, config", "before", "after", "change", "between", "note"), rows)
+    what = "suite, config, branch" if several else "suite, config"
+    return table("New levels", (what, "before", "after", "change", "between", "commits", "note"), rows)
 
 
 def _range(step: trends.Step) -> str:
     nights = url.link("compare", base=str(step.before["night"]), new=str(step.after["night"]))
-    words = " and ".join(
-        f"{moment(side['started_at'])} ({str(side['commit'])[:10]})" for side in (step.before, step.after)
-    )
+    words = " and ".join(moment(side["started_at"]) for side in (step.before, step.after))
     return anchor(nights, text(words))
+
+
+def _landed(step: trends.Step, repo_of: Mapping[str, str]) -> str:
+    """The commits that a new level can come from, of the nights around it."""
+    base, new = (str(side["commit"]) for side in (step.before, step.after))
+    repos = {repo_of.get(sha, "") for sha in (base, new)}
+    return code_host.commits(repos.pop() if len(repos) == 1 else "", base, new)
 
 
 page(current())

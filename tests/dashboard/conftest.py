@@ -1,5 +1,6 @@
 """Pages under test: the real entrance, run by Streamlit's own test harness on a store of synthetic runs."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,8 +50,19 @@ def ran(app: AppTest) -> AppTest:
     return app
 
 
+def unfolded(app: AppTest, key: str) -> AppTest:
+    """Opens what is drawn only where somebody opens it: a fold or a menu, by its key."""
+    app.session_state[key] = True
+    return ran(app)
+
+
 def text_of(app: AppTest) -> str:
     """All HTML, code and captions on the page, the style sheet left out."""
     parts = [element.proto.body for element in app.get("html") if "<style>" not in element.proto.body]
     parts += [element.value for kind in (app.title, app.header, app.caption, app.code) for element in kind]
     return "\n".join(parts)
+
+
+def plain(app: AppTest) -> str:
+    """The words of `text_of`, as they are read."""
+    return re.sub(r"<[^>]+>", "", text_of(app))

@@ -4,7 +4,7 @@ import pytest
 
 from dashboard.hud_links import is_hud_link, translate
 from tests.dashboard import stores
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import plain, text_of
 
 LINK = {
     "dashboard": ["torchinductor"],
@@ -66,7 +66,7 @@ def test_a_hud_link_is_known_by_its_sides(query, is_one):
 
 def test_the_app_opens_it_and_makes_the_address_its_own(open_app, two_nights):
     app = open_app(two_nights, **LINK | {"lCommit": [stores.SHAS[1]], "rCommit": [stores.SHAS[0][:10]]})
-    said = text_of(app)
+    said = plain(app)
     assert "A HUD link: its left side is shown as new" in said
     assert "lCommit" not in app.query_params and app.query_params["base"] == "main@a1a1a1a1a1"
     assert "base main@a1a1a1a1a1" in said

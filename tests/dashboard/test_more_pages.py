@@ -1,5 +1,6 @@
 """Trends, runs and the page about the numbers, on stores of synthetic runs."""
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 
@@ -9,9 +10,9 @@ import pytest
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from dashboard.night_rows import coverage_table, silent_days
-from dashboard.trends import by_night, steps
+from dashboard.trends import by_night, joined, steps
 from tests.dashboard import stores
-from tests.dashboard.conftest import ran, text_of
+from tests.dashboard.conftest import plain, ran, text_of
 
 PAGES = ["trends", "runs", "about"]
 
@@ -98,6 +99,8 @@ def history(values, models=3, config="triton"):
             "commit": [f"{place:040x}" for place in range(len(values))],
             "suite": "timm",
             "config": config,
+            "branch": "main",
+            "line": config,
             "speedup": values,
             "n_speedup": models,
         }
@@ -148,3 +151,73 @@ def test_about_names_every_metric_and_every_status(open_app, two_nights):
         assert metric.meaning.split("'")[0] in said
     for status in Status:
         assert f">{status.value}</span>" in said
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory):
+    """Three nights of main and two of a release, each with a commit of its own."""
+    folder = tmp_path_factory.mktemp("branches")
+    cells = [which for which in stores.cells() if which.suite == "timm" and which.phase.value == "inference"]
+    bundles = [
+        stores.night(
+            folder,
+            f"{branch}-{index}",
+            minutes=1440 * index + place,
+            cells=cells,
+            make=stores.measure(1440 * index + place + 1, seed=index),
+            branch=branch,
+            commit=stores.SHAS[index],
+        )
+        for place, (branch, nights_of) in enumerate((("release", 2), ("main", 3)))
+        for index in range(nights_of)
+    ]
+    return stores.store(folder / "store.db", bundles)
+
+
+def charts_of(app):
+    return [json.loads(chart.proto.spec) for chart in app.get("vega_lite_chart")]
+
+
+def test_one_branch_looks_as_if_there_were_no_other(open_app, branches):
+    app = open_app(branches, "trends")
+    assert app.multiselect(key="branch_widget").value == ["main"]
+    assert "Highlighted lines" not in text_of(app)
+    (chart,) = charts_of(app)
+    assert all("strokeDash" not in layer["encoding"] for layer in chart["layer"])
+    assert app.multiselect(key="config_widget").proto.max_selections == 6
+
+
+def test_two_branches_are_lines_of_their_own_in_charts_table_and_address(open_app, branches):
+    app = open_app(branches, "trends", branch=["main", "release"], config=["default"])
+    said = plain(app)
+    assert "Highlighted lines" in said and "timm, defaultmain" in said and "timm, defaultrelease" in said
+    assert "border-top: 3px solid" in text_of(app) and "border-top: 3px dashed" in text_of(app)
+    (chart,) = charts_of(app)
+    told = next(layer["encoding"] for layer in chart["layer"] if "strokeDash" in layer["encoding"])
+    assert told["strokeDash"]["scale"]["domain"] == told["shape"]["scale"]["domain"] == ["main", "release"]
+    assert told["color"]["scale"]["domain"] == ["default, main", "default, release"]
+    assert len(set(told["color"]["scale"]["range"])) == 2
+    assert app.multiselect(key="config_widget").proto.max_selections == 3
+    app.multiselect(key="branch_widget").set_value(["main"])
+    ran(app)
+    assert "branch" not in app.query_params and "Highlighted lines" not in plain(app)
+
+
+def test_a_branch_that_is_not_there_is_said(open_app, branches):
+    said = plain(open_app(branches, "trends", branch=["main", "relaese"]))
+    assert "asks for the branch &#x27;relaese&#x27;" in said and "nearest: release" in said
+    assert "Highlighted lines" not in said
+
+
+def test_new_levels_are_those_of_each_branch_alone():
+    stepping = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
+    calm = [5.0 + 0.001 * (place % 3) for place in range(24)]
+    found = joined({"main": history(stepping), "release": history(calm).assign(run_id=[f"s{n}" for n in range(24)])})
+    night_of = {f"{name}{n}": f"{name}{n}" for n in range(24) for name in "rs"}
+    (step,) = steps(by_night(found, "speedup", night_of))
+    assert (step.line, step.before["night"], step.after["night"]) == ("triton, main", "r11", "r12")
+
+
+def test_a_week_of_two_branches_names_the_commit_of_each(open_app, branches):
+    app = open_app(branches, "trends", branch=["main", "release"], by="month")
+    assert app.get("vega_lite_chart") and "1 month" in plain(app)

@@ -7,12 +7,8 @@ import pytest
 
 from dashboard import headline
 from tests.dashboard import stores
-from tests.dashboard.conftest import ran, text_of
+from tests.dashboard.conftest import plain, ran, unfolded
 from tests.factories import cell
-
-
-def plain(app):
-    return re.sub(r"<[^>]+>", "", text_of(app))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +62,7 @@ def test_a_run_of_a_night_is_still_named_by_its_id(open_app, moved):
 
 
 def test_the_permalink_and_the_swap_name_nights(open_app, moved):
-    app = open_app(moved)
+    app = unfolded(open_app(moved), "permalink")
 
     assert any("base=on2-1" in code.value and "new=on3-2" in code.value for code in app.code)
     app.button(key="swap").click()

@@ -3,11 +3,7 @@ import re
 import pytest
 
 from tests.dashboard import stores
-from tests.dashboard.conftest import ran, text_of
-
-
-def plain(app):
-    return re.sub(r"<[^>]+>", "", text_of(app))
+from tests.dashboard.conftest import plain, ran, text_of, unfolded
 
 
 def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
@@ -131,6 +127,11 @@ def test_model_explains_a_slowdown(open_app, two_nights):
 
 def test_model_shows_why_it_failed(open_app, two_nights):
     app = open_app(two_nights, "model", model="huggingface/opt", config="cudagraphs")
+    assert any(fold.label.startswith("Log of new: ") for fold in app.expander)
+    assert not any(code.value.startswith("Traceback") for code in app.code)
+    unfolded(app, "log_new")
+    (save,) = app.get("download_button")
+    assert save.proto.label == "Log as text"
 
     codes = [code.value for code in app.code]
     assert any("exception: BackendCompilerFailed" in code and "hint: set fullgraph=False" in code for code in codes)
@@ -174,6 +175,8 @@ def test_picking_writes_to_the_address_and_a_default_leaves_it(open_app, two_nig
 
 def test_the_permalink_names_both_runs(open_app, two_nights):
     app = open_app(two_nights, suite="timm")
+    assert not any("base=night-0" in code.value for code in app.code)
+    unfolded(app, "permalink")
 
     assert any(
         "suite=timm" in code.value and "base=night-0" in code.value and "new=night-1" in code.value for code in app.code

@@ -11,7 +11,7 @@ from dashboard.periods import averaged
 from dashboard.sidebar import found_side
 from dashboard.trends import RATE, by_night, with_pass_rate
 from tests.dashboard import stores
-from tests.dashboard.conftest import ran, text_of
+from tests.dashboard.conftest import plain, ran, text_of, unfolded
 from tests.dashboard.test_more_pages import history
 
 TITLES = ("Fuse more pointwise kernels (#154001)", "Revert all of it again (#154002)", "x" * 90 + " (#154003)")
@@ -54,7 +54,7 @@ def test_a_commit_of_several_nights_is_one_entry_more(open_app, titled):
     app.selectbox(key="new_widget").select(f"main@{stores.SHAS[2]}")
     ran(app)
     assert app.query_params["new"] == f"main@{stores.SHAS[2]}"
-    assert f"main@{stores.SHAS[2][:10]} (2 runs)" in text_of(app)
+    assert f"main@{stores.SHAS[2][:10]} (2 runs)" in plain(app)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_a_typed_part_of_a_name_means_the_one_that_has_it(titled, monkeypatch, t
 
 
 def test_the_permalink_has_whole_shas_too(open_app, titled):
-    links = [code.value for code in open_app(titled, base="t-0", new="t-1").code]
+    links = [code.value for code in unfolded(open_app(titled, base="t-0", new="t-1"), "permalink").code]
     assert any("base=t-0" in link and "new=t-1" in link for link in links)
     assert any(f"base=main@{stores.SHAS[0]}" in link and f"new=main@{stores.SHAS[1]}" in link for link in links)
 
 
 def test_the_permalink_of_two_nights_of_one_commit_says_which_it_is(open_app, titled):
-    app = open_app(titled, base="t-2", new="t-3")
+    app = unfolded(open_app(titled, base="t-2", new="t-3"), "permalink")
     assert not any(f"main@{stores.SHAS[2]}" in code.value for code in app.code)
     assert any(stores.SHAS[2] in caption.value for caption in app.caption)
 

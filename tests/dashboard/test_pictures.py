@@ -12,7 +12,7 @@ from analysis.reports.html import html
 from analysis.reports.png import PictureError
 from dashboard import handing_on, pictures
 from tests.dashboard import stores
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import text_of, unfolded
 
 
 def buttons(app: AppTest) -> list[str]:
@@ -25,7 +25,7 @@ def chart(rows=3, name="<script>alert(1)</script>"):
 
 
 def test_a_comparison_is_offered_as_a_report_and_pictures(open_app, two_nights):
-    found = buttons(open_app(two_nights, "compare"))
+    found = buttons(unfolded(open_app(two_nights, "compare"), "handing_on"))
     assert found[:3] == ["CSV", "Report, one HTML file", "SVG of what changed"]
     assert "PNG of the suites" in found
 
@@ -33,13 +33,13 @@ def test_a_comparison_is_offered_as_a_report_and_pictures(open_app, two_nights):
 def test_two_configs_of_one_side_are_offered_without_a_base(open_app, tmp_path):
     store = stores.fill(tmp_path / "one.db", tmp_path, runs=1)
     app = open_app(store, "compare", mode="configs", **{"from": "default", "to": "cudagraphs"})
-    assert "Report, one HTML file" in buttons(app)
+    assert "Report, one HTML file" in buttons(unfolded(app, "handing_on"))
     assert "Report, one HTML file" not in buttons(open_app(store, "compare"))
 
 
 def test_without_the_renderer_svg_of_a_comparison_is_there_and_png_is_not(open_app, two_nights, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    found = buttons(open_app(two_nights, "compare"))
+    found = buttons(unfolded(open_app(two_nights, "compare"), "handing_on"))
     assert "SVG of the suites" in found
     assert not any("PNG" in label for label in found)
 
@@ -51,10 +51,32 @@ def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypat
     monkeypatch.setattr(handing_on, "_built", refuse)
     monkeypatch.setattr(pictures, "svg", refuse)
     app = open_app(two_nights, "compare")
-    assert len(buttons(app)) == 6
+    assert buttons(app) == ["CSV"]
+    assert len(buttons(unfolded(app, "handing_on"))) == 6
     app = open_app(two_nights, "model", model="huggingface/gpt2")
     assert buttons(app) == []
     assert "Pictures to hand on" in [fold.label for fold in app.expander]
+
+
+def test_samples_are_said_and_drawn_when_they_are_asked_for(open_app, two_nights):
+    app = open_app(two_nights, "model", model="huggingface/gpt2")
+    said = [fold.label for fold in app.expander]
+    assert any("Median compiled latency" in label and "calls" in label for label in said)
+    before = len(app.get("vega_lite_chart"))
+    assert len(unfolded(app, "samples").get("vega_lite_chart")) == before + 2
+
+
+@pytest.mark.parametrize(("page", "query"), [("trends", {}), ("model", {"model": "huggingface/gpt2"})])
+def test_every_chart_is_what_its_schema_says(open_app, two_nights, monkeypatch, page, query):
+    """The pages leave the check out, since it takes longer than the chart."""
+    drawn = []
+    show = pictures.Gallery.show
+    monkeypatch.setattr(pictures.Gallery, "show", lambda *at, **how: (drawn.append(at[2]), show(*at, **how)))
+    unfolded(open_app(two_nights, page, **query), "samples")
+    assert len(drawn) > 1
+    with alt.data_transformers.enable("default", max_rows=None):
+        for chart in drawn:
+            chart.to_dict(validate=True)
 
 
 def test_the_report_knows_filters_and_links(two_nights):

@@ -13,11 +13,7 @@ from dashboard.data import Data
 from db.engine import open_store
 from db.sides import resolve_side
 from tests.dashboard import stores
-from tests.dashboard.conftest import text_of
-
-
-def plain(app):
-    return re.sub(r"<[^>]+>", "", text_of(app))
+from tests.dashboard.conftest import plain
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,10 @@ def test_the_report_of_the_page_is_that_of_the_command_line_and_loads_nothing(
 def test_a_chart_is_saved_by_keyboard_alone(page, tmp_path):
     page.goto(f"/model?model=timm/mobilenetv2_100&{SIDES}")
     settled(page)
+    page.locator(".st-key-samples summary").focus()
+    page.keyboard.press("Enter")
     button = page.get_by_role("button", name="Download as PNG").first
+    button.wait_for()
     button.focus()
     with page.expect_download() as waiting:
         page.keyboard.press("Enter")

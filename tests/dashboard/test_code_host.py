@@ -1,0 +1,85 @@
+"""Links to the host of the code: only from a stored repository's name, and everything else stays text."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from dashboard import code_host
+from db.sides import Side, SideRun
+from tests.dashboard import stores
+from tests.dashboard.conftest import text_of
+
+SHA, OTHER = "a1" * 20, "b2" * 20
+
+
+def run(sha=SHA, repo="pytorch/pytorch", branch="main", run_id="r"):
+    return SideRun(1, run_id, run_id, branch, sha, repo, "t", {}, "", datetime(2026, 7, 1, tzinfo=UTC), None)
+
+
+def test_a_commit_and_a_range_lead_to_the_stored_repository():
+    assert 'href="https://github.com/pytorch/pytorch/commit/' + SHA + '"' in code_host.commit("pytorch/pytorch", SHA)
+    found = code_host.commits("pytorch/pytorch", SHA, OTHER)
+    assert f'href="https://github.com/pytorch/pytorch/compare/{SHA}...{OTHER}"' in found
+    assert ">a1a1a1a1a1...b2b2b2b2b2</a>" in found
+    assert 'rel="noopener noreferrer"' in found and 'target="_blank"' in found
+    assert 'href="https://github.com/pytorch/pytorch/pull/12345"' in code_host.pull("pytorch/pytorch", 12345)
+
+
+@pytest.mark.parametrize(
+    "repo",
+    ["", "pytorch", "a/b/c", "../x", "a/..", "a/.", "a b/c", "-a/b", "a/b?x", "javascript:x/y", "a/<b>", "a/b\n"],
+)
+def test_what_is_no_owner_and_name_is_no_link(repo):
+    assert "<a" not in code_host.commit(repo, SHA) + code_host.pull(repo, 5) + code_host.commits(repo, SHA, OTHER)
+
+
+@pytest.mark.parametrize("sha", ["HEAD", "<script>", "a1a1a1/../..", "", None, "A1" * 20])
+def test_what_is_no_sha_is_no_link(sha):
+    found = code_host.commit("pytorch/pytorch", sha)
+    assert "<a" not in found and "<script>" not in found
+
+
+def test_one_commit_on_both_ends_is_no_range():
+    assert "/compare/" not in code_host.commits("pytorch/pytorch", SHA, SHA)
+    assert code_host.between(Side("a", "run", (run(),)), Side("b", "run", (run(),))) == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "leads"),
+    [
+        ("https://github.com/pytorch/pytorch/issues/5", "/issues/5"),
+        ("https://github.com/pytorch/pytorch/pull/77", "/pull/77"),
+        ("#77", "/issues/77"),
+        ("https://github.com/evil/pytorch/issues/5", ""),
+        ("https://github.com.evil.example/pytorch/pytorch/issues/5", ""),
+        ("https://github.com/pytorch/pytorch/issues/5?x=<script>", ""),
+        ("javascript:alert(1)", ""),
+    ],
+)
+def test_a_record_s_link_is_one_where_it_means_its_own_repository(written, leads):
+    found = code_host.reference("pytorch/pytorch", written)
+    assert (f'href="https://github.com/pytorch/pytorch{leads}"' in found) if leads else "<a" not in found
+    assert "<script>" not in found
+
+
+def test_a_side_is_spelled_as_before_with_links_in_it():
+    side = Side("x", "branch", (run(branch=f"ciflow/{SHA[:10]}"), run(OTHER, run_id="s", branch="main")))
+    said = f"{side.title} · <b>"
+    found = code_host.side(side, said)
+    assert re.sub(r"<[^>]+>", "", found) == said.replace("<b>", "&lt;b&gt;")
+    assert f"/commit/{SHA}" in found and f"/commit/{OTHER}" in found
+    assert "<b>" not in found
+
+
+@pytest.mark.parametrize("page", ["", "compare"])
+def test_both_sides_and_what_landed_between_are_links(open_app, two_nights, page):
+    said = text_of(open_app(two_nights, page))
+    for sha in stores.SHAS[:2]:
+        assert f'/commit/{sha}"' in said
+    assert f"/compare/{stores.SHAS[0]}...{stores.SHAS[1]}" in said
+
+
+def test_nights_and_a_model_s_sides_lead_to_their_commits(open_app, two_nights):
+    assert f'/commit/{stores.SHAS[1]}"' in text_of(open_app(two_nights, "runs"))
+    assert f'/commit/{stores.SHAS[0]}"' in text_of(open_app(two_nights, "model", model="huggingface/gpt2"))
