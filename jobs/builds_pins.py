@@ -13,14 +13,15 @@ _OF_TORCH = re.compile(r"(torch|triton|torchvision|torchaudio|inductor-watch)$|(
 
 
 def pins_here() -> list[str]:
-    """`name==version` of what measuring needs, as far as it is installed here."""
+    """`name==version` of what measuring needs, as far as it is installed here, and `setuptools`."""
     found = []
     for name in WANTED:
         try:
             found.append(f"{name}=={version(name)}")
         except PackageNotFoundError:
             continue
-    return found
+    # Older builds import it to compile C++ and say so for Python 3.12 and later only; which version, each says itself.
+    return [*found, "setuptools"]
 
 
 def constraints_here() -> list[str]:
