@@ -35,7 +35,9 @@ def make_wheel(
     files = {
         "torch/__init__.py": init,
         "torch/version.py": f"git_version = {commit!r}\n",
-        "sitecustomize.py": _STAND_IN.format(speed=speed, version=version, commit=commit),
+        "synthetic_stand_in.py": _STAND_IN.format(speed=speed, version=version, commit=commit),
+        # Not sitecustomize: some systems have one of their own, which comes first.
+        "synthetic_stand_in.pth": "import synthetic_stand_in\n",
         f"{info}/METADATA": "\n".join(
             [
                 "Metadata-Version: 2.1",
