@@ -46,7 +46,7 @@ _SHOTS = (
 
 def main() -> None:
     """Ingests the bundles into a database of its own, starts the app and takes every picture."""
-    if len(sys.argv) > 2 or sys.argv[1:2] and sys.argv[1].startswith("-"):
+    if len(sys.argv) > 2 or (sys.argv[1:2] and sys.argv[1].startswith("-")):
         sys.exit("usage: python scripts/screenshots.py [FOLDER]")
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else _ROOT / "docs" / "images")
     folder.mkdir(parents=True, exist_ok=True)
