@@ -31,7 +31,8 @@ from collector.environment import TUNING_VARIABLE
 from collector.vocabulary import Cell
 
 #: What a folder without room or rights, or a file of another make, raises: no reason to lose a measurement.
-_DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError)
+#: The same where a torch keeps its choices elsewhere.
+_DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError)
 
 
 class SharedTuning:
@@ -42,8 +43,8 @@ class SharedTuning:
 
     def __init__(self, folder: Path, cell: Cell) -> None:
         words = (cell.suite, cell.model, cell.phase.value, cell.dtype, str(cell.batch_size))
-        name = ".".join(re.sub(r"[^\w-]+", "_", word) for word in words)
-        self._file = folder / _operations_file().name / f"{name}.json"
+        self._name = ".".join(re.sub(r"[^\w-]+", "_", word) for word in words) + ".json"
+        self._folder = folder
         self._laid: dict[str, dict[str, Any]] = {}
 
     def lay_in(self) -> None:
@@ -87,6 +88,10 @@ class SharedTuning:
             "decided_otherwise": counts.count(False),
             "operations_new": operations,
         }
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / _operations_file().name / self._name
 
     def _read(self) -> dict[str, Any]:
         found = _read(self._file)

@@ -54,10 +54,11 @@ Repetition = list[BundleContents]
 
 @dataclass
 class Tally:
-    """Of one method: alarms and cells judged, by slow-down (0 is none)."""
+    """Of one method: alarms and cells judged, by slow-down (0 is none); how often which cell was a false alarm."""
 
     alarms: Counter[float] = field(default_factory=Counter)
     cells: Counter[float] = field(default_factory=Counter)
+    false: Counter[str] = field(default_factory=Counter)
 
     def add(self, level: float, alarms: int, cells: int) -> None:
         """Counts one comparison."""
@@ -103,6 +104,10 @@ def print_table(
     for (method, metric, runs), tally in tallies.items():
         power = "".join(f" {_share(tally, level):>7}" for level in levels)
         print(f"{method:<34} {metric:<20} {runs:<4} {_false_alarms(tally):>22}{power}")
+    for (_, metric, runs), tally in tallies.items():
+        if tally.false:
+            named = ", ".join(f"{number} x {name}" for name, number in tally.false.most_common())
+            print(f"false alarms of ours by {metric}, {runs}: {named}")
 
 
 def _measured_slow_downs(repetitions: Sequence[Repetition], level: float) -> list[float]:
@@ -254,7 +259,11 @@ def _judge(
     told = judged if slowed is None else judged[cells["cell_id_new"].isin(slowed)]
     for metric, column in {"any metric": "verdict", **{name: f"{name}_verdict" for name in _METRICS}}.items():
         verdicts = told[column].dropna()
-        tallies[_OURS, metric, runs].add(level, int((verdicts == Outcome.REGRESSED).sum()), len(verdicts))
+        alarms = verdicts.index[verdicts == Outcome.REGRESSED]
+        tallies[_OURS, metric, runs].add(level, len(alarms), len(verdicts))
+        if slowed is None:
+            where = cells.loc[alarms]
+            tallies[_OURS, metric, runs].false.update((where["model"] + " " + where["config"]).tolist())
 
 
 def _store(engine: Engine, folder: Path, repetition: Repetition, night: str, commit: str, day: int) -> None:

@@ -148,6 +148,15 @@ def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(proces
     assert "cache2" not in again.keep()["not_kept"]
 
 
+def test_a_torch_that_keeps_its_choices_elsewhere_costs_the_sharing_only(process, shared, monkeypatch):
+    process(1)
+    monkeypatch.delattr(CacheBase, "get_local_cache_path")
+    found = SharedTuning(shared, CELL)
+    found.lay_in()
+    assert list(found.keep()) == ["not_kept"]
+    monkeypatch.undo()
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"kernels": {"../../x.py": {"h": {"chosen": {"num_warps": 1}}}}}'])
 def test_a_damaged_file_counts_as_empty(process, shared, content):
     cache = process(1)

@@ -11,7 +11,7 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.vocabulary import Status
-from scripts.prove_verdicts import injected_levels, of_common_cells, print_table, prove, read_repetitions
+from scripts.prove_verdicts import Tally, injected_levels, of_common_cells, print_table, prove, read_repetitions
 from scripts.rivals import RIVALS, Case, hud_two_in_a_row, hud_two_point, otava, pooled_mann_whitney, rustc_fence
 from tests.factories import cell, header, passing, write_bundle
 
@@ -116,6 +116,15 @@ def test_the_table_has_a_line_for_each_method(proof, tallies, capsys):
         assert any(line.startswith(name) for line in lines), lines
     (ours,) = (line for line in lines if line.startswith("inductor-watch") and "any metric" in line and " 2:2 " in line)
     assert ours.split()[-1] == "1.00"
+    assert not any(line.startswith("false alarms of ours") for line in lines)
+
+
+def test_false_alarms_are_named(proof, capsys):
+    tally = Tally()
+    tally.add(0.0, 1, 4)
+    tally.false["m0 triton"] += 1
+    print_table(read_repetitions(proof), [], {("inductor-watch", "any metric", "1:2"): tally})
+    assert capsys.readouterr().out.splitlines()[-1] == "false alarms of ours by any metric, 1:2: 1 x m0 triton"
 
 
 def test_only_cells_that_pass_everywhere_and_never_had_to_tune_are_compared(tmp_path):
