@@ -48,7 +48,13 @@ def settle(eager: Call, compiled: Call, device: str, limit_s: float = 0.05, with
 
 
 def interleaved_ms(
-    eager: Call, compiled: Call, device: str, rounds: int, limit_s: float, precision: float = 0.0
+    eager: Call,
+    compiled: Call,
+    device: str,
+    rounds: int,
+    limit_s: float,
+    precision: float = 0.0,
+    before_round: Callable[[], None] = lambda: None,
 ) -> tuple[list[float], list[float]]:
     """`rounds` pairs of samples in milliseconds, eager and compiled in turn so that drift meets both alike.
 
@@ -62,6 +68,7 @@ def interleaved_ms(
             break
         if done >= rounds and done % 10 == 0 and all(is_precise(found, precision) for found in samples):
             break
+        before_round()
         # Which of the two comes first changes each round, so that neither always runs on the other's warm caches.
         for which in ((0, 1), (1, 0))[done % 2]:
             samples[which].append(1e3 * timed_s((eager, compiled)[which], device))

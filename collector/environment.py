@@ -32,6 +32,7 @@ TESTBED_KEYS = (
     "workers",
     "start",
     "tuning",
+    "driven_from",
     "node",
 )
 #: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number, and
@@ -42,6 +43,8 @@ GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
 #: The folder in which autotuning's choices are shared (`collector.shared_tuning`): who need not tune compiles faster.
 TUNING_VARIABLE = "INDUCTOR_WATCH_TUNING"
+#: The cores that stand free while a cell measures, its own among them, separated by commas (`collector.quiet_cores`).
+FREE_CORES_VARIABLE = "INDUCTOR_WATCH_FREE_CORES"
 #: Variables that change what torch or its compiler does; those that only place files are left out.
 _PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
 _PLACES = ("_DIR", "_PATH", "_HOME")
@@ -65,6 +68,7 @@ def fingerprint(device: str) -> dict[str, Any]:
         "torch_git": torch.version.git_version,
         "torch_threads": torch.get_num_threads(),
         **_told(),
+        **_driven_from(device),
         **{name: version for name in PACKAGES if (version := _version(name))},
         **{f"env.{key}": value for key, value in sorted(os.environ.items()) if _matters(key, value)},
     }
@@ -82,6 +86,12 @@ def _told() -> dict[str, Any]:
     if os.environ.get(TUNING_VARIABLE):
         found["tuning"] = "shared"
     return found
+
+
+def _driven_from(device: str) -> dict[str, str]:
+    # Latencies are lower and steadier so: `collector.quiet_cores`.
+    free = [core for core in os.environ.get(FREE_CORES_VARIABLE, "").split(",") if core]
+    return {"driven_from": "quietest core"} if device == "cuda" and len(free) > len(os.sched_getaffinity(0)) else {}
 
 
 def _gpu(torch: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from collector import availability, choices, counters, injection, leaks, memory, profiling, surroundings, warm
+from collector import availability, choices, counters, injected, leaks, memory, profiling, surroundings, warm
 from collector.ahead_of_time import NOT_COUNTED
 from collector.clock import garbage_collection_off, interleaved_ms, settle, synchronize, timed_s
 from collector.correctness import Agreement, compare, identical
@@ -25,6 +25,7 @@ from collector.instructions import counted
 from collector.outcome import Outcome
 from collector.precision import drift, relative_half_width
 from collector.program import Subject, seed_everything
+from collector.quiet_cores import quietest
 from collector.settings import Settings
 from collector.shared_tuning import shared_where_asked
 from collector.snapshot import Snapshot
@@ -245,11 +246,17 @@ class _Run:
         watcher = surroundings.Watcher(device)
         gc.collect()
         recordings: dict[str, profiling.Recording] = {}
-        with self.host.exclusive(), garbage_collection_off():
+        with self.host.exclusive(), garbage_collection_off(), quietest(device) as cores:
             self.details["settled_after"] = settle(subject.eager, compiled, device)
             held, before = leaks.allocated(device), watcher.read()
             samples = interleaved_ms(
-                subject.eager, compiled, device, settings.rounds, settings.sample_limit_s, settings.precision
+                subject.eager,
+                compiled,
+                device,
+                settings.rounds,
+                settings.sample_limit_s,
+                settings.precision,
+                cores.look,
             )
             after = watcher.read()
             self._take_samples(*samples)
@@ -257,6 +264,8 @@ class _Run:
                 self._enter(Stage.PROFILE)
                 recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
             kept = leaks.allocated(device)
+        if cores.chosen:
+            self.details["driven_from"] = cores.found()
         self._count_again()
         self._take_surroundings(before, after)
         self._take_leak(compiled, held, kept)
@@ -267,7 +276,9 @@ class _Run:
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
         if settings.inject:
-            self.details["injected"] = self._inject(subject, compiled)
+            basis_ms = self.metrics.get("compiled_kernel_ms", self.metrics["compiled_ms"])
+            with self.host.exclusive(), garbage_collection_off():
+                self.details["injected"] = injected.measure(subject.eager, compiled, basis_ms, device, settings)
 
     def _take_busy_shares(self) -> None:
         """How much of a call the device was busy: well below one it waits for launches, and wall-clock times are noisy."""
@@ -307,31 +318,6 @@ class _Run:
             return
         self.metrics["compile_warm_s"] = found["compile_warm_s"]
         self.details |= {"warm_window": found["window"], "warm_cache_hits": found["hits"]}
-
-    def _inject(self, subject: Subject, compiled: Callable[[], Any]) -> dict[str, dict[str, Any]]:
-        """The metrics and the compiled samples with each known slow-down, measured the way that the cell's own were."""
-        device, settings = self.cell.device, self.settings
-        basis_ms = self.metrics.get("compiled_kernel_ms", self.metrics["compiled_ms"])
-        found: dict[str, dict[str, Any]] = {}
-        recordings = {}
-        gc.collect()
-        with self.host.exclusive(), garbage_collection_off():
-            for fraction in settings.inject:
-                slower = injection.delayed(compiled, basis_ms * fraction, device)
-                timed_s(slower, device)
-                samples = interleaved_ms(subject.eager, slower, device, settings.rounds, settings.sample_limit_s)
-                eager_ms, compiled_ms = map(median, samples)
-                found[f"{fraction:g}"] = {
-                    "eager_ms": eager_ms,
-                    "compiled_ms": compiled_ms,
-                    "samples": _rounded(samples[1]),
-                }
-                if device == "cuda":
-                    recordings[f"{fraction:g}"] = profiling.record(slower, settings.profile_calls)
-        for name, recording in recordings.items():
-            if (seen := profiling.device_time(recording)) is not None:
-                found[name]["compiled_kernel_ms"] = seen.busy_ms
-        return found
 
     def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
         self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.cores import share_out
-from collector.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
+from collector.environment import FREE_CORES_VARIABLE, GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
 from collector.errors import ConfigError
 from jobs.lane import Place
 
@@ -115,7 +115,11 @@ def make_places(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool =
     taken = slice(0, 1) if exclusive else slice(None)
     try:
         return [
-            Place(share_out(share, workers)[taken], {**facts, **_gpu_variables(gpus, index)}, _memory(gpus, index))
+            Place(
+                share_out(share, workers)[taken],
+                {**facts, **_free_cores(gpus, share), **_gpu_variables(gpus, index)},
+                _memory(gpus, index),
+            )
             for index, share in enumerate(shares)
         ]
     except ValueError as error:
@@ -169,6 +173,11 @@ def _core_order(core: int) -> tuple[int, int]:
 def _node_of(bus: str) -> int | None:
     text = _read(_DEVICES / bus.lower()[-12:] / "numa_node").strip()
     return int(text) if text.isdigit() else None
+
+
+def _free_cores(gpus: Sequence[Gpu], share: Sequence[int]) -> dict[str, str]:
+    # While one of its cells measures all others of a GPU stand still: their cores are free to drive it from.
+    return {FREE_CORES_VARIABLE: ",".join(map(str, share))} if gpus else {}
 
 
 def _gpu_variables(gpus: Sequence[Gpu], at: int) -> dict[str, str]:
