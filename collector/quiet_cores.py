@@ -18,11 +18,11 @@ from pathlib import Path
 from collector.environment import FREE_CORES_VARIABLE
 
 #: Sweeps over the cores; the slowest one of a core's loops counts, so that it is quiet all the time.
-_SWEEPS = 3
-#: A core is disturbed if the loop takes this much more than the shortest ever seen here. A busy hyper-thread costs about half.
+_SWEEPS = 2
+#: A core is disturbed if the loop takes this much more than when it was chosen. A busy hyper-thread costs about half.
 _DISTURBED = 1.08
-#: Moves in one measurement at the most: where everything is disturbed, looking on takes time and helps nothing.
-_MOVES = 12
+#: Seconds of a measurement that choosing may take: where everything is disturbed, looking on helps nothing.
+_LIMIT_S = 0.5
 _LOOP = range(6000)
 _TASKS = Path("/proc/self/task")
 
@@ -46,11 +46,13 @@ class Cores:
         self.free, self.many, self.probe = list(free), many, probe
         self.chosen: list[int] = []
         self.moves = 0
-        self._shortest = float("inf")
+        self.spent_s = 0.0
         self._took: dict[int, float] = {}
+        self._expected = 0.0
 
     def settle(self) -> None:
         """Times the loop on every free core and goes to the quietest."""
+        began = time.perf_counter()
         took = dict.fromkeys(self.free, 0.0)
         for _ in range(_SWEEPS):
             for core in self.free:
@@ -58,29 +60,31 @@ class Cores:
                 took[core] = max(took[core], self._timed())
         self._took = took
         self.chosen = sorted(sorted(self.free, key=took.__getitem__)[: self.many])
+        # Which of several this thread runs on is not known: the slowest is then what to expect.
+        self._expected = max(took[core] for core in self.chosen)
         _move(self.chosen)
+        self.spent_s += time.perf_counter() - began
 
     def look(self) -> None:
-        """Moves on if this thread's core is disturbed."""
-        if self._timed() > _DISTURBED * self._shortest and self.moves < _MOVES:
+        """Moves on if this thread's core is more disturbed than it was when it was chosen."""
+        if self.spent_s < _LIMIT_S and self._timed() > _DISTURBED * self._expected:
             self.moves += 1
             self.settle()
 
     def found(self) -> dict[str, object]:
-        """What to tell with the measurement: cores, moves, and how much longer than the shortest the last loops took."""
-        slower = [self._took[core] / self._shortest - 1 for core in self.free]
+        """What to tell with the measurement: the last choice, how much slower the others were, how often it moved."""
+        slower = [self._took[core] / self._expected - 1 for core in self.free]
         return {
             "chosen": self.chosen,
-            "moves": self.moves,
-            "disturbed": sum(value > _DISTURBED - 1 for value in slower),
+            "slower": round(sum(slower) / len(slower), 3),
             "of": len(self.free),
+            "moves": self.moves,
+            "choosing_s": round(self.spent_s, 3),
         }
 
     def _timed(self) -> float:
         # A timer's interrupt meets one loop; who shares the core is there for both.
-        took = min(self.probe(), self.probe())
-        self._shortest = min(self._shortest, took)
-        return took
+        return min(self.probe(), self.probe())
 
 
 class Anywhere(Cores):

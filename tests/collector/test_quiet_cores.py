@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
+import time
 
 import pytest
 
+from collector import quiet_cores
 from collector.environment import FREE_CORES_VARIABLE, _driven_from
 from collector.quiet_cores import Anywhere, Cores, _move, loop_s, quietest
 
@@ -45,7 +48,13 @@ def test_the_quietest_core_is_chosen(quiet):
     cores.settle()
     assert cores.chosen == [OWN[quiet]]
     assert os.sched_getaffinity(0) == {OWN[quiet]}
-    assert cores.found() == {"chosen": [OWN[quiet]], "moves": 0, "disturbed": 1, "of": 2}
+    assert cores.found() == {
+        "chosen": [OWN[quiet]],
+        "slower": 0.3,
+        "of": 2,
+        "moves": 0,
+        "choosing_s": round(cores.spent_s, 3),
+    }
 
 
 @two
@@ -63,21 +72,37 @@ def test_it_moves_on_when_the_core_is_disturbed_and_not_before():
 
 
 @two
-def test_where_all_is_disturbed_it_stops_looking_on():
+def test_where_all_is_disturbed_alike_it_stays():
     machine = Machine(dict.fromkeys(OWN[:2], 1.0))
     cores = Cores(OWN[:2], 1, machine.loop)
     cores.settle()
     machine.took = dict.fromkeys(OWN[:2], 2.0)
     for _ in range(40):
         cores.look()
-    assert cores.moves == 12
+    assert cores.moves == 1
+
+
+@two
+def test_where_it_gets_ever_worse_it_stops_looking_on(monkeypatch):
+    monkeypatch.setattr(quiet_cores, "_LIMIT_S", 0.02)
+    worse = itertools.count(1)
+
+    def loop() -> float:
+        time.sleep(0.001)
+        return float(1.1 ** next(worse))
+
+    cores = Cores(OWN[:2], 1, loop)
+    cores.settle()
+    for _ in range(400):
+        cores.look()
+    assert 1 <= cores.moves < 10
 
 
 @two
 def test_a_single_disturbed_sweep_counts():
     # The slower core is the fastest in one of its loops: what it was in the worst of them decides.
     first, second = OWN[:2]
-    times = {first: iter([0.9, 0.9, 2.0, 2.0, 2.0, 2.0]), second: iter([1.0] * 6)}
+    times = {first: iter([0.9, 0.9, 2.0, 2.0]), second: iter([1.0] * 4)}
     cores = Cores([first, second], 1, lambda: next(times[here()]))
     cores.settle()
     assert cores.chosen == [second]
