@@ -3,7 +3,8 @@
 python scripts/process_noise.py BUNDLE...      bundles of one code, each cell in at least four of them
 
 `compiled_ms beside eager` is what is left of it once the eager run of the same process has explained its part, as verdicts
-see it (`analysis.stats.covariates`). Reads bundles only; needs numpy and scipy.
+see it (`analysis.stats.covariates`). `(busy)` are the cells of which no process flags a form that the metric takes as
+launch-bound: the others' wall clock is the host's, which their details say. Reads bundles only; needs numpy and scipy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from collector.metrics import TIMINGS
 from collector.vocabulary import Measurement, Status
 
 _FEWEST = 4
+#: As `collector.measure` has it, which needs torch.
+_BUSY = 0.8
 _BESIDE = "compiled_ms beside eager"
+#: The forms whose wall clock a metric is made of.
+_FORMS = {
+    "eager_ms": {"eager"},
+    "compiled_ms": {"compiled"},
+    "speedup": {"eager", "compiled"},
+    _BESIDE: {"compiled"},
+}
 
 #: The measurements of a cell, by (config, model and so on).
 Cells = Mapping[tuple[str, str], Sequence[Measurement]]
@@ -44,22 +54,39 @@ def main() -> None:
         sys.exit(f"no cell passes in {options.fewest} of the bundles")
     print(f"processes a cell: {min(map(len, cells.values()))} to {max(map(len, cells.values()))}")
     print(
-        f"{'config':<12} {'metric':<25} {'cells':>5} {'median':>8} {'90 %':>8} {'worst':>8} {'<=0.5%':>7} {'<=1%':>6} {'<=3%':>6}"
+        f"{'config':<12} {'metric':<32} {'cells':>5} {'median':>8} {'90 %':>8} {'worst':>8} {'<=0.5%':>7} {'<=1%':>6} {'<=3%':>6}"
     )
     for config in sorted({config for config, _ in cells}):
         of_config = {name: items for (of, name), items in cells.items() if of == config}
         for metric in (*TIMINGS, _BESIDE):
-            found = np.array(
-                [
-                    spread
-                    for items in of_config.values()
-                    if (spread := spread_of(items, metric, options.fewest)) is not None
-                ]
-            )
-            if len(found):
-                within = "".join(f"{np.mean(found <= limit):>7.0%}" for limit in (0.005, 0.01, 0.03))
-                middle = f"{np.median(found):>8.2%} {np.quantile(found, 0.9):>8.2%} {found.max():>8.2%}"
-                print(f"{config:<12} {metric:<25} {len(found):>5} {middle} {within}")
+            _print(f"{config:<12} {metric:<32}", of_config.values(), metric, options.fewest)
+            if metric in _FORMS:
+                busy = [items for items in of_config.values() if not launch_bound(items, _FORMS[metric])]
+                if len(busy) == len(of_config):
+                    continue
+                _print(f"{config:<12} {metric + ' (busy)':<32}", busy, metric, options.fewest)
+
+
+def _print(head: str, cells: Iterable[Sequence[Measurement]], metric: str, fewest: int) -> None:
+    found = np.array([spread for items in cells if (spread := spread_of(items, metric, fewest)) is not None])
+    if len(found):
+        within = "".join(f"{np.mean(found <= limit):>7.0%}" for limit in (0.005, 0.01, 0.03))
+        middle = f"{np.median(found):>8.2%} {np.quantile(found, 0.9):>8.2%} {found.max():>8.2%}"
+        print(f"{head} {len(found):>5} {middle} {within}")
+
+
+def launch_bound(items: Iterable[Measurement], forms: set[str]) -> bool:
+    """Whether any process found one of these forms to wait for launches (`collector.measure`: busy for under 80 % of a call).
+
+    Bundles of before that was told have their shares computed.
+    """
+    for item in items:
+        flagged = item.details.get("launch_bound")
+        if flagged is None:
+            flagged = [form for form in forms if _busy_share(item, form) < _BUSY]
+        if forms & set(flagged):
+            return True
+    return False
 
 
 def repeated(items: Iterable[Measurement], fewest: int = _FEWEST) -> dict[tuple[str, str], list[Measurement]]:
@@ -81,6 +108,12 @@ def spread_of(items: Sequence[Measurement], metric: str, fewest: int = _FEWEST) 
         return float(np.sqrt(fitted.left[0] / (len(both) - 1 - fitted.taken[0])))
     values = [item.metrics[metric] for item in items if item.metrics.get(metric)]
     return float(np.std(np.log(values), ddof=1)) if len(values) >= fewest else None
+
+
+def _busy_share(item: Measurement, form: str) -> float:
+    # Without both it was a CPU: nothing waits for launches there.
+    kernel, wall = item.metrics.get(f"{form}_kernel_ms"), item.metrics.get(f"{form}_ms")
+    return kernel / wall if kernel is not None and wall else 1.0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.process_noise import repeated, spread_of
+from scripts.process_noise import launch_bound, repeated, spread_of
 from tests.factories import cell, failing, header, passing, write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +34,22 @@ def test_what_the_eager_run_explains_is_left_out():
     items = processes([10.0 * math.exp(step) for step in steps], [20.0 * math.exp(step) for step in steps])
     assert spread_of(items, "compiled_ms") > 0.2
     assert spread_of(items, "compiled_ms beside eager") < 0.005
+
+
+@pytest.mark.parametrize(
+    ("details", "kernel_ms", "flagged"),
+    [
+        ({"launch_bound": ["compiled"]}, None, True),
+        ({"launch_bound": ["eager"]}, None, False),
+        ({}, 7.9, True),
+        ({}, 8.1, False),
+        ({}, None, False),
+    ],
+)
+def test_cells_that_wait_for_launches_are_told_apart(details, kernel_ms, flagged):
+    metrics = {"compiled_ms": 10.0, "eager_ms": 20.0} | ({"compiled_kernel_ms": kernel_ms} if kernel_ms else {})
+    item = passing(cell("m"), metrics=metrics, details=details)
+    assert launch_bound([passing(cell("m"), metrics={"compiled_ms": 1.0}), item], {"compiled"}) is flagged
 
 
 def test_cells_that_fail_or_are_too_few_do_not_count():
