@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from collector.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
+from collector.environment import FREE_CORES_VARIABLE, GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
 from jobs.places import (
     Gpu,
     PlaceError,
@@ -206,6 +206,24 @@ def test_gpus_have_cores_of_their_own_even_with_a_worker_each():
     assert len(first.cores) == len(second.cores) == 1
     assert len(first.cores[0]) == len(second.cores[0]) == len(CORES) // 2
     assert not set(first.cores[0]) & set(second.cores[0])
+
+
+@needs_two_cores
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_gpu_is_driven_from_any_core_of_its_workers(exclusive):
+    (place,) = make_places([A], 2, "fork", exclusive)
+    free = [int(core) for core in place.variables[FREE_CORES_VARIABLE].split(",")]
+    assert sorted(free) == sorted(CORES)
+    assert len(place.cores[0]) < len(free)
+    # A CPU's cells compute on their own cores.
+    assert FREE_CORES_VARIABLE not in make_places([], 2, "fork", exclusive)[0].variables
+
+
+@needs_two_cores
+def test_no_gpu_is_driven_from_the_cores_of_another():
+    places = make_places([C, A], 1, "fork")
+    free = [{int(core) for core in place.variables[FREE_CORES_VARIABLE].split(",")} for place in places]
+    assert not free[0] & free[1]
 
 
 def test_more_workers_than_cores_is_one_line():
