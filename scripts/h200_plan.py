@@ -174,6 +174,23 @@ def rest() -> list[Cell]:
     ]
 
 
+def on_cpu() -> list[Cell]:
+    """The zoo on the host's CPU, as far as models have a batch for one: which of them pass there."""
+    return [
+        Cell(
+            spec.suite,
+            spec.name,
+            Phase.INFERENCE,
+            "float32",
+            "cpu",
+            spec.batch_size(Phase.INFERENCE, "cpu"),
+            parse_config("triton"),
+        )
+        for spec in all_models()
+        if spec.supports(Phase.INFERENCE, "cpu", "float32")
+    ]
+
+
 def main() -> None:
     """Prints the plan asked for."""
     plans = {
@@ -189,6 +206,7 @@ def main() -> None:
         "partitions": partitions,
         "partitions-training": partitions_training,
         "rest": rest,
+        "cpu": on_cpu,
     }
     if len(sys.argv) != 2 or sys.argv[1] not in plans:
         sys.exit(f"usage: python scripts/h200_plan.py {'|'.join(plans)}")
