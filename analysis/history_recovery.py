@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
+from analysis.leaks import LEAK
 from analysis.stats.level_changes import is_nearer
 from analysis.stats.partition import difference_sigma
 from collector.metrics import METRICS
@@ -85,7 +86,8 @@ class Timeline:
         values = rows[:, 2]
         if pinned.metric:
             measured = rows[:, 3 + self._metrics.index(pinned.metric)]
-            values = np.where((values == 1) & (measured > 0), measured, np.nan)
+            least = 0 if pinned.metric == LEAK else np.nextafter(0, 1)  # what leaks nothing was measured, too
+            values = np.where((values == 1) & (measured >= least), measured, np.nan)
         found = []
         for run in runs:
             of_run = values[(rows[:, 0] == run.key) & np.isfinite(values)]
@@ -103,8 +105,8 @@ def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) 
 
     Runs that started before `since` do not count. A metric is back where both runs are nearer to the base's level than to
     the worse one, in ln, and more than two standard deviations of the noise (of the successive differences of the newest
-    30 runs) from the worse one; it is still there where both are nearer to that. A status is back where both pass, still
-    there where both fail.
+    30 runs) from the worse one; it is still there where both are nearer to that. A leak is back where both are nearer to the
+    base's, in bytes. A status is back where both pass, still there where both fail.
     """
     told = timeline.newest(pinned)
     first = timeline.place(pinned.repo, pinned.branch, pinned.onset_commit) or 0
@@ -119,7 +121,12 @@ def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) 
     if not pinned.metric:
         return _agreed([value == 1 for value in newest], [value == 0 for value in newest])
     base, new = pinned.base_value, pinned.new_value
-    if base is None or new is None or min(base, new) <= 0 or base == new:
+    if base is None or new is None or base == new:
+        return Standing.OPEN
+    if pinned.metric == LEAK:
+        back = [abs(value - base) < abs(value - new) for value in newest]
+        return _agreed(back, [not one for one in back])
+    if min(base, new) <= 0:
         return Standing.OPEN
     sigma = difference_sigma(np.log([value for _, value in told]))
     near = [is_nearer(value, base, new) for value in newest]

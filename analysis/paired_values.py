@@ -12,6 +12,7 @@ import pandas as pd
 from analysis.noise import Noise, learn_noise
 from analysis.repeated import Mask, Numbers, RepeatRows
 from analysis.stats.repeats import common_drift
+from db.held_back import THROTTLED
 from db.sides import Side
 
 #: The eager run of the same process does not know the commit of Inductor: what moves it has moved the machine.
@@ -58,6 +59,20 @@ class PairedValues:
         before, after = (self._of_side(name, metric) for name in self.sides)
         return before, after
 
+    def extremes(self, metric: str) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
+        """Of both sides the least and the greatest value of any measurement that passed, zeros included; NaN for none."""
+        before, after = (
+            tuple(_at(values, self.at[name]) for values in self.rows.extremes(self.sides[name].keys, metric))
+            for name in self.sides
+        )
+        return (before[0], before[1]), (after[0], after[1])
+
+    def held_back(self) -> Mask:
+        """Where the GPU was held back by power or heat while either side was measured, by what a run of it says."""
+        (_, before), (_, after) = self.extremes(THROTTLED)
+        found: Mask = (before > 0) | (after > 0)
+        return found
+
     def drift(self, control: str) -> float:
         """What all cells have in common (of ln): the median move of their eager runs.
 
@@ -98,25 +113,35 @@ class PairedValues:
         return OfSide(_at(mean, self.at[name]), _at(np.where(runs > 0, runs, np.nan), self.at[name]))
 
 
-def beside_eager(known: PairedValues, noise: Noise, taken: Taken) -> tuple[Noise, Taken]:
-    """Of `WAITS_FOR_HOST` also what the eager run of the same process explains cell by cell, and the noise that is left.
+def beside_eager(known: PairedValues, metric: str, noise: Noise, taken: Taken) -> tuple[Noise, Taken]:
+    """Of a metric also what the eager run of the same process explains cell by cell, and the noise that is left.
 
-    Only for a cell under one config whose eager device time did not change: else the eager program is another and no
-    witness, and the cell stays as `taken`; where no cell has a witness, `noise` is the noise. Where the eager run moved
-    further than its repeats do, a line through these is not trusted that far.
+    - `WAITS_FOR_HOST`: the host's pace, of every cell whose eager device time did not change. Where it did, the eager
+      program is another and no witness, unless the GPU was held back.
+    - device time: the clock, of cells that ran while the GPU was held back by power or heat (`db.held_back`). Of all others
+      it is the same in every run.
+
+    A cell without a witness, as all are of two configs, stays as `taken`; where no cell has one, `noise` is the noise. Where
+    the eager run moved further than its repeats do, a line through these is not trusted that far.
     """
-    control = CONTROL[WAITS_FOR_HOST]
-    learned, of_control = learn_noise(known.rows, WAITS_FOR_HOST, control), learn_noise(known.rows, control)
+    witnessed = _one_config(known.cells) & (
+        known.held_back() | (_same_eager(known) if metric == WAITS_FOR_HOST else False)
+    )
+    if not witnessed.any():
+        return noise, taken
+    control = CONTROL[metric]
+    learned, of_control = learn_noise(known.rows, metric, control), learn_noise(known.rows, control)
     before, after = known.values(control)
     moved = after.mean - before.mean - taken.change
     slope, variance = known.of_cell(learned.slope, "new"), known.of_cell(learned.variance, "new")
     usual = _USUAL * np.sqrt(known.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
     beyond = np.maximum(np.abs(moved) - usual, 0)
     doubt = moved**2 / known.of_cell(learned.spread, "new") + (_BENDS * beyond) ** 2 / variance
-    is_witness = _one_config(known.cells) & _same_eager(known) & np.isfinite(moved)
+    is_witness = witnessed & np.isfinite(moved)
     if not is_witness.any():
         return noise, taken
-    return learned, Taken(
+    # Of device time few cells have a witness: the typical noise is that of the others.
+    return learned if metric == WAITS_FOR_HOST else noise, Taken(
         np.where(is_witness, taken.change + slope * moved, taken.change),
         np.where(is_witness, variance, taken.variance),
         np.where(is_witness, known.of_cell(learned.df, "new"), taken.df),

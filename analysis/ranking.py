@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from analysis.compare import Comparison
@@ -23,5 +25,7 @@ def ranked(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
     by = cells["verdict_metric"].where(is_change | cells["rank_metric"].isna(), cells["rank_metric"])
     cells = cells.assign(by=by, place=cells["verdict"].map({word.value: at for at, word in enumerate(_ORDER)}))
     cells = cells[cells["by"].notna()]
-    size = [abs(row[f"{row['by']}_ratio"] - 1) for row in cells.to_dict("records")]
+    # What was nothing before and is something now has no ratio, and is the largest change that there is.
+    sizes = (abs(row[f"{row['by']}_ratio"] - 1) for row in cells.to_dict("records"))
+    size = [math.inf if math.isnan(one) else one for one in sizes]
     return cells.assign(size=size).sort_values(["place", "size", "cell"], ascending=[True, False, True])

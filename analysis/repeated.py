@@ -242,6 +242,15 @@ class RepeatRows:
         cells = pairs // max(1, len(self.runs))
         return _means(of_run, cells, len(self.cells)), np.bincount(cells, minlength=len(self.cells)).astype(float)
 
+    def extremes(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
+        """Of every cell of `cells` the least and the greatest value of the side's measurements that passed; NaN for none."""
+        values = self.values(metric)
+        usable = np.flatnonzero(np.isin(self.runs, list(keys))[self.run] & self.passed & np.isfinite(values))
+        least, most = np.full(len(self.cells), np.inf), np.full(len(self.cells), -np.inf)
+        np.minimum.at(least, self.cell[usable], values[usable])
+        np.maximum.at(most, self.cell[usable], values[usable])
+        return np.where(np.isfinite(least), least, np.nan), np.where(np.isfinite(most), most, np.nan)
+
     def flaky(self) -> set[str]:
         """Cells that broke, were fixed and broke again (or the other way), and have not ended the same way twice since."""
         pairs, of_row = np.unique(self.cell * max(1, len(self.runs)) + self.run, return_inverse=True)

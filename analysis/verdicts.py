@@ -11,22 +11,36 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare import Comparison, compare
+from analysis.leaks import LEAK, judge_leaks
 from analysis.noise import learn_noise
-from analysis.paired_values import CONTROL, WAITS_FOR_HOST, PairedValues, Taken, beside_eager
-from analysis.repeated import RepeatRows
+from analysis.paired_values import CONTROL, PairedValues, Taken, beside_eager
+from analysis.repeated import Mask, RepeatRows
 from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge
 from analysis.transitions import Transition
 from collector.metrics import METRICS
 from db.connecting import Source
+from db.held_back import THROTTLED
 from db.sides import Side
 
-#: What is judged, and the smallest relative change of it that matters.
+#: What is judged by its noise, and the smallest relative change of it that matters. That of instructions is the margin which
+#: PyTorch's own check gives most of its counts (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
 SMALLEST: dict[str, float] = {
     "compiled_ms": 0.02,
     "compiled_kernel_ms": 0.02,
     "compile_cold_s": 0.05,
     "compiled_peak_bytes": 0.02,
+    "compile_warm_s": 0.05,
+    "compile_instructions": 0.015,
 }
+#: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
+JUDGED = (
+    *("compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compiled_peak_bytes", LEAK),
+    *("compile_warm_s", "compile_instructions"),
+)
+
+
+#: What is read beside the metrics that are judged by their noise.
+ALSO_READ: tuple[str, ...] = (LEAK, THROTTLED, *CONTROL.values())
 
 
 class Outcome(StrEnum):
@@ -49,10 +63,10 @@ class Judgement:
     """The verdicts of one comparison.
 
     `cells` has the index of the comparison's cells and the columns verdict (an `Outcome`, or None where there is nothing to
-    compare), verdict_metric (which metric decided) and, per metric of `SMALLEST`: `<metric>_verdict`, `<metric>_change`,
-    `_low` and `_high` (relative, 0.02 is 2 %; the 95 % interval), `_explained` (relative; what the eager runs told of the
-    machine and was taken from the change: drift, and of `compiled_ms` what the cell's own eager run explains), `_q` and
-    `_more_runs`.
+    compare), verdict_metric (which metric decided), held_back (whether power or heat held the GPU back on either side) and,
+    per metric of `JUDGED`: `<metric>_verdict`, `<metric>_change`, `_low` and `_high` (relative, 0.02 is 2 %; the 95 %
+    interval), `_explained` (relative; what the eager runs told of the machine and was taken from the change: drift, and
+    of `compiled_ms` what the cell's own eager run explains, as of device time where held_back), `_q` and `_more_runs`.
     `drift` is what all cells of a metric have in common through their eager runs, `noise` the standard deviation from run
     to run that a cell without repeats is taken to have (both relative), `repeats` the degrees of freedom behind that.
     """
@@ -89,7 +103,8 @@ class Judgement:
 
 def with_verdicts(comparison: Comparison, judgement: Judgement) -> dict[str, Any]:
     """The comparison as a JSON object with `verdicts` (as `Judgement.to_json`) and, in each of its cells, `verdict`,
-    `verdict_metric` and `judged`: per metric its verdict, change, low, high, explained (relative), q and more_runs, or null."""
+    `verdict_metric`, `held_back` and `judged`: per metric its verdict, change, low, high, explained (relative), q and
+    more_runs, or null."""
     found = comparison.to_json()
     judged = [_cell_json(row) for row in judgement.cells.to_dict("records")]
     cells = [{**cell, **of_cell} for cell, of_cell in zip(found["cells"], judged, strict=True)]
@@ -102,10 +117,11 @@ def _cell_json(row: Mapping[Any, Any]) -> dict[str, Any]:
             name: _plain(row[f"{metric}_{name}"])
             for name in ("verdict", "change", "low", "high", "explained", "q", "more_runs")
         }
-        for metric in SMALLEST
+        for metric in JUDGED
         if isinstance(row[f"{metric}_verdict"], str)
     }
-    return {"verdict": _plain(row["verdict"]), "verdict_metric": _plain(row["verdict_metric"]), "judged": judged}
+    named = {name: _plain(row[name]) for name in ("verdict", "verdict_metric", "held_back")}
+    return {**named, "judged": judged}
 
 
 def _plain(value: Any) -> Any:
@@ -130,28 +146,29 @@ def judge_cells(
 
     A side's value is the mean ln over its runs that measured the cell (replicates of a run averaged first); the noise
     from run to run is learned from all runs of the sides' testbeds that the store holds. One family of cells per
-    metric shares a false discovery rate of 5 %.
+    metric shares a false discovery rate of 5 %. Leaks go by a rule of their own (`analysis.leaks`).
     """
-    known = PairedValues(RepeatRows.behind(source, (base, new), {*smallest, *CONTROL.values()}), base, new, cells)
+    known = PairedValues(RepeatRows.behind(source, (base, new), {*smallest, *ALSO_READ}), base, new, cells)
     found: dict[str, Any] = {}
     drift = {metric: known.drift(control) for metric, control in CONTROL.items() if metric in smallest}
     noise, degrees = {}, {}
     for metric, least in smallest.items():
         learned = learn_noise(known.rows, metric)
         taken = known.taken(learned, drift.get(metric, 0.0))
-        if metric == WAITS_FOR_HOST:
-            learned, taken = beside_eager(known, learned, taken)
+        if metric in CONTROL:
+            learned, taken = beside_eager(known, metric, learned, taken)
         noise[metric], degrees[metric] = learned.typical, learned.repeats
         found |= _judged(known, metric, taken, least)
-    overall = _overall(known, {name: found[f"{name}_verdict"] for name in smallest})
+    found |= judge_leaks(known, _passes_twice(known))
+    overall = _overall(known, {name: found[f"{name}_verdict"] for name in JUDGED if f"{name}_verdict" in found})
+    found["held_back"] = known.held_back()
     return Judgement(pd.DataFrame(found | overall, index=cells.index), drift, noise, degrees)
 
 
 def _judged(known: PairedValues, metric: str, taken: Taken, smallest: float) -> dict[str, Any]:
     """The columns of one metric."""
     before, after = known.values(metric)
-    compared = (known.cells["transition"] == Transition.BOTH_PASS.value).to_numpy()
-    change = np.where(compared, after.mean - before.mean - taken.change, np.nan)
+    change = np.where(_passes_twice(known), after.mean - before.mean - taken.change, np.nan)
     with np.errstate(divide="ignore"):
         found = difference(change, before.runs, after.runs, taken.variance, taken.df, taken.doubt)
         more = further_runs(found, before.runs, after.runs, smallest)
@@ -167,6 +184,11 @@ def _judged(known: PairedValues, metric: str, taken: Taken, smallest: float) -> 
         f"{metric}_q": q,
         f"{metric}_more_runs": np.where(is_known, more, np.nan),
     }
+
+
+def _passes_twice(known: PairedValues) -> Mask:
+    found: Mask = (known.cells["transition"] == Transition.BOTH_PASS.value).to_numpy(dtype=bool)
+    return found
 
 
 def _overall(known: PairedValues, verdicts: Mapping[str, Sequence[str | None]]) -> dict[str, Any]:

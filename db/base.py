@@ -8,7 +8,7 @@ from sqlalchemy import JSON, Double, LargeBinary, MetaData, Text
 from sqlalchemy.orm import DeclarativeBase
 
 #: Every schema this program knows, oldest first. The last is the one it reads and writes.
-VERSIONS = ("0001", "0002", "0003", "0004", "0005")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 
 #: Clustered by primary key: a night's rows lie side by side, in the order that a comparison reads them.
 CLUSTERED = {"sqlite_with_rowid": False}

@@ -26,7 +26,7 @@ from db.arrays import unpack
 from db.base import Base
 from db.connecting import Source, connected
 from db.errors import DamagedError, one_line
-from db.packed import metrics_of_run, packed_rows, stored_parts
+from db.packed import STORED, metrics_of_run, packed_rows, stored_parts
 from db.packed_sums import stored_sums
 from db.schema import CellRow, Evidence, Meta, Run, Samples, Summary, measurements
 from db.summaries import computed
@@ -104,7 +104,7 @@ def _dangling(conn: Connection, constraint: ForeignKeyConstraint) -> int:
 def _sums(conn: Connection) -> Iterator[Finding]:
     for run in conn.execute(select(Run).order_by(Run.id)).all():
         try:
-            metrics, (rows, counts, packed) = metrics_of_run(conn, run.id), computed(conn, run.id)
+            metrics, (rows, counts, packed) = metrics_of_run(conn, run.id, STORED), computed(conn, run.id)
         except DamagedError:
             yield _not_packed(run, "measurements")
             continue

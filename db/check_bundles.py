@@ -16,6 +16,7 @@ from db.connecting import Source, connected
 from db.contents import RunContents, run_contents
 from db.engine import open_store
 from db.errors import one_line
+from db.held_back import THROTTLED
 from db.ingest import ingest_bundle
 from db.schema import Run
 
@@ -114,11 +115,14 @@ def _parts(
 
 
 def _unequal(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """The names of the values that differ. What was thinned out, or was lost by a bundle and told by another, does not."""
+    """The names of the values that differ. What was thinned out, or was lost by a bundle and told by another, does not.
+
+    Nor does what an upgrade took from details that had been thinned out before.
+    """
     if set(expected) == {"details", "log_tail"} and _is_thinned(stored):
         return []
     lost = {name for name in ("options", "data") if name in expected and expected[name] is None}
-    gone = {"values"} if "values" in stored and stored["values"] is None else set()
+    gone = {name for name in ("values", THROTTLED) if name in stored and stored[name] is None}
     return [name for name in expected if name not in lost | gone and not _same(expected[name], stored[name])]
 
 

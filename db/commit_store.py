@@ -14,7 +14,8 @@ from db.commit_links import Mark, link
 from db.commit_messages import read_message
 from db.commit_staging import stage, staged, staging
 from db.errors import CommitError, one_line
-from db.schema import Commit
+from db.schema import Commit, Tag
+from db.tags import put_tags
 from db.texts import clean
 
 _FACTS = ("position", "author_date", "committed_at", "title", "pr_number")
@@ -33,7 +34,7 @@ class LandedCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitsReport:
-    """What an import brought; all are counts, `reverts` and `relands` of the links that the repository has now.
+    """What an import brought; all are counts, `reverts`, `relands` and `tags` of what the repository has now.
 
     Of the shas that messages name `unknown` are on no line that was read, `ambiguous` begin several commits there,
     `misdirected` are the commit itself or a later one, `left_out` are commits that were not imported.
@@ -49,6 +50,7 @@ class CommitsReport:
     ambiguous: int
     misdirected: int
     left_out: int
+    tags: int
     changed: bool
 
 
@@ -59,14 +61,15 @@ def store_commits(
     others: Iterable[tuple[int, str]] = (),
     *,
     starts: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
     replace: bool = False,
 ) -> CommitsReport:
     """Stores the commits `chosen` of a line; `others` are the position and sha of all the rest of it.
 
     Both may be generators and are read once, within the transaction. `starts` has, by the name of a branch, the sha of
-    the chosen commit at which it left the line. Git's facts replace what bundles told. Commits that
-    an earlier, longer import knows keep their places; where that import's line is another one, and not the beginning or
-    the continuation of this, nothing is done, unless `replace` says that the earlier line counts no longer.
+    the chosen commit at which it left the line; `tags` are for `db.tags.put_tags`. Git's facts replace what bundles told.
+    Commits that an earlier, longer import knows keep their places; where that import's line is another one, and not the
+    beginning or the continuation of this, nothing is done, unless `replace` says that the earlier line counts no longer.
 
     Raises:
         CommitError: the lines contradict each other.
@@ -81,7 +84,8 @@ def store_commits(
         updated, new = _update(change.conn, repo), _insert(change.conn, repo)
         links = link(change.conn, repo, marks)
         started = [put_start(change.conn, repo, name, sha) for name, sha in (starts or {}).items()]
-        change.made = bool(cleared or moved or updated or new or links.changed or any(started))
+        named = put_tags(change.conn, repo, tags or {})
+        change.made = bool(cleared or moved or updated or new or links.changed or named or any(started))
         asked = change.conn.execute(select(func.count()).where(staged.c.chosen)).scalar_one()
         return CommitsReport(
             line=size,
@@ -94,6 +98,7 @@ def store_commits(
             ambiguous=links.ambiguous,
             misdirected=links.misdirected,
             left_out=links.left_out,
+            tags=change.conn.execute(select(func.count()).where(Tag.repo == repo)).scalar_one(),
             changed=change.made,
         )
 

@@ -20,6 +20,7 @@ from db.connecting import Source, connected
 from db.errors import CommitError, one_line
 from db.moments import moment_of
 from db.schema import Commit, CommitLink
+from db.tags import tags_of
 
 _CHUNK = 400
 _SHORTEST_SHA = 4
@@ -35,7 +36,7 @@ LandingKind = Literal["landing", "revert"]
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
-    """A commit with its links, all of them shas in the order of their places.
+    """A commit with its links, all of them shas in the order of their places, and its tags.
 
     `position` is None for a commit that no import has seen; `committed_at` is when it landed.
     """
@@ -51,6 +52,7 @@ class CommitEntry:
     reverted_by: tuple[str, ...] = ()
     relands: tuple[str, ...] = ()
     relanded_by: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def _listed(
     order = Commit.position.desc().nulls_last() if newest_first else Commit.position.asc()
     query = select(Commit).where(*_given(*where)).order_by(order, Commit.sha).limit(limit)
     rows = conn.execute(query).all()
-    links = _links(conn, [row.id for row in rows])
+    links, tags = _links(conn, [row.id for row in rows]), tags_of(conn, [row.sha for row in rows])
     for row in rows:
         yield CommitEntry(
             repo=row.repo,
@@ -228,6 +230,7 @@ def _listed(
             pr_number=row.pr_number,
             author_date=moment_of(row.author_date),
             committed_at=moment_of(row.committed_at),
+            tags=tags.get((row.repo, row.sha), ()),
             **{name: tuple(shas) for name, shas in links[row.id].items()},
         )
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from collector.metrics import METRICS
 from db.arrays import unpack
-from db.packed import metrics_of_run
+from db.packed import STORED, metrics_of_run
 from db.schema import (
     CellRow,
     Commit,
@@ -30,7 +29,7 @@ Key = tuple[str, int]
 #: Columns of a run that bundles do not decide alone: what ingest counts, and this database's own numbers.
 _COUNTED = frozenset({"id", "commit", "testbed", "planned", "measured", "statuses"})
 _NUMBERS = frozenset({"run", "cell", "program", "environment"})
-_NONE = dict.fromkeys(METRICS)
+_NONE = dict.fromkeys(STORED)
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ def run_contents(conn: Connection, run_id: str) -> RunContents | None:
         return None
     found = RunContents({name: value for name, value in run._asdict().items() if name not in _COUNTED})
     found.expected = _expected(conn, run.id)
-    names, metrics = _cell_ids(conn, run.id), metrics_of_run(conn, run.id)
+    names, metrics = _cell_ids(conn, run.id), metrics_of_run(conn, run.id, STORED)
     query = (
         select(measurements, Program.program_id, Program.options, Environment.environment_id, Environment.data)
         .outerjoin(Program, Program.id == measurements.c.program)

@@ -10,6 +10,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import Measurement
 from db.arrays import pack, relative_spread
 from db.fitness import finite, whole
+from db.held_back import THROTTLED, throttled_of
 from db.texts import clean, clean_compact
 
 
@@ -36,6 +37,7 @@ def to_rows(measurement: Measurement, started_at: float, version: int) -> Incomi
         "started_at": started_at,
         "wall_s": finite(measurement.wall_s, "wall_s"),
         **{name: metrics.get(name) for name in METRICS},
+        THROTTLED: throttled_of(details),
         "stage": failure.stage.value if failure else None,
         "exception": clean(str(failure.exception)) if failure else None,
         "message": clean(str(failure.message)) if failure else None,

@@ -14,7 +14,7 @@ from db.changing import changing
 from db.dimensions import branch_key, cell_keys, commit_key, environment_keys, program_keys, testbed_key
 from db.errors import StoreError, one_line
 from db.incoming import Incoming, read_incoming
-from db.packed import metrics_of_run, write_measured
+from db.packed import STORED, metrics_of_run, write_measured
 from db.schema import Commit, Evidence, MeasurementRow, Planned, Run, Samples, measurements
 from db.summaries import refresh
 
@@ -190,7 +190,7 @@ def _rows(conn: Connection, run: int, incoming: Incoming, cells: Mapping[str, in
 
 
 def _stored(conn: Connection, run: int) -> _Rows:
-    found, metrics = _Rows(), metrics_of_run(conn, run)
+    found, metrics = _Rows(), metrics_of_run(conn, run, STORED)
     for row in conn.execute(select(measurements).where(measurements.c.run == run)).mappings():
         key = (row["cell"], row["replicate"])
         found.measured[key] = {**row, **metrics.get(key, {})}

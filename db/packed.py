@@ -20,6 +20,7 @@ from collector.metrics import METRICS
 from db.columns import Rows, Values, fetched, floats
 from db.connecting import Query
 from db.errors import DamagedError
+from db.held_back import THROTTLED
 from db.packed_metrics import KERNEL, OTHERS, UnreadableError, pack, unpack
 from db.schema import HISTORY_METRICS, CellRow, PackedCells, PackedMetrics, measurements
 
@@ -30,6 +31,8 @@ STATUSES = (
     *("pass", "fail_accuracy", "nondeterministic", "fail_to_compile", "fail_to_run", "eager_fail", "oom", "timeout"),
     *("crashed", "config_error", "unavailable", "model_fail_to_load", "skipped"),
 )
+#: What is packed of a measurement beside what tells it apart: the metrics, and why the GPU was held back.
+STORED = (*METRICS, THROTTLED)
 _PLACES = {name: place for place, name in enumerate(STATUSES)}
 
 _METRICS = [(name, "<f8") for name in HISTORY_METRICS]
@@ -76,7 +79,7 @@ def packed_rows(conn: Connection, run: int, rows: Iterable[Mapping[str, Any]]) -
         own = list(found)
         for part, start in enumerate(range(0, len(own), _RECORDS)):
             some = own[start : start + _RECORDS]
-            columns = {name: floats([row.get(name) for row in some]) for name in METRICS}
+            columns = {name: floats([row.get(name) for row in some]) for name in STORED}
             cells[model, part], metrics[model, part] = _pack(some, columns), pack(columns)
     return cells, metrics
 

@@ -1,4 +1,4 @@
-"""The metrics that `packed_cells` has no room for: a run's measurements of one model, a column a metric.
+"""The metrics that `packed_cells` has no room for, and why the GPU was held back: of a run and model, a column each.
 
 Each column is kept in the fewest bytes that lose nothing. A row belongs to the row of `packed_cells` with the same key, and
 entry i of its columns to record i there. The bytes: the number of the format, how many entries and how many columns there
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from db.columns import Values
+from db.held_back import THROTTLED
 
 #: The columns. Part of the format: new ones go to the end, none ever moves. A row that has fewer has nothing of the others;
 #: of one that has more, as a later version writes it, the others are passed over.
@@ -22,6 +23,7 @@ OTHERS = (
     *("graphs", "graph_breaks", "recompiles", "cudagraph_skips", "cudagraph_partitions"),
     *("kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
     *("leak_bytes_per_call", "compile_warm_s", "compile_instructions"),
+    THROTTLED,
 )
 #: So many columns every row has. Later ones are left off at the end of a row that has nothing of them, so that rows from before
 #: there were such are what they would be today.

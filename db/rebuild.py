@@ -16,11 +16,11 @@ from db.engine import file_of, open_store, shown
 from db.errors import StoreError, explain
 from db.ingest import IngestReport, ingest_bundle
 from db.record_transfer import TransferReport, export_records, import_records
-from db.schema import Branch, Commit, CommitLink, Meta, Note, Regression, Run
+from db.schema import Branch, Commit, CommitLink, Meta, Note, Regression, Run, Tag
 
 _CHUNK = 5_000
 #: Not in bundles, or not only. They go first, number for number, into a database that has none yet.
-_LINE = (Commit, CommitLink, Branch)
+_LINE = (Commit, CommitLink, Branch, Tag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def rebuild(
 ) -> RebuildReport:
     """Builds a database at a place where none is from the bundles, in whatever order.
 
-    Commits with their facts and links, branches with their start, regressions with their history and notes come from
+    Commits with their facts, links and tags, branches with their start, regressions with their history and notes come from
     `old`. A file appears when it is whole; on a server all of it is one transaction. `on_bundle` is told of each bundle.
 
     Raises:

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Select, select
 
-from collector.metrics import METRICS
 from db.columns import Column, coded, fetched, floats, turned, whole
 from db.connecting import Source, connected, frame
-from db.packed import measured_of_runs, places_in
+from db.packed import STORED, measured_of_runs, places_in
 from db.schema import CellRow, Run, Testbed, measurements
 from db.sides import Side
 
@@ -28,7 +27,8 @@ def repeats(
     Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
     those. A row a measurement, oldest run first. Columns: cell_id, model, phase, dtype, device, batch_size, run, branch, commit,
     testbed, program, replicate, status, started_at (seconds since 1970) and the metrics (NaN where not measured); model,
-    run (as in `Side.keys`), commit, testbed and program are the database's own numbers.
+    run (as in `Side.keys`), commit, testbed and program are the database's own numbers. Why the GPU was held back
+    (`db.held_back`) can be asked for like a metric.
 
     Raises:
         KeyError: a metric that does not exist.
@@ -56,7 +56,7 @@ def rows_of_runs(
     Raises:
         KeyError: a metric that does not exist.
     """
-    names = [METRICS[name].name for name in metrics]
+    names = [_known(name) for name in metrics]
     row = measurements.c
     plain = (row.cell, row.run, row.program, row.replicate, row.status, row.started_at)
     wanted = select(row.cell).where(row.run.in_(sorted(runs if cells_of is None else cells_of))).distinct()
@@ -75,6 +75,12 @@ def rows_of_runs(
     found = found.assign(**{name: np.append(records[name], np.nan)[places] for name in names})
     found = found.merge(ordered, on="run").merge(cells, on="cell")
     return found.sort_values(["place", "cell", "replicate"], ignore_index=True).drop(columns=["place", "cell"])
+
+
+def _known(name: str) -> str:
+    if name not in STORED:
+        raise KeyError(name)
+    return name
 
 
 def _typed(name: str, values: Column) -> Any:

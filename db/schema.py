@@ -62,6 +62,17 @@ class CommitLink(Base):
     target: Mapped[int] = mapped_column(ForeignKey("commits.id"), primary_key=True)
 
 
+class Tag(Base):
+    """A name that a repository gives one commit for good, such as `v2.9.1`. The commit need not be stored, or not yet:
+    a release is measured after it was tagged, and is on no main line."""
+
+    __tablename__ = "tags"
+    __table_args__ = (Index("ix_tags_name", "name"), Index("ix_tags_sha", "sha"), CLUSTERED)
+    repo: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    sha: Mapped[str]
+
+
 class Branch(Base):
     """A branch of a repository. `start` is the commit at which it left the main line, where somebody said so."""
 

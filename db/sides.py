@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from db.connecting import Source, connected
 from db.errors import SideError, nearest, one_line
 from db.moments import from_epoch
 from db.runs import newest_nights, newest_runs
-from db.schema import Commit, Run
+from db.schema import Commit, Run, Tag
+from db.tags import measured_tags, tagged
 from db.texts import clean
 
-SideKind = Literal["latest", "run", "night", "commit", "branch", "branch@commit"]
+SideKind = Literal["latest", "run", "night", "commit", "branch", "tag", "branch@commit"]
 
 #: Fewer digits of a commit than this are taken for a mistake.
 SHORTEST_SHA = 6
@@ -123,9 +124,10 @@ def resolve_side(source: Source, text: str) -> Side:
     """The runs that `text` names.
 
     `latest`, `latest~N` (N nights earlier), the name of a night or of a run or a unique beginning of one, a commit (at
-    least six digits), a branch (its newest commit that has runs), or `branch@commit`. A name that is spelled out in full
-    wins over one that is only begun. A night or `latest` stands for all runs of that night, a commit or branch for all
-    runs of that commit, a run id for that one run. Most nights are one run and have its name.
+    least six digits), a branch (its newest commit that has runs), a tag of a commit (`db.tags`), or `branch@commit`, where
+    a tag may stand for the commit. A name that is spelled out in full wins over one that is only begun. A night or
+    `latest` stands for all runs of that night, a commit, tag or branch for all runs of that commit, a run id for that one
+    run. Most nights are one run and have its name.
 
     Raises:
         SideError: the database has no runs, or `text` names none or more than one thing; one line with the nearest names.
@@ -134,7 +136,15 @@ def resolve_side(source: Source, text: str) -> Side:
     with connected(source) as conn:
         if match := re.fullmatch(r"latest(?:~(\d{1,9}))?", text):
             return _latest(conn, text, int(match[1] or 0))
-        for resolve in (_exact_run, _exact_night, _exact_branch, _branch_and_commit, _exact_commit, _prefix):
+        for resolve in (
+            _exact_run,
+            _exact_night,
+            _exact_branch,
+            _exact_tag,
+            _branch_and_commit,
+            _exact_commit,
+            _prefix,
+        ):
             if side := resolve(conn, text):
                 return side
         raise _unknown(conn, text)
@@ -163,7 +173,23 @@ def _exact_branch(conn: Connection, text: str) -> Side | None:
     newest = conn.execute(
         select(Run.commit).where(Run.branch == text).order_by(Run.started_at.desc(), Run.run_id.desc()).limit(1)
     ).scalar()
-    return None if newest is None else _side(text, "branch", _runs(conn, Run.branch == text, Run.commit == newest))
+    if newest is None:
+        return None
+    runs = _runs(conn, Run.branch == text, Run.commit == newest)
+    if others := {run.commit for run in _runs(conn, _is_tagged(text))} - {run.commit for run in runs}:
+        sha, name = min(others), one_line(text)
+        raise SideError(
+            f"{name} is a branch, and a tag of {sha[:10]}: write {name}@{runs[0].commit[:10]}, or {sha[:10]}"
+        )
+    return _side(text, "branch", runs)
+
+
+def _exact_tag(conn: Connection, text: str) -> Side | None:
+    return _commit_side(text, "tag", _runs(conn, _is_tagged(text)))
+
+
+def _is_tagged(name: str) -> ColumnElement[bool]:
+    return exists().where(Tag.name == name, Tag.repo == Commit.repo, Tag.sha == Commit.sha)
 
 
 def _exact_commit(conn: Connection, text: str) -> Side | None:
@@ -175,7 +201,8 @@ def _branch_and_commit(conn: Connection, text: str) -> Side | None:
     if not at or not sha or conn.execute(select(Run.id).where(Run.branch == branch).limit(1)).first() is None:
         return None
     on_branch = Run.branch == branch
-    found = _runs(conn, on_branch, Commit.sha == sha) or _by_sha(conn, sha, on_branch)
+    of_name = _runs(conn, on_branch, Commit.sha == sha) or _runs(conn, on_branch, _is_tagged(sha))
+    found = of_name or _by_sha(conn, sha, on_branch)
     if side := _commit_side(text, "branch@commit", found):
         return side
     known = conn.execute(select(Commit.sha).join(Run, Run.commit == Commit.id).where(on_branch)).scalars()
@@ -251,9 +278,12 @@ def _unknown(conn: Connection, text: str) -> SideError:
     ).all()
     if not rows:
         return SideError(_EMPTY)
-    names = {name for row in rows for name in row} | {"latest"}
+    if found := tagged(conn, text):
+        which = ", ".join(f"{one_line(repo)}@{sha[:10]}" for repo, sha in found)
+        return SideError(f"no run measured {which}, which is tagged {one_line(text)}: measure it, or ingest who did")
+    names = {name for row in rows for name in row} | {"latest", *measured_tags(conn)}
     return SideError(
-        f"no night, run, branch or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}"
+        f"no night, run, branch, tag or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}"
     )
 
 

@@ -27,12 +27,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was read of a clone before anything is written: its tip, its line, and the start of each branch asked for."""
+    """What was read of a clone before anything is written: its tip, its line, the start of each branch asked for, its tags."""
 
     tip: str
     line: Line
     touching: frozenset[str] | None
     starts: dict[str, str]
+    tags: dict[str, str]
 
 
 def read_history(clone: Repository, wanted: Wanted) -> History:
@@ -50,11 +51,11 @@ def read_history(clone: Repository, wanted: Wanted) -> History:
             raise GitError(
                 f"no commit up to {one_line(wanted.ref)} touches {one_line(wanted.path)!r}: --path is from the top"
             )
-    return History(tip, clone.line(tip), touching, starts)
+    return History(tip, clone.line(tip), touching, starts, clone.tags())
 
 
 def import_commits(engine: Engine, clone: Repository, wanted: Wanted, history: History) -> CommitsReport:
-    """Stores what is wanted of a history, and where each branch started, in one transaction.
+    """Stores what is wanted of a history, where each branch started, and its tags, in one transaction.
 
     Commits that the database has heard of are always stored, so that their facts are git's.
 
@@ -68,7 +69,9 @@ def import_commits(engine: Engine, clone: Repository, wanted: Wanted, history: H
     if wanted.needed or wanted.path is not None:
         others = ((position, sha) for position, sha in enumerate(line) if not is_chosen(position, sha))
     told = clone.commits(chosen)
-    return store_commits(engine, wanted.repo, told, others, starts=history.starts, replace=wanted.replace)
+    return store_commits(
+        engine, wanted.repo, told, others, starts=history.starts, tags=history.tags, replace=wanted.replace
+    )
 
 
 def _choice(engine: Engine, wanted: Wanted, history: History) -> Callable[[int, str], bool]:

@@ -25,6 +25,7 @@ MAIN_REFS = ("origin/main", "main", "origin/master", "master", "HEAD")
 _GIT = ("git", "--no-pager", "--no-replace-objects", "-c", "log.showSignature=false", "-c", "core.fsmonitor=false")
 _FORMAT = "%H%x00%at%x00%ct%x00%s%x00%B"
 _FIELDS = 5
+_TAG = "%(refname:lstrip=2)%00%(objecttype)%00%(objectname)%00%(*objecttype)%00%(*objectname)"
 _BLOCK = 1 << 20
 _LATEST = 9e9  # what db.moments takes
 
@@ -99,6 +100,20 @@ class Repository:
         if (sha := self._find(ref)) is None:
             raise GitError(f"{_shown(self.path)} has no commit {one_line(ref)!r}: name a branch, tag or sha of it")
         return sha
+
+    def tags(self) -> dict[str, str]:
+        """The commits that tags name, as whole shas by the tag's name; tags of files and trees are left out."""
+        with self._reading("for-each-ref", f"--format={_TAG}", "refs/tags") as stream:
+            rows = [line.rstrip(b"\n").split(b"\0") for line in stream]
+        found: dict[str, str] = {}
+        for ref, kind, sha, peeled_kind, peeled in rows:
+            name = ref.decode("utf-8", "replace")
+            commit = {b"commit": sha}.get(kind) or {b"commit": peeled}.get(peeled_kind)
+            # A tag of a tag is asked for by itself: there are few.
+            whole = commit.decode("ascii") if commit else peeled_kind == b"tag" and self._find(f"refs/tags/{name}")
+            if whole:
+                found[name] = whole
+        return found
 
     def merge_base(self, branch: str, tip: str) -> str:
         """The commit at which a branch (of this clone or of its origin) left the line that ends at `tip`."""

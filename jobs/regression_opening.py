@@ -89,7 +89,13 @@ def _finding(row: Mapping[Any, Any]) -> Finding:
     if metric is None:
         raise RecordError(f"{one_line(str(row['cell']), 200)} did not get worse from base to new: nothing to record")
     return Finding(
-        cell, base, new, _KINDS[METRICS[metric].unit], metric, float(row[f"{metric}_base"]), float(row[f"{metric}_new"])
+        cell,
+        base,
+        new,
+        _KINDS.get(METRICS[metric].unit, "worse"),
+        metric,
+        float(row[f"{metric}_base"]),
+        float(row[f"{metric}_new"]),
     )
 
 

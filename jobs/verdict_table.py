@@ -9,14 +9,10 @@ from rich.console import Console
 
 from analysis.compare import Comparison, percent
 from analysis.ranking import ranked
-from analysis.reports.words import WORDS
+from analysis.reports.words import WORDS, value
 from analysis.stats.verdicts import MOST_RUNS
 from analysis.verdicts import Judgement, Outcome
-from collector.metrics import METRICS
 from jobs.tables import NOTHING, add_row, make_table, plain, signed
-
-#: Bytes and so on in the units of the table.
-_SHOWN = {"B": (1e6, "MB")}
 
 
 def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, limit: int) -> None:
@@ -41,8 +37,8 @@ def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, li
             str(row["cell"]),
             str(row["verdict"]).replace("_", " "),
             WORDS[metric],
-            _value(row[f"{metric}_base"], metric),
-            _value(row[f"{metric}_new"], metric),
+            value(metric, _known(row[f"{metric}_base"])),
+            value(metric, _known(row[f"{metric}_new"])),
             signed(_change(row, metric)),
             _interval(row[f"{metric}_low"], row[f"{metric}_high"]),
             _runs(row, metric),
@@ -67,10 +63,8 @@ def _noise(judgement: Judgement) -> str:
     return f"noise from run to run (degrees of freedom behind it): {parts}{removed}"
 
 
-def _value(value: float, metric: str) -> str:
-    unit = METRICS[metric].unit
-    divisor, unit = _SHOWN.get(unit, (1.0, unit))
-    return NOTHING if pd.isna(value) else f"{value / divisor:.4g} {unit}"
+def _known(found: float) -> float | None:
+    return None if pd.isna(found) else float(found)
 
 
 def _change(row: dict[Any, Any], metric: str) -> float | None:

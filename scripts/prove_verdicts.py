@@ -1,6 +1,6 @@
 """False alarms and power of our verdicts beside other systems' rules, on processes of the same code with known slow-downs.
 
-python scripts/prove_verdicts.py FOLDER       a folder of bundles that scripts/repeat_cells.py wrote, --inject for power
+python scripts/prove_verdicts.py FOLDER...    folders of bundles that scripts/repeat_cells.py wrote, --inject for power
 
 Each repetition takes its turn as the new commit and each other one as the base; the rest are the history of the base's commit.
 For power a quarter of the cells is slowed at a time, each quarter in its turn: what was injected replaces what was measured.
@@ -33,7 +33,8 @@ from collector.vocabulary import Measurement, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.sides import resolve_side
-from scripts.rivals import RIVALS, Case
+from scripts.clock_rules import RULES, judging_by
+from scripts.rivals import RIVALS, Case, Rule
 
 #: What a false alarm is counted per: the cells of a night.
 _CELLS = 1500
@@ -69,19 +70,34 @@ class Tally:
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="folder")
     parser.add_argument(
         "--skip", type=int, default=0, metavar="N", help="leave the first N repetitions out: they chose for the others"
     )
     parser.add_argument(
+        "--first", type=int, metavar="N", help="only N repetitions, e.g. where a later one was cut short"
+    )
+    parser.add_argument(
         "--shared", action="store_true", help="only cells whose processes all found autotuning's choices"
     )
+    parser.add_argument("--ours", action="store_true", help="without the rules of other systems")
+    parser.add_argument("--level", type=float, action="append", help="only this slow-down, e.g. 0.03; may be repeated")
+    parser.add_argument(
+        "--clock", choices=RULES, default="ours", help="how device times are judged where the GPU was held back [ours]"
+    )
+    parser.add_argument(
+        "--held-back", action="append", default=[], metavar="MODEL", help="it was for this model, whatever bundles say"
+    )
     options = parser.parse_args()
-    repetitions = of_common_cells(read_repetitions(options.folder)[options.skip :], options.shared)
+    of_folders = (read_repetitions(folder)[options.skip :][: options.first] for folder in options.folders)
+    repetitions = of_common_cells([one for of_folder in of_folders for one in of_folder], options.shared)
     if len(repetitions) < _FEWEST:
-        sys.exit(f"{options.folder}: {len(repetitions)} whole repetitions, at least {_FEWEST} are needed")
-    levels = injected_levels(repetitions)
-    print_table(repetitions, levels, prove(repetitions, levels))
+        sys.exit(
+            f"{', '.join(map(str, options.folders))}: {len(repetitions)} whole repetitions, at least {_FEWEST} are needed"
+        )
+    levels = [level for level in injected_levels(repetitions) if not options.level or level in options.level]
+    with judging_by(options.clock, options.held_back):
+        print_table(repetitions, levels, prove(repetitions, levels, {} if options.ours else RIVALS))
 
 
 def print_table(
@@ -160,19 +176,21 @@ def injected_levels(repetitions: Sequence[Repetition]) -> list[float]:
     return sorted(found)
 
 
-def prove(repetitions: Sequence[Repetition], levels: Sequence[float]) -> dict[tuple[str, str, str], Tally]:
+def prove(
+    repetitions: Sequence[Repetition], levels: Sequence[float], rivals: Mapping[str, Rule] = RIVALS
+) -> dict[tuple[str, str, str], Tally]:
     """Every comparison that the repetitions allow, judged by everybody."""
     tallies: dict[tuple[str, str, str], Tally] = defaultdict(Tally)
     for turn in _turns(repetitions):
         _ask_us(turn, 0.0, None, tallies)
-        _ask_rivals(turn, 0.0, None, tallies)
+        _ask_rivals(turn, 0.0, None, tallies, rivals)
     for turn in _turns([repetition for repetition in repetitions if injected_levels([repetition])], repetitions):
         for level in levels:
             for part in range(_PARTS):
                 slowed = _slowed_cells(turn, part)
                 slower = replace(turn, new=[_slowed(repetition, level, slowed) for repetition in turn.new])
                 _ask_us(slower, level, slowed, tallies)
-                _ask_rivals(slower, level, slowed, tallies)
+                _ask_rivals(slower, level, slowed, tallies, rivals)
     return dict(sorted(tallies.items(), key=lambda pair: (_rank(pair[0][0]), pair[0])))
 
 
@@ -286,10 +304,16 @@ def _store(engine: Engine, folder: Path, repetition: Repetition, night: str, com
         ingest_bundle(engine, writer.close(header.started_at))
 
 
-def _ask_rivals(turn: Turn, level: float, slowed: set[str] | None, tallies: dict[tuple[str, str, str], Tally]) -> None:
+def _ask_rivals(
+    turn: Turn,
+    level: float,
+    slowed: set[str] | None,
+    tallies: dict[tuple[str, str, str], Tally],
+    rivals: Mapping[str, Rule],
+) -> None:
     for metric in _METRICS:
         for case in _cases(turn, slowed, metric):
-            for name, rule in RIVALS.items():
+            for name, rule in rivals.items():
                 if metric == "compiled_kernel_ms" and "pooled" in name:
                     continue  # a profile has no samples
                 runs = f"{len(turn.earlier)}:2" if name in _OF_HISTORY else "1:1"

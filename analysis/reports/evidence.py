@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from analysis.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
 from collector.vocabulary import Status
 from db.details import evidence, program
+from db.held_back import reasons_of, throttled_of
 
 #: Lines of one kind.
 _MOST = 4
@@ -31,6 +32,7 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
         *_option_changes(*options),
         *_eager(row),
         *_machine(row),
+        *_held_back(*details),
     ]
     return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
 
@@ -64,6 +66,13 @@ def _count_changes(row: Mapping[Any, Any]) -> list[str]:
         if base == base and new == new and base is not None and new is not None and base != new:
             found.append(f"{words}: {base:.0f} -> {new:.0f}")
     return found
+
+
+def _held_back(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What kept the GPU's clocks down, which moves its times."""
+    told = {"base": reasons_of(throttled_of(base)), "new": reasons_of(throttled_of(new))}
+    sides = [f"{side} was measured ({', '.join(why).replace('_', ' ')})" for side, why in told.items() if why]
+    return [f"the GPU was held back while {' and '.join(sides)}: its clock is part of the times"] if sides else []
 
 
 def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

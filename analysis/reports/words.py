@@ -17,17 +17,21 @@ WORDS = {
     "compiled_kernel_ms": "device",
     "compile_cold_s": "compile",
     "compiled_peak_bytes": "memory",
+    "leak_bytes_per_call": "leak",
+    "compile_warm_s": "warm compile",
+    "compile_instructions": "instructions",
 }
-#: Units that are shown in another one: divisor and name.
-_SHOWN = {"B": (1e6, "MB")}
+#: Units that are shown in another one: from which value on, divisor and name.
+_SHOWN = {"B": (1e5, 1e6, "MB")}
 
 
 def value(metric: str | None, found: float | None) -> str:
-    """A value of a metric with its unit, bytes in MB (10^6)."""
+    """A value of a metric with its unit, many bytes in MB (10^6)."""
     if metric is None or found is None:
         return NOTHING
     unit = METRICS[metric].unit
-    divisor, unit = _SHOWN.get(unit, (1.0, unit))
+    least, divisor, shown = _SHOWN.get(unit, (0.0, 1.0, unit))
+    divisor, unit = (divisor, shown) if found >= least else (1.0, unit)
     return f"{found / divisor:.4g} {unit}".rstrip()
 
 

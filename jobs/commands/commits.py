@@ -72,6 +72,8 @@ def import_(
     )
     if kept_out := _kept_out(asdict(report)):
         click.echo(f"no link where a message names {kept_out}")
+    if report.tags:
+        click.echo(f"{_count(report.tags, 'tag')} that a side of a comparison can be called by")
     for name, sha in history.starts.items():
         click.echo(f"{one_line(name)} starts at {sha[:10]}")
 
@@ -262,6 +264,8 @@ def _details(entry: CommitEntry) -> list[str]:
         "relanded by": entry.relanded_by,
     }
     facts |= {word: ", ".join(sha[:10] for sha in shas) for word, shas in links.items() if shas}
+    if entry.tags:
+        facts["tags"] = one_line(", ".join(entry.tags), 200)
     return [entry.sha, *(f"  {word:<13} {text}" for word, text in facts.items())]
 
 

@@ -10,8 +10,8 @@ from jobs.options import db_option, json_option
 
 
 @click.command(
-    help="Compare two sides. A side is `latest`, `latest~1` (a night each), a night, a run id, a commit, a branch, or "
-    "branch@commit. "
+    help="Compare two sides. A side is `latest`, `latest~1` (a night each), a night, a run id, a commit, a branch, "
+    "a tag, or branch@commit. "
     "Exit code 3 if the two have no cell in common."
 )
 @click.argument("base")

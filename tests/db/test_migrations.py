@@ -16,12 +16,12 @@ from db.check import check_store
 from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.migrations.versions import v0005_metrics
+from db.migrations.versions import v0005_metrics, v0006_tags
 from db.packed import metrics_of_run
 from db.runs import list_runs
-from db.schema import Branch
+from db.schema import Branch, Run
 from tests.db.answers import answers
-from tests.factories import cell, new_store, night
+from tests.factories import cell, new_store, night, passing
 
 
 def tables_in_words(engine):
@@ -119,6 +119,11 @@ def metrics_of(conn, row):
     return metrics_of_run(conn, row["run"], v0005_metrics._ALL)[row["cell"], row["replicate"]]
 
 
+def before_tags(data):
+    """A row of `packed_metrics` as versions before 0006 wrote it."""
+    return v0006_tags._without(data) if data[2] > v0006_tags._BEFORE else data
+
+
 def at_version(engine, version, full):
     """Makes the database one of a released version, by its own migrations, with all of `full` that it can hold."""
     migrate.downgrade(engine, "base")
@@ -136,6 +141,8 @@ def at_version(engine, version, full):
             if table.name == "measurements" and version < "0005":
                 columns += [Column(name, Double) for name in v0005_metrics._ALL]
                 rows = [row | metrics_of(source, row) for row in rows]
+            if table.name == "packed_metrics" and version < "0006":
+                rows = [row | {"data": before_tags(row["data"])} for row in rows]
             names = [column.name for column in columns]
             bare = Table(table.name, MetaData(), *(Column(c.name, c.type) for c in columns))
             if rows:
@@ -151,8 +158,23 @@ def two_nights(store, tmp_path):
     """Two runs of one night, and one that is a night of its own."""
     ingest_bundle(store, night(tmp_path, "r1", night="n"))
     ingest_bundle(store, night(tmp_path, "r2", night="n", minutes=1, cells=[cell("other")]))
-    ingest_bundle(store, night(tmp_path, "r3", minutes=60))
+    ingest_bundle(store, night(tmp_path, "r3", minutes=60, make=capped))
     return store
+
+
+def capped(which):
+    """Measured on a GPU that was held back while it ran one of the models; of another nobody looked."""
+    held_by = {"t5": ["power_cap", "software_thermal"], "bert": ["idle"]}.get(which.model)
+    if held_by is None:
+        return passing(which, minutes=61)
+    return passing(which, minutes=61, details={"surroundings": {"after": {"clocks_held_by": held_by}}})
+
+
+def held_back(engine):
+    """By run, cell and replicate what the store says of it, None where nobody looked."""
+    with engine.connect() as conn:
+        runs = dict(conn.execute(select(Run.run_id, Run.id)).all())
+        return {name: metrics_of_run(conn, number, ("throttled",)) for name, number in runs.items()}
 
 
 @pytest.fixture
@@ -183,6 +205,8 @@ def within(engine, older):
         query = select(Base.metadata.tables["measurements"])
         measured = [dict(row) for row in conn.execute(query).mappings()]
         rows["measurements"] = [repr(sorted((row | metrics_of(conn, row)).items())) for row in measured]
+    packed = [dict(literal_row(line)) for line in rows["packed_metrics"]]
+    rows["packed_metrics"] = [repr(sorted((row | {"data": before_tags(row["data"])}).items())) for row in packed]
     for name, lines in older.items():
         columns = {column for line in lines for column, _ in literal_row(line)}
         found[name] = sorted(repr([item for item in literal_row(line) if item[0] in columns]) for line in rows[name])
@@ -204,6 +228,10 @@ def test_every_released_version_comes_up_with_all_that_it_held(old, old_location
     assert shape(upgraded) == shape(two_nights)
     assert within(upgraded, before) == before
     assert [item for item in check_store(upgraded) if "packed" in item.text] == []
+    assert held_back(upgraded) == held_back(two_nights)
+    assert sorted(str(row["throttled"]) for row in held_back(upgraded)["r3"].values()) == sorted(
+        3 * ["0.0"] + 3 * ["5.0"] + 3 * ["None"]
+    )
     for path in sorted(tmp_path.glob("r*.jsonl.gz")):
         ingest_bundle(upgraded, path)  # what older versions could not keep, the bundles tell
     assert answers(upgraded) == answers(two_nights)

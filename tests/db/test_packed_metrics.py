@@ -57,7 +57,7 @@ def parts(draw):
 
 
 def test_every_metric_is_packed_in_one_place():
-    assert sorted((*OTHERS, *HISTORY_METRICS)) == sorted(METRICS)
+    assert sorted((*OTHERS, *HISTORY_METRICS)) == sorted((*METRICS, "throttled"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,6 +82,19 @@ def test_the_migration_packs_as_ingest_does_and_reads_what_it_packed(columns):
     }
     later = pack(columns | {"compile_instructions": np.full(len(columns[KERNEL]), 5e9)})
     assert migration._unpack(later, {KERNEL: plain[KERNEL]}) == back
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts(), st.integers(0, 31), st.booleans())
+def test_an_upgrade_adds_why_the_gpu_was_held_back_as_ingest_does_and_takes_it_away_again(columns, reasons, same):
+    migration = import_module("db.migrations.versions.v0006_tags")
+    count = len(columns[KERNEL])
+    told = [reasons if same or place % 2 else 255 for place in range(count)]
+    bare = pack(columns | {"throttled": np.full(count, NAN)})
+    full = pack(columns | {"throttled": np.array([NAN if value == 255 else value for value in told], dtype=float)})
+    if set(told) != {255}:
+        assert migration._with(bare, told) == full
+    assert full == bare or migration._without(full) == bare
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from db.branch_starts import branch_starts
 from db.commits import commit_range, list_commits
 from db.engine import open_store
 from db.ingest import ingest_bundle
+from db.sides import resolve_side
 from jobs.cli import app, expected_errors
 from jobs.git_log import GitError, Repository
 from tests.factories import cell, new_store, night
@@ -190,6 +191,25 @@ def test_a_branch_starts_where_it_left_the_main_line(say, clone, tmp_path):
     told = say("branch", "other", "--start", start[:8])
     assert told.startswith("pytorch/pytorch  other  ") and start[:10] in told
     assert "no such branch" in say("branch", "nosuch")
+
+
+def test_tags_of_a_clone_name_sides_and_show_with_their_commits(say, clone, tmp_path):
+    with clone() as writer:
+        first = writer.commit("First")
+        released = writer.commit("Release", parents=(first,), branch="release/2.9")
+        writer.commit("Second", parents=(first,))
+    who = {"-c": "user.name=Synthetic", " -c": "user.email=synthetic@example.org"}
+    named = [word for key, value in who.items() for word in (key.strip(), value)]
+    run_git(writer.path, "tag", "light", first)
+    run_git(writer.path, *named, "tag", "-a", "-m", "2.9.1", "v2.9.1", released)
+    run_git(writer.path, *named, "tag", "-a", "-m", "again", "v2.9.1-again", "v2.9.1")
+    run_git(writer.path, "tag", "no-commit", f"{first}^{{tree}}")
+    ingest_bundle(opened(tmp_path), night(tmp_path, "r1", branch="release/2.9", commit=released, cells=[cell()]))
+
+    assert Repository(writer.path).tags() == {"light": first, "v2.9.1": released, "v2.9.1-again": released}
+    assert "3 tags that a side of a comparison can be called by" in say("import", "--git", str(writer.path))
+    assert resolve_side(opened(tmp_path), "v2.9.1").run_ids == ("r1",)
+    assert re.search(r"tags +v2\.9\.1, v2\.9\.1-again", say("show", released[:10]))
 
 
 def test_hostile_messages_come_through_whole(say, clone, tmp_path):

@@ -1,0 +1,100 @@
+"""Cells that ran while the GPU was held back: their clock moves eager and compiled device time, which no commit does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.compare import compare
+from analysis.reports.evidence import evidence_of
+from analysis.verdicts import judge_cells, with_verdicts
+from db.ingest import ingest_bundle
+from db.sides import resolve_side
+from tests.factories import cell, header, new_store, passing, write_bundle
+
+MODELS = [f"model{number:02}" for number in range(24)]
+#: The model that draws so much power, and how far its clock moves its eager time from night to night.
+HOT, CLOCK = MODELS[0], 0.015
+
+
+def make_run(store, folder, number, *, commit="a" * 40, capped=True, clock=None, slower=1.0):
+    """A night in which one model runs under a power cap, or is said not to; `clock` multiplies its eager device time."""
+    rng = np.random.default_rng(number)
+    made = []
+    for model in MODELS:
+        noise = [math.exp(rng.normal(0, 0.0015)) for _ in range(2)]
+        moved = 1.0
+        if model == HOT:
+            moved = clock or math.exp(rng.normal(0, CLOCK))
+        # The compiled program draws less: its clock moves half as far.
+        metrics = {"eager_kernel_ms": 17 * moved * noise[0], "compiled_kernel_ms": 21 * math.sqrt(moved) * noise[1]}
+        metrics["compiled_kernel_ms"] *= slower if model == HOT else 1
+        held_by = ["power_cap"] if model == HOT and capped else []
+        details = {"surroundings": {"before": {}, "after": {"clocks_held_by": held_by}}}
+        made.append(passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics, details=details))
+    head = header(f"r{number:02}", minutes=60 * number, commit=commit)
+    ingest_bundle(store, write_bundle(folder, head, made))
+
+
+def judged(store):
+    """The comparison of the newest two nights, its judgement, and the row of the hot model."""
+    with store.connect() as conn:
+        sides = [resolve_side(conn, text) for text in ("latest~1", "latest")]
+        comparison = compare(conn, *sides)
+        found = judge_cells(conn, *sides, comparison.cells)
+        rows = comparison.cells.join(found.cells).set_index("model", drop=False)
+        lines = evidence_of(conn, rows.loc[HOT].to_dict())
+    return comparison, found, rows, lines
+
+
+@pytest.fixture
+def nights(tmp_path):
+    """A way to make some nights of one commit, the base one more, and the new one; both are given by what differs in them."""
+    store = new_store(tmp_path / "store.db")
+
+    def make(base, new, before=5, **all_of_them):
+        for number in range(before):
+            make_run(store, tmp_path, number, **all_of_them)
+        make_run(store, tmp_path, before, **all_of_them, **base)
+        make_run(store, tmp_path, before + 1, commit="b" * 40, **all_of_them, **new)
+        return judged(store)
+
+    yield make
+    store.dispose()
+
+
+def test_a_clock_that_fell_is_no_regression_where_the_gpu_was_held_back(nights):
+    comparison, found, rows, lines = nights({"clock": 1.0}, {"clock": 1.10})
+    row = rows.loc[HOT]
+    assert (row["held_back"], row["verdict"]) == (True, "inconclusive")
+    assert row["compiled_kernel_ms_ratio"] > 1.045
+    assert abs(row["compiled_kernel_ms_change"]) < 0.02  # half of what the eager run moved by
+    assert row["compiled_kernel_ms_explained"] == pytest.approx(0.05, abs=0.015)
+    assert not rows.drop(HOT)["held_back"].any()
+    assert "the GPU was held back while base was measured (power cap) and new was measured (power cap)" in " ".join(
+        lines
+    )
+    told = {one["model"]: one["held_back"] for one in with_verdicts(comparison, found)["cells"]}
+    assert told[HOT] is True and sum(told.values()) == 1
+
+
+def test_the_same_times_without_a_word_of_a_cap_are_a_regression(nights):
+    """The eager run of such a cell moves with its own program only."""
+    _, _, rows, lines = nights({"clock": 1.0}, {"clock": 1.10}, capped=False)
+    assert (rows.loc[HOT, "held_back"], rows.loc[HOT, "verdict"]) == (False, "regressed")
+    assert rows.loc[HOT, "compiled_kernel_ms_explained"] == pytest.approx(0.0, abs=0.002)
+    assert "held back" not in " ".join(lines)
+
+
+def test_a_slow_down_is_found_under_a_power_cap_too(nights):
+    _, _, rows, _ = nights({"clock": 1.0}, {"clock": 1.01, "slower": 1.10}, before=8)
+    assert rows.loc[HOT, ["verdict", "verdict_metric"]].tolist() == ["regressed", "compiled_kernel_ms"]
+    assert rows.loc[HOT, "compiled_kernel_ms_low"] < 0.10 < rows.loc[HOT, "compiled_kernel_ms_high"]
+
+
+def test_the_noise_of_quiet_cells_stays_what_it_is(nights):
+    _, found, rows, _ = nights({}, {}, before=6)
+    assert found.noise["compiled_kernel_ms"] == pytest.approx(0.0015, rel=0.6)
+    assert (rows.drop(HOT)["compiled_kernel_ms_verdict"] == "unchanged").all()

@@ -1,0 +1,166 @@
+"""Verdicts of what not every bundle tells: warm compile time, instructions, and a leak, which has a rule of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from analysis.compare import compare
+from analysis.history_recovery import Pinned, Timeline, standing
+from analysis.verdicts import JUDGED, SMALLEST, judge_cells, with_verdicts
+from db.ingest import ingest_bundle
+from db.sides import resolve_side
+from tests.factories import cell, header, new_store, passing, write_bundle
+
+MODELS = [f"model{number:02}" for number in range(12)]
+NEWER = ("compile_warm_s", "compile_instructions", "leak_bytes_per_call")
+
+
+def make_run(store, folder, number, leaks=0.0, changed=None, without=()):
+    """A night; `leaks` is what the first model leaks, `changed` multiplies metrics of it. Another commit every night."""
+    rng = np.random.default_rng(number)
+    made = []
+    for place, model in enumerate(MODELS):
+        factor = (changed or {}) if place == 0 else {}
+        metrics = {
+            "compiled_ms": 2.0 * math.exp(rng.normal(0, 0.002)),
+            "compile_warm_s": 3.0 * math.exp(rng.normal(0, 0.01)),
+            "compile_instructions": round(5e9 * math.exp(rng.normal(0, 0.001))),
+            "leak_bytes_per_call": leaks if place == 0 else 0.0,
+        }
+        metrics = {name: value * factor.get(name, 1) for name, value in metrics.items() if name not in without}
+        made.append(passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics))
+    head = header(f"r{number:02}", minutes=60 * number, commit=f"{number:040x}")
+    ingest_bundle(store, write_bundle(folder, head, made))
+
+
+def judged(store, base="r11", new="r12"):
+    with store.connect() as conn:
+        sides = [resolve_side(conn, text) for text in (base, new)]
+        comparison = compare(conn, *sides)
+        found = judge_cells(conn, *sides, comparison.cells)
+    return found, comparison, comparison.cells[["model"]].join(found.cells).set_index("model").loc[MODELS[0]]
+
+
+@pytest.fixture
+def nights(tmp_path):
+    """A way to store twelve quiet nights (the last with what is asked for) and the one that is judged."""
+    store = new_store(tmp_path / "store.db")
+
+    def make(base=None, new=None):
+        for number in range(11):
+            make_run(store, tmp_path, number)
+        make_run(store, tmp_path, 11, **(base or {}))
+        make_run(store, tmp_path, 12, **(new or {}))
+        return store
+
+    yield make
+    store.dispose()
+
+
+@pytest.mark.parametrize(
+    ("metric", "factor", "expected"),
+    [
+        ("compile_warm_s", 1.10, "regressed"),
+        ("compile_warm_s", 0.90, "improved"),
+        ("compile_instructions", 1.02, "regressed"),
+        ("compile_instructions", 1.01, "unchanged"),  # certain, and within what PyTorch's own check lets pass
+    ],
+)
+def test_warm_compile_time_and_instructions_are_judged_like_other_times(nights, metric, factor, expected):
+    found, _, row = judged(nights(new={"changed": {metric: factor}}))
+    assert row[f"{metric}_verdict"] == expected
+    assert row[f"{metric}_low"] < factor - 1 < row[f"{metric}_high"]
+    assert (row["verdict"], row["verdict_metric"]) == (
+        (expected, metric) if expected != "unchanged" else ("unchanged", "compiled_ms")
+    )
+    assert found.noise["compile_instructions"] == pytest.approx(0.001, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "expected"),
+    [
+        (0.0, 0.0, "unchanged"),
+        (0.0, 512.0, "regressed"),  # a leak where there was none, the least that there can be
+        (0.0, 300.0, "unchanged"),  # less than a block a call: not every call leaks
+        (512.0, 0.0, "improved"),
+        (1e6, 1.01e6, "unchanged"),  # the same leak
+        (1e6, 1.05e6, "regressed"),
+        (1e6, 0.9e6, "improved"),
+    ],
+)
+def test_a_leak_is_judged_by_how_much_it_grew(nights, base, new, expected):
+    _, comparison, row = judged(nights({"leaks": base}, {"leaks": new}))
+    assert row["leak_bytes_per_call_verdict"] == expected
+    decided = (expected, "leak_bytes_per_call") if expected != "unchanged" else ("unchanged", "compiled_ms")
+    assert (row["verdict"], row["verdict_metric"]) == decided
+    assert math.isnan(row["leak_bytes_per_call_change"]) == (base == 0)
+    told = comparison.cells.set_index("model").loc[MODELS[0]]
+    assert (told["leak_bytes_per_call_base"], told["leak_bytes_per_call_new"]) == (base, new)
+
+
+def test_runs_of_a_side_that_disagree_about_a_leak_are_asked_for_once_more(nights, tmp_path):
+    store = nights(new={"leaks": 4096.0})
+    ingest_bundle(
+        store,
+        write_bundle(
+            tmp_path,
+            header("again", minutes=800, commit=f"{12:040x}"),
+            [passing(cell(MODELS[0]), metrics={"compiled_ms": 2.0, "leak_bytes_per_call": 0.0}, samples={})],
+        ),
+    )
+    _, _, row = judged(store, new=f"{12:040x}")
+    assert row["leak_bytes_per_call_verdict"] == "inconclusive"
+    assert row["leak_bytes_per_call_more_runs"] == 1
+    assert row["verdict"] == "unchanged"  # by the time
+
+
+@pytest.mark.parametrize("side", ["base", "new"])
+def test_a_metric_that_a_side_does_not_have_is_absent_and_no_zero(nights, side):
+    _, _, row = judged(nights(**{side: {"without": NEWER, "leaks": 4096.0}}))
+    for metric in NEWER:
+        assert row[f"{metric}_verdict"] is None
+        assert math.isnan(row[f"{metric}_change"])
+    assert (row["verdict"], row["verdict_metric"]) == ("unchanged", "compiled_ms")
+
+
+def test_a_store_without_the_newer_metrics_judges_the_others(tmp_path):
+    store = new_store(tmp_path / "store.db")
+    for number in range(13):
+        make_run(store, tmp_path, number, without=NEWER)
+    found, comparison, row = judged(store)
+    assert (row["verdict"], found.noise["compile_warm_s"], found.repeats["compile_warm_s"]) == ("unchanged", None, 0)
+    (told,) = [one for one in with_verdicts(comparison, found)["cells"] if one["model"] == MODELS[0]]
+    assert told["judged"].keys() == {"compiled_ms"}
+    store.dispose()
+
+
+def test_the_json_has_a_leak_that_appeared_without_an_infinite_number(nights):
+    found, comparison, _ = judged(nights(new={"leaks": 2048.0}))
+    (told,) = [one for one in with_verdicts(comparison, found)["cells"] if one["model"] == MODELS[0]]
+    assert json.loads(json.dumps(told["judged"]["leak_bytes_per_call"], allow_nan=False)) == {
+        "verdict": "regressed",
+        **dict.fromkeys(("change", "low", "high", "explained", "q", "more_runs")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"), [((0.0, 0.0), "back"), ((2048.0, 2048.0), "still_there"), ((0.0, 2048.0), "open")]
+)
+def test_a_record_of_a_leak_that_appeared_is_fixed_once_two_runs_leak_nothing(nights, tmp_path, later, expected):
+    store = nights(new={"leaks": 2048.0})
+    for number, leaks in enumerate(later, 13):
+        make_run(store, tmp_path, number, leaks=leaks)
+    leak = "leak_bytes_per_call"
+    with store.connect() as conn:
+        side = resolve_side(conn, "r12")
+        place = (side.runs[0].repo, side.runs[0].branch, side.runs[0].testbed_id)
+        pinned = Pinned(cell(MODELS[0]).cell_id, *place, leak, 0.0, 2048.0, side.commits[0])
+        assert standing(pinned, Timeline(conn, [leak])).value == expected
+
+
+def test_every_metric_that_is_judged_has_its_place_in_the_order():
+    assert set(JUDGED) == {*SMALLEST, "leak_bytes_per_call"}

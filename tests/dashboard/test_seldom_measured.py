@@ -1,0 +1,65 @@
+"""Leaks, warm compile times and instructions on the pages: shown where some cell has them, judged, never a made-up zero."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from dashboard import changes, markup, rows
+
+NAN = float("nan")
+
+
+def compared(**columns):
+    """Two cells that pass on both sides; a column is the values of both."""
+    names = {"suite": "s", "model": ["a", "b"], "config": "c", "phase": "inference", "dtype": "x", "device": "cuda"}
+    told = {"batch_size": 1, "cell": ["a", "b"], "transition": "both_pass", "comparable": True, "more_runs": NAN}
+    sides = {
+        f"{name}_{side}": value for side in ("base", "new") for name, value in (("expected", True), ("status", "pass"))
+    }
+    seldom = ("leak_bytes_per_call", "compile_warm_s", "compile_instructions")
+    parts = {f"{metric}_{part}": NAN for metric in seldom for part in ("base", "new", "change", "low", "high")}
+    said = {"outcome": ["regressed", "unchanged"], "outcome_metric": "leak_bytes_per_call", "outcome_change": NAN}
+    verdicts = {f"{metric}_verdict": None for metric in seldom}
+    return pd.DataFrame(names | told | sides | parts | verdicts | said | columns)
+
+
+def test_columns_of_what_no_cell_has_are_left_out():
+    shown = rows.compared_rows(compared(), ["leak_bytes_per_call", "compile_warm_s"]).shown
+    assert not [name for name in shown if "leak" in name or "warm" in name]
+
+
+def test_a_leak_shows_as_bytes_with_the_look_of_its_verdict():
+    cells = compared(
+        leak_bytes_per_call_base=[0.0, 0.0],
+        leak_bytes_per_call_new=[2048.0, 0.0],
+        leak_bytes_per_call_verdict=["regressed", "unchanged"],
+    )
+    found = rows.compared_rows(cells, ["leak_bytes_per_call", "compile_warm_s"])
+    assert found.shown["leak B Δ"].tolist() == [2048.0, 0.0]
+    assert found.looks["leak B Δ"].tolist() == ["worse", "calm"]
+    assert found.shown["outcome"].tolist() == ["regressed: leak per call", "unchanged"]
+    assert not [name for name in found.shown if "warm" in name]
+
+
+def test_warm_compile_time_shows_its_change_in_percent():
+    cells = compared(
+        compile_warm_s_base=[2.0, NAN],
+        compile_warm_s_new=[3.0, 4.0],
+        compile_warm_s_change=[0.5, NAN],
+        compile_warm_s_verdict=["regressed", None],
+    )
+    found = rows.compared_rows(cells, ["compile_warm_s"])
+    assert found.shown["warm compile s Δ"].tolist()[0] == 50.0
+    assert math.isnan(found.shown["warm compile s Δ"].tolist()[1])
+    assert found.looks["warm compile s Δ"].tolist() == ["worse", "calm"]
+
+
+@pytest.mark.parametrize("change", [NAN, 1.0])
+def test_a_leak_that_appeared_has_a_word_and_no_percentage(change):
+    told = {f"leak_bytes_per_call_{name}": NAN for name in ("low", "high")}
+    record = {"leak_bytes_per_call_verdict": "regressed", "leak_bytes_per_call_change": change, **told}
+    found = changes.judged("leak_bytes_per_call", record)
+    assert (found.look, found.word) == ("worse", "regressed")
+    assert "nan" not in "".join(markup.change(found))
+    assert found.text.endswith("regressed") and (found.size == "") == math.isnan(change)
