@@ -4,7 +4,8 @@ A bundle is the source of truth; a database is built from it and can be rebuilt 
 each a JSON object with a `record` field:
 
     run          first line: format, run_id, night, branch, commit, testbed, trigger, started_at, how it was asked for
-    planned      one per cell that this run means to measure; they are there together with the first line or not at all
+    planned      one per cell that this run means to measure; they are there together with the first line or not at all,
+                 but for runs of a cluster's nodes, where each comes before its measurement
     environment  environment_id and the whole fingerprint, once
     program      program_id and the effective options, once
     measurement  one per cell measured; where a cell has several the last one counts
@@ -102,9 +103,13 @@ class BundleWriter:
         writer = object.__new__(cls)
         writer.path, writer._stream = plain, take_up(plain)
         contents = read_bundle(plain)
-        writer._seen = {*contents.environments, *contents.programs}
+        writer._seen = {*contents.environments, *contents.programs, *map(_promise, contents.planned)}
         writer._write({"record": "resumed", "attempt": contents.attempt + 1, "at": at})
         return writer, contents
+
+    def plan(self, cell: Cell) -> None:
+        """Adds a cell to the plan of a run that learns only as it goes what it measures, as a node of a cluster does."""
+        self._once(_promise(cell), {"record": "planned", "cell": cell.to_json()})
 
     def environment(self, environment_id: str, data: Mapping[str, Any]) -> None:
         """Records a fingerprint, the first time it is met."""
@@ -138,6 +143,10 @@ class BundleWriter:
         self._stream.write(_encode(record))
         self._stream.flush()
         os.fsync(self._stream.fileno())
+
+
+def _promise(cell: Cell) -> str:
+    return f"planned {cell.cell_id}"
 
 
 def _encode(record: Mapping[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ import click
 from analysis.bisection import Word, looks
 from jobs.bisection_judges import Judge, Judged
 from jobs.bisection_log import BisectionLog, Reading
-from jobs.builds import BuildError
+from jobs.builds.build import BuildError
 
 #: Measures one run of a build: its name, and which run of it this is, from 1 on. Raises BuildError where it cannot.
 Measure = Callable[[str, int], Reading]

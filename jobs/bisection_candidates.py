@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.builds import Build, BuildError, in_order, parse_build
-from jobs.builds_index import ask
-from jobs.builds_installer import Origin
+from jobs.builds.build import Build, BuildError, in_order, parse_build
+from jobs.builds.index import ask
+from jobs.builds.installer import Origin
 from jobs.git_log import Repository
 
 

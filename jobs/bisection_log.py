@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jobs.builds import BuildError
+from jobs.builds.build import BuildError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 from jobs.bisection_log import Reading
-from jobs.builds import BuildError, parse_build
-from jobs.builds_environment import Environments
-from jobs.builds_measuring import bundle_files, measure_in
-from jobs.builds_request import Request
+from jobs.builds.build import BuildError, parse_build
+from jobs.builds.environment import Environments
+from jobs.builds.measuring import bundle_files, measure_in
+from jobs.builds.request import Request
 from jobs.terminal import one_line
 
 #: By this name the command finds the commit in its environment; it is never written into the command.

@@ -50,7 +50,7 @@ def measure_and_store(
         LostDeviceError: a GPU stopped answering; what was measured is stored.
     """
     require_cells(plan)
-    store = _open(database) if database else None
+    store = storing(database) if database else None
     history = read_history(costs or folder)
     model = CostModel.learn(measurement for run in history for measurement in run.measurements)
     shared = shares(plan.cells, model, len(testbeds), last_lanes(history, testbeds))
@@ -80,7 +80,7 @@ def resume_and_store(
         BundleError: another process writes one of the runs.
         LostDeviceError: a GPU stopped answering; what was measured is stored.
     """
-    store = _open(database) if database else None
+    store = storing(database) if database else None
     model = learn_from(found[0].path.parent)
     console = Console()
     shifts, runs = [], []
@@ -127,7 +127,7 @@ def _measure(
     return progress
 
 
-def _open(database: str) -> Callable[[Path], str]:
+def storing(database: str) -> Callable[[Path], str]:
     """Opens the store; what is returned puts a bundle into it and says so in a line."""
     from db.engine import open_store, shown
     from db.ingest import ingest_bundle

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.builds_options import Making, making_options
+from jobs.builds.options import Making, making_options
 from jobs.care import Care
 from jobs.option_groups import Selection, Working, care_options, measuring_options
 from jobs.options import db_option, json_option
@@ -16,8 +16,8 @@ from jobs.selection import night_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jobs.builds import Build
-    from jobs.builds_backfill import Backfill, Filled, Store
+    from jobs.builds.backfill import Backfill, Filled, Store
+    from jobs.builds.build import Build
 
 
 @click.command(
@@ -52,10 +52,10 @@ def command(
     database: str,
 ) -> None:
     """Fills in one build after the other and prints a line for each."""
-    from jobs.builds import in_order, parse_build
-    from jobs.builds_backfill import Backfill, NothingFilledError
-    from jobs.builds_index import ask_or_nothing
-    from jobs.builds_request import Request
+    from jobs.builds.backfill import Backfill, NothingFilledError
+    from jobs.builds.build import in_order, parse_build
+    from jobs.builds.index import ask_or_nothing
+    from jobs.builds.request import Request
     from jobs.runner import RunNames
 
     builds = in_order(map(parse_build, versions))

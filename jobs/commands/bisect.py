@@ -12,7 +12,7 @@ import click
 
 from collector.metrics import METRICS
 from collector.vocabulary import DTYPES, Phase
-from jobs.builds_options import Making, making_options
+from jobs.builds.options import Making, making_options
 from jobs.option_groups import Selection
 from jobs.options import json_option
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobs.bisection import Answer
     from jobs.bisection_judges import Judge
     from jobs.bisection_places import Checkouts, TorchBuilds
-    from jobs.builds_request import Request
+    from jobs.builds.request import Request
 
 #: What looks for a cell that broke, instead of one that got slower.
 STATUS = "status"
@@ -93,7 +93,7 @@ def command(
     from collector.spelling import parse_config
     from jobs.bisection import Bisection
     from jobs.bisection_log import BisectionLog
-    from jobs.builds_request import Request
+    from jobs.builds.request import Request
     from jobs.runner import Pace, RunNames
 
     if most < replicates:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jobs.care import Care
+from jobs.cluster.options import Executing, executing_options
 from jobs.option_groups import Naming, Selection, Working, care_options, measuring_options, naming_options
 from jobs.options import db_option, json_option, sharing_option
-from jobs.plan import read_plan
+from jobs.plan import Plan, read_plan
 from jobs.selection import night_options, planned_night
+
+if TYPE_CHECKING:
+    from collector.settings import Settings
+    from jobs.runner import RunNames
 
 
 @click.command(help="Measure the zoo under the night's configs, store it and show the summary.")
@@ -41,6 +47,7 @@ from jobs.selection import night_options, planned_night
     type=click.Path(exists=True, path_type=Path),
     help="A bundle or a folder of bundles to learn from what cells take. [--out]",
 )
+@executing_options
 @json_option
 @db_option
 def command(
@@ -56,6 +63,7 @@ def command(
     night: str,
     dry_run: bool,
     costs: Path | None,
+    executing: Executing,
     as_json: bool,
     database: str,
 ) -> None:
@@ -67,21 +75,30 @@ def command(
 
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
+    executing.check(working, dry_run)
     budget_s = float("inf") if max_hours is None else 3600 * max_hours
     pace = working.pace(budget_s=budget_s, tune_together=tune_together, exclusive=exclusive)
-    device = selection.device
-    # A dry run may plan for a device that is not here.
-    testbeds = [] if dry_run and device else find_testbeds(device, pace)
-    place = device if not testbeds else device_of(testbeds)
-    assert place is not None  # noqa: S101 - one of both tells
-    plan = read_plan(plan_file, place) if plan_file else planned_night(place, selection, configs)
-    if dry_run:
-        require_cells(plan)
-        run_dry(plan, costs, working.out, pace, as_json, len(testbeds) or 1)
-        return
-    shared = check_night(night or plan.night) if night or plan.night else ""
-    names, settings = naming.names("nightly", shared), working.settings(care.or_else(plan.care))
-    store = None if working.no_store else database
-    runs, _ = measure_and_store(plan, testbeds, names, settings, working.out, store, costs)
-    if not working.no_store:
-        print_night(database, runs)
+    device, store = selection.device, None if working.no_store else database
+
+    def asked(place: str) -> tuple[Plan, RunNames, Settings]:
+        plan = read_plan(plan_file, place) if plan_file else planned_night(place, selection, configs)
+        shared = check_night(night or plan.night) if night or plan.night else ""
+        return plan, naming.names("nightly", shared), working.settings(care.or_else(plan.care))
+
+    if executing.on_cluster:
+        from jobs.cluster.session import measure_night
+
+        runs = measure_night(executing, device, asked, pace, working.out, store, costs)
+    else:
+        # A dry run may plan for a device that is not here.
+        testbeds = [] if dry_run and device else find_testbeds(device, pace)
+        place = device if not testbeds else device_of(testbeds)
+        assert place is not None  # noqa: S101 - one of both tells
+        plan, names, settings = asked(place)
+        if dry_run:
+            require_cells(plan)
+            run_dry(plan, costs, working.out, pace, as_json, len(testbeds) or 1)
+            return
+        runs, _ = measure_and_store(plan, testbeds, names, settings, working.out, store, costs)
+    if store and runs:
+        print_night(store, runs)

@@ -16,7 +16,7 @@ import sys
 import pytest
 
 from tests.e2e.test_cli import ROOT, call, is_one_line, tell
-from tests.jobs.fake_builds import commit_of, make_extra, make_wheel
+from tests.jobs.builds.fake_builds import commit_of, make_extra, make_wheel
 
 SPEEDS = {"9.1.0": 1.0, "9.2.0": 1.0, "9.10.0": 1.3}
 
@@ -179,7 +179,7 @@ def test_a_bisection_over_commits_prepares_each_and_goes_round_one_that_does_not
     python = tmp_path / "python"
     python.write_text(
         f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-        f"from tests.jobs.fake_worker import answer\n"
+        f"from tests.jobs.builds.fake_worker import answer\n"
         f"answer(float(open({str(tmp_path / 'speed')!r}).read()), '9.0.0', 'f' * 40)\n"
     )
     python.chmod(python.stat().st_mode | stat.S_IXUSR)

@@ -11,7 +11,7 @@ from analysis.bisection import RISK, Word, level_of, looks
 from jobs.bisection import Bisection, EndError
 from jobs.bisection_judges import MetricJudge, StatusJudge
 from jobs.bisection_log import BisectionLog, Reading
-from jobs.builds import BuildError
+from jobs.builds.build import BuildError
 
 NAMES = [f"synthetic-{number:02d}" for number in range(12)]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.bundle_file import both_paths
-from jobs.builds import BuildError
-from jobs.builds_code import code_path
-from jobs.builds_installer import clean_environment
-from jobs.builds_request import Request
+from jobs.builds.build import BuildError
+from jobs.builds.installer import clean_environment
+from jobs.builds.own_code import code_path
+from jobs.builds.request import Request
 from jobs.terminal import one_line
 
 
@@ -29,7 +29,7 @@ def measure_in(python: Path, request: Request, folder: Path, log: Path | None = 
     if done := complete_bundles(folder):
         return done
     folder.mkdir(parents=True, exist_ok=True)
-    words = [str(python), "-m", "jobs.builds_worker"]
+    words = [str(python), "-m", "jobs.builds.worker"]
     line = json.dumps(replace(request, folder=str(folder.absolute())).to_json()) + "\n"
     code, said = _run(words, line, code_path(), log)
     if code == 130:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.builds import Build, BuildError, in_order, parse_build
-from jobs.builds_index import Listing
-from jobs.builds_installer import Origin
-from jobs.builds_pins import constraints_here, pins_here
+from jobs.builds.build import Build, BuildError, in_order, parse_build
+from jobs.builds.index import Listing
+from jobs.builds.installer import Origin
+from jobs.builds.pins import constraints_here, pins_here
 from jobs.cli import main
 
 
@@ -61,12 +61,12 @@ def test_an_index_of_torch_wheels_is_asked_for_torch_alone():
 
 
 def test_an_installed_program_is_copied_away_from_the_torch_beside_it(tmp_path):
-    packages, root = tmp_path / "site-packages", Path(__file__).resolve().parents[2]
+    packages, root = tmp_path / "site-packages", Path(__file__).resolve().parents[3]
     for room in ("collector", "jobs", "db", "analysis"):
         shutil.copytree(root / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
     (packages / "torch").mkdir()
     code = (
-        "import os, sys; from jobs.builds_code import code_path; first = code_path()['PYTHONPATH'].split(os.pathsep)[0];"
+        "import os, sys; from jobs.builds.own_code import code_path; first = code_path()['PYTHONPATH'].split(os.pathsep)[0];"
         "from importlib.metadata import distribution; sys.path.insert(0, first);"
         "print(first); print(sorted(os.listdir(first))); print(distribution('inductor-watch').locate_file(''))"
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from jobs.builds_environment import Environments, Wishes
-from jobs.builds_installer import Origin
+from jobs.builds.environment import Environments, Wishes
+from jobs.builds.installer import Origin
 from jobs.option_groups import as_one
 
 
@@ -32,7 +32,7 @@ class Making:
 
     def environments(self, device: str | None) -> Environments:
         """The environments for measuring on a device."""
-        from jobs.builds_pins import constraints_here, pins_here
+        from jobs.builds.pins import constraints_here, pins_here
         from jobs.places import list_gpus
 
         cuda = bool(device != "cpu" and list_gpus()) if self.cuda_builds is None else self.cuda_builds

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from collector.vocabulary import short_hash
-from jobs.builds import Build, BuildError, parse_build
-from jobs.builds_code import code_path
-from jobs.builds_installer import Installer, Origin, torch_of
+from jobs.builds.build import Build, BuildError, parse_build
+from jobs.builds.installer import Installer, Origin, torch_of
+from jobs.builds.own_code import code_path
 
 #: Written last: an environment without it is half made, and made anew.
 _MARKER = "inductor-watch.json"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-#: Before the interpreter runs `-m jobs.builds_worker` the stand-in answers and ends it.
+#: Before the interpreter runs `-m jobs.builds.worker` the stand-in answers and ends it.
 _STAND_IN = """
 import os, sys
-if "jobs.builds_worker" in sys.orig_argv:
-    from tests.jobs.fake_worker import answer
+if "jobs.builds.worker" in sys.orig_argv:
+    from tests.jobs.builds.fake_worker import answer
     answer({speed!r}, {version!r}, {commit!r})
     sys.stdout.flush()
     os._exit(0)

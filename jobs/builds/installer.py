@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs import builds_index
-from jobs.builds import Build, BuildError
+from jobs.builds import index
+from jobs.builds.build import Build, BuildError
 from jobs.terminal import one_line
 
 #: What shows that a torch is a CUDA build: several gigabytes of these come with it.
@@ -79,7 +79,7 @@ class Installer:
     def is_cuda(self, python: Path, build: Build) -> bool:
         """Whether what would be installed is a CUDA build; nothing is downloaded to find that out, its metadata apart."""
         if not self._uv:
-            needs = builds_index.ask(self._origin.words(), build.version).needs
+            needs = index.ask(self._origin.words(), build.version).needs
             return any(name.startswith(_CUDA) for name in needs)
         command = [*self._command(python), "install", "--dry-run", *self._target(python), *self._origin.words()]
         said = _run([*command, build.requirement], f"{build.requirement} does not install")

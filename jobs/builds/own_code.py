@@ -21,7 +21,7 @@ def code_path() -> dict[str, str]:
 @cache
 def _code_folder() -> Path:
     """A folder that holds this program and no other package, above all no torch."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     if not (root / "torch").exists() and not root.name.endswith("-packages"):
         return root
     # Kept until this process ends: every process of a cell imports from it.

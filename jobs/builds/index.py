@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jobs.builds import Build, BuildError, in_order
+from jobs.builds.build import Build, BuildError, in_order
 
 #: Prints one JSON object: versions that fit this Python and platform, upload times by version, requirements of one.
 _QUESTION = """

@@ -1,4 +1,4 @@
-"""Measures a request in the environment that it is started in: `python -m jobs.builds_worker`, the request on standard input.
+"""Measures a request in the environment that it is started in: `python -m jobs.builds.worker`, the request on standard input.
 
 A run of the request's folder that was not finished is taken up again. When the process that asked is gone, standard input
 ends, and so does this process, as if it had been interrupted.
@@ -6,16 +6,10 @@ ends, and so does this process, as if it had been interrupted.
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import sys
-import threading
 from pathlib import Path
 
-import click
-
-from jobs.builds_request import Request
+from jobs.builds.request import Request
+from jobs.child import serve
 
 
 def measure(request: Request) -> None:
@@ -44,32 +38,5 @@ def measure(request: Request) -> None:
     measure_and_store(plan, testbeds, request.names, request.settings, folder, None)
 
 
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def main() -> None:
-    """Entry point; exit codes are those of the command line."""
-    from jobs.cli import report_error
-
-    request = Request.from_json(json.loads(sys.stdin.readline()))
-    # A shell that starts something in the background has it ignore this signal, and its children with it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    code = 0
-    try:
-        measure(request)
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        code = 130
-    except Exception as error:
-        code = report_error(error)
-    sys.exit(code)
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda told: measure(Request.from_json(told)))

@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from collector.bundle import BundleContents
-from jobs.builds import Build, BuildError
-from jobs.builds_environment import Environments, Ready
-from jobs.builds_index import Listing
-from jobs.builds_measuring import bundle_files, complete_bundles, measure_in
-from jobs.builds_request import Request
+from jobs.builds.build import Build, BuildError
+from jobs.builds.environment import Environments, Ready
+from jobs.builds.index import Listing
+from jobs.builds.measuring import bundle_files, complete_bundles, measure_in
+from jobs.builds.request import Request
 from jobs.runner import new_run_id
 
 #: The branch that releases are points of: in their own branches, such as `release/2.9`, a series has one point.

@@ -1,0 +1,56 @@
+"""The options that say who measures a night."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+
+from jobs.option_groups import Working, as_one
+
+
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """Who measures; the fields are the names of the options."""
+
+    executor: str = "host"
+    address: str | None = None
+    tasks: int | None = None
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the nodes of a cluster measure."""
+        return self.executor == "ray"
+
+    def check(self, working: Working, dry_run: bool) -> None:
+        """Raises `click.UsageError` for options that say nothing where this executor measures."""
+        if not self.on_cluster:
+            if self.tasks is not None:
+                raise click.UsageError("--tasks goes with --executor ray: leave it out, or see --workers")
+            return
+        if working.gpus is not None:
+            raise click.UsageError("--gpus goes with --executor host: a task has all GPUs of its node")
+        if dry_run:
+            raise click.UsageError("--dry-run tells of one host: leave out --executor ray")
+
+
+executing_options = as_one(
+    "executing",
+    Executing,
+    click.option(
+        "--executor",
+        type=click.Choice(["host", "ray"]),
+        default="host",
+        show_default=True,
+        help="Who measures: this host, or the nodes of a Ray cluster, a task a group of models.",
+    ),
+    click.option(
+        "--address",
+        envvar="RAY_ADDRESS",
+        metavar="HOST:PORT|auto",
+        help="With --executor ray: the cluster (or RAY_ADDRESS). [one of this host alone]",
+    ),
+    click.option(
+        "--tasks", type=click.IntRange(min=1), help="With --executor ray: groups to cut the night into. [4 a node]"
+    ),
+)

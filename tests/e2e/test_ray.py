@@ -1,0 +1,236 @@
+"""A night on two nodes of a real Ray cluster of which one is killed: each planned cell ends once, and the store has them all."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from collector.bundle import read_bundle
+from collector.toolchain import SKIP_VARIABLE
+from collector.vocabulary import Cell, Config, Phase, Status
+from db.engine import open_store
+from db.runs import list_nights
+from db.side_rows import side_rows
+from db.sides import resolve_side
+from tests.e2e.test_cli import ROOT
+from tests.jobs.acting import PLAYER, player_variables
+from tests.jobs.test_places import TWO, play_driver
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'inductor-watch[dev]'"
+)
+#: `--log-cli-level=INFO` shows what the nights said.
+LOG = logging.getLogger(__name__)
+#: Whether this machine has a token for clusters of its own is not the tests' affair.
+OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+CLUSTER = Path(__file__).with_name("ray_cluster.py")
+FACTS = {"device": "cpu", "torch": "2.13.0", "torch_git": "d" * 40, "cpu": "synthetic", "start": "spawn"}
+MODELS = ("BertForMaskedLM", "GPT2ForSequenceClassification", "T5Small", "OPTForCausalLM")
+OWN_MODELS = """
+import torch
+
+
+def net(width):
+    layers = torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, 4)
+    return torch.nn.Sequential(*layers), torch.randn(8, width)
+
+
+def one(): return net(16)
+def two(): return net(24)
+def three(): return net(32)
+"""
+
+
+@contextlib.contextmanager
+def cluster(gpus=0, **common):
+    """Two nodes with these variables, alpha with GPUs besides, and beta; yields the process and its address."""
+    # The paths of sockets are short: not below pytest's own folder.
+    folder = tempfile.mkdtemp(prefix="ray-")
+    nodes = [
+        json.dumps({"num_gpus": number, "env_vars": {"INDUCTOR_WATCH_NODE": name, **facts_of(name)}})
+        for name, number in (("alpha", gpus), ("beta", 0))
+    ]
+    (Path(folder) / "ray").mkdir()
+    environ = {**os.environ, **OPEN, **common, "RAY_TMPDIR": folder}
+    words = [sys.executable, str(CLUSTER), *nodes]
+    process = subprocess.Popen(
+        words, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        address = process.stdout.readline().strip()
+        assert ":" in address, "the cluster did not start"
+        yield process, address
+    finally:
+        process.stdin.close()
+        process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def facts_of(name):
+    return {"PLAY_ENVIRONMENT": json.dumps({**FACTS, "node": name})}
+
+
+#: The machine that plans: its environment is asked for without a pool around it.
+PLANNER = {**facts_of("planner"), "INDUCTOR_WATCH_WORKERS": "1"}
+
+
+def start(address, folder, *words, **environ):
+    command = [sys.executable, "-m", "jobs.cli", "nightly", "--executor", "ray", "--address", address, *map(str, words)]
+    with (folder / "said").open("w") as said, (folder / "errors").open("w") as errors:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **OPEN, **environ},
+            stdout=said,
+            stderr=errors,
+            start_new_session=True,
+        )
+
+
+def wait_for(process, folder, happened, seconds=600):
+    deadline = time.monotonic() + seconds
+    while not happened((folder / "said").read_text()):
+        assert process.poll() is None, told(folder)
+        assert time.monotonic() < deadline, told(folder)
+        time.sleep(0.05)
+
+
+def told(folder):
+    return (folder / "said").read_text() + (folder / "errors").read_text()
+
+
+def lose_beta(nodes, process, folder, ids):
+    """Kills beta when it has measured something and has more to do; returns what each node has measured in the end."""
+    beta = []
+
+    def measured_there(said):
+        beta[:] = [line.split()[1].rstrip(":") for line in said.splitlines() if ": node beta," in line]
+        files = [folder / "runs" / f"{run}.jsonl" for run in beta]
+        return any('"record":"measurement"' in path.read_text() for path in files if path.exists())
+
+    wait_for(process, folder, measured_there)
+    nodes.stdin.write("kill\n")
+    nodes.stdin.flush()
+    assert process.wait(600) == 0, told(folder)
+    LOG.info("%s", (folder / "said").read_text())
+    found = [read_bundle(path) for path in sorted((folder / "runs").glob("*.jsonl.gz"))]
+    ends = Counter(item.cell.cell_id for run in found for item in run.measurements)
+    promised = Counter(cell.cell_id for run in found for cell in run.planned)
+    assert ends == promised == Counter(ids), told(folder)
+    assert "node beta was lost" in told(folder)
+    return {run.header.testbed["node"]: [item.cell for item in run.measurements] for run in found}
+
+
+def check_store(folder, ids):
+    """The store has one night, of two runs, in which every planned cell has passed."""
+    with open_store(folder / "store.db", write=False).connect() as conn:
+        (night,) = list_nights(conn)
+        rows = side_rows(conn, resolve_side(conn, night.night))
+    assert len(night.runs) == 2
+    assert sorted(rows["cell_id"]) == sorted(ids)
+    assert set(rows["status"]) == {Status.PASS}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A cluster whose cells play, with two GPUs that the first node believes in, and the variables of all that is played."""
+    folder = tmp_path_factory.mktemp("played")
+    (folder / "bin").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        play_driver(folder / "bin", patch, TWO)
+        variables = player_variables(folder / "log", PATH=os.environ["PATH"], PLAY_SCRIPT="work:0.4,measure:0.1")
+    variables |= {SKIP_VARIABLE: "1", "PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}"}
+    with cluster(gpus=2, **variables) as (nodes, address):
+        yield nodes, address, {**variables, **PLANNER}
+
+
+def planned(folder, device):
+    cells = [
+        Cell("huggingface", model, Phase.INFERENCE, "float32", device, number, Config(backend="eager"))
+        for number, model in enumerate(MODELS * 2, 1)
+    ]
+    (folder / "plan.json").write_text(json.dumps({"cells": [cell.to_json() for cell in cells]}))
+    return [cell.cell_id for cell in cells]
+
+
+#: Played cells start without a fork server.
+WORDS = ("--plan", "plan.json", "--start", "spawn", "--tasks", "2", "--out", "runs", "--db", "store.db")
+
+
+def test_a_task_measures_on_all_gpus_of_its_node(played, tmp_path):
+    _, address, variables = played
+    ids = planned(tmp_path, "cuda")
+    assert start(address, tmp_path, *WORDS, **variables).wait(200) == 0, told(tmp_path)
+    found = [read_bundle(path) for path in (tmp_path / "runs").glob("*.jsonl.gz")]
+    assert {(run.header.testbed["node"], run.header.testbed["gpu_index"]) for run in found} == {
+        ("alpha", 0),
+        ("alpha", 1),
+    }
+    assert sorted(item.cell.cell_id for run in found for item in run.measurements) == sorted(ids)
+    assert "left out: node" not in told(tmp_path)
+
+
+def test_cells_of_a_lost_node_are_measured_by_the_other(played, tmp_path):
+    nodes, address, variables = played
+    ids = planned(tmp_path, "cpu")
+    process = start(address, tmp_path, *WORDS, "--device", "cpu", **variables)
+    measured = lose_beta(nodes, process, tmp_path, ids)
+    assert len(measured["alpha"]) + len(measured["beta"]) == 8
+    assert 1 <= len(measured["beta"]) < 4
+    check_store(tmp_path, ids)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_night_of_real_cells_survives_a_lost_node_and_an_interruption(tmp_path):
+    (tmp_path / "own_models.py").write_text(OWN_MODELS)
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    models = [word for name in ("one", "two", "three") for word in ("--model", f"own_models:{name}")]
+    words = ["--device", "cpu", *models, "--config", "triton", "--config", "cpp_wrapper", "--samples", "5"]
+    words += ["--out", "runs", "--db", "store.db"]
+    with cluster(PYTHONPATH=path) as (nodes, address):
+        process = start(address, tmp_path, *words, PYTHONPATH=path)
+        wait_for(process, tmp_path, lambda said: "[1/6]" in said)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        LOG.info("%s", told(tmp_path))
+        (plan,) = (tmp_path / "runs").glob("*.plan.json")
+        assert f"--plan runs/{plan.name} goes on" in told(tmp_path)
+        kept = [read_bundle(path) for path in (tmp_path / "runs").glob("*.jsonl.gz")]
+        first = sum(len(run.measurements) for run in kept)
+        assert 1 <= first < 6
+        process = start(address, tmp_path, *words, "--plan", plan, PYTHONPATH=path)
+        wait_for(process, tmp_path, lambda said: f"[1/{6 - first}]" in said)
+        nodes.stdin.write("kill\n")
+        nodes.stdin.flush()
+        assert process.wait(600) == 0, told(tmp_path)
+        LOG.info("%s", (tmp_path / "said").read_text())
+    runs = [read_bundle(path) for path in (tmp_path / "runs").glob("*.jsonl.gz")]
+    ends = Counter(str(item.cell) for run in runs for item in run.measurements)
+    assert len(ends) == 6
+    assert set(ends.values()) == {1}
+    assert {item.status for run in runs for item in run.measurements} == {Status.PASS}
+
+
+def test_without_ray_or_without_a_cluster_it_says_so_in_a_line(tmp_path):
+    blocked = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    nobody = start("127.0.0.1:1", tmp_path, "--device", "cpu")
+    assert nobody.wait(60) == 4
+    assert "no Ray cluster at 127.0.0.1:1" in told(tmp_path)
+    (tmp_path / "ray.py").write_text("raise ImportError('No module named ray')\n")
+    missing = start("auto", tmp_path, "--device", "cpu", **blocked)
+    assert missing.wait(60) == 2
+    assert "pip install 'inductor-watch[ray]'" in told(tmp_path)
