@@ -13,7 +13,8 @@ What is timed, and when it counts as done, `benchmarks/dashboard_browser.py` say
   so that no answer has been computed before
 - together: `--people` browsers at once, each with a script of its own; errors are counted
 
-Other load makes it slower: the load average at the beginning and the end is printed.
+Other load makes it slower: the load average at the beginning and the end is printed. For one person the median of the processor
+time of server and browser is, too, which other load moves less.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from typing import Any
 from sqlalchemy import select
 
 from benchmarks.dashboard_browser import Wanted, Watched, tab, watched
-from benchmarks.dashboard_server import Server, server
+from benchmarks.dashboard_server import Server, browsers_ms, server
 from benchmarks.dashboard_steps import Names, rounds, script
 from benchmarks.synthetic_nights import WORD, Shape
 from benchmarks.synthetic_store import fill
@@ -112,9 +113,9 @@ async def _measure(place: str, names: Names, options: argparse.Namespace, log: P
                 cold.append(await _first_load(browser, running))
         with server(place, log) as running:
             await _first_load(browser, running)
-            times, errors = await _alone(browser, running, names, options.rounds)
+            times, spent, errors = await _alone(browser, running, names, options.rounds)
             alone = running.peak_mb()
-            _print_table({"server: start until it answers": started, "load: cold": cold, **times})
+            _print_table({"server: start until it answers": started, "load: cold": cold, **times}, spent=spent)
             if options.people:
                 crowd, more = await _together(browser, running, names, options.people)
                 _print_table(crowd, f"{options.people} people at once")
@@ -135,9 +136,10 @@ async def _first_load(browser: Any, running: Server) -> float:
     return found
 
 
-async def _alone(browser: Any, running: Server, names: Names, count: int) -> tuple[Times, list[str]]:
+async def _alone(browser: Any, running: Server, names: Names, count: int) -> tuple[Times, Times, list[str]]:
     """Rounds of one person, each in a new tab of the same browser, whose opening is the warm load."""
     found: Times = defaultdict(list)
+    spent: Times = defaultdict(list)
     first = await watched(browser)
     await first.load(running.address, *_OVERVIEW)
     errors = first.errors
@@ -145,10 +147,13 @@ async def _alone(browser: Any, running: Server, names: Names, count: int) -> tup
         page = await tab(first.page.context)
         found["load: warm"].append(await page.load(running.address, *_OVERVIEW))
         for step in rounds(names, number):
+            before = running.spent_ms(), browsers_ms()
             await _take(page, step, found)
+            spent[f"server {step.kind}"].append(running.spent_ms() - before[0])
+            spent[f"browser {step.kind}"].append(browsers_ms() - before[1])
         errors += page.errors
         await page.page.close()
-    return found, errors
+    return found, spent, errors
 
 
 async def _together(browser: Any, running: Server, names: Names, count: int) -> tuple[Times, list[str]]:
@@ -177,22 +182,35 @@ async def _take(page: Watched, step: Any, found: Times) -> None:
         print(f"not done: {page.errors[-1][:200]}", file=sys.stderr)
 
 
-def _print_table(times: Times, title: str = "one person") -> None:
-    print(f"\n{title + ', wall time in ms':42}{'count':>7}{'median':>8}{'p95':>8}{'worst':>8}  goal")
+def _print_table(times: Times, title: str = "one person", spent: Times | None = None) -> None:
+    heads = f"{'server':>8}{'browser':>8}" if spent else ""
+    print(f"\n{title + ', wall time in ms':42}{'count':>7}{'median':>8}{'p95':>8}{'worst':>8}{heads}  goal")
     every: list[float] = []
     for kind, found in times.items():
         goal = {"load: warm": WARM, "load: cold": COLD}.get(kind)
         is_step = not kind.startswith(("load", "server"))
         every += found if is_step else []
-        _print_line(kind, found, f"{goal}" if goal else f"median {MEDIAN}, p95 {P95}" if is_step else "")
+        told = f"{goal}" if goal else f"median {MEDIAN}, p95 {P95}" if is_step else ""
+        _print_line(kind, found, _of_both(spent, kind) + "  " + told)
     if every:
-        _print_line("all interactions", every, f"median {MEDIAN}, p95 {P95}")
+        _print_line("all interactions", every, _of_both(spent, "") + f"  median {MEDIAN}, p95 {P95}")
 
 
-def _print_line(kind: str, found: Sequence[float], goal: str) -> None:
+def _of_both(spent: Times | None, kind: str) -> str:
+    """The median processor time of server and browser for a kind of step, or of all for no kind; nothing if not known."""
+    if spent is None:
+        return ""
+    found = [
+        [value for name, values in spent.items() if name.startswith(f"{who} {kind}") for value in values]
+        for who in ("server", "browser")
+    ]
+    return "".join(f"{statistics.median(values):>8.0f}" if values else f"{'':8}" for values in found)
+
+
+def _print_line(kind: str, found: Sequence[float], told: str) -> None:
     if found:
         p95 = sorted(found)[math.ceil(0.95 * len(found)) - 1]
-        print(f"{kind:42}{len(found):>7}{statistics.median(found):>8.0f}{p95:>8.0f}{max(found):>8.0f}  {goal}")
+        print(f"{kind:42}{len(found):>7}{statistics.median(found):>8.0f}{p95:>8.0f}{max(found):>8.0f}{told}")
 
 
 def _load() -> str:

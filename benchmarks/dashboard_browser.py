@@ -4,12 +4,15 @@ The clock runs inside the page. It starts with the first input event of an actio
 navigation of a load, and stops at the later one of two moments:
 
 - Streamlit says that its script has ended and the page is connected, nothing on it is marked stale or a place holder, every
-  chart is there, **and** the content that is expected is; before the action it was not, or the step is refused as one that
-  measures nothing;
-- the last change of the document or stroke on a canvas (charts, data frames) in the main block or the side bar.
+  chart and picture is there, **and** the content that is expected is; before the action it was not, or the step is refused
+  as one that measures nothing;
+- the last change of the document, stroke on a canvas (data frames) or picture (charts) in the main block or the side bar.
 
 The second moment is known once nothing has moved for `QUIET_MS`; that silence is waited for and not counted. So a chart
 that is drawn after the script has ended counts, and a page that idles before the server has heard of the click does not.
+
+Not counted, since nobody sees it: a data frame is a canvas, and the copy of its text that it holds for screen readers follows
+200 ms after the last stroke, on purpose (glide-data-grid). Steps that can be told by that copy alone check it, later.
 """
 
 from __future__ import annotations
@@ -24,14 +27,16 @@ _LIMIT_MS = 60_000
 
 _PROBE = """
 (() => {
-  const watch = window.__watch = {began: null, last: 0, armed: false};
+  const watch = window.__watch = {began: null, last: 0, any: 0, armed: false};
   const inside = node => {
     const element = node.nodeType === 1 ? node : node.parentElement;
     return element && element.closest('[data-testid="stMain"], [data-testid="stSidebar"]')
-      && !element.closest('[data-testid="stStatusWidget"]');
+      && !element.closest('[data-testid="stStatusWidget"], canvas > *');
   };
-  new MutationObserver(all => { if (all.some(one => inside(one.target))) watch.last = performance.now(); })
-    .observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
+  new MutationObserver(all => {
+    watch.any = performance.now();
+    if (all.some(one => inside(one.target))) watch.last = watch.any;
+  }).observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
   for (const name of ['clearRect', 'fillRect', 'fillText', 'stroke', 'fill', 'drawImage']) {
     const drawn = CanvasRenderingContext2D.prototype[name];
     CanvasRenderingContext2D.prototype[name] = function (...words) {
@@ -39,6 +44,10 @@ _PROBE = """
       return drawn.apply(this, words);
     };
   }
+  // A picture is in the document before it can be seen.
+  addEventListener('load', event => {
+    if (event.target.tagName === 'IMG' && inside(event.target)) watch.last = watch.any = performance.now();
+  }, {capture: true});
   for (const kind of ['pointerdown', 'keydown'])
     addEventListener(kind, event => {
       if (watch.armed) { watch.began = performance.now(); watch.armed = false; }
@@ -55,19 +64,20 @@ _PROBE = """
     && document.querySelector('[data-testid="stMain"] [data-stale="true"], [data-testid="stSkeleton"]')
       === null
     && [...document.querySelectorAll('[data-testid="stMain"] [data-testid="stVegaLiteChart"]')]
-      .every(chart => chart.querySelector('svg, canvas') !== null);
-  watch.settled = (wanted, quiet, limit) => new Promise((resolve, reject) => {
+      .every(chart => chart.querySelector('svg, canvas') !== null)
+    && [...document.querySelectorAll('[data-testid="stMain"] img')].every(image => image.complete);
+  watch.settled = (wanted, hidden, quiet, limit) => new Promise((resolve, reject) => {
     const asked = performance.now();
     let shown = null, looked = -1;
     const look = () => {
       const now = performance.now();
-      // What does not move is not looked at twice.
-      if (looked !== watch.last || shown === null && now - watch.last > 100) {
-        looked = watch.last;
+      // What does not move is not looked at twice; what is shown now has been so since the last change of anything.
+      if (looked !== watch.any) {
+        looked = watch.any;
         if (!(watch.idle() && watch.shows(wanted))) shown = null;
-        else if (shown === null) shown = now;
+        else if (shown === null) shown = watch.any;
       }
-      if (shown !== null && now - Math.max(shown, watch.last) >= quiet)
+      if (shown !== null && now - Math.max(shown, watch.last) >= quiet && watch.shows(hidden))
         resolve(Math.max(shown, watch.last) - (watch.began ?? 0));
       else if (now - asked > limit) reject(new Error('not settled: ' + JSON.stringify({idle: watch.idle(), wanted})));
       else setTimeout(look, 20);
@@ -80,14 +90,20 @@ _PROBE = """
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be seen: elements whose text (or name, where there is none) holds `contains`, and has changed if `changed`."""
+    """What is to be seen: elements whose text (or name, where there is none) holds `contains`, and has changed if `changed`.
+
+    What is `hidden` from the eye is waited for without being timed.
+    """
 
     selector: str
     contains: str = ""
     changed: bool = True
+    hidden: bool = False
 
 
 Act = Callable[[Any], Awaitable[None]]
+#: Selector, text that it holds, and the text that it no longer has.
+Looked = list[str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +126,7 @@ class Watched:
     async def load(self, address: str, *wanted: Wanted) -> float:
         """Opens an address in this tab; ms from the start of the navigation until it has settled."""
         await self.page.goto(address, wait_until="commit")
-        return await self._settled([[one.selector, one.contains, None] for one in wanted])
+        return await self._settled([[one.selector, one.contains, None] for one in wanted], [])
 
     async def does(self, step: Step) -> float:
         """Takes a step; ms from its first input event until it has settled.
@@ -120,21 +136,24 @@ class Watched:
         """
         if step.prepare is not None:
             await step.prepare(self.page)
-        wanted = [
-            [one.selector, one.contains, await self.page.evaluate("s => window.__watch.text(s)", one.selector)]
-            if one.changed
-            else [one.selector, one.contains, None]
-            for one in step.wanted
+        wanted, hidden = [
+            [await self._before(one) for one in step.wanted if one.hidden is is_hidden] for is_hidden in (False, True)
         ]
-        if await self.page.evaluate("wanted => window.__watch.shows(wanted)", wanted):
-            raise RuntimeError(f"{step.kind}: what is to be seen is there before: {wanted}")
+        if await self.page.evaluate("wanted => window.__watch.shows(wanted)", wanted + hidden):
+            raise RuntimeError(f"{step.kind}: what is to be seen is there before: {wanted + hidden}")
         await self.page.evaluate("() => { window.__watch.began = null; window.__watch.armed = true; }")
         await step.act(self.page)
-        return await self._settled(wanted)
+        return await self._settled(wanted, hidden)
 
-    async def _settled(self, wanted: list[list[str | None]]) -> float:
+    async def _before(self, wanted: Wanted) -> Looked:
+        """What is wanted, with the text that is there now if it has to become another."""
+        now = await self.page.evaluate("s => window.__watch.text(s)", wanted.selector) if wanted.changed else None
+        return [wanted.selector, wanted.contains, now]
+
+    async def _settled(self, wanted: list[Looked], hidden: list[Looked]) -> float:
         found = await self.page.evaluate(
-            "([wanted, quiet, limit]) => window.__watch.settled(wanted, quiet, limit)", [wanted, QUIET_MS, _LIMIT_MS]
+            "([wanted, hidden, quiet, limit]) => window.__watch.settled(wanted, hidden, quiet, limit)",
+            [wanted, hidden, QUIET_MS, _LIMIT_MS],
         )
         broken = await self.page.locator('[data-testid="stException"]').all_inner_texts()
         self.errors += [f"exception on the page: {text}" for text in broken]

@@ -25,6 +25,10 @@ class Server:
     process: subprocess.Popen[bytes]
     started_s: float
 
+    def spent_ms(self) -> float:
+        """Processor time that it has taken so far."""
+        return _spent_ms(self.process.pid)
+
     def peak_mb(self) -> float:
         """The most memory that it has had resident, in 10^6 bytes, as the kernel counts it."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
@@ -57,6 +61,35 @@ def server(store: str, log: Path) -> Iterator[Server]:
             process.wait(10)
         except subprocess.TimeoutExpired:
             process.kill()
+
+
+def browsers_ms() -> float:
+    """Processor time that this process's browsers, with all that they have started, have taken so far."""
+    parents: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            head, _, rest = (folder / "stat").read_text().rpartition(")")
+        except OSError:
+            continue  # it has ended meanwhile
+        names[int(folder.name)] = head
+        parents.setdefault(int(rest.split()[1]), []).append(int(folder.name))
+    waiting, found = [(os.getpid(), False)], 0.0
+    while waiting:
+        place, is_browser = waiting.pop()
+        for child in parents.get(place, []):
+            is_one = is_browser or "chrom" in names[child]
+            waiting.append((child, is_one))
+            found += _spent_ms(child) if is_one else 0.0
+    return found
+
+
+def _spent_ms(process: int) -> float:
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _free_port() -> int:

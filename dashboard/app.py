@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard import data, hud_links, selection, sending, sidebar, states, style, url, warm
+from dashboard import data, hud_links, in_browser, parts, selection, sending, sidebar, states, style, turns, url, warm
 from dashboard.markup import text
-from db.errors import SideError, StoreError
 
 #: Drawn here: an icon by name would be fetched from another host.
 _ICON = (
@@ -40,13 +39,10 @@ def main() -> None:
     listed = pages()
     page = st.navigation(listed, position="hidden")
     st.html(style.SHEET)
+    in_browser.start()
     selection.remember(None)
-    try:
+    with states.said_plainly():
         _draw(page, listed)
-    except SideError as error:
-        states.show("There is no such side", f"{error}. Pick another one at the left.")
-    except StoreError as error:
-        states.show("The database cannot be shown", f"{error}.", states.FILL if "no database" in str(error) else "")
 
 
 def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
@@ -61,7 +57,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
     chosen = selection.read(store)
     selection.remember(chosen)
     with st.sidebar:
-        sidebar.permalink(chosen)
+        parts.whole(sidebar.permalink(chosen))
     for line in (*notes, *chosen.warnings, *chosen.problems):
         st.html(f'<div class="iw iw-state" role="alert">{text(line)}</div>')
     page.run()
@@ -85,7 +81,7 @@ def _navigation(listed: Sequence[st.Page]) -> None:
 
 
 if __name__ == "__main__":
-    with sending.together(first=not selection.has_begun()):
+    with turns.taken(), sending.together(first=not selection.has_begun()):
         main()
 else:
     app = st.App(__file__, lifespan=warm.lifespan)

@@ -62,13 +62,15 @@ class Change:
 
     @property
     def size(self) -> str:
-        """For example `▲ +3.7 %`."""
+        """For example `▲ +3.7 %`; nothing for what was nothing before."""
+        if math.isnan(self.ratio):
+            return ""
         return f"{self.glyph} {signed(percent(self.ratio))}"
 
     @property
     def text(self) -> str:
         """For example `▲ +3.7 % slower`."""
-        return f"{self.size} {self.word}".rstrip()
+        return f"{self.size} {self.word}".strip()
 
     @property
     def interval(self) -> str:

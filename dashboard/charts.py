@@ -16,7 +16,7 @@ from dashboard.drawing import alt, layered
 from dashboard.formats import TITLES, moment
 
 #: Of more runs than this the marks are small, so that they do not hide one another.
-_FEW = 60
+FEW = 60
 #: Labels of an axis at most; those that find no room are left out.
 _TICKS = 12
 #: Pixels of a whole chart, title and axis included, and of a lane in one.
@@ -35,13 +35,15 @@ def metric_chart(
 ) -> alt.LayerChart:
     """One metric over runs, a line per config; `marked` names places (base, new) that get a rule."""
     unit = METRICS[metric].unit
+    title = metric_title(metric)
     values = history.dropna(subset=[metric]).assign(
-        value=lambda rows: rows[metric] / (1e9 if unit == "B" else 1), when=lambda rows: rows["started_at"].map(moment)
+        value=lambda rows: rows[metric] / (1e9 if unit == "B" else 1),
+        when=lambda rows: rows["started_at"].map(moment),
+        commit=lambda rows: rows["commit"].astype(str).str[:10],
     )
-    title = f"{TITLES[metric]}{' [GB]' if unit == 'B' else f' [{unit}]' if unit else ''}"
     lines = (
         alt.Chart(values[["n", "value", "config", "when", "commit", "run_id"]])
-        .mark_line(point=alt.OverlayMarkDef(size=42 if len(labels) <= _FEW else 12, filled=True), strokeWidth=1.6)
+        .mark_line(point=alt.OverlayMarkDef(size=42 if len(labels) <= FEW else 12, filled=True), strokeWidth=1.6)
         .encode(
             x=places_axis("n", labels),
             y=alt.Y(
@@ -60,13 +62,19 @@ def metric_chart(
     return layered(_rules(marked, labels), lines, height=_HEIGHT, title=title)
 
 
+def metric_title(metric: str) -> str:
+    """What the chart of a metric is called, with the unit of its axis."""
+    unit = METRICS[metric].unit
+    return f"{TITLES[metric]}{' [GB]' if unit == 'B' else f' [{unit}]' if unit else ''}"
+
+
 def status_chart(
     history: pd.DataFrame, labels: Sequence[str], configs: Sequence[str], marked: Mapping[str, int]
 ) -> alt.LayerChart:
     """A lane per config and a mark per run: a dot for a pass, a cross for a failure, a ring for a missing cell."""
     kinds = ["pass", "failed", "missing", "unavailable or skipped"]
     data = history.assign(
-        outcome=[_kind(status) for status in history["status"]],
+        outcome=[kind(status) for status in history["status"]],
         status=history["status"].fillna("missing"),
         when=history["started_at"].map(moment),
     )
@@ -119,7 +127,8 @@ def sample_chart(samples: Mapping[str, NDArray[np.float64]], kind: str, roles: S
     return layered(ticks, medians, height=height, title=f"{kind} latency")
 
 
-def _kind(status: object) -> str:
+def kind(status: object) -> str:
+    """How a run ended, as far as a mark tells it."""
     if not isinstance(status, str):
         return "missing"
     return (

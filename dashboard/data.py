@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 from numpy.typing import NDArray
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from analysis.compare import EVERYTHING, Comparison, SideSummary, compare, compare_configs, summarise
 from analysis.recent import Recent, nights_up_to, recent
@@ -74,6 +74,10 @@ class Data:
     def config_judgement(self, side: str, base: str, new: str) -> Judgement:
         """The verdicts of all cells of two configs of one side, by cell_id. Raises `FilterError`."""
         return _config_judgement(self.engine, self.stamp, side, base, new)
+
+    def judged_configs(self, side: str, base: str, new: str, filters: CellFilter) -> pd.DataFrame:
+        """The cells of `configs` with their verdicts and outcomes. Raises `FilterError`."""
+        return _judged_configs(self.engine, self.stamp, side, base, new, filters.to_json())
 
     def judged(self, base: str, new: str, filters: CellFilter) -> pd.DataFrame:
         """The cells of `comparison` with their verdicts and outcomes, as `dashboard.outcomes.with_outcomes` says."""
@@ -156,7 +160,18 @@ def opened() -> Data:
 
 @st.cache_resource(show_spinner=False, max_entries=4)
 def _engine(where: str, inode: int) -> Engine:
-    return open_store(where, write=False)
+    engine = open_store(where, write=False)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _with_little_memory)
+        # What it was opened with has none of it yet.
+        engine.dispose()
+    return engine
+
+
+def _with_little_memory(connection: Any, _: object) -> None:
+    """No database file in the server's memory: mapped, all of it that was ever read counts, and reading it is no faster."""
+    for pragma in ("mmap_size = 0", "cache_size = -16384"):
+        connection.execute(f"PRAGMA {pragma}").close()
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)
@@ -201,6 +216,14 @@ def _config_judgement(_engine: Engine, stamp: str, side: str, base: str, new: st
 def _judged_cells(_engine: Engine, stamp: str, base: str, new: str, filters: dict[str, list[str]]) -> pd.DataFrame:
     cells = _comparison(_engine, stamp, base, new, filters).cells
     return with_outcomes(cells, _judgement(_engine, stamp, base, new).cells)
+
+
+@st.cache_resource(show_spinner=False, max_entries=_FEW)
+def _judged_configs(
+    _engine: Engine, stamp: str, side: str, base: str, new: str, filters: dict[str, list[str]]
+) -> pd.DataFrame:
+    cells = _configs(_engine, stamp, side, base, new, filters).cells
+    return with_outcomes(cells, _config_judgement(_engine, stamp, side, base, new).cells)
 
 
 @st.cache_resource(show_spinner=False, max_entries=_FEW)

@@ -40,10 +40,10 @@ STATUSES: dict[Status, str] = {
 
 def verdicts() -> dict[str, str]:
     """What is said of a change, in the order in which it is worth a look."""
-    least = ", ".join(f"{TITLES[name]} {value:.0%}" for name, value in SMALLEST.items())
+    least = ", ".join(f"{TITLES[name]} {100 * value:g} %" for name, value in SMALLEST.items())
     return {
         "broke / fixed": "passes on one side and fails on the other; no statistics are needed",
-        "regressed / improved": f"beyond the noise and beyond the smallest effect that matters ({least})",
+        "regressed / improved": f"beyond the noise and the smallest effect that matters ({least}); a leak: it appeared or grew",
         "unchanged": "shown to lie within the smallest effect that matters",
         "inconclusive": "neither shown: so many further runs of each side would settle it, where a number stands beside it",
         "environment changed": "the machine or a library differs between the sides: times do not compare",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from dashboard import charts, palette, url
+from dashboard import charts, model_plots, palette, url
 from dashboard.formats import TITLES, count, number
-from dashboard.markup import block, legend
+from dashboard.markup import legend
 from dashboard.model_choice import Choice
-from dashboard.pictures import Gallery
+from dashboard.pictures import Gallery, interactive
 from dashboard.selection import Selection
 
 _METRICS = (
@@ -38,32 +40,58 @@ def show(selection: Selection, choice: Choice, gallery: Gallery, decided: str = 
     if runs < 2:
         st.caption(f"{count(runs, 'run')} of this on new's testbed: a history needs two.{left_out}")
         return
-    if runs > _NEWEST and not _everything(runs):
-        here = _newest(here)
+    with st.container(horizontal=True):
+        if runs > _NEWEST and not _everything(runs):
+            here = _newest(here)
+        gallery.interactive = interactive(st)
     history, labels = charts.run_axis(here)
     marked = _places(selection, history)
     shown = f"The newest {len(labels)} of {count(runs, 'run')}" if len(labels) < runs else count(runs, "run")
     hidden = [name for name in ("base", "new") if name not in marked and getattr(selection, name) is not None]
     unmarked = f" Not among them: {' and '.join(hidden)}." if hidden and len(labels) < runs else ""
     st.caption(f"{shown} on new's testbed, oldest first, evenly spaced.{unmarked}{left_out}")
-    lane = charts.status_chart(history, labels, choice.configs, marked)
-    gallery.show(st, lane, key="history_status", alt=_said_statuses(history))
-    if len(choice.configs) > 1:
-        st.html(block(legend(palette.series(), choice.configs)))
+    of = _Runs(history, labels, choice.configs, marked)
+    said = _said_statuses(history)
+    gallery.add(
+        "history_status", said, of.ends, lambda: model_plots.ends(history, said, len(labels), of.configs, marked)
+    )
+    gallery.draw(columns=1)
     drawn = [metric for metric in dict.fromkeys((decided, *_METRICS)) if _is_measured(history, metric)]
-
-    def draw(metrics: Sequence[str], where: Any) -> None:
-        columns = where.columns(2)
-        for place, metric in enumerate(metrics):
-            chart = charts.metric_chart(history, metric, labels, choice.configs, marked)
-            gallery.show(columns[place % 2], chart, key=f"history_{metric}", alt=_said(history, metric))
-
-    draw(drawn[:_AT_ONCE], st)
+    head = legend(palette.series(), choice.configs) if len(choice.configs) > 1 else ""
+    of.draw(gallery, drawn[:_AT_ONCE], head)
     if rest := drawn[_AT_ONCE:]:
-        # A chart takes the browser longer than the rest of the page: those that few look at are drawn when they are asked for.
+        # Those that few look at are drawn when they are asked for.
         fold = st.expander(f"History of {', '.join(TITLES[name] for name in rest)}", key="history", on_change="rerun")
         if fold.open:
-            draw(rest, fold)
+            with fold:
+                of.draw(gallery, rest, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """What the charts of a model's history are drawn from."""
+
+    history: pd.DataFrame
+    labels: Sequence[str]
+    configs: Sequence[str]
+    marked: Mapping[str, int]
+
+    def ends(self) -> Any:
+        """The chart of how each run ended, by Altair."""
+        return charts.status_chart(self.history, self.labels, self.configs, self.marked)
+
+    def draw(self, gallery: Gallery, metrics: Sequence[str], head: str) -> None:
+        """Draws a chart a metric."""
+        for metric in metrics:
+            said = _said(self.history, metric)
+            how = (self.labels, self.configs, self.marked)
+            gallery.add(
+                f"history_{metric}",
+                said,
+                partial(charts.metric_chart, self.history, metric, *how),
+                partial(model_plots.metric, self.history, metric, said, *how),
+            )
+        gallery.draw(head)
 
 
 def _is_measured(history: pd.DataFrame, metric: str) -> bool:

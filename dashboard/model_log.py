@@ -8,7 +8,10 @@ from dashboard.formats import count
 from dashboard.model_choice import Half
 from dashboard.pictures import download, file_name
 
-_KEPT = "All that is stored: of a longer log a bundle keeps the end, and of a cell that passes one where TORCH_LOGS asked for it."
+_KEPT = (
+    "This is all that is stored: of a log a bundle keeps the last 8 KiB, and of a cell that passes one where TORCH_LOGS asked "
+    "for it. What was before is kept nowhere."
+)
 
 
 def show(half: Half) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.transitions import Transition
-from analysis.verdicts import SMALLEST, Outcome
+from analysis.verdicts import JUDGED, Outcome
 from dashboard.changes import Look
 
 #: In the order in which they are worth a look. The key is also what the address says.
@@ -77,6 +77,6 @@ def translated(wanted: Iterable[str]) -> list[str]:
 def _of_metric(cells: pd.DataFrame, by: pd.Series, name: str) -> pd.Series:
     """Each cell's value of the metric that `by` names."""
     found = pd.Series(np.nan, index=cells.index, dtype=float)
-    for metric in SMALLEST:
+    for metric in (metric for metric in JUDGED if f"{metric}_{name}" in cells):
         found = found.where(by != metric, cells[f"{metric}_{name}"].astype(float))
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import streamlit as st
+from pandas.io.formats.style import Styler
 
 #: Half transparent, so that the same colours hold on light and dark. The word beside them says the same.
 _BACKGROUNDS = {
-    "worse": "background-color: rgba(217, 115, 31, 0.26)",
-    "better": "background-color: rgba(47, 134, 209, 0.26)",
+    "worse": "rgba(217, 115, 31, 0.26)",
+    "better": "rgba(47, 134, 209, 0.26)",
 }
 #: Okabe and Ito's, that people with any colour vision tell apart; six, since more are not told apart by anybody.
 _SERIES = {
@@ -21,7 +22,7 @@ NEUTRAL = "#7c8794"
 _SIDES = {"light": {"base": "#7a828c", "new": "#00795a"}, "dark": {"base": "#9aa3ad", "new": "#35c79d"}}
 _BAD = {"light": "#B44A00", "dark": "#ffb077"}
 
-
+_GROUND = {"light": "#ffffff", "dark": "#0e1117"}
 #: Of lines that have the colour of text: enough contrast on either ground.
 _INK = {"light": "#4a515a", "dark": "#c3cad2"}
 
@@ -34,6 +35,11 @@ def ink() -> str:
 def theme() -> str:
     """`light` or `dark`, as the reader's browser shows it now."""
     return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def ground() -> str:
+    """The colour of the page."""
+    return _GROUND[theme()]
 
 
 def series() -> tuple[str, ...]:
@@ -51,10 +57,20 @@ def bad() -> str:
     return _BAD[theme()]
 
 
-def backgrounds(looks: pd.DataFrame) -> pd.DataFrame:
-    """CSS for a Styler, cell by cell."""
+def painted(shown: pd.DataFrame, looks: pd.DataFrame) -> Styler:
+    """A table whose cells have backgrounds, `looks` being of its shape.
+
+    A Styler spells out every cell as HTML, which takes half as long as the whole page and of which Streamlit reads the
+    backgrounds alone: they are handed over as they are. Numbers have their format from the table's `column_config`.
+    """
     words = looks.to_numpy(dtype=object)
-    found = np.full(words.shape, "", dtype=object)
-    for look, css in _BACKGROUNDS.items():
-        found[words == look] = css
-    return pd.DataFrame(found, index=looks.index, columns=looks.columns, dtype=object)
+    rules = [
+        {"props": [("background-color", color)], "selectors": [f"row{row}_col{column}" for row, column in at.tolist()]}
+        for look, color in _BACKGROUNDS.items()
+        if len(at := np.argwhere(words == look))
+    ]
+    found = shown.style
+    # What Streamlit calls, as its `marshall_styler` says.
+    found._compute = lambda: found  # type: ignore[attr-defined]
+    found._translate = lambda *_, **__: {"cellstyle": rules, "body": []}  # type: ignore[attr-defined]
+    return found

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from analysis.leaks import LEAK
 from analysis.verdicts import SMALLEST
 from dashboard import changes
 from dashboard.changes import VERDICT_LOOKS, Look
@@ -23,11 +26,16 @@ METRIC_COLUMNS: dict[str, tuple[str, float]] = {
     "compile_cold_s": ("compile s", 1.0),
     "compiled_peak_bytes": ("peak GB", 1e-9),
     "compression": ("compression", 1.0),
+    LEAK: ("leak B", 1.0),
+    "compile_warm_s": ("warm compile s", 1.0),
+    "compile_instructions": ("instructions G", 1e-9),
     "graph_breaks": ("breaks", 1.0),
     "cudagraph_skips": ("cudagraph skips", 1.0),
 }
-#: Counts have no percentage: from 0 to 2 is no ratio. Their change is a difference.
-COUNTS = tuple(metric for metric in METRIC_COLUMNS if metric in changes.COUNTS)
+#: Counts and leaks have no percentage: from 0 to 2 is no ratio. Their change is a difference.
+COUNTS = tuple(metric for metric in METRIC_COLUMNS if metric in (*changes.COUNTS, LEAK))
+#: What not every night measures: columns of nothing are left out.
+_SELDOM = (LEAK, "compile_warm_s", "compile_instructions")
 #: Further runs that are too many to be worth it; spelled so that the column sorts as text.
 TOO_MANY, AT_THE_LIMIT = "> 50", "at the limit"
 _FIRST = ("broke", "missing", "regressed", "improved", "inconclusive")
@@ -35,11 +43,17 @@ _FIRST = ("broke", "missing", "regressed", "improved", "inconclusive")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is shown (`shown`), how (`looks`, of the same shape), and all cells in the same order, also those not shown."""
+    """What is shown (`shown`), how (`looks`, of the same shape), and the order of all cells, also of those not shown."""
 
     shown: pd.DataFrame
     looks: pd.DataFrame
-    cells: pd.DataFrame
+    unordered: pd.DataFrame
+    order: NDArray[np.intp]
+
+    @property
+    def cells(self) -> pd.DataFrame:
+        """All cells in the table's order: to put hundreds of columns in order takes as long as all else, so only when asked."""
+        return self.unordered.iloc[self.order].reset_index(drop=True)
 
 
 def compared_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None = None) -> Rows:
@@ -47,15 +61,15 @@ def compared_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None
 
     The first `limit` of them are shown: to spell out 1,800 cells takes longer than to compare them.
     """
-    every = _sorted(cells)
-    ordered = every.head(limit) if limit is not None else every
+    every, order = cells, _order(cells)
+    ordered = cells.iloc[order[:limit]].reset_index(drop=True)
     shown = _names(ordered)
     told = zip(*(ordered[name] for name in ("outcome", "status_new", "outcome_metric")), strict=True)
     shown["outcome"] = [_spell(*values) for values in told]
     looks: dict[str, list[Look]] = {"outcome": [LOOKS.get(outcome, "calm") for outcome in ordered["outcome"]]}
     if every["more_runs"].notna().any():
         shown["more runs"] = [_runs(value) for value in ordered["more_runs"]]
-    for metric in metrics:
+    for metric in _measured(every, metrics, ("_base", "_new")):
         head, scale = METRIC_COLUMNS[metric]
         shown[f"{head} Δ"], looks[f"{head} Δ"] = _change(ordered, metric)
         if metric in SMALLEST:
@@ -64,26 +78,23 @@ def compared_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None
             shown[f"{head} {side}"] = _scaled(ordered[f"{metric}_{side}"], scale)
     sides = ("expected_base", "status_base", "expected_new", "status_new")
     shown["status"] = [_statuses(*values) for values in zip(*(ordered[name] for name in sides), strict=True)]
-    shown = shown.join(_axes(every), how="left")
-    styles = _calm(shown)
-    for name, values in looks.items():
-        styles[name] = values
-    return Rows(shown, styles, every)
+    found = pd.DataFrame(shown | _axes(cells, ordered))
+    calm: list[Look] = ["calm"] * len(found)
+    styles = pd.DataFrame({name: looks.get(str(name), calm) for name in found}, dtype=object)
+    return Rows(found, styles, cells, order)
 
 
 def alone_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None = None) -> Rows:
     """Rows of one side, what does not pass first; the first `limit` of them are shown."""
-    failing = (cells["status"] != "pass").astype(int)
-    every = cells.assign(_failing=failing).sort_values(["_failing"], ascending=False, kind="stable")
-    every = every.drop(columns="_failing").reset_index(drop=True)
-    ordered = every.head(limit) if limit is not None else every
+    every, order = cells, np.argsort(cells["status"].eq("pass").fillna(False).to_numpy(dtype=bool), kind="stable")
+    ordered = cells.iloc[order[:limit]].reset_index(drop=True)
     shown = _names(ordered)
     shown["status"] = [status if isinstance(status, str) else "missing" for status in ordered["status"]]
-    for metric in metrics:
+    for metric in _measured(every, metrics, ("",)):
         head, scale = METRIC_COLUMNS[metric]
         shown[head] = _scaled(ordered[metric], scale)
-    shown = shown.join(_axes(every), how="left")
-    return Rows(shown, _calm(shown), every)
+    found = pd.DataFrame(shown | _axes(cells, ordered))
+    return Rows(found, pd.DataFrame("calm", index=found.index, columns=found.columns, dtype=object), cells, order)
 
 
 def matching(cells: pd.DataFrame, words: str, configs: Sequence[str]) -> pd.DataFrame:
@@ -106,31 +117,43 @@ def csv(cells: pd.DataFrame) -> bytes:
     return str(safe.to_csv(index=False)).encode()
 
 
+def _measured(cells: pd.DataFrame, metrics: Sequence[str], sides: Sequence[str]) -> list[str]:
+    """The metrics, of those that not every night measures only what some cell has."""
+    return [
+        name
+        for name in metrics
+        if name not in _SELDOM
+        or any(cells[f"{name}{side}"].notna().any() for side in sides if f"{name}{side}" in cells)
+    ]
+
+
 def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
 
 
-def _calm(shown: pd.DataFrame) -> pd.DataFrame:
-    # As Python's own texts: pandas' take ten times as long to be written to.
-    return pd.DataFrame("calm", index=shown.index, columns=shown.columns, dtype=object)
-
-
-def _sorted(cells: pd.DataFrame) -> pd.DataFrame:
+def _order(cells: pd.DataFrame) -> NDArray[np.intp]:
+    """The places of the cells in the order of the table."""
     order = {outcome: place for place, outcome in enumerate(dict.fromkeys((*_FIRST, *OUTCOMES)))}
-    keys = cells.assign(_order=[order[outcome] for outcome in cells["outcome"]])
-    keys = keys.sort_values(["_order", "outcome_change", "cell"], ascending=[True, False, True], na_position="last")
-    return keys.drop(columns="_order").reset_index(drop=True)
+    keys = pd.DataFrame(
+        {
+            "order": [order[outcome] for outcome in cells["outcome"]],
+            "change": cells["outcome_change"].to_numpy(),
+            "cell": cells["cell"].to_numpy(),
+        }
+    )
+    keys = keys.sort_values(["order", "change", "cell"], ascending=[True, False, True], na_position="last")
+    return keys.index.to_numpy()
 
 
-def _names(cells: pd.DataFrame) -> pd.DataFrame:
+def _names(cells: pd.DataFrame) -> dict[str, Any]:
     """What tells cells apart at a glance."""
-    return cells[["model", "config", "phase"]].astype(str)
+    return {name: cells[name].astype(str) for name in ("model", "config", "phase")}
 
 
-def _axes(cells: pd.DataFrame) -> pd.DataFrame:
-    """The rest of what names a cell, less that in which all are the same."""
+def _axes(cells: pd.DataFrame, ordered: pd.DataFrame) -> dict[str, Any]:
+    """The rest of what names a cell, less that in which all cells are the same."""
     several = [name for name in ("dtype", "device", "batch_size") if cells[name].nunique() > 1]
-    return cells[["suite", *several]].rename(columns={"batch_size": "batch"})
+    return {{"batch_size": "batch"}.get(name, name): ordered[name] for name in ("suite", *several)}
 
 
 def _spell(outcome: str, status: object, metric: object) -> str:
@@ -163,13 +186,18 @@ def _change(cells: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Look]]:
     passing = cells["transition"] == "both_pass"
     if metric in COUNTS:
         found = (cells[f"{metric}_new"] - cells[f"{metric}_base"]).where(passing)
+        if metric == LEAK:
+            return found, _looks(cells, metric)
         worse_or_better: list[Look] = ["worse" if value > 0 else "better" if value < 0 else "calm" for value in found]
         return found, worse_or_better
     if metric not in SMALLEST:
         return _percent(cells[f"{metric}_ratio"].where(passing) - 1), ["calm"] * len(cells)
+    return _percent(cells[f"{metric}_change"]), _looks(cells, metric)
+
+
+def _looks(cells: pd.DataFrame, metric: str) -> list[Look]:
     told = zip(cells[f"{metric}_verdict"], cells["comparable"], strict=True)
-    looks = [VERDICT_LOOKS.get(verdict, "calm") if comparable else "calm" for verdict, comparable in told]
-    return _percent(cells[f"{metric}_change"]), looks
+    return [VERDICT_LOOKS.get(verdict, "calm") if comparable else "calm" for verdict, comparable in told]
 
 
 def _percent(values: pd.Series) -> pd.Series:

@@ -50,11 +50,11 @@ def pickers(data: Data) -> None:
     )
 
 
-def permalink(selection: Selection) -> None:
-    """The address of this page with both sides spelled out, so that it means the same tomorrow."""
+def permalink(selection: Selection) -> bool:
+    """The address of this page with both sides spelled out, so that it means the same tomorrow; whether it is open."""
     fold = st.expander("Permalink", icon=":material/link:", key="permalink", on_change="rerun")
     if not fold.open:
-        return
+        return False
     now = {key: url.get_all(key) for key in st.query_params}
     place = (st.context.url or "").partition("?")[0]
     base, new = selection.base, selection.new
@@ -70,6 +70,7 @@ def permalink(selection: Selection) -> None:
             st.caption("The same by commits: with every run of them, those to come included.")
         elif shas := [sha for side in (base, new) if side for sha in side.commits]:
             st.caption(f"Of {' and '.join(dict.fromkeys(shas))}.")
+    return True
 
 
 def label(name: str, runs: Sequence[RunInfo]) -> str:

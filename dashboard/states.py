@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import streamlit as st
 
 from dashboard.markup import text
+from db.errors import SideError, StoreError
 
 FILL = """\
 make nightly                     # measure this machine's zoo and store it
@@ -16,3 +20,14 @@ def show(title: str, sentence: str, commands: str = "") -> None:
     st.html(f'<div class="iw iw-state" role="status"><h1>{text(title)}</h1>{text(sentence)}</div>')
     if commands:
         st.code(commands, language=None)  # the colours of words are too faint for some
+
+
+@contextmanager
+def said_plainly() -> Iterator[None]:
+    """Says what a side or the store that cannot be read is about, in place of what was to be drawn."""
+    try:
+        yield
+    except SideError as error:
+        show("There is no such side", f"{error}. Pick another one at the left.")
+    except StoreError as error:
+        show("The database cannot be shown", f"{error}.", FILL if "no database" in str(error) else "")

@@ -33,7 +33,7 @@ _MEANS = ("compile_cold_s", RATE)
 #: Nights that are shown where the address names no time: what is older is a choice of days away.
 NIGHTS = 120
 #: Up to so many places each has a mark of its own.
-_WITH_POINTS = 45
+WITH_POINTS = 45
 #: Pixels: the height of a chart, and how wide its plot is at most.
 _HEIGHT, _PLOT = 250, 640
 
@@ -74,7 +74,8 @@ def value(metric: str, found: float) -> str:
     return f"{found:.0f} %" if metric == RATE else number(metric, found)
 
 
-def _with_unit(metric: str) -> str:
+def with_unit(metric: str) -> str:
+    """What a figure is called, with its unit."""
     unit = "%" if metric == RATE else METRICS[metric].unit
     return f"{title(metric)} [{unit}]" if unit else title(metric)
 
@@ -161,6 +162,7 @@ def chart(
     found: Sequence[Step],
     *,
     branches: Sequence[str] = (),
+    titles: Mapping[str, str] | None = None,
     log: bool,
     dates: bool,
 ) -> alt.LayerChart:
@@ -185,7 +187,7 @@ def chart(
     )
     is_told = rows["line"].isin(list(highlighted))
     of_branch = _of_branch(branches)
-    point = alt.OverlayMarkDef(size=36, filled=True) if trend["place"].nunique() <= _WITH_POINTS else False
+    point = alt.OverlayMarkDef(size=36, filled=True) if trend["place"].nunique() <= WITH_POINTS else False
     shape = {name: how for name, how in of_branch.items() if name == "strokeDash" or point}
     told = alt.Chart(_with_breaks(rows[is_told], ["branch"] if of_branch else [])).encode(
         x=x, y=y, detail=alt.Detail("line:N"), color=color, **shape
@@ -199,7 +201,7 @@ def chart(
     if marked:
         layers.append(_triangles(marked).encode(x=x, y=y, color=color))
     if is_told.any():
-        layers.append(_hover(rows[is_told], _with_unit(metric)).encode(x=x))
+        layers.append(_hover(rows[is_told], with_unit(metric), titles or {}).encode(x=x))
     return layered(*layers, height=_HEIGHT, title=f"{suite}: {title(metric)}")
 
 
@@ -226,7 +228,7 @@ def _with_breaks(rows: pd.DataFrame, more: Sequence[str] = ()) -> pd.DataFrame:
     return found.drop(columns="segment")
 
 
-def _hover(rows: pd.DataFrame, title: str) -> alt.Chart:
+def _hover(rows: pd.DataFrame, title: str, titles: Mapping[str, str]) -> alt.Chart:
     """A rule a place that nobody sees, with what there is to read of it."""
     first = rows.drop_duplicates("place").sort_values("place")
     lines = list(dict.fromkeys(rows["line"]))
@@ -237,7 +239,7 @@ def _hover(rows: pd.DataFrame, title: str) -> alt.Chart:
     data = values.reset_index().assign(
         date=first["started_at"].to_numpy(),
         when=[moment(when) for when in first["started_at"]],
-        **_of_place(rows, first),
+        **_of_place(rows, first, titles),
         models=[str(low) if low == high else f"{low} to {high}" for low, high in models.itertuples(index=False)],
     )
     tooltip = [
@@ -249,10 +251,11 @@ def _hover(rows: pd.DataFrame, title: str) -> alt.Chart:
     return alt.Chart(data).mark_rule(strokeWidth=width, opacity=0, description=title).encode(tooltip=tooltip)
 
 
-def _of_place(rows: pd.DataFrame, first: pd.DataFrame) -> dict[str, NDArray[Any]]:
+def _of_place(rows: pd.DataFrame, first: pd.DataFrame, titles: Mapping[str, str]) -> dict[str, NDArray[Any]]:
     """The commit and the night of each place; where several branches share one (a week), those of each."""
     if rows["branch"].nunique() < 2:
-        return {"commit": first["commit"].astype(str).str[:10].to_numpy(), "night": first["night"].to_numpy()}
+        shas = [f"{sha[:10]} {titles.get(sha, '')}".rstrip() for sha in first["commit"].astype(str)]
+        return {"commit": np.array(shas, dtype=object), "night": first["night"].to_numpy()}
     once = rows.drop_duplicates(["place", "branch"]).sort_values("place", kind="stable")
     told = once.assign(
         commit=[f"{sha[:10]} ({branch})" for sha, branch in zip(once["commit"], once["branch"], strict=True)]
@@ -292,10 +295,10 @@ def said(
     """The chart in words: where each highlighted line began and is now, and how many new levels there were."""
     parts = []
     rows = trend[trend["suite"] == suite]
+    ends = {name: (values.iloc[0], values.iloc[-1]) for name, values in rows.groupby("line", sort=False)["value"]}
     for line in highlighted:
-        values = rows[rows["line"] == line]["value"]
-        if len(values):
-            parts.append(f"{line} from {value(metric, values.iloc[0])} to {value(metric, values.iloc[-1])}")
+        if line in ends:
+            parts.append(f"{line} from {value(metric, ends[line][0])} to {value(metric, ends[line][1])}")
     levels = sum(step.suite == suite and step.line in highlighted for step in found)
     nights = count(rows["place"].nunique(), stretch)
     return f"{title(metric)} of {suite} over {nights}: {'; '.join(parts)}; {count(levels, 'new level')}"

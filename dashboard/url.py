@@ -17,7 +17,7 @@ SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since"
 #: What belongs to one page or another. Anything else in an address is a slip of the pen, and is said to be one.
 OF_PAGES = (
     *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "model", "setting", "versus"),
-    *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels"),
+    *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels", "charts"),
 )
 #: Keys with few values: these, besides none.
 CHOICES = {
@@ -26,6 +26,7 @@ CHOICES = {
     "rows": ("all",),
     "runs": ("all",),
     "kernels": ("compiled", "eager"),
+    "charts": ("interactive",),
     **dict.fromkeys(("log", "dates", "closed"), ("1",)),
 }
 #: Streamlit's own.

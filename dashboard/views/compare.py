@@ -13,7 +13,7 @@ import streamlit as st
 from analysis.permalinks import fixed_side as fixed
 from analysis.results import Comparison
 from analysis.verdicts import Judgement
-from dashboard import changes, code_host, handing_on, outcomes, palette, url
+from dashboard import changes, code_host, handing_on, outcomes, palette, parts, url
 from dashboard.formats import ABSENT, count
 from dashboard.markup import block, text
 from dashboard.noise import noise_line
@@ -37,6 +37,10 @@ _WIDTHS = {"config": (230, 30), "outcome": (200, 16), "status": (180, 16)}
 def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Compare", anchor=False)
+    parts.part(_chosen, selection)
+
+
+def _chosen(selection: Selection) -> None:
     mode = url.get("mode") if url.get("mode") == "configs" else ""
     st.segmented_control(
         "What is compared",
@@ -96,7 +100,7 @@ def _pick_config(where: Any, key: str, title: str, names: list[str], default: st
 
 def _compared(selection: Selection, found: Comparison, judgement: Judgement, configs: tuple[str, str] | None) -> None:
     if configs or selection.pair is None:
-        cells = outcomes.with_outcomes(found.cells, judgement.cells)
+        cells = selection.data.judged_configs(fixed(selection.new), *(configs or ("", "")), selection.filters)
     else:
         cells = selection.data.judged(*selection.pair, selection.filters)
     kept = _filtered(cells, with_outcome=True, with_config=configs is None)
@@ -158,7 +162,7 @@ def _table(rows: Rows, total: int, hand_on: Callable[[], None]) -> None:
     if rows.shown.empty:
         _say("No cell is left: nothing was planned on these sides." if not total else "No cell matches these filters.")
         return
-    found = len(rows.cells)
+    found = len(rows.order)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         said = st.container(width="content")
         if found > _QUICK_ROWS:
@@ -166,19 +170,17 @@ def _table(rows: Rows, total: int, hand_on: Callable[[], None]) -> None:
         first = f"The first {len(rows.shown):,} of " if len(rows.shown) < found else ""
         matching_cells = f" that match, of {total:,}" if found < total else ""
         said.caption(f"{first}{count(found, 'cell')}{matching_cells}. Tick a row to open its model.", width="content")
-        cells = rows.cells
         st.download_button(
             "CSV",
-            data=lambda: csv(cells),
+            data=lambda: csv(rows.cells),
             file_name="comparison.csv",
             mime="text/csv",
             icon=":material/download:",
             on_click="ignore",
         )
         hand_on()
-    styled = rows.shown.style.apply(lambda _: palette.backgrounds(rows.looks), axis=None)
     st.dataframe(
-        styled,
+        palette.painted(rows.shown, rows.looks),
         hide_index=True,
         column_config=_column_config(rows.shown),
         height=_ROW_HEIGHT * (min(len(rows.shown), _MOST_ROWS) + 1) + 3,
@@ -189,7 +191,7 @@ def _table(rows: Rows, total: int, hand_on: Callable[[], None]) -> None:
         alt=f"{count(len(rows.shown), 'cell')}, what broke or regressed first",
     )
     picked = st.session_state.pop("opened", None)
-    if picked is not None and picked < len(rows.cells):
+    if picked is not None and picked < len(rows.order):
         st.switch_page("views/model.py", query_params=_model_query(rows.cells.iloc[picked]))
 
 
@@ -232,6 +234,7 @@ def _model_query(cell: pd.Series) -> dict[str, list[str]]:
 
 def _column_config(shown: pd.DataFrame) -> dict[str, Any]:
     formats = {"latency ms": "%.3f", "device ms": "%.3f", "compile s": "%.1f", "peak GB": "%.2f"}
+    formats |= {"warm compile s": "%.1f", "instructions G": "%.2f"}
     counts = {METRIC_COLUMNS[metric][0] for metric in COUNTS}
     found: dict[str, Any] = {"model": st.column_config.TextColumn(pinned=True)}
     if "more runs" in shown:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dashboard import model_choice, model_history, model_kernels, model_parts, model_verdict
+from dashboard import model_choice, model_history, model_kernels, model_parts, model_verdict, parts
 from dashboard.pictures import Gallery
 from dashboard.selection import Selection, current
 
 
 def page(selection: Selection) -> None:
     """Draws the page."""
+    parts.part(_model, selection)
+
+
+def _model(selection: Selection) -> None:
     choice = model_choice.choose(selection)
     if choice is None:
         return

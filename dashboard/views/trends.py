@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
+from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from dashboard import code_host, palette, periods, pictures, states, trends, url
+from dashboard import code_host, palette, parts, periods, pictures, states, trend_plots, trends, url
 from dashboard.formats import ABSENT, count, moment, signed
 from dashboard.markup import anchor, block, cell, legend, line_legend, markdown, row, table, text
 from dashboard.selection import Selection, current
@@ -21,13 +24,29 @@ _RULE = (
 _STRETCH_RULE = "A point is the mean of its nights, of those with as many models as the newest of them."
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What the pickers above the charts leave: the history of one setting, of some branches, in a stretch of time."""
+
+    history: pd.DataFrame
+    branches: list[str]
+    first: date | None
+    last: date | None
+    by: str
+    usual: tuple[date, date]
+    begins: date
+    night_of: dict[str, str]
+    key: str
+
+
 def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Trends", anchor=False)
     branches = _branches(selection)
     named = " or ".join(branches)
     found = {name: trends.with_pass_rate(selection.data.suite_history(name, selection.filters)) for name in branches}
-    history = _one_setting(trends.joined(found))
+    columns = st.columns([4, 3, 2])
+    history = _one_setting(trends.joined(found), columns[0])
     if history.empty:
         states.show("Nothing to show", f"No run of {named} has figures under these filters. Widen them at the left.")
         return
@@ -37,22 +56,54 @@ def page(selection: Selection) -> None:
     days = periods.days_of(history)
     # Years of nights as points are neither read nor drawn in time; of weeks and months there are few.
     usual = days if by in ("week", "month") else (trends.newest(history, night_of), days[1])
-    metric, log, dates = _choices(history, first, last, by, usual)
-    shown = periods.within(history, first or usual[0], last or usual[1])
-    trend = trends.by_stretch(trends.by_night(shown, metric, night_of), metric, by)
+    periods.pick(columns[1], first, last, usual)
+    columns[2].selectbox(
+        "A point is a",
+        list(periods.STRETCHES),
+        format_func=lambda key: periods.STRETCHES[key],
+        key=url.bind("by", by),
+        on_change=url.changed,
+        args=("by",),
+    )
+    setting = history.iloc[0][["phase", "dtype", "device"]].tolist()
+    key = "\n".join([selection.data.stamp, repr(branches), repr(selection.filters.to_json()), repr(setting)])
+    shown = _Shown(history, branches, first, last, by, usual, days[0], night_of, key)
+
+    def figures(selection: Selection) -> None:
+        _figures(selection, shown)
+
+    parts.part(figures, selection)
+
+
+def _figures(selection: Selection, of: _Shown) -> None:
+    metric, look = _choices(of.history)
+    trend, steps = _trend(
+        of.history, of.night_of, of.key, metric, of.first or of.usual[0], of.last or of.usual[1], of.by
+    )
+    named = " or ".join(of.branches)
     if trend.empty:
-        when = "in this time " if first or last else ""
+        when = "in this time " if of.first or of.last else ""
         states.show("Nothing to show", f"{trends.title(metric)} was not measured on {named} {when}under these filters.")
         return
-    for name in branches:
+    for name in of.branches:
         if not (trend["branch"] == name).any():
             _say(f"{name} has no {trends.title(metric)} in this time under these filters: no line is of it.")
-    gallery = _draw(selection, trend, metric, by, branches, log=log, dates=dates)
-    older = f" Older ones, from {days[0]} on, by another time." if not first and usual[0] > days[0] else ""
-    shown_ones = count(trend["place"].nunique(), periods.STRETCHES[by])
-    listed = ", ".join(markdown(name) for name in branches)
-    st.caption(f"{listed}, {shown_ones}.{older} {_RULE} {_STRETCH_RULE if by else ''}")
+    gallery = _draw(selection, trend, steps, metric, of, look)
+    older = f" Older ones, from {of.begins} on, by another time." if not of.first and of.usual[0] > of.begins else ""
+    shown_ones = count(trend["place"].nunique(), periods.STRETCHES[of.by])
+    listed = ", ".join(markdown(name) for name in of.branches)
+    st.caption(f"{listed}, {shown_ones}.{older} {_RULE} {_STRETCH_RULE if of.by else ''}")
     gallery.offer()
+
+
+@st.cache_resource(show_spinner=False, max_entries=12)
+def _trend(
+    _history: pd.DataFrame, _night_of: dict[str, str], key: str, metric: str, first: date, last: date, by: str
+) -> tuple[pd.DataFrame, list[trends.Step]]:
+    """A figure of a history, which `key` names, over time, and where it went to new levels: shared by all, not to be changed."""
+    shown = periods.within(_history, first, last)
+    trend = trends.by_stretch(trends.by_night(shown, metric, _night_of), metric, by)
+    return trend, ([] if trend.empty else trends.steps(trend))
 
 
 def _branches(selection: Selection) -> list[str]:
@@ -86,35 +137,42 @@ def _picked_branches(own: str) -> None:
 
 
 def _draw(
-    selection: Selection, trend: pd.DataFrame, metric: str, by: str, branches: Sequence[str], *, log: bool, dates: bool
+    selection: Selection, trend: pd.DataFrame, found: list[trends.Step], metric: str, of: _Shown, look: _Look
 ) -> pictures.Gallery:
+    branches, by = of.branches, of.by
     configs = _highlighted(trend, branches)
     lines = trend.drop_duplicates("line").set_index("line")
     several = len(branches) > 1
     named = [f"{config}, {branch}" for config in configs for branch in branches] if several else configs
     highlighted = [name for name in named if name in lines.index]
-    found = trends.steps(trend)
-    if several:
-        dashes = dict(zip(branches, trends.DASHES, strict=False))
-        shown = [
+    titles = {run.commit: run.commit_title or "" for night in selection.data.nights() for run in night.runs}
+    gallery = pictures.Gallery(interactive=look.interactive)
+    at = trend_plots.times(trend, dates=look.dates)
+    for suite in dict.fromkeys(sorted(trend["suite"])):
+        said = trends.said(trend, suite, metric, highlighted, found, periods.STRETCHES[by])
+        args = (trend, suite, metric, highlighted, found)
+        gallery.add(
+            f"trend_{suite}",
+            said,
+            partial(trends.chart, *args, dates=look.dates, branches=branches, titles=titles, log=look.log),
+            partial(trend_plots.chart, *args, at, said=said, branches=branches, titles=titles, log=look.log),
+        )
+    gallery.draw(_legend(lines, highlighted, branches) if several else legend(palette.series(), highlighted))
+    tables = [_newest(trend, metric, highlighted)] if several else []
+    tables += [_steps(selection, found, metric, several)] if found else []
+    if tables:
+        st.html(block(*tables))
+    return gallery
+
+
+def _legend(lines: pd.DataFrame, highlighted: Sequence[str], branches: Sequence[str]) -> str:
+    dashes = dict(zip(branches, trends.DASHES, strict=False))
+    return line_legend(
+        [
             (color, dashes[lines["branch"][name]], name)
             for color, name in zip(palette.series(), highlighted, strict=False)
         ]
-        st.html(block(line_legend(shown)))
-    else:
-        st.html(block(legend(palette.series(), highlighted)))
-    suites = list(dict.fromkeys(sorted(trend["suite"])))
-    columns = st.columns(2 if len(suites) > 1 else 1)
-    gallery = pictures.Gallery()
-    for place, suite in enumerate(suites):
-        drawn = trends.chart(trend, suite, metric, highlighted, found, branches=branches, log=log, dates=dates)
-        alt_text = trends.said(trend, suite, metric, highlighted, found, periods.STRETCHES[by])
-        gallery.show(columns[place % len(columns)], drawn, key=f"trend_{suite}", alt=alt_text)
-    tables = [_newest(trend, metric, highlighted)] if several else []
-    tables += [_steps(selection, found, metric, several)] if found else []
-    for drawn_table in tables:
-        st.html(block(drawn_table))
-    return gallery
+    )
 
 
 def _newest(trend: pd.DataFrame, metric: str, highlighted: Sequence[str]) -> str:
@@ -141,7 +199,7 @@ def _newest(trend: pd.DataFrame, metric: str, highlighted: Sequence[str]) -> str
     return table("Highlighted lines", heads, rows, note=f"{trends.title(metric)}; averages are not paired", numbers=2)
 
 
-def _one_setting(history: pd.DataFrame) -> pd.DataFrame:
+def _one_setting(history: pd.DataFrame, where: Any) -> pd.DataFrame:
     """Averages of one phase, dtype and device: the one with most cells under the filters, or the chosen one."""
     if history.empty:
         return history
@@ -149,7 +207,7 @@ def _one_setting(history: pd.DataFrame) -> pd.DataFrame:
     tally = history.groupby(keys)["planned"].sum().sort_values(ascending=False)
     options = {", ".join(map(str, setting)): setting for setting in tally.index}
     chosen = _known("setting", list(options), next(iter(options)))
-    st.selectbox(
+    where.selectbox(
         "Phase, dtype, device",
         list(options),
         key=url.bind("setting", chosen),
@@ -163,12 +221,19 @@ def _one_setting(history: pd.DataFrame) -> pd.DataFrame:
     return kept
 
 
-def _choices(
-    history: pd.DataFrame, first: date | None, last: date | None, by: str, usual: tuple[date, date]
-) -> tuple[str, bool, bool]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How the charts are drawn."""
+
+    log: bool
+    dates: bool
+    interactive: bool
+
+
+def _choices(history: pd.DataFrame) -> tuple[str, _Look]:
     measured = [name for name in trends.FIGURES if (history[f"n_{name}"] > 0).any()] or list(trends.FIGURES[:1])
     metric = _known("metric", measured, measured[0])
-    columns = st.columns([3, 3, 2, 1.5, 1.5], vertical_alignment="bottom")
+    columns = st.columns([3.4, 1.2, 1.2, 1.4], vertical_alignment="bottom")
     columns[0].selectbox(
         "Figure",
         measured,
@@ -177,19 +242,10 @@ def _choices(
         on_change=url.changed,
         args=("metric", measured[0]),
     )
-    periods.pick(columns[1], first, last, usual)
-    columns[2].selectbox(
-        "A point is a",
-        list(periods.STRETCHES),
-        format_func=lambda key: periods.STRETCHES[key],
-        key=url.bind("by", by),
-        on_change=url.changed,
-        args=("by",),
-    )
     switches = {}
-    for column, key, label in ((columns[3], "log", "log scale"), (columns[4], "dates", "by date")):
+    for column, key, label in ((columns[1], "log", "log scale"), (columns[2], "dates", "by date")):
         switches[key] = column.toggle(label, key=url.bind(key, url.get(key) == "1"), on_change=_toggled, args=(key,))
-    return metric, switches["log"], switches["dates"]
+    return metric, _Look(switches["log"], switches["dates"], pictures.interactive(columns[3]))
 
 
 def _known(key: str, names: Sequence[str], default: str) -> str:

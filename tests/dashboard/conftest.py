@@ -57,8 +57,9 @@ def unfolded(app: AppTest, key: str) -> AppTest:
 
 
 def text_of(app: AppTest) -> str:
-    """All HTML, code and captions on the page, the style sheet left out."""
-    parts = [element.proto.body for element in app.get("html") if "<style>" not in element.proto.body]
+    """All HTML, code and captions on the page, the style sheet and the one script left out."""
+    html = [element.proto for element in app.get("html")]
+    parts = [proto.body for proto in html if "<style>" not in proto.body and not proto.unsafe_allow_javascript]
     parts += [element.value for kind in (app.title, app.header, app.caption, app.code) for element in kind]
     return "\n".join(parts)
 

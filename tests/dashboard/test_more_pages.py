@@ -1,6 +1,7 @@
 """Trends, runs and the page about the numbers, on stores of synthetic runs."""
 
 import json
+import re
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 
@@ -38,8 +39,10 @@ def test_hostile_names_stay_text(open_app, tmp_path, page):
             for index in range(2)
         ],
     )
-    said = text_of(open_app(path, page))
-    assert "<script>" not in said
+    app = open_app(path, page)
+    assert "<script>" not in text_of(app)
+    scripts = [element.proto.body for element in app.get("html") if element.proto.unsafe_allow_javascript]
+    assert len(scripts) == 1 and "onload" not in scripts[0] and stores.HOSTILE not in scripts[0]
 
 
 def test_runs_tell_what_is_missing_and_when_a_night_was_cut(open_app, tmp_path):
@@ -179,7 +182,7 @@ def charts_of(app):
 
 
 def test_one_branch_looks_as_if_there_were_no_other(open_app, branches):
-    app = open_app(branches, "trends")
+    app = open_app(branches, "trends", charts="interactive")
     assert app.multiselect(key="branch_widget").value == ["main"]
     assert "Highlighted lines" not in text_of(app)
     (chart,) = charts_of(app)
@@ -188,7 +191,7 @@ def test_one_branch_looks_as_if_there_were_no_other(open_app, branches):
 
 
 def test_two_branches_are_lines_of_their_own_in_charts_table_and_address(open_app, branches):
-    app = open_app(branches, "trends", branch=["main", "release"], config=["default"])
+    app = open_app(branches, "trends", branch=["main", "release"], config=["default"], charts="interactive")
     said = plain(app)
     assert "Highlighted lines" in said and "timm, defaultmain" in said and "timm, defaultrelease" in said
     assert "border-top: 3px solid" in text_of(app) and "border-top: 3px dashed" in text_of(app)
@@ -220,4 +223,7 @@ def test_new_levels_are_those_of_each_branch_alone():
 
 def test_a_week_of_two_branches_names_the_commit_of_each(open_app, branches):
     app = open_app(branches, "trends", branch=["main", "release"], by="month")
-    assert app.get("vega_lite_chart") and "1 month" in plain(app)
+    assert "1 month" in plain(app)
+    (title,) = re.findall(r'<i title="([^"]*)"', text_of(app))
+    assert "default, main: " in title and "default, release: " in title
+    assert stores.SHAS[2][:10] in title and stores.SHAS[1][:10] in title

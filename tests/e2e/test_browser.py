@@ -110,3 +110,66 @@ def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):  # noqa: F811
     saved = (tmp_path / "log.txt").read_text()
     assert waiting.value.suggested_filename.endswith(".log.txt")
     assert saved.strip() == shown.strip() and saved.startswith("Traceback")
+
+
+def test_what_a_page_draws_alone_still_stands_in_address_navigation_and_permalink(page):  # noqa: F811
+    page.goto("/trends")
+    settled(page)
+    page.locator(".st-key-log_widget label").first.click()
+    page.wait_for_url("**log=1*")
+    settled(page)
+    assert page.locator("figure.iw-plot img").first.get_attribute("alt").startswith("device speedup of")
+
+    box = page.locator(".st-key-by_widget input")
+    box.fill("week")
+    box.press("Enter")
+    page.wait_for_url("**by=week*")
+    settled(page)
+    link = page.locator('[data-testid="stSidebar"] a', has_text="Compare").first
+    assert "by=week" in link.get_attribute("href") and "log=1" not in link.get_attribute("href")
+
+    page.get_by_text("Permalink").click()
+    code = page.locator('[data-testid="stSidebar"] [data-testid="stCode"] code').first
+    code.wait_for()
+    assert "log=1" in code.inner_text() and "dates=1" not in code.inner_text()
+    page.locator(".st-key-dates_widget label").first.click()
+    page.wait_for_function(
+        """() => document.querySelector('[data-testid="stSidebar"] [data-testid="stCode"] code')
+        .innerText.includes('dates=1')"""
+    )
+
+
+def test_an_interactive_chart_is_drawn_by_vega_when_it_is_asked_for(page):  # noqa: F811
+    page.goto("/trends")
+    settled(page)
+    vega = page.get_by_test_id("stVegaLiteChart")
+    assert vega.count() == 0 and page.locator("figure.iw-plot .cols i").first.get_attribute("title").count("UTC") == 1
+    page.locator(".st-key-charts_widget label").first.click()
+    page.wait_for_url("**charts=interactive*")
+    vega.first.wait_for()
+    settled(page)
+    assert page.locator("figure.iw-plot").count() == 0
+    page.locator('[data-testid="stVegaLiteChart"][aria-label*="device speedup of"]').first.wait_for(state="attached")
+
+
+def test_a_link_in_a_table_moves_within_the_session_and_back(page):  # noqa: F811
+    page.goto("/")
+    settled(page)
+    page.evaluate("window.sameDocument = true")
+    page.locator(".iw td a").first.click()
+    page.wait_for_url("**/compare?*")
+    settled(page)
+    page.locator("h1", has_text="Compare").wait_for()
+    assert page.evaluate("window.sameDocument") is True
+    address = page.url
+    page.locator('[data-testid="stDataFrame"]').wait_for()
+
+    page.go_back()
+    page.locator("h1", has_text="Overview").wait_for()
+    page.locator(".iw td a").first.focus()
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text="Compare").wait_for()
+    assert page.url == address and page.evaluate("window.sameDocument") is True
+    page.reload()
+    settled(page)
+    assert page.locator("h1").inner_text() == "Compare" and page.evaluate("window.sameDocument") is None
