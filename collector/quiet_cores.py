@@ -10,6 +10,7 @@ each round of samples, and moves on when it is disturbed. No sample is dropped, 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -115,6 +116,12 @@ def quietest(device: str) -> Iterator[Cores]:
     cores = Cores(free, len(own))
     try:
         cores.settle()
+    except OSError as error:  # a core that was there when the pool began is not any more: that must not cost the cell
+        sys.stderr.write(f"not driven from the quietest core: {error}\n")
+        _move(own)
+        yield Anywhere()
+        return
+    try:
         yield cores
     finally:
         _move(own)

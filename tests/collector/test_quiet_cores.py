@@ -146,6 +146,17 @@ def test_it_stays_where_there_is_nothing_to_choose(monkeypatch, device, free):
 
 
 @two
+def test_a_core_that_is_gone_costs_the_choice_and_not_the_cell(monkeypatch, capsys):
+    monkeypatch.setenv(FREE_CORES_VARIABLE, f"{OWN[0]},{max(OWN) + 4096}")
+    os.sched_setaffinity(0, OWN[:1])
+    with quietest("cuda") as cores:
+        cores.look()
+        assert not cores.chosen
+        assert os.sched_getaffinity(0) == {OWN[0]}
+    assert "not driven from the quietest core" in capsys.readouterr().err
+
+
+@two
 def test_it_is_part_of_the_testbed(monkeypatch):
     monkeypatch.setenv(FREE_CORES_VARIABLE, ",".join(map(str, OWN)))
     os.sched_setaffinity(0, OWN[:1])
