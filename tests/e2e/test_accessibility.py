@@ -25,6 +25,11 @@ LOOKS = (
 )
 
 
+#: The script has ended, nothing is about to be replaced and nothing fades: on a busy machine that takes its time.
+_STANDS = """() => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    && !document.querySelector('[data-stale="true"]') && !document.getAnimations().some(one => one.playState === 'running')"""
+
+
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("address", PAGES)
 def test_axe_finds_nothing(chromium, server, address, scheme, width):  # noqa: F811
@@ -34,6 +39,7 @@ def test_axe_finds_nothing(chromium, server, address, scheme, width):  # noqa: F
         page.goto(f"{server}/{address}")
         settled(page)
         page.wait_for_timeout(700)  # what is drawn anew fades in
+        page.wait_for_function(_STANDS)
         found = axe.Axe().run(page)
         told = [
             (item["id"], item["help"], [node["html"][:160] for node in item["nodes"][:3]])
