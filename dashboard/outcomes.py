@@ -32,6 +32,15 @@ OUTCOMES = {
 }
 #: Outcomes that are neither good nor bad have no colour.
 LOOKS: dict[str, Look] = {"broke": "worse", "regressed": "worse", "improved": "better", "fixed": "better"}
+#: The same without colour; `?` and `=` are neither good nor bad.
+GLYPHS = {
+    "broke": "\N{MULTIPLICATION X}",
+    "regressed": "\N{MULTIPLICATION X}",
+    "improved": "\N{CHECK MARK}",
+    "fixed": "\N{CHECK MARK}",
+    "inconclusive": "?",
+    "unchanged": "=",
+}
 #: What addresses said before there were verdicts.
 _FORMER = {"slower": "regressed", "faster": "improved", "within": "unchanged"}
 _CHANGES = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)

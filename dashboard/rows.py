@@ -15,7 +15,7 @@ from analysis.verdicts import SMALLEST
 from dashboard import changes
 from dashboard.changes import VERDICT_LOOKS, Look
 from dashboard.formats import TITLES, signed
-from dashboard.outcomes import LOOKS, OUTCOMES
+from dashboard.outcomes import GLYPHS, LOOKS, OUTCOMES
 
 #: Metric, head and scale (into the unit that the head names) of the columns, in the table's order.
 METRIC_COLUMNS: dict[str, tuple[str, float]] = {
@@ -157,7 +157,7 @@ def _axes(cells: pd.DataFrame, ordered: pd.DataFrame) -> dict[str, Any]:
 
 
 def _spell(outcome: str, status: object, metric: object) -> str:
-    shown = OUTCOMES[outcome]
+    shown = f"{GLYPHS.get(outcome, '')} {OUTCOMES[outcome]}".lstrip()
     if outcome in VERDICT_LOOKS:
         return f"{shown}: {TITLES[str(metric)]}"
     return f"{shown}: {status}" if outcome in ("broke", "still_failing") else shown

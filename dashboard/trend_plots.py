@@ -94,7 +94,7 @@ def chart(
     told_rows = rows[rows["line"].isin(list(colors))]
     words = _words(told_rows.iloc[told_rows["line"].map(order).argsort(kind="stable")], metric, len(at.places), titles)
     columns = list(zip(at.widths.tolist(), words, strict=True))
-    title = f"{suite}: {trends.title(metric)}"
+    title = f"{suite}: {trends.with_unit(metric)}"
     return plots.html(
         plots.Plot(title, said, [*grey, *told], at.ticks, columns, marks=marks, log=log, ground=palette.ground())
     )

@@ -74,7 +74,10 @@ def test_two_runs_of_one_commit_can_be_compared(open_app, two_nights, tmp_path):
 def test_compare_puts_what_broke_first_and_then_the_largest_change(open_app, two_nights):
     table = open_app(two_nights, "compare").dataframe[0].value
 
-    assert table["outcome"].tolist()[:2] == ["broke: fail_to_compile", "regressed: compiled latency"]
+    assert table["outcome"].tolist()[:2] == [
+        "\N{MULTIPLICATION X} broke: fail_to_compile",
+        "\N{MULTIPLICATION X} regressed: compiled latency",
+    ]
     assert table["model"].tolist()[0] == "opt" and set(table["model"][1:7]) == {"gpt2"}
     assert table["device ms Δ"].tolist()[1] == pytest.approx(20, abs=0.1)
     low, high = (float(end) for end in table["latency ms 95 %"].tolist()[1].split(", "))

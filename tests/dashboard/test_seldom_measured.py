@@ -38,7 +38,7 @@ def test_a_leak_shows_as_bytes_with_the_look_of_its_verdict():
     found = rows.compared_rows(cells, ["leak_bytes_per_call", "compile_warm_s"])
     assert found.shown["leak B Δ"].tolist() == [2048.0, 0.0]
     assert found.looks["leak B Δ"].tolist() == ["worse", "calm"]
-    assert found.shown["outcome"].tolist() == ["regressed: leak per call", "unchanged"]
+    assert found.shown["outcome"].tolist() == ["\N{MULTIPLICATION X} regressed: leak per call", "= unchanged"]
     assert not [name for name in found.shown if "warm" in name]
 
 

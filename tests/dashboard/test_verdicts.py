@@ -77,7 +77,7 @@ def test_the_sentence_says_what_would_settle_most(more, said):
 def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everything(judged):
     found = rows.compared_rows(judged[0], list(rows.METRIC_COLUMNS))
 
-    order = [word.partition(":")[0] for word in found.shown["outcome"]]
+    order = [word.partition(":")[0].lstrip("\N{MULTIPLICATION X}\N{CHECK MARK}?= ") for word in found.shown["outcome"]]
     assert list(dict.fromkeys(order))[:2] == ["broke", "regressed"]
     changes = found.cells[found.cells["outcome"] == "regressed"]["outcome_change"].tolist()
     assert changes == sorted(changes, reverse=True)
