@@ -22,6 +22,7 @@ from collector.correctness import Agreement, compare, identical
 from collector.environment import environment_id, fingerprint
 from collector.failures import classify, hint_of_status
 from collector.instructions import counted
+from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.outcome import Outcome
 from collector.precision import drift, relative_half_width
 from collector.program import Subject, seed_everything
@@ -33,9 +34,6 @@ from collector.templates import Effective, resolve_config
 from collector.tolerances import tolerance_for
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Failure, Measurement, Phase, Stage, Status
 from collector.zoo.spec import Built
-
-#: A form whose device is busy for less of a call than this is launch-bound.
-_BUSY = 0.8
 
 Builder = Callable[[int, Phase, str], Built]
 
@@ -289,7 +287,7 @@ class _Run:
         }
         if shares:
             self.details["busy_share"] = shares
-            self.details["launch_bound"] = [name for name, share in shares.items() if share < _BUSY]
+            self.details["launch_bound"] = [name for name, share in shares.items() if share < LAUNCH_BOUND_BELOW]
 
     def _take_surroundings(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         self.details["surroundings"] = {"before": before, "after": after}

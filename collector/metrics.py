@@ -7,6 +7,9 @@ from typing import Literal
 
 Better = Literal["lower", "higher", "neither"]
 
+#: A form whose device is busy for less of a call than this is launch-bound.
+LAUNCH_BOUND_BELOW = 0.8
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

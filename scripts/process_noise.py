@@ -22,12 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from analysis.stats.covariates import fit_slopes
 from collector.bundle import read_bundle
 from collector.choices import found_all
-from collector.metrics import TIMINGS
+from collector.metrics import LAUNCH_BOUND_BELOW, TIMINGS
 from collector.vocabulary import Measurement, Status
 
 _FEWEST = 4
-#: As `collector.measure` has it, which needs torch.
-_BUSY = 0.8
 _BESIDE = "compiled_ms beside eager"
 #: The forms whose wall clock a metric is made of.
 _FORMS = {
@@ -83,7 +81,7 @@ def launch_bound(items: Iterable[Measurement], forms: set[str]) -> bool:
     for item in items:
         flagged = item.details.get("launch_bound")
         if flagged is None:
-            flagged = [form for form in forms if _busy_share(item, form) < _BUSY]
+            flagged = [form for form in forms if _busy_share(item, form) < LAUNCH_BOUND_BELOW]
         if forms & set(flagged):
             return True
     return False
