@@ -2,7 +2,8 @@
 # Nights on borrowed H200s, one part at a time, each within ten minutes on GPUs with 16 cores each; docs/pool.md names those
 # whose bundles are under data/h200.
 #   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | tuned-training | trained | more | aa | ways | scaling |
-#                                               proof | plain | partitions | partitions-training | beside | rest | cpu
+#                                               proof | plain | partitions | partitions-training | beside | rest |
+#                                               remaining | tuned-rest | cpu
 #   WORKERS=16 a GPU, HOURS=0.125 after which nothing is started, COSTS=data/h200 to learn from, GPUS=all, CORES=0-31,
 #   TIMEOUT=300 a cell, TIMES=4, INJECT=0.02,0.03,0.05,0.1 (empty: no slow-downs, as in `proof` to fill TUNING), TUNING= a folder in which autotuning's choices are shared (collector/shared_tuning.py)
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
@@ -39,6 +40,13 @@ night) night night "the zoo, without GEMM tuning" "$every" --gpus "$gpus" --work
 tuned)
     # Tuning one cell after the other takes the device for minutes a cell: more than a borrowed machine has.
     night tuned "tuned GEMMs, side by side" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" --tune-together
+    ;;
+remaining) night remaining "the rest of the zoo, and of its training" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
+tuned-rest)
+    # The rest of the cores is for the CPU's zoo, which wants statuses and no figures.
+    CORES=56-63 WORKERS=8 "$0" cpu "$folder" >"$folder/cpu.log" 2>&1 &
+    night tuned-rest "tuned GEMMs, the rest of the zoo" 0-55 --gpus "$gpus" --workers "${WORKERS:-14}" --max-hours "$hours" --tune-together
+    wait
     ;;
 rest) night rest "the rest of the zoo" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 cpu) night cpu "the zoo on the CPU" "$every" --device cpu --workers "$workers" --max-hours "$hours" ;;
