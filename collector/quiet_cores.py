@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 from collector.environment import FREE_CORES_VARIABLE
 
@@ -49,6 +50,7 @@ class Cores:
         self.moves = 0
         self.spent_s = 0.0
         self._took: dict[int, float] = {}
+        self._looked: list[float] = []
         self._expected = 0.0
 
     def settle(self) -> None:
@@ -68,9 +70,12 @@ class Cores:
 
     def look(self) -> None:
         """Moves on if this thread's core is more disturbed than it was when it was chosen."""
-        if self.spent_s < _LIMIT_S and self._timed() > _DISTURBED * self._expected:
+        looked = self._timed()
+        if self.spent_s < _LIMIT_S and looked > _DISTURBED * self._expected:
             self.moves += 1
             self.settle()
+            looked = self._expected
+        self._looked.append(looked)
 
     def found(self) -> dict[str, object]:
         """What to tell with the measurement: the last choice, how much slower the others were, how often it moved."""
@@ -81,6 +86,7 @@ class Cores:
             "of": len(self.free),
             "moves": self.moves,
             "choosing_s": round(self.spent_s, 3),
+            **({"loop_us": round(1e6 * median(self._looked), 1)} if self._looked else {}),
         }
 
     def _timed(self) -> float:
