@@ -6,7 +6,6 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -48,17 +47,6 @@ def settle(eager: Call, compiled: Call, device: str, limit_s: float = 0.05, with
     return len(took)
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """Milliseconds of single calls, round by round. `first_*` are calls right after one of the other form, where every
-    sample is the second of two calls in a row; else empty."""
-
-    eager: list[float]
-    compiled: list[float]
-    first_eager: list[float]
-    first_compiled: list[float]
-
-
 def interleaved_ms(
     eager: Call,
     compiled: Call,
@@ -67,19 +55,13 @@ def interleaved_ms(
     limit_s: float,
     precision: float = 0.0,
     before_round: Callable[[], None] = lambda: None,
-    in_a_row: bool = False,
-) -> Samples:
-    """`rounds` pairs of samples, eager and compiled in turn so that drift meets both alike.
+) -> tuple[list[float], list[float]]:
+    """`rounds` pairs of samples in milliseconds, eager and compiled in turn so that drift meets both alike.
 
     Stops early, but not before five pairs, once `limit_s` seconds are spent: the number of samples kept then tells. With
     a `precision` it goes on, up to ten times `rounds`, until both medians are known to it.
-
-    With `in_a_row` each form is called twice at its turn and the second call is the sample: the first finds the caches of
-    the core full of the other form's code, which nobody waits for who calls one form again and again.
     """
-    calls = (eager, compiled)
     samples: tuple[list[float], list[float]] = ([], [])
-    first: tuple[list[float], list[float]] = ([], [])
     deadline = time.perf_counter() + limit_s
     for done in range(10 * rounds if precision else rounds):
         if done >= 5 and time.perf_counter() > deadline:
@@ -89,10 +71,8 @@ def interleaved_ms(
         before_round()
         # Which of the two comes first changes each round, so that neither always runs on the other's warm caches.
         for which in ((0, 1), (1, 0))[done % 2]:
-            if in_a_row:
-                first[which].append(1e3 * timed_s(calls[which], device))
-            samples[which].append(1e3 * timed_s(calls[which], device))
-    return Samples(*samples, *first)
+            samples[which].append(1e3 * timed_s((eager, compiled)[which], device))
+    return samples
 
 
 @contextmanager

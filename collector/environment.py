@@ -33,7 +33,6 @@ TESTBED_KEYS = (
     "start",
     "tuning",
     "driven_from",
-    "sampled",
     "node",
 )
 #: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number, and
@@ -70,20 +69,11 @@ def fingerprint(device: str) -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         **_told(),
         **_driven_from(device),
-        **({"sampled": "second of two calls"} if calls_in_a_row(device) else {}),
         **{name: version for name in PACKAGES if (version := _version(name))},
         **{f"env.{key}": value for key, value in sorted(os.environ.items()) if _matters(key, value)},
     }
     found["torch"] = torch.__version__
     return found | (_gpu(torch) if device == "cuda" else {})
-
-
-def calls_in_a_row(device: str) -> bool:
-    """Whether a sample is the second of two calls of a form (`collector.clock`).
-
-    A launch is as long as the core's caches are cold; what a CPU computes itself is much longer than that.
-    """
-    return device == "cuda"
 
 
 def _told() -> dict[str, Any]:

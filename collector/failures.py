@@ -110,9 +110,12 @@ def _status(error: BaseException, stage: Stage, message: str) -> Status:
 
 
 def _is_oom(error: BaseException, message: str) -> bool:
-    # On a CPU torch raises a plain RuntimeError for it.
+    # On a CPU torch raises a plain RuntimeError for it, and so it does where a library finds no room for its workspace.
     words = (
         "CUDA out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUDNN_STATUS_ALLOC_FAILED",
+        "CUSOLVER_STATUS_ALLOC_FAILED",
         "DefaultCPUAllocator: can't allocate memory",
         "DefaultCPUAllocator: not enough memory",
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 from collector import profiling
 from collector.clock import Call, interleaved_ms, timed_s
-from collector.environment import calls_in_a_row
 from collector.injection import delayed
 from collector.quiet_cores import quietest
 from collector.settings import Settings
@@ -25,19 +24,14 @@ def measure(eager: Call, compiled: Call, basis_ms: float, device: str, settings:
             slower = delayed(compiled, basis_ms * fraction, device)
             timed_s(slower, device)
             samples = interleaved_ms(
-                eager,
-                slower,
-                device,
-                settings.rounds,
-                settings.sample_limit_s,
-                before_round=cores.look,
-                in_a_row=calls_in_a_row(device),
+                eager, slower, device, settings.rounds, settings.sample_limit_s, before_round=cores.look
             )
+            eager_ms, compiled_ms = map(median, samples)
             found[f"{fraction:g}"] = {
-                "eager_ms": median(samples.eager),
-                "compiled_ms": median(samples.compiled),
+                "eager_ms": eager_ms,
+                "compiled_ms": compiled_ms,
                 # A nanosecond is far below what the clock resolves.
-                "samples": [round(sample, 6) for sample in samples.compiled],
+                "samples": [round(sample, 6) for sample in samples[1]],
             }
             if device == "cuda":
                 recordings[f"{fraction:g}"] = profiling.record(slower, settings.profile_calls)

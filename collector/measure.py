@@ -17,9 +17,9 @@ import torch
 
 from collector import availability, choices, counters, injected, leaks, memory, profiling, surroundings, warm
 from collector.ahead_of_time import NOT_COUNTED
-from collector.clock import Samples, garbage_collection_off, interleaved_ms, settle, synchronize, timed_s
+from collector.clock import garbage_collection_off, interleaved_ms, settle, synchronize, timed_s
 from collector.correctness import Agreement, compare, identical
-from collector.environment import calls_in_a_row, environment_id, fingerprint
+from collector.environment import environment_id, fingerprint
 from collector.failures import classify, hint_of_status
 from collector.instructions import counted
 from collector.metrics import LAUNCH_BOUND_BELOW
@@ -228,6 +228,9 @@ class _Run:
             return twin.outputs(twin.eager)
         except Exception as error:
             self.details["no_float64"] = f"{type(error).__name__}: {str(error)[:300]}"
+            # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
+            if classify(error, Stage.CORRECTNESS)[0] is Status.OOM:
+                self.details["no_room_for_float64"] = True
             return None
         finally:
             if self.cell.device == "cuda":
@@ -255,10 +258,9 @@ class _Run:
                 settings.sample_limit_s,
                 settings.precision,
                 cores.look,
-                calls_in_a_row(device),
             )
             after = watcher.read()
-            self._take_samples(samples)
+            self._take_samples(*samples)
             if on_gpu:  # a CPU has no device-busy time apart from its wall time
                 self._enter(Stage.PROFILE)
                 recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
@@ -318,12 +320,9 @@ class _Run:
         self.metrics["compile_warm_s"] = found["compile_warm_s"]
         self.details |= {"warm_window": found["window"], "warm_cache_hits": found["hits"]}
 
-    def _take_samples(self, found: Samples) -> None:
-        self.samples = {"eager_ms": _rounded(found.eager), "compiled_ms": _rounded(found.compiled)}
-        self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(found.eager), median(found.compiled)
-        if found.first_eager:
-            first = {"eager_ms": median(found.first_eager), "compiled_ms": median(found.first_compiled)}
-            self.details["first_call"] = {name: round(value, 6) for name, value in first.items()}
+    def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
+        self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}
+        self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(eager_ms), median(compiled_ms)
         self._ratio("speedup", "eager_ms", "compiled_ms")
         for said, judge in (("precision", relative_half_width), ("drift", drift)):
             judged = {name: judge(samples) for name, samples in self.samples.items()}

@@ -253,8 +253,11 @@ class CellProcess:
         return Outcome(self._blank(status, Failure(self.stage, exception, f"{message}, in stage {self.stage}", hint)))
 
     def _blank(self, status: Status, failure: Failure) -> Measurement:
-        wall_s = round(time.monotonic() - self.began, 3)
-        return Measurement(self.cell, status, self._started_at, wall_s, failure=failure)
+        now = time.monotonic()
+        # What it cost a worker and the device is known of a cell that died as well.
+        details = {"waited_s": round(self._stood_s(self.began, now), 3), "held_s": dict(self.held_s)}
+        wall_s = round(now - self.began, 3)
+        return Measurement(self.cell, status, self._started_at, wall_s, failure=failure, details=details)
 
 
 def tell_no_paths(measurement: Measurement) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from collector.bundle import BundleContents
-from collector.vocabulary import Measurement
+from collector.vocabulary import Measurement, Status
 from jobs.cost import CostModel
 from jobs.schedule import bounds
 from jobs.twins import SAME_PROGRAM
@@ -35,7 +35,8 @@ class Night:
 def backtest(contents: BundleContents) -> list[Night]:
     """A bundle against its own prediction, GPU by GPU; one with too few cells to keep its workers busy is left out."""
     by_gpu = _by_gpu(contents)
-    nights = (_night(contents, gpu, len(by_gpu), by_gpu[gpu]) for gpu in sorted(by_gpu))
+    gpus = max(len(by_gpu), *(_told_gpus(contents, item) for items in by_gpu.values() for item in items), 1)
+    nights = (_night(contents, gpu, gpus, by_gpu[gpu]) for gpu in sorted(by_gpu))
     return [night for night in nights if night is not None]
 
 
@@ -75,14 +76,26 @@ def _night(contents: BundleContents, gpu: int, gpus: int, items: Sequence[Measur
     told = [_surroundings(contents, item).get("workers") for item in items]
     workers = max((number for number in told if number), default=0) or _most_at_once(spans)
     took_s = max(end for _, end in spans) - spans[0][0]
-    if len(spans) < 2 * workers or took_s <= 0:
+    if len(spans) < 2 * workers or took_s <= 0 or any(map(_took_nobody_knows_what, items)):
         return None
-    cells = [item.cell for item in items]
+    # A bundle has them in the order in which they ended; they were handed out in that of their starts.
+    cells = [item.cell for item in sorted(items, key=lambda item: item.started_at)]
     model = CostModel.learn(items)
     # Longer than the night itself the device cannot have been held by one at a time: then cells tuned together.
     together = bounds(cells, model, workers).device_limited_s > took_s
     predicted = bounds(cells, model, workers, together).predicted_s
     return Night(contents.header.run_id, gpu, gpus, len(cells), workers, took_s, predicted) if predicted > 0 else None
+
+
+def _took_nobody_knows_what(item: Measurement) -> bool:
+    # Its time limit does not count what it stood, and bundles of before that was told do not say how long that was.
+    return item.status is Status.TIMEOUT and "waited_s" not in item.details
+
+
+def _told_gpus(contents: BundleContents, item: Measurement) -> int:
+    """How many GPUs of the host were measured on at once: the others have bundles of their own."""
+    told = _surroundings(contents, item).get("gpus")
+    return told if isinstance(told, int) else 1
 
 
 def _surroundings(contents: BundleContents, item: Measurement) -> Mapping[str, Any]:

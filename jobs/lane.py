@@ -23,7 +23,7 @@ from collector.launcher import Launcher, LauncherError, Preload
 from collector.outcome import Outcome
 from collector.process import CellProcess
 from collector.settings import Settings
-from collector.vocabulary import Cell, Status
+from collector.vocabulary import Cell, Measurement, Status
 
 #: Seconds between stopping the others and granting a measurement: up to 1,024 launches of theirs may still be queued.
 _SETTLE_S = 0.1
@@ -157,7 +157,7 @@ class Lane:
                 company = process in self._had_company
                 outcome = self._end(process, unwatch)
                 self._check_device(outcome)
-                if outcome.measurement.status is Status.OOM and company:
+                if _lacked_room(outcome.measurement) and company:
                     # Beside others it proves nothing: the memory may have been theirs.
                     self._alone.append(process.cell)
                 else:
@@ -295,3 +295,8 @@ class Lane:
         if self._next is process:
             self._next = None
         return outcome
+
+
+def _lacked_room(measurement: Measurement) -> bool:
+    """Whether a cell ran out of memory, or was checked less strictly since its float64 reference did."""
+    return measurement.status is Status.OOM or bool(measurement.details.get("no_room_for_float64"))

@@ -50,16 +50,16 @@ def test_samples_come_in_pairs_in_changing_order(monkeypatch):
 
 
 def test_without_a_precision_there_are_as_many_rounds_as_asked(took):
-    assert len(interleaved_ms(took([0.001, 0.5, 0.1]), took([0.001]), "cpu", 8, 60).eager) == 8
+    assert len(interleaved_ms(took([0.001, 0.5, 0.1]), took([0.001]), "cpu", 8, 60)[0]) == 8
 
 
 def test_with_one_rounds_go_on_in_tens_while_either_median_is_not_known_to_it(took):
     steady, rough = [0.001], [0.001, 0.002] * 200
-    assert len(interleaved_ms(took(steady), took(steady), "cpu", 30, 60, 0.01).eager) == 30
-    assert len(interleaved_ms(took(steady), took(rough), "cpu", 30, 60, 0.01).eager) == 300
+    assert len(interleaved_ms(took(steady), took(steady), "cpu", 30, 60, 0.01)[0]) == 30
+    assert len(interleaved_ms(took(steady), took(rough), "cpu", 30, 60, 0.01)[0]) == 300
     settles = [0.001, 0.002] * 15 + [0.002] * 300
-    assert len(interleaved_ms(took(settles), took(steady), "cpu", 30, 60, 0.01).eager) == 50
+    assert len(interleaved_ms(took(settles), took(steady), "cpu", 30, 60, 0.01)[0]) == 50
 
 
 def test_the_limit_ends_it_after_five_pairs(took):
-    assert len(interleaved_ms(took([1.0]), took([1.0]), "cpu", 30, 3.0, 0.01).eager) == 5
+    assert len(interleaved_ms(took([1.0]), took([1.0]), "cpu", 30, 3.0, 0.01)[0]) == 5

@@ -225,6 +225,44 @@ def test_a_wrong_output_fails_and_names_where():
     assert "output" in found.failure.message
 
 
+class NoDouble(nn.Module):
+    """Cannot be had in float64, for the reason given."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.weight, self.error = nn.Parameter(torch.ones(1)), error
+
+    def forward(self, x):
+        if self.weight.dtype is torch.float64:
+            raise self.error
+        return x * self.weight
+
+
+@pytest.mark.parametrize(
+    ("error", "no_room"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 784.00 MiB."), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("value cannot be converted to type float without overflow"), None),
+    ],
+)
+def test_without_a_float64_reference_it_is_told_why_and_whether_there_was_no_room(error, no_room):
+    found = measured(lambda: NoDouble(error))
+    assert found.status is Status.PASS
+    assert str(error) in found.details["no_float64"]
+    assert found.details.get("no_room_for_float64") is no_room
+    assert "cosine" in found.metrics
+    assert "error_rmse_ratio" not in found.metrics
+
+
+def test_a_library_without_room_for_its_workspace_ran_out_of_memory():
+    class NoWorkspace(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+    assert measured(NoWorkspace).status is Status.OOM
+
+
 def test_a_wrong_output_is_timed_all_the_same():
     assert len(measured(WrongWhenCompiled).samples["compiled_ms"]) == FEW.rounds
 

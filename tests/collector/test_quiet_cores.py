@@ -69,6 +69,7 @@ def test_it_moves_on_when_the_core_is_disturbed_and_not_before():
     machine.took[first] = 1.5
     cores.look()
     assert (cores.moves, here()) == (1, second)
+    assert cores.found()["loop_us"] == 1035000.0  # between 1.05, where it stayed, and 1.02, where it went
 
 
 @two

@@ -55,6 +55,12 @@ def test_each_gpu_is_a_night_of_its_own(tmp_path):
     assert [(found.gpu, found.gpus, found.took_s) for found in backtest(contents)] == [(3, 2, 40.0), (5, 2, 40.0)]
 
 
+def test_a_night_whose_other_gpus_have_bundles_of_their_own_knows_how_many_there_were(tmp_path):
+    told = {"gpu_index": 1, "gpus": 4, "workers": 1}
+    (found,) = backtest(night(tmp_path, [0, 10, 20, 30], 10.0, environment=told))
+    assert (found.gpu, found.gpus) == (1, 4)
+
+
 def test_a_cell_that_died_before_it_could_say_where_belongs_to_the_only_gpu(tmp_path):
     items = [passing(cell(f"m{n}"), started_at=at(n / 6), wall_s=10.0, details={}) for n in range(3)]
     items.append(failing(cell("dead"), Status.CRASHED, environment_id=None, started_at=at(0.5), wall_s=10.0))

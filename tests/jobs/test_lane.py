@@ -239,3 +239,30 @@ def test_a_cell_that_does_not_come_back_is_suspicious_on_a_gpu_only(temp):
     assert found.status is Status.TIMEOUT
     with pytest.raises(LostDeviceError):
         measured(lane(GPU, hasty, preload=None))
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_a_cell_whose_reference_had_no_room_beside_others_is_measured_again_alone(temp, tmp_path):
+    (tmp_path / "no_room.py").write_text(
+        "import collector.worker, pathlib, time\n"
+        "from collector.outcome import Outcome\n"
+        "from collector.vocabulary import Cell, Measurement, Status\n"
+        f"here = pathlib.Path({str(tmp_path)!r})\n"
+        "def serve(request, host):\n"
+        "    cell = Cell.from_json(request['cell'])\n"
+        "    name = cell.config.name\n"
+        "    turn = len(list(here.glob(f'{name}-*')))\n"
+        "    (here / f'{name}-{turn}').touch()\n"
+        "    deadline = time.monotonic() + 20\n"
+        "    while turn == 0 and len(list(here.glob('*-0'))) < 2 and time.monotonic() < deadline:\n"
+        "        time.sleep(0.01)\n"  # both run at once the first time
+        "    time.sleep(0.2)\n"
+        "    details = {'no_room_for_float64': True} if name == 'aten' and turn == 0 else {'turn': turn}\n"
+        "    found = Measurement(cell, Status.PASS, '2026-01-01T00:00:00+00:00', 1.0, details=details)\n"
+        "    host.send({'outcome': collector.worker.outcome_to_json(Outcome(found, {}, {}))})\n"
+        "collector.worker.serve = serve\n"
+    )
+    preload = Preload("nowhere", ["no_room"])
+    one = lane([cell(), cell("aten")], cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    found = {item.cell.config.name: item.details["turn"] for _, item in measured(one)}
+    assert found == {"triton": 0, "aten": 1}
