@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--fastest", action="store_true", help="latencies are the fastest samples and not the medians")
     parser.add_argument("--shared", action="store_true", help="only processes that found all their kernels' choices")
     options = parser.parse_args()
-    items = (item for path in options.bundles for item in read_bundle(path).latest().values())
+    items: Iterator[Measurement] = (item for path in options.bundles for item in read_bundle(path).latest().values())
     if options.first_call:
         items = map(with_first_calls, items)
     if options.fastest:
