@@ -38,7 +38,8 @@ class Cost:
 
     `worker_s` without standing and waiting; `device_s` for which the device is held, of which `measure_s` with every
     other cell standing still and `tune_s` to time candidates; `memory_bytes` at most reserved on the device, known only
-    where the model was measured under some config. `source` says where `worker_s` comes from.
+    where the model was measured under some config, or in its other phase and other models in both. `source` says where
+    `worker_s` comes from.
     """
 
     worker_s: float
@@ -83,14 +84,16 @@ class CostModel:
         if source is not Source.MEASURED and cell.cell_id in self._no_work:
             return Cost(self._no_work[cell.cell_id], 0.0, 0, Source.MEASURED, 0.0, 0.0)
         plain = {name: answer[0] if answer else None for name, answer in found.items()}
-        return Cost(
-            seconds, plain["device_s"], _own_bytes(found["memory_bytes"]), source, plain["measure_s"], plain["tune_s"]
-        )
+        return Cost(seconds, plain["device_s"], self._own_bytes(cell), source, plain["measure_s"], plain["tune_s"])
 
-
-def _own_bytes(found: tuple[float, Source] | None) -> int | None:
-    """A model's memory as measured under some config; what other models need says nothing about it."""
-    return int(found[0]) if found and found[1] in (Source.MEASURED, Source.MODEL) else None
+    def _own_bytes(self, cell: Cell) -> int | None:
+        """A model's memory under some config, else in its other phase; what other models need says nothing about it."""
+        ladder = self._ladders["memory_bytes"]
+        found = ladder.estimate(cell)
+        if found and found[1] in (Source.MEASURED, Source.MODEL):
+            return int(found[0])
+        other = ladder.of_other_phases(cell)
+        return None if other is None else int(other)
 
 
 def worker_s(measurement: Measurement) -> float:

@@ -57,6 +57,24 @@ class Ladder:
         )
         return next(((self._medians[key], source) for source, key in rungs if key in self._medians), None)
 
+    def of_other_phases(self, cell: Cell) -> float | None:
+        """From the same model in other phases, as the models that have both relate; None where no model has both.
+
+        Not a rung: seconds of the phase itself say more. Memory of other models says nothing.
+        """
+        here = {key[:3]: median(values.values()) for key, values in self._models.items() if key[3] == cell.phase}
+        ratios: dict[Phase, list[float]] = defaultdict(list)
+        own: dict[Phase, float] = {}
+        for (device, suite, model, phase), values in self._models.items():
+            if phase == cell.phase or device != cell.device or (there := median(values.values())) <= 0:
+                continue
+            if (value := here.get((device, suite, model))) is not None:
+                ratios[phase].append(value / there)
+            if (suite, model) == (cell.suite, cell.model):
+                own[phase] = there
+        scaled = [value * median(ratios[phase]) for phase, value in own.items() if ratios[phase]]
+        return median(scaled) if scaled else None
+
     def _from_model(self, cell: Cell, config: str) -> float | None:
         known = self._models.get(_model_key(cell), {})
         if config in known:  # under another dtype or batch size: nearer than any other config

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import BundleError
-from collector.vocabulary import Status
+from collector.vocabulary import Phase, Status
 from jobs.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, learn_from, read_history
 from jobs.ladder import Source
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, failing, header, passing, write_bundle
@@ -70,6 +70,18 @@ def test_a_cell_that_was_measured_after_all_costs_what_it_took():
 def test_a_cell_that_failed_costs_what_it_took_to_fail():
     model = CostModel.learn([failing(cell("a"), Status.FAIL_TO_COMPILE, wall_s=70.0)])
     assert model.estimate(cell("b")).worker_s == 70.0
+
+
+def test_the_memory_of_a_phase_that_was_not_measured_follows_from_the_other_by_models_that_have_both():
+    def trained(name):
+        return cell(name, phase=Phase.TRAINING)
+
+    both = [took(cell(name), 9.0, device_bytes=1000 * n) for n, name in enumerate("abc", 1)]
+    both += [took(trained(name), 9.0, device_bytes=1000 * n * n) for n, name in enumerate("abc", 1)]
+    model = CostModel.learn([*both, took(cell("d"), 9.0, device_bytes=500)])
+    assert model.estimate(trained("d")).memory_bytes == 1000  # of 1, 2 and 3 times, the median
+    assert model.estimate(trained("e")).memory_bytes is None
+    assert CostModel.learn([took(cell("d"), 9.0, device_bytes=500)]).estimate(trained("d")).memory_bytes is None
 
 
 def test_the_memory_of_other_models_says_nothing_about_a_model():
