@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analysis.repeated import Labels, Mask, Numbers, RepeatRows, numbered
+from analysis.repeated import Labels, Mask, Numbers, RepeatRows, numbered, places
 from analysis.stats.covariates import fit_slopes
 from analysis.stats.repeats import successive, within
 from analysis.stats.shrinkage import Prior, fit_prior, moderate
@@ -61,7 +61,7 @@ def learn_noise(rows: pd.DataFrame | RepeatRows, metric: str, control: str | Non
     if control is not None:
         beside, has_it = _logs(known, control)
         usable &= has_it
-    own = _own(_Repeats(known, usable, values), values, beside)
+    own = _own(_repeats(known, usable, values), values, beside)
     prior = fit_prior(own.variance, own.df)
     if prior is not None:
         prior = replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
@@ -69,7 +69,8 @@ def learn_noise(rows: pd.DataFrame | RepeatRows, metric: str, control: str | Non
     unit_of = np.full(len(known.cells), -1)
     unit_of[known.cell[usable]] = known.unit[usable]
     has = np.flatnonzero(unit_of >= 0)
-    units, cells = unit_of[has], known.cells[has]
+    # One index for all metrics that the same cells have, so that it is looked through once for them.
+    units, cells = unit_of[has], known.worked_out(("cells", has.tobytes()), lambda: known.cells[has])
     shrunk, total = moderate(own.variance[units], own.df[units], prior)
     found = (pd.Series(values, cells) for values in (shrunk, total, own.slope[units], own.spread[units]))
     variance, df, slope, spread = found
@@ -93,13 +94,19 @@ class _Own:
     spread: Numbers
 
 
+def _repeats(rows: RepeatRows, usable: Mask, values: Numbers) -> _Repeats:
+    """Which of the usable rows repeat which: the same for all metrics that the same rows have, so worked out once for them."""
+    kept = rows.without_copies(usable, values)
+    return rows.worked_out(("repeats", kept.tobytes()), lambda: _Repeats(rows, np.flatnonzero(kept)))
+
+
 def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
-    squares, df = repeats.squares(values), repeats.df
+    squares, df = repeats.squares(values)
     slope, spread = np.zeros(len(df)), np.full(len(df), np.inf)
     if beside is not None:
-        of_control = repeats.squares(beside)
+        of_control = repeats.squares(beside)[0]
         # Sums of products by way of sums of squares: 2 xy = (x + y)² - x² - y².
-        products = (repeats.squares(values + beside) - of_control - squares) / 2
+        products = (repeats.squares(values + beside)[0] - of_control - squares) / 2
         fitted = fit_slopes(of_control, products, squares)
         slope, spread, squares, df = fitted.slope, fitted.spread, fitted.left, df - fitted.taken
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -109,38 +116,35 @@ def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
 class _Repeats:
     """Which of the usable rows repeat which: those of few nights by commit, those of many night by night."""
 
-    def __init__(self, rows: RepeatRows, usable: Mask, values: Numbers) -> None:
+    def __init__(self, rows: RepeatRows, kept: Labels) -> None:
         self._count = count = int(rows.unit.max(initial=-1)) + 1
-        self._kept = kept = np.flatnonzero(rows.without_copies(usable, values))
+        self._kept = kept
         self._branches = branches = int(rows.branch.max(initial=0)) + 1
         series = rows.unit[kept] * branches + rows.branch[kept]
         # A night is what one run has of a series; they come out in the order of series and runs.
-        nights, self._of_row = np.unique(series * len(rows.runs) + rows.run[kept], return_inverse=True)
-        self._of_night = of_night = nights // max(1, len(rows.runs))
+        nights, self._of_row = places(series * len(rows.runs) + rows.run[kept])
+        of_night = nights // max(1, len(rows.runs))
         length = np.bincount(of_night, minlength=count * branches)
-        self._few = kept[length[series] < FEWEST_NIGHTS]
+        is_few = length[series] < FEWEST_NIGHTS
+        self._few = kept[is_few]
         self._is_many = length[of_night] >= FEWEST_NIGHTS
-        self._groups = numbered([series[length[series] < FEWEST_NIGHTS], rows.commit[self._few]])
+        self._groups = numbered([series[is_few], rows.commit[self._few]])
         self._owners = rows.unit[self._few]
         self._size = np.bincount(self._of_row, minlength=len(nights))
-        # Of zeros the squares are nothing; how many of them are free is the same for all values.
-        self.df: Numbers = self._both(np.zeros(len(rows)))[1]
+        # Series of many nights, and of each of their nights the place of its series among them.
+        self._series, self._of_night = places(of_night[self._is_many])
 
-    def squares(self, values: Numbers) -> Numbers:
-        """By unit, the sum of squares between repeats; `values` has an entry for every row."""
-        return self._both(values)[0]
-
-    def _both(self, values: Numbers) -> tuple[Numbers, Numbers]:
+    def squares(self, values: Numbers) -> tuple[Numbers, Numbers]:
+        """By unit, the sum of squares between repeats and its degrees of freedom; `values` has an entry for every row."""
         within_commits = within(values[self._few], self._groups, self._owners, self._count)
         means = np.bincount(self._of_row, values[self._kept], len(self._size)) / self._size
-        by_night = self._night_by_night(means[self._is_many], self._of_night[self._is_many])
+        by_night = self._night_by_night(means[self._is_many])
         squares, df = (a + b for a, b in zip(within_commits, by_night, strict=True))
         return squares, df
 
-    def _night_by_night(self, means: Numbers, series: Labels) -> tuple[Numbers, Numbers]:
-        """`means` night by night, one of the sorted `series` after the other; a series is unit x branch."""
-        names, labels = np.unique(series, return_inverse=True)
-        found = successive(means, labels, len(names), least=FLOOR)
-        owners = names // self._branches
+    def _night_by_night(self, means: Numbers) -> tuple[Numbers, Numbers]:
+        """`means` night by night, one series after the other; a series is unit x branch."""
+        found = successive(means, self._of_night, len(self._series), least=FLOOR)
+        owners = self._series // self._branches
         squares, df = (np.bincount(owners, part, self._count).astype(np.float64) for part in found)
         return squares, df

@@ -52,12 +52,18 @@ class PairedValues:
     def __init__(self, rows: RepeatRows, base: Side, new: Side, cells: pd.DataFrame) -> None:
         self.rows, self.cells = rows, cells
         self.sides = {"base": base, "new": new}
-        self.at = {name: rows.cells.get_indexer(pd.Index(cells[f"cell_id_{name}"])) for name in self.sides}
+        self._cell_ids = {name: pd.Index(cells[f"cell_id_{name}"]) for name in self.sides}
+        self.at = {name: rows.cells.get_indexer(cell_ids) for name, cell_ids in self._cell_ids.items()}
+        self._values: dict[str, tuple[OfSide, OfSide]] = {}
+        # What was learned of one metric is by the same cells as what was learned of most others.
+        self._places: list[tuple[pd.Index, str, npt.NDArray[np.intp]]] = []
 
     def values(self, metric: str) -> tuple[OfSide, OfSide]:
         """Both sides of a metric."""
-        before, after = (self._of_side(name, metric) for name in self.sides)
-        return before, after
+        if metric not in self._values:
+            before, after = (self._of_side(name, metric) for name in self.sides)
+            self._values[metric] = before, after
+        return self._values[metric]
 
     def extremes(self, metric: str) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
         """Of both sides the least and the greatest value of any measurement that passed, zeros included; NaN for none."""
@@ -104,9 +110,13 @@ class PairedValues:
         )
 
     def of_cell(self, values: pd.Series, name: str) -> Numbers:
-        """The entries of one side's cells."""
-        found: Numbers = values.reindex(self.cells[f"cell_id_{name}"]).to_numpy(dtype=np.float64)
-        return found
+        """The entries of one side's cells; `values` goes by cell_id."""
+        known = (found for index, of_side, found in self._places if of_side == name and index.is_(values.index))
+        places = next(known, None)
+        if places is None:
+            places = values.index.get_indexer(self._cell_ids[name])
+            self._places.append((values.index, name, places))
+        return _at(values.to_numpy(dtype=np.float64), places)
 
     def _of_side(self, name: str, metric: str) -> OfSide:
         mean, runs = self.rows.of_side(self.sides[name].keys, metric)

@@ -7,12 +7,12 @@ and is numbered once here.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,6 +26,7 @@ from db.remembered import State, state_of
 from db.repeats import rows_of_runs, runs_behind
 from db.sides import Side
 
+T = TypeVar("T")
 Numbers: TypeAlias = "npt.NDArray[np.float64]"
 Labels: TypeAlias = "npt.NDArray[np.int64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -36,6 +37,8 @@ _OF_CELL = ("model", "phase", "dtype", "device", "batch_size")
 _MOST_RUNS = 160
 #: So many turns make a cell flaky.
 _TURNS = 3
+#: Up to so many numbers for each label, labels are put in order by a place for every number.
+_SPARSE = 16
 
 
 class _Numbering:
@@ -156,7 +159,7 @@ class RepeatRows:
     """
 
     def __init__(self, runs: Sequence[_RunRows]) -> None:
-        numbers, self.cell = np.unique(_joined([rows.cell for rows in runs]), return_inverse=True)
+        numbers, self.cell = places(_joined([rows.cell for rows in runs]))
         self.cells = pd.Index([_CELLS.names[number] for number in numbers.tolist()], dtype=object)
         self.runs: Labels = np.array([rows.run for rows in runs], dtype=np.int64)
         size = [len(rows.cell) for rows in runs]
@@ -173,6 +176,7 @@ class RepeatRows:
         names = runs[0].columns if runs else ()
         self._columns = {name: np.concatenate([rows.columns[name] for rows in runs]) for name in names}
         self.passed: Mask = self._columns.get("passed", np.empty(0, dtype=bool))
+        self._worked_out: dict[Hashable, Any] = {}
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> RepeatRows:
@@ -199,22 +203,29 @@ class RepeatRows:
         """The metric as it was measured, NaN where it was not. Raises `KeyError` if the rows do not have it."""
         return self._columns[metric].astype(np.float64, copy=False) if len(self) else np.empty(0)
 
+    def worked_out(self, key: Hashable, work: Callable[[], T]) -> T:
+        """What `work` makes of these rows, once for each key."""
+        if key not in self._worked_out:
+            self._worked_out[key] = work()
+        found: T = self._worked_out[key]
+        return found
+
     @cached_property
     def unit(self) -> Labels:
         """See the class."""
         if not len(self):
             return np.empty(0, dtype=np.int64)
-        program = self._columns["program"]
-        # A cell whose program is not known is a program of its own.
-        programs = np.where(np.isfinite(program), program, -1.0 - self.cell)
-        return numbered([np.unique(programs, return_inverse=True)[1], self._apart, self._testbed])
+        program, count = self._columns["program"], len(self.cells)
+        # A cell whose program is not known is a program of its own, and comes before all that are known.
+        programs = np.where(np.isfinite(program), program + count, count - 1.0 - self.cell).astype(np.int64)
+        return numbered([programs, self._apart, self._testbed])
 
     @cached_property
     def may_be_copies(self) -> Mask:
         """Rows that share unit, run and replicate with another: cells of one program may share its measurement, too."""
         if not len(self):
             return np.zeros(0, dtype=bool)
-        keys = numbered([self.unit, self.run, np.unique(self._columns["replicate"], return_inverse=True)[1]])
+        keys = numbered([self.unit, self.run, self._columns["replicate"]])
         found: Mask = np.bincount(keys)[keys] > 1
         return found
 
@@ -235,25 +246,31 @@ class RepeatRows:
 
         Replicates of a run are averaged first; NaN and 0 where there is none. `keys` are the database's numbers of the runs.
         """
-        values = self.values(metric)
-        usable = np.flatnonzero(np.isin(self.runs, list(keys))[self.run] & self.passed & (values > 0))
-        pairs, of_row = np.unique(self.cell[usable] * len(self.runs) + self.run[usable], return_inverse=True)
+        values, own = self.values(metric), self._passed_in(frozenset(keys))
+        usable = own[values[own] > 0]
+        pairs, of_row = places(self.cell[usable] * len(self.runs) + self.run[usable])
         of_run = _means(np.log(values[usable]), of_row, len(pairs))
         cells = pairs // max(1, len(self.runs))
         return _means(of_run, cells, len(self.cells)), np.bincount(cells, minlength=len(self.cells)).astype(float)
 
     def extremes(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
         """Of every cell of `cells` the least and the greatest value of the side's measurements that passed; NaN for none."""
-        values = self.values(metric)
-        usable = np.flatnonzero(np.isin(self.runs, list(keys))[self.run] & self.passed & np.isfinite(values))
+        values, own = self.values(metric), self._passed_in(frozenset(keys))
+        usable = own[np.isfinite(values[own])]
         least, most = np.full(len(self.cells), np.inf), np.full(len(self.cells), -np.inf)
         np.minimum.at(least, self.cell[usable], values[usable])
         np.maximum.at(most, self.cell[usable], values[usable])
         return np.where(np.isfinite(least), least, np.nan), np.where(np.isfinite(most), most, np.nan)
 
+    def _passed_in(self, keys: frozenset[int]) -> Labels:
+        """The rows of these runs that passed: few of all, and looked at for every metric."""
+        return self.worked_out(
+            ("passed in", keys), lambda: np.flatnonzero(np.isin(self.runs, list(keys))[self.run] & self.passed)
+        )
+
     def flaky(self) -> set[str]:
         """Cells that broke, were fixed and broke again (or the other way), and have not ended the same way twice since."""
-        pairs, of_row = np.unique(self.cell * max(1, len(self.runs)) + self.run, return_inverse=True)
+        pairs, of_row = places(self.cell * max(1, len(self.runs)) + self.run)
         # A run in which any replicate failed is one that failed.
         failed = np.bincount(of_row, ~self.passed, len(pairs)) > 0
         cells = pairs // max(1, len(self.runs))
@@ -265,13 +282,27 @@ class RepeatRows:
         return set(self.cells[(turns >= _TURNS) & last])
 
 
+def places(labels: Labels) -> tuple[Labels, Labels]:
+    """The different labels (0 or more) in order, and of each entry the place of its label: `np.unique` without sorting.
+
+    Labels that lie so far apart that a place for every number between them would take more than sorting are sorted.
+    """
+    top = int(np.max(labels, initial=-1)) + 1
+    if top > _SPARSE * len(labels):
+        found, of_label = np.unique(labels, return_inverse=True)
+        return found, of_label.astype(np.int64, copy=False)
+    is_there = np.zeros(top, dtype=bool)
+    is_there[labels] = True
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[labels]
+
+
 def numbered(columns: list[Any]) -> Labels:
-    """One label for each combination of labels, counted from 0 in the order of the combinations."""
-    found: Labels = np.asarray(columns[0], dtype=np.int64)
+    """One label for each combination of labels (0 or more), counted from 0 in the order of the combinations."""
+    found = places(np.asarray(columns[0], dtype=np.int64))[1]
     for column in columns[1:]:
         width = int(np.max(column, initial=0)) + 1
         # Numbered anew each time: products of many columns would not fit.
-        found = np.unique(found * width + column, return_inverse=True)[1].astype(np.int64)
+        found = places(found * width + column)[1]
     return found
 
 

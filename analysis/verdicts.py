@@ -199,10 +199,16 @@ def _overall(known: PairedValues, verdicts: Mapping[str, Sequence[str | None]]) 
     moved, cell_ids = cells["testbed_changed"].tolist(), cells["cell_id_new"].tolist()
     around = list(zip(*(cells[f"environment_id_{name}"].tolist() for name in known.sides), strict=True))
     words, metrics = [], []
-    for at, transition in enumerate(cells["transition"].tolist()):
+    # Cells have few different verdicts: each is looked at once.
+    known_words: dict[tuple[str | None, ...], tuple[Outcome | None, str | None]] = {}
+    for at, (transition, told) in enumerate(
+        zip(cells["transition"].tolist(), zip(*verdicts.values(), strict=True), strict=True)
+    ):
         word, metric = _STATUS_WORDS.get(transition), None
         if transition == Transition.BOTH_PASS.value:
-            word, metric = _of_metrics({name: told[at] for name, told in verdicts.items()})
+            if told not in known_words:
+                known_words[told] = _of_metrics(dict(zip(verdicts, told, strict=True)))
+            word, metric = known_words[told]
             if moved[at] is True and word is not None:
                 word = Outcome.ENVIRONMENT_CHANGED if same_code else Outcome.INCONCLUSIVE
             elif same_code and word in _CHANGES and _differ(*around[at]):

@@ -21,14 +21,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import os
 import platform
 import shutil
-import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -40,18 +37,17 @@ from sqlalchemy import select
 from benchmarks.dashboard_browser import Wanted, Watched, tab, watched
 from benchmarks.dashboard_server import Server, browsers_ms, server
 from benchmarks.dashboard_steps import Names, rounds, script
+from benchmarks.dashboard_table import Times, load_average, print_table, take
 from benchmarks.synthetic_nights import WORD, Shape
 from benchmarks.synthetic_store import fill
 from db import queries
 from db.engine import open_store
 from db.schema import Run
 
-#: ms: the median and the 95th percentile of any interaction, a warm and a cold load; and MB of the server.
-MEDIAN, P95, WARM, COLD, MEMORY = 300, 400, 1500, 2500, 600
+#: MB of the server, at most.
+MEMORY = 600
 _OVERVIEW = (Wanted(".iw-verdict", "on both sides"), Wanted('[data-testid="stMain"] h1', "Overview"))
 _SPEAKING = ("streamlit", "altair", "pandas", "numpy", "sqlalchemy", "playwright")
-
-Times = dict[str, list[float]]
 
 
 def main() -> None:
@@ -72,9 +68,9 @@ def main() -> None:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         place = options.db or str(folder / "synthetic.db")
         names = names_of(place, Shape(options.commits, options.models, options.configs))
-        print(f"load average {_load()} on {os.cpu_count()} cores, before")
+        print(f"load average {load_average()} on {os.cpu_count()} cores, before")
         asyncio.run(_measure(place, names, options, folder / "server.log", chromium))
-        print(f"load average {_load()}, after; this benchmark is part of it")
+        print(f"load average {load_average()}, after; this benchmark is part of it")
 
 
 def names_of(place: str, shape: Shape) -> Names:
@@ -115,10 +111,10 @@ async def _measure(place: str, names: Names, options: argparse.Namespace, log: P
             await _first_load(browser, running)
             times, spent, errors = await _alone(browser, running, names, options.rounds)
             alone = running.peak_mb()
-            _print_table({"server: start until it answers": started, "load: cold": cold, **times}, spent=spent)
+            print_table({"server: start until it answers": started, "load: cold": cold, **times}, spent=spent)
             if options.people:
                 crowd, more = await _together(browser, running, names, options.people)
-                _print_table(crowd, f"{options.people} people at once")
+                print_table(crowd, f"{options.people} people at once")
                 errors += more
             print(
                 f"\nserver memory at its peak: {alone:.0f} MB alone, {running.peak_mb():.0f} MB in the end (goal {MEMORY})"
@@ -148,7 +144,7 @@ async def _alone(browser: Any, running: Server, names: Names, count: int) -> tup
         found["load: warm"].append(await page.load(running.address, *_OVERVIEW))
         for step in rounds(names, number):
             before = running.spent_ms(), browsers_ms()
-            await _take(page, step, found)
+            await take(page, step, found)
             spent[f"server {step.kind}"].append(running.spent_ms() - before[0])
             spent[f"browser {step.kind}"].append(browsers_ms() - before[1])
         errors += page.errors
@@ -167,54 +163,10 @@ async def _together(browser: Any, running: Server, names: Names, count: int) -> 
             page.errors.append(f"load: {str(error).splitlines()[0]}")
             return
         for step in script(names, number):
-            await _take(page, step, found)
+            await take(page, step, found)
 
     await asyncio.gather(*(one(number, page) for number, page in enumerate(people)))
     return found, [error for page in people for error in page.errors]
-
-
-async def _take(page: Watched, step: Any, found: Times) -> None:
-    try:
-        found[step.kind].append(await page.does(step))
-    except Exception as error:
-        page.errors.append(f"{step.kind}: {str(error).splitlines()[0]}")
-        # At once, since a step that is never done takes its time.
-        print(f"not done: {page.errors[-1][:200]}", file=sys.stderr)
-
-
-def _print_table(times: Times, title: str = "one person", spent: Times | None = None) -> None:
-    heads = f"{'server':>8}{'browser':>8}" if spent else ""
-    print(f"\n{title + ', wall time in ms':42}{'count':>7}{'median':>8}{'p95':>8}{'worst':>8}{heads}  goal")
-    every: list[float] = []
-    for kind, found in times.items():
-        goal = {"load: warm": WARM, "load: cold": COLD}.get(kind)
-        is_step = not kind.startswith(("load", "server"))
-        every += found if is_step else []
-        told = f"{goal}" if goal else f"median {MEDIAN}, p95 {P95}" if is_step else ""
-        _print_line(kind, found, _of_both(spent, kind) + "  " + told)
-    if every:
-        _print_line("all interactions", every, _of_both(spent, "") + f"  median {MEDIAN}, p95 {P95}")
-
-
-def _of_both(spent: Times | None, kind: str) -> str:
-    """The median processor time of server and browser for a kind of step, or of all for no kind; nothing if not known."""
-    if spent is None:
-        return ""
-    found = [
-        [value for name, values in spent.items() if name.startswith(f"{who} {kind}") for value in values]
-        for who in ("server", "browser")
-    ]
-    return "".join(f"{statistics.median(values):>8.0f}" if values else f"{'':8}" for values in found)
-
-
-def _print_line(kind: str, found: Sequence[float], told: str) -> None:
-    if found:
-        p95 = sorted(found)[math.ceil(0.95 * len(found)) - 1]
-        print(f"{kind:42}{len(found):>7}{statistics.median(found):>8.0f}{p95:>8.0f}{max(found):>8.0f}{told}")
-
-
-def _load() -> str:
-    return ", ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
 if __name__ == "__main__":

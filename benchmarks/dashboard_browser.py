@@ -35,7 +35,8 @@ _PROBE = """
   };
   new MutationObserver(all => {
     watch.any = performance.now();
-    if (all.some(one => inside(one.target))) watch.last = watch.any;
+    // What is put into a canvas is the copy of its text: see above.
+    if (all.some(one => inside(one.target) && one.target.tagName !== 'CANVAS')) watch.last = watch.any;
   }).observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
   for (const name of ['clearRect', 'fillRect', 'fillText', 'stroke', 'fill', 'drawImage']) {
     const drawn = CanvasRenderingContext2D.prototype[name];

@@ -38,14 +38,21 @@ class Server:
 
 
 @contextmanager
-def server(store: str, log: Path) -> Iterator[Server]:
-    """`streamlit run dashboard/app.py` on a store, until the block ends; what it prints goes to `log`.
+def server(store: str, log: Path, app: str = "dashboard/app.py", *settings: str) -> Iterator[Server]:
+    """`streamlit run` of an app on a store, until the block ends; what it prints goes to `log`.
 
     Raises:
         RuntimeError: it ended or did not answer; with the end of its log.
     """
     port = _free_port()
-    command = [Path(sys.executable).with_name("streamlit"), "run", "dashboard/app.py", "--server.port", str(port)]
+    command: list[str | Path] = [
+        Path(sys.executable).with_name("streamlit"),
+        "run",
+        app,
+        "--server.port",
+        str(port),
+        *settings,
+    ]
     began = time.perf_counter()
     with log.open("wb") as stream:
         process = subprocess.Popen(

@@ -70,8 +70,8 @@ def script(names: Names, number: int) -> Iterator[Step]:
 def overview(names: Names, number: int) -> Iterator[Step]:
     """Sides and filters."""
     yield _other_base("overview: other base", names.commit(number), _SIDES)
-    yield Step("overview: swap", _click(".st-key-swap button"), (Wanted(_SIDES),))
-    yield Step("overview: swap", _click(".st-key-swap button"), (Wanted(_SIDES),))
+    yield Step("overview: swap", click(".st-key-swap button"), (Wanted(_SIDES),))
+    yield Step("overview: swap", click(".st-key-swap button"), (Wanted(_SIDES),))
     suite = names.suites[number % len(names.suites)]
     yield _pick("overview: a suite", "suite", suite, Wanted(_VERDICT))
     yield _pick("overview: a suite", "suite", "all", Wanted(_VERDICT))
@@ -82,14 +82,14 @@ def compare(names: Names, number: int) -> Iterator[Step]:
     yield _page("Compare")
     yield _filter(names, number)
     yield Step(
-        "compare: filter by text", _press("Enter"), (Wanted(_MAIN, "cells. Tick"),), _type(".st-key-q_widget", "")
+        "compare: filter by text", press("Enter"), (Wanted(_MAIN, "cells. Tick"),), type_into(".st-key-q_widget", "")
     )
     yield _add("compare: a config", "config", names.config(number), Wanted(_MAIN, "that match"))
     yield _clear("compare: a config", "config", Wanted(_MAIN, "cells. Tick"))
     yield _add("compare: an outcome", "outcome", "inconclusive", Wanted(_MAIN, "that match"))
     yield _clear("compare: an outcome", "outcome", Wanted(_MAIN, "cells. Tick"))
     for _ in range(2):
-        yield Step("compare: sort", _click_head, (Wanted(_ROWS, hidden=True),))
+        yield Step("compare: sort", click_head, (Wanted(_ROWS, hidden=True),))
     yield Step("compare: config against config", _click_text("two configs of new"), (Wanted(_MAIN, "Base config"),))
     yield _pick("compare: other config", "to", names.config(number, first=2), Wanted(_SIDES))
     yield Step("compare: two sides again", _click_text("two sides"), (Wanted(_MAIN, "new synthetic"),))
@@ -109,7 +109,7 @@ def trends(number: int) -> Iterator[Step]:
     yield _pick("trends: other figure", "metric", figure, Wanted(_CHARTS))
     for stretch in ("week", "night"):
         yield _pick("trends: nights, weeks", "by", stretch, Wanted(_CHARTS))
-    yield Step("trends: log scale", _click(".st-key-log_widget label"), (Wanted(".st-key-log_widget input:checked"),))
+    yield Step("trends: log scale", click(".st-key-log_widget label"), (Wanted(".st-key-log_widget input:checked"),))
 
 
 def others() -> Iterator[Step]:
@@ -121,17 +121,17 @@ def others() -> Iterator[Step]:
 def _page(title: str) -> Step:
     link = f'[data-testid="stSidebar"] [data-testid="stPageLink"] a:has-text("{title}")'
     # The model's page has the name of a model over it.
-    return Step(f"page: {title}", _click(link), (Wanted(_TITLE, "" if title == "Model" else title),))
+    return Step(f"page: {title}", click(link), (Wanted(_TITLE, "" if title == "Model" else title),))
 
 
 def _other_base(kind: str, sha: str, shown: str) -> Step:
-    return Step(kind, _press("Enter"), (Wanted(shown, sha[:10]),), _type(".st-key-base_widget", sha))
+    return Step(kind, press("Enter"), (Wanted(shown, sha[:10]),), type_into(".st-key-base_widget", sha))
 
 
 def _filter(names: Names, number: int) -> Step:
     name = names.model(7 * number).partition("/")[2]
     wanted = Wanted(_MAIN, "that match")
-    return Step("compare: filter by text", _press("Enter"), (wanted,), _type(".st-key-q_widget", name))
+    return Step("compare: filter by text", press("Enter"), (wanted,), type_into(".st-key-q_widget", name))
 
 
 def _other_model(names: Names, number: int) -> Step:
@@ -147,7 +147,7 @@ def _pick(kind: str, key: str, option: str, *wanted: Wanted) -> Step:
         await box.click()
         await box.fill(option)
 
-    return Step(kind, _press("Enter"), wanted, opened)
+    return Step(kind, press("Enter"), wanted, opened)
 
 
 def _add(kind: str, key: str, option: str, *wanted: Wanted) -> Step:
@@ -168,10 +168,12 @@ def _clear(kind: str, key: str, *wanted: Wanted) -> Step:
     async def closed(page: Any) -> None:
         await page.keyboard.press("Escape")
 
-    return Step(kind, _click(f'.st-key-{key}_widget button[aria-label="Clear all"]'), wanted, closed)
+    return Step(kind, click(f'.st-key-{key}_widget button[aria-label="Clear all"]'), wanted, closed)
 
 
-def _click(selector: str) -> Act:
+def click(selector: str) -> Act:
+    """A click at the first of these elements."""
+
     async def act(page: Any) -> None:
         await page.locator(selector).first.click()
 
@@ -185,7 +187,7 @@ def _click_text(text: str) -> Act:
     return act
 
 
-async def _click_head(page: Any) -> None:
+async def click_head(page: Any) -> None:
     """The head of the column of models in the table, a canvas: one click more is another order.
 
     At its left, since the right end of a narrow head opens a menu.
@@ -193,14 +195,18 @@ async def _click_head(page: Any) -> None:
     await page.get_by_test_id("stDataFrame").first.click(position={"x": 62, "y": 16})
 
 
-def _press(key: str) -> Act:
+def press(key: str) -> Act:
+    """A key, where the page's focus is."""
+
     async def act(page: Any) -> None:
         await page.keyboard.press(key)
 
     return act
 
 
-def _type(where: str, text: str) -> Act:
+def type_into(where: str, text: str) -> Act:
+    """A text in place of that of a widget, without a key that ends it."""
+
     async def act(page: Any) -> None:
         await page.locator(f"{where} input").fill(text)
 

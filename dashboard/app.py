@@ -10,7 +10,22 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard import data, hud_links, in_browser, parts, selection, sending, sidebar, states, style, turns, url, warm
+from dashboard import (
+    ahead,
+    data,
+    headline,
+    hud_links,
+    in_browser,
+    parts,
+    selection,
+    sending,
+    sidebar,
+    states,
+    style,
+    turns,
+    url,
+    warm,
+)
 from dashboard.markup import text
 
 #: Drawn here: an icon by name would be fetched from another host.
@@ -61,6 +76,16 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
     for line in (*notes, *chosen.warnings, *chosen.problems):
         st.html(f'<div class="iw iw-state" role="alert">{text(line)}</div>')
     page.run()
+    _think_ahead(chosen)
+
+
+def _think_ahead(chosen: selection.Selection) -> None:
+    """What is likely to be asked for next, once this page is there and nobody waits for another."""
+    if chosen.pair is None:
+        return
+    swapped = (chosen.pair[1], chosen.pair[0])
+    pieces = ahead.of_pair(chosen.data, swapped, chosen.filters, headline.COMPARED)
+    ahead.ahead.wish([*pieces, *ahead.of_model(chosen.data, chosen.pair[1], chosen.filters)])
 
 
 def _from_hud() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,19 +79,38 @@ def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
     A ratio is formed on one machine; compile times of two machines are shown and not called a change.
     """
     found: dict[tuple[str, str], Sure] = {}
-    columns = ["suite", "phase", "dtype", "device", "config_id"]
-    values = [f"{metric}_{side}" for metric in TABLES for side in ("base", "new")]
-    passing = cells[cells["transition"] == Transition.BOTH_PASS.value][[*columns, "model", "testbed_changed", *values]]
-    # Numbers are drawn much faster than names.
-    passing = passing.assign(model=pd.factorize(passing["model"], sort=True)[0])
-    for names, rows in passing.groupby(columns, sort=False):
-        models, moved = rows["model"].to_numpy(), bool(rows["testbed_changed"].eq(True).any())
-        for metric in TABLES:
-            base, new = (rows[f"{metric}_{side}"].to_numpy(dtype=float) for side in ("base", "new"))
+    passing = np.flatnonzero(cells["transition"] == Transition.BOTH_PASS.value)
+    # Columns of numbers: a frame a group takes longer than its intervals, and names are drawn more slowly than numbers.
+    models = pd.factorize(cells["model"].take(passing), sort=True)[0]
+    moved = cells["testbed_changed"].eq(True).to_numpy(dtype=bool)[passing]
+    values = {
+        metric: [cells[f"{metric}_{side}"].to_numpy(dtype=float)[passing] for side in ("base", "new")]
+        for metric in TABLES
+    }
+    for names, rows in _grouped(cells.take(passing)):
+        for metric, (base, new) in values.items():
             is_mean = FIGURES[metric] == "mean"
-            within = sums_interval(base, new, models) if is_mean else geomean_interval(_ratios(base, new), models)
-            found["\n".join(map(str, names)), metric] = within, not (is_mean and moved)
+            if is_mean:
+                within = sums_interval(base[rows], new[rows], models[rows])
+            else:
+                within = geomean_interval(_ratios(base[rows], new[rows]), models[rows])
+            found["\n".join(names), metric] = within, not (is_mean and bool(moved[rows].any()))
     return found
+
+
+_GROUP = ("suite", "phase", "dtype", "device", "config_id")
+
+
+def _grouped(cells: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], NDArray[np.intp]]]:
+    """The names of every group and the numbers of its rows, in their order."""
+    if cells.empty:
+        return
+    factors = [pd.factorize(cells[name]) for name in _GROUP]
+    place = np.ravel_multi_index([codes for codes, _ in factors], [len(names) for _, names in factors])
+    order = np.argsort(place, kind="stable")
+    starts = np.flatnonzero(np.diff(place[order])) + 1
+    for rows in np.split(order, starts):
+        yield tuple(str(names[codes[rows[0]]]) for codes, names in factors), rows
 
 
 def _ratios(base: NDArray[np.float64], new: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -194,8 +213,9 @@ def _figure_cell(item: Item, metric: str, sure: Sure) -> tuple[str, str]:
     if found is None:
         return shown, ""
     below = " ".join(part for part in (found.interval, partial) if part)
-    lines = [shown, span(found.look, text(found.text)), *([span("soft", below)] if below else [])]
-    return "<br>".join(lines), found.look if found.look != "calm" else ""
+    lines = [shown, span(f"line {found.look}", text(found.text)), *([span("line soft", below)] if below else [])]
+    # Lines by their style: a break each would be as many elements more, which the browser looks at one by one.
+    return "".join(lines), found.look if found.look != "calm" else ""
 
 
 def _alone(metric: str, figure: Figure, counts: Counts) -> str:

@@ -2,7 +2,8 @@
 
 - A link inside a table or sentence moves within the session, as the navigation at the left does, and does not load the page
   anew. It stays a link: with another key or button, or without this script, it is what any link is.
-- What other pages are drawn with is loaded some seconds after the first one stands: else the first look at each waits for it.
+- What other pages are drawn with is loaded once the first one stands, after what that one itself still loads: else the first
+  look at each waits for it.
   Streamlit's frontend loads the code of an element when a page first has one, 1.7 MB for a table, as much for a block of code.
 
 Both hang on how Streamlit works inside: on `popstate`, which it takes for *back* and *forward*, and on the names of its files,
@@ -43,7 +44,7 @@ if (!window.inductorWatch) {
   const next = names => { if (names.length) idle(() => load(new URL('./static/' + names[0], document.baseURI).href)
     .catch(() => {}).then(() => next(names.slice(1)))); };
   const begin = () => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"] h1')
-    ? setTimeout(() => next([%s]), 3000) : setTimeout(begin, 250);
+    ? setTimeout(() => next([%s]), 1500) : setTimeout(begin, 250);
   begin();
 }
 </script>"""

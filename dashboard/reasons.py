@@ -42,7 +42,11 @@ def change_table(cells: pd.DataFrame, limit: int = 8) -> str:
     if moved.empty:
         return ""
     link = url.linker()
-    rows = [_change_row(record, link) for record in cells.loc[moved.index[:limit]].to_dict("records")]
+    first = cells.loc[moved.index[:limit]]
+    # Of hundreds of columns those of what decided.
+    metrics = tuple(f"{metric}_" for metric in set(first["outcome_metric"]))
+    needed = [name for name in first.columns if name in _NAMES or name == "outcome_metric" or name.startswith(metrics)]
+    rows = [_change_row(record, link) for record in first[needed].to_dict("records")]
     note = f"the first {limit} of {len(moved)}, what regressed first" if len(moved) > limit else ""
     return table(
         "Changed most", ["cell", "what", "base", "new", "change", "95 %", "verdict"], rows, note=note, numbers=2

@@ -19,6 +19,11 @@ from db.sides import Side
 _ALL = ""
 #: Of so many nights the runs and commits are offered, too: the page sends every option with every run of its script.
 _NEWEST = 30
+#: So many nights are offered until somebody asks for the others: a browser goes through all options with each run of the script.
+_AT_ONCE = 60
+#: Stands for the others, at the end of the list.
+_OLDER = "\N{HORIZONTAL ELLIPSIS}"
+_KEY = "older nights"
 #: Letters of a commit's title; its end has the number of its pull request.
 _TITLE = 64
 _HELP = (
@@ -30,9 +35,10 @@ _HELP = (
 def pickers(data: Data) -> None:
     """Draws the choice of sides and filters; it is read back from the address."""
     labels = _choices(data.nights(), data.stamp)
-    _side(data, "base", "Base", [PREVIOUS, NOTHING, *labels], labels)
+    offered = _offered(data.nights(), labels)
+    _side(data, "base", "Base", [PREVIOUS, NOTHING, *offered], labels)
     st.button("Swap base and new", icon=":material/swap_vert:", key="swap", on_click=_swap, width="stretch")
-    _side(data, "new", "New", [LATEST, *labels], labels)
+    _side(data, "new", "New", [LATEST, *offered], labels)
     axes = data.axes()
     columns = st.columns(2, gap="small")
     _filter(columns[0], "phase", axes.phases)
@@ -113,6 +119,14 @@ def _choices(_nights: list[NightInfo], stamp: str) -> dict[str, str]:
     return found | {run.run_id: label(run.run_id, [run]) for run in runs}
 
 
+def _offered(nights: Sequence[NightInfo], labels: dict[str, str]) -> list[str]:
+    """What the boxes list of all that can be picked."""
+    if len(nights) <= _AT_ONCE or st.session_state.get(_KEY, False):
+        return list(labels)
+    older = {night.night for night in nights[_AT_ONCE:]}
+    return [*(name for name in labels if name not in older), _OLDER]
+
+
 def _commit_words(run: RunInfo) -> list[str]:
     title = " ".join((run.commit_title or "").split())
     if len(title) > _TITLE:
@@ -134,6 +148,7 @@ def _side(data: Data, key: str, title: str, options: Sequence[str], labels: dict
         LATEST: "latest night",
         PREVIOUS: "previous night",
         NOTHING: "none",
+        _OLDER: f"{_OLDER} {len(data.nights()) - _AT_ONCE:,} older nights: list them, too",
     }
     default = DEFAULTS[key]
     value = url.get(key) or default
@@ -152,6 +167,9 @@ def _side(data: Data, key: str, title: str, options: Sequence[str], labels: dict
 def _chosen(data: Data, key: str, default: str) -> None:
     """Writes what was picked or typed to the address; a text that names no side may be a part of what one is called."""
     value = st.session_state[url.widget(key)]
+    if value == _OLDER:
+        st.session_state[_KEY] = True
+        return
     url.put(key, None if value == default else found_side(data, value))
 
 

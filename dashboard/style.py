@@ -12,9 +12,9 @@ SHEET = """
 [data-testid="stMultiSelect"] [data-tag], [data-testid="stMultiSelect"] [data-tag] * { color: var(--st-text-color) !important; }
 [data-testid="stSelectboxVirtualDropdown"]:has(:is([aria-label="Base"], [aria-label="New"])) {
   width: min(58rem, calc(100vw - 2rem)) !important; max-width: none !important; }
-.iw { --iw-worse: #d9731f; --iw-better: #2f86d1; font-variant-numeric: tabular-nums; font-size: .875rem; line-height: 1.35; }
-.iw, .iw * { --iw-line: color-mix(in srgb, currentColor 16%, transparent);
-  --iw-soft: color-mix(in srgb, currentColor 74%, transparent); }
+.iw { --iw-worse: #d9731f; --iw-better: #2f86d1; --iw-line: color-mix(in srgb, currentColor 16%, transparent);
+  --iw-soft: color-mix(in srgb, currentColor 74%, transparent);
+  font-variant-numeric: tabular-nums; font-size: .875rem; line-height: 1.35; }
 .iw p, .iw ul { margin: 0 0 .35rem; }
 .iw p, .iw ul, .iw ul li, .iw dl, .iw dl dd { font-size: inherit; }
 .iw a { color: inherit; text-decoration: none; }
@@ -33,7 +33,7 @@ SHEET = """
 .iw tbody th:has(.iw-mono) { min-width: 17rem; }
 .iw td.n, .iw th.n { text-align: right; white-space: nowrap; }
 .iw td.c { white-space: nowrap; }
-.iw td.c > a, .iw td.c > span { display: block; }
+.iw td.c > a, .iw td.c > span, .iw td.c .line { display: block; }
 .iw .arrow { color: var(--iw-soft); padding: 0 .15em; }
 .iw .calm, .iw .soft { color: var(--iw-soft); }
 .iw .worse { color: color-mix(in oklab, var(--iw-worse) 55%, currentColor); font-weight: 600; }

@@ -25,6 +25,9 @@ _SETTINGS = ((-8, 2), (-3, 128 * 1024))
 async def lifespan(app: Any) -> AsyncIterator[None]:
     """For `st.App`: from the start of the server to its end."""
     prepare()
+    from dashboard.ahead import ahead
+
+    ahead.start()
     yield
 
 

@@ -86,7 +86,9 @@ def _interval(
         return None
     sums = [np.bincount(owner, values[usable], drawn.size) for values in (above, below)]
     places = _draws(drawn.size)
-    low, high = np.quantile(sums[0][places].sum(axis=1) / sums[1][places].sum(axis=1), (LEVEL / 2, 1 - LEVEL / 2))
+    # Of as many ones as there are models, the sum is their number, whichever are drawn.
+    total = drawn.size if np.all(sums[1] == 1) else sums[1][places].sum(axis=1)
+    low, high = np.quantile(sums[0][places].sum(axis=1) / total, (LEVEL / 2, 1 - LEVEL / 2))
     return float(low), float(high), int(drawn.size)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ USUAL = 0.8
 EFFICIENCY = 2 / 3
 #: 1 / Phi^-1(3/4): makes the median absolute size of normal values estimate their standard deviation.
 _NORMAL = 1.4826
+#: A table of values may have so many places for each of them.
+_SPARSE = 4
 
 
 def within(values: Numbers, groups: Labels, owners: Labels, count: int) -> tuple[Numbers, Numbers]:
@@ -69,11 +71,25 @@ def _sums(values: Numbers, owners: Labels, count: int) -> Numbers:
 
 def _ranked(values: Numbers, owners: Labels, count: int, parts: Sequence[float]) -> list[Numbers]:
     """For each part: each owner's value below or at which that part of its others lie; 0 for an owner without any."""
-    order = np.lexsort((values, owners))
     size = np.bincount(owners, minlength=count)
     start = np.cumsum(size) - size
-    has, ordered = size > 0, values[order]
     found = [np.zeros(count) for _ in parts]
+    has = np.flatnonzero(size)
+    ordered = _sorted(values, owners, size, start)
     for part, of_part in zip(parts, found, strict=True):
-        of_part[has] = ordered[start[has] + np.floor(part * (size[has] - 1)).astype(np.int64)]
+        of_part[has] = ordered(has, np.floor(part * (size[has] - 1)).astype(np.int64))
     return found
+
+
+def _sorted(
+    values: Numbers, owners: Labels, size: Labels, start: Labels
+) -> Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], Numbers]:
+    """Each owner's values in order, as a function of owners and places. As rows of a table where they are about equally many."""
+    width = int(size.max(initial=0))
+    if width * size.size > _SPARSE * values.size or np.any(owners[1:] < owners[:-1]):
+        ordered = values[np.lexsort((values, owners))]
+        return lambda owner, place: ordered[start[owner] + place]
+    table = np.full((size.size, width), np.nan)
+    table[owners, np.arange(values.size) - start[owners]] = values
+    table.sort(axis=1)
+    return lambda owner, place: table[owner, place]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from dashboard import sidebar
 from dashboard.data import opened
 from dashboard.periods import averaged
 from dashboard.sidebar import found_side
@@ -180,3 +181,19 @@ def test_the_pass_rate_of_a_night_is_of_all_its_runs_missing_cells_included(open
     assert app.selectbox(key="metric_widget").value == RATE
     said = re.findall(r'<img alt="([^"]*)"', text_of(app))
     assert any("pass rate of huggingface over 4 days: cudagraphs from 100 % to 100 %" in line for line in said), said
+
+
+def test_older_nights_are_listed_when_they_are_asked_for(open_app, two_nights, monkeypatch):
+    monkeypatch.setattr(sidebar, "_AT_ONCE", 1)
+    app = open_app(two_nights)
+    box = app.selectbox(key="base_widget")
+    assert [option for option in box.options if "night-0" in option] == []
+    assert len([option for option in box.options if "older nights" in option]) == 1
+
+    box.select(sidebar._OLDER)
+    ran(app)
+
+    box = app.selectbox(key="base_widget")
+    assert [option for option in box.options if "night-0" in option]
+    assert not [option for option in box.options if "older nights" in option]
+    assert "base" not in app.query_params and box.value == "previous"

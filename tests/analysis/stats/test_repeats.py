@@ -91,6 +91,21 @@ def test_series_do_not_mix():
     assert df == pytest.approx([2 / 3, 2 / 3, 0])
 
 
+@pytest.mark.parametrize("longest", [9, 400])
+def test_series_of_whatever_lengths_and_order_are_ranked_alike(longest):
+    """One long series, or series that do not stand in the order of their numbers, make the others no table."""
+    rng = np.random.default_rng(5)
+    lengths = [longest, 9, 8, 1, 9, 7, 9, 9]
+    series = np.repeat(np.arange(len(lengths)), lengths)
+    values = rng.normal(0, 1, len(series)).round(1)
+    alone = [successive(values[series == one], np.zeros(length, int), 1) for one, length in enumerate(lengths)]
+    other_order = np.argsort(-series, kind="stable")
+    for order in (slice(None), other_order):
+        squares, df = successive(values[order], series[order], len(lengths))
+        assert squares.tolist() == pytest.approx([found[0][0] for found in alone], abs=0)
+        assert df.tolist() == [found[1][0] for found in alone]
+
+
 def test_drift_is_what_most_cells_have_in_common():
     changes = [0.03] * 15 + [0.031] * 5 + [0.5, np.nan]
     assert common_drift(changes) == pytest.approx(0.03)
