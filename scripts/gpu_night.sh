@@ -3,8 +3,9 @@
 # whose bundles are under data/h200.
 #   scripts/gpu_night.sh PART FOLDER      PART: night | tuned | tuned-training | trained | more | aa | ways | scaling |
 #                                               proof | plain | partitions | partitions-training | beside | rest |
-#                                               remaining | tuned-rest | cpu
+#                                               remaining | tuned-rest | eight | cpu
 #   WORKERS=16 a GPU, HOURS=0.125 after which nothing is started, COSTS=data/h200 to learn from, GPUS=all, CORES=0-31,
+#   WITHOUT="BUNDLE..." whose cells a night leaves out,
 #   TIMEOUT=300 a cell, TIMES=4, INJECT=0.02,0.03,0.05,0.1 (empty: no slow-downs, as in `proof` to fill TUNING), TUNING= a folder in which autotuning's choices are shared (collector/shared_tuning.py)
 # Needs torch with CUDA, timm, torchvision, transformers, click and rich; neither a database nor the rest of the project.
 set -euo pipefail
@@ -22,7 +23,7 @@ inject=${INJECT-0.02,0.03,0.05,0.1} workers=${WORKERS:-16} hours=${HOURS:-0.125}
 # PLAN LABEL CORES OPTION...: a night of a plan of h200_plan.py on some of the host's cores.
 night() {
     local plan
-    plan=$(mktemp) && python3 scripts/h200_plan.py "$1" >"$plan"
+    plan=$(mktemp) && python3 scripts/h200_plan.py "$1" --without ${WITHOUT:-} >"$plan"
     taskset -c "$3" python3 -m jobs.cli nightly --no-store --plan "$plan" --out "$folder" --timeout "${TIMEOUT:-300}" --costs "$costs" \
         --label "$2" "${@:4}"
 }
@@ -43,9 +44,13 @@ tuned)
     ;;
 remaining) night remaining "the rest of the zoo, and of its training" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;
 tuned-rest)
-    # The rest of the cores is for the CPU's zoo, which wants statuses and no figures.
-    CORES=56-63 WORKERS=8 "$0" cpu "$folder" >"$folder/cpu.log" 2>&1 &
-    night tuned-rest "tuned GEMMs, the rest of the zoo" 0-55 --gpus "$gpus" --workers "${WORKERS:-14}" --max-hours "$hours" --tune-together
+    night tuned-rest "tuned GEMMs, the rest of the zoo" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" --tune-together
+    ;;
+eight)
+    # All that is left, on eight GPUs and 128 cores: six of them tune. The CPU's zoo wants statuses and no figures.
+    CORES=112-127 WORKERS=16 "$0" cpu "$folder" >"$folder/cpu.log" 2>&1 &
+    CORES=90-111 GPUS=6,7 WORKERS=11 "$0" remaining "$folder" >"$folder/remaining.log" 2>&1 &
+    CORES=0-89 WORKERS=15 GPUS=0,1,2,3,4,5 "$0" tuned-rest "$folder"
     wait
     ;;
 rest) night rest "the rest of the zoo" "$every" --gpus "$gpus" --workers "$workers" --max-hours "$hours" ;;

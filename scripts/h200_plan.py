@@ -1,14 +1,18 @@
 """Plans of the H200 nights under data/h200, as `nightly --plan` reads them; what matters most comes first.
 
-python scripts/h200_plan.py NAME > plan.json      without a name, the names
+python scripts/h200_plan.py NAME [--without BUNDLE...] > plan.json      without a name, the names
+
+--without leaves out what some bundles have, whatever became of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterable
+from pathlib import Path
 
+from collector.bundle import read_bundle
 from collector.spelling import parse_config
 from collector.vocabulary import Cell, Phase
 from collector.zoo.registry import all_models, find
@@ -234,6 +238,12 @@ def on_cpu() -> list[Cell]:
     ]
 
 
+def left(planned: Iterable[Cell], bundles: Iterable[Path]) -> list[Cell]:
+    """The cells of a plan, each once, that no bundle has."""
+    had = {item.cell.cell_id for path in bundles for item in read_bundle(path).latest().values()}
+    return [cell for name, cell in {cell.cell_id: cell for cell in planned}.items() if name not in had]
+
+
 def main() -> None:
     """Prints the plan asked for."""
     plans = {
@@ -253,10 +263,11 @@ def main() -> None:
         "tuned-rest": tuned_rest,
         "cpu": on_cpu,
     }
-    if len(sys.argv) != 2 or sys.argv[1] not in plans:
-        sys.exit(f"usage: python scripts/h200_plan.py {'|'.join(plans)}")
-    found = {cell.cell_id: cell for cell in plans[sys.argv[1]]()}
-    print(json.dumps({"cells": [cell.to_json() for cell in found.values()]}))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=plans)
+    parser.add_argument("--without", nargs="*", type=Path, default=[])
+    options = parser.parse_args()
+    print(json.dumps({"cells": [cell.to_json() for cell in left(plans[options.name](), options.without)]}))
 
 
 if __name__ == "__main__":

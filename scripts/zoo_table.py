@@ -1,4 +1,4 @@
-"""Which models pass where under what, and why the others do not: a Markdown table of bundles.
+"""Which models pass where under what, and why the others do not: two Markdown tables of bundles, by config and by model.
 
 python scripts/zoo_table.py BUNDLE...      the newest outcome of each cell counts
 
@@ -28,13 +28,16 @@ ByConfig = Mapping[str, Measurement]
 
 
 def main() -> None:
-    """Prints counts, then a row a model."""
+    """Prints counts, then a row a config, then a row a model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", type=Path)
     found = newest(item for path in parser.parse_args().bundles for item in read_bundle(path).latest().values())
     statuses = [item.status.value for by_config in found.values() for item in by_config.values()]
     print(", ".join(f"{statuses.count(name)} {name}" for name in sorted(set(statuses))))
     places = sorted({place for _, place in found})
+    print(f"\n| config | {' | '.join(places)} |\n|---|{'---|' * len(places)}")
+    for config in sorted({name for by_config in found.values() for name in by_config}):
+        print(f"| {config} | {' | '.join(of_config(found, place, config) for place in places)} |")
     print(f"\n| model | {' | '.join(places)} | why not |\n|---|{'---|' * len(places)}---|")
     for model in [str(spec) for spec in all_models()]:
         outcomes = [found.get((model, place), {}) for place in places]
@@ -49,6 +52,16 @@ def newest(items: Iterable[Measurement]) -> dict[tuple[str, str], dict[str, Meas
             cell = item.cell
             found[f"{cell.suite}/{cell.model}", f"{cell.phase.value}, {cell.device}"][cell.config.name] = item
     return found
+
+
+def of_config(found: Mapping[tuple[str, str], ByConfig], place: str, config: str) -> str:
+    """How many models passed under a config in one place, of how many, and how the others ended."""
+    items = [by_config[config] for (_, where), by_config in found.items() if where == place and config in by_config]
+    if not items:
+        return "not measured"
+    statuses = [item.status.value for item in items if item.status is not Status.PASS]
+    others = [f"{statuses.count(name)} {name}" for name in sorted(set(statuses))]
+    return ", ".join([f"{len(items) - len(statuses)} of {len(items)}", *others])
 
 
 def passed(by_config: ByConfig) -> str:
