@@ -80,6 +80,11 @@ def of_pair(data: Data, pair: tuple[str, str], filters: CellFilter, figures: tup
     ]
 
 
-def of_model(data: Data, new: str, filters: CellFilter) -> list[Piece]:
-    """What the page of a model begins with."""
-    return [lambda: data.summary(new, filters)]
+def of_model(data: Data, pair: tuple[str, str], filters: CellFilter) -> list[Piece]:
+    """What the page of a model begins with: a model that new has, and where it is on both sides."""
+    base, new = pair
+    return [
+        lambda: data.summary(new, filters),
+        lambda: data.summary(new, EVERYTHING),
+        lambda: data.summary(base, EVERYTHING),
+    ]

@@ -85,7 +85,7 @@ def _think_ahead(chosen: selection.Selection) -> None:
         return
     swapped = (chosen.pair[1], chosen.pair[0])
     pieces = ahead.of_pair(chosen.data, swapped, chosen.filters, headline.COMPARED)
-    ahead.ahead.wish([*pieces, *ahead.of_model(chosen.data, chosen.pair[1], chosen.filters)])
+    ahead.ahead.wish([*pieces, *ahead.of_model(chosen.data, chosen.pair, chosen.filters)])
 
 
 def _from_hud() -> list[str]:

@@ -16,7 +16,7 @@ from dashboard.formats import moment
 from dashboard.markup import block, markdown, text
 from dashboard.selection import Selection
 from db.errors import nearest, one_line
-from db.filters import CellFilter
+from db.filters import EVERYTHING
 from db.queries import MeasurementInfo, cell
 from db.sides import Side
 
@@ -87,9 +87,11 @@ def sides(selection: Selection, choice: Choice) -> list[Half]:
 
 
 def _half(selection: Selection, side: Side, choice: Choice, config: str, title: str, role: str) -> Half:
-    rows = selection.data.summary(fixed(side), CellFilter(suites=(choice.suite,), models=(choice.model,))).cells
-    rows = rows[_in_setting(rows, choice.setting) & (rows["config"] == config)]
-    known = choice.history[choice.history["config"] == config]["cell_id"]
+    # All cells of the side: read once for all models, and by other pages too.
+    rows = selection.data.summary(fixed(side), EVERYTHING).cells
+    rows = rows[(rows["model"] == choice.model) & (rows["suite"] == choice.suite) & (rows["config"] == config)]
+    rows = rows[_in_setting(rows, choice.setting)]
+    known = choice.history["cell_id"][choice.history["config"] == config]
     info = cell(selection.data.engine, str(known.iloc[0])) if len(known) else None
     which = info.as_cell() if info else None
     if rows.empty:
@@ -131,7 +133,7 @@ def _first_setting(selection: Selection, history: pd.DataFrame, settings: list[s
 
 
 def _configs(selection: Selection, where: Any, history: pd.DataFrame) -> list[str]:
-    names = sorted(set(history["config"]))
+    names = sorted(history["config"].unique())
     in_new = history[history["run_id"].isin(selection.new.run_ids) & history["status"].notna()]
     wanted = [name for name in url.get_all("config") if _said(name in names, "config", name, names)]
     chosen = wanted[:MOST_CONFIGS] or [str(in_new.iloc[0]["config"]) if len(in_new) else names[0]]

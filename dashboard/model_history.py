@@ -31,7 +31,7 @@ def show(selection: Selection, choice: Choice, gallery: Gallery, decided: str = 
     chosen = choice.history[choice.history["config"].isin(choice.configs)]
     # Of a night on several GPUs: the one on which this model was.
     mine = chosen[chosen["run_id"].isin(selection.new.run_ids)]
-    testbeds = set(mine["testbed_id"]) or {run.testbed_id for run in selection.new.runs}
+    testbeds = set(mine["testbed_id"].unique()) or {run.testbed_id for run in selection.new.runs}
     here = chosen[chosen["testbed_id"].isin(testbeds)]
     here = here.drop_duplicates(["run_id", "config"], keep="last")
     runs = here["run_id"].nunique()
@@ -115,7 +115,8 @@ def _newest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _places(selection: Selection, history: pd.DataFrame) -> dict[str, int]:
-    places = dict(zip(history["run_id"], history["n"], strict=True))
+    once = history.drop_duplicates("run_id")
+    places = dict(zip(once["run_id"], once["n"], strict=True))
     sides = {"base": selection.base, "new": selection.new}
     return {
         name: int(place)

@@ -53,8 +53,8 @@ def cell_verdict(selection: Selection, choice: Choice, sides: Sequence[Half]) ->
     if found is None or cell_id not in found.cells.index:
         return None
     row = found.cells.loc[cell_id].to_dict()
-    of_run = dict(zip(choice.history["run_id"], choice.history["testbed_id"], strict=True))
-    same_machine = of_run.get(measured[0].run_id) == of_run.get(measured[1].run_id)
+    testbeds = [set(choice.history["testbed_id"][choice.history["run_id"] == half.run_id]) for half in measured]
+    same_machine = testbeds[0] == testbeds[1]
     return CellVerdict(row, found, same_machine and row["verdict"] != Outcome.ENVIRONMENT_CHANGED.value)
 
 

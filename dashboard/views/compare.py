@@ -123,7 +123,7 @@ def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = Tr
         args=("q",),
         placeholder="model, suite, config",
     )
-    configs = _pick_many(columns[1], "config", "Configs", {name: name for name in sorted(set(cells["config"]))})
+    configs = _pick_many(columns[1], "config", "Configs", {name: name for name in sorted(cells["config"].unique())})
     _pick_many(columns[2], "columns", "Columns", {name: head for name, (head, _) in METRIC_COLUMNS.items()}, "all")
     kept = matching(cells, url.get("q"), configs if with_config else [])
     if not with_outcome:

@@ -84,3 +84,19 @@ def test_order_does_not_matter_and_scale_goes_through(ratios, factor):
     scaled = geomean_interval(np.array(ratios) * factor, names(len(ratios)))
     assert ends(scaled) == (pytest.approx(found.low * factor), pytest.approx(found.high * factor))
     assert min(ratios) <= found.low * (1 + 1e-9) and found.high <= max(ratios) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("count", [5, 12, 150])
+def test_the_ends_are_numpys_quantiles_of_the_averages_of_models_drawn_one_by_one(count):
+    rng = np.random.default_rng(count)
+    base, new = rng.uniform(1, 2, count), rng.uniform(1, 2, count)
+    # Models by name are drawn in the order of their names, so as numbers they are in that of the entries.
+    drawn = np.random.default_rng(20_260_801).integers(0, count, (1000, count))
+    expected = np.quantile(new[drawn].sum(axis=1) / base[drawn].sum(axis=1), (0.025, 0.975))
+    assert ends(sums_interval(base, new, np.arange(count))) == pytest.approx(tuple(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("numbers", [[0, 3, 4, 9, 11, 30], [-2, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, 10**12]])
+def test_models_may_be_numbers_with_gaps_or_any_numbers_at_all(numbers):
+    values = [0.9, 1.0, 1.1, 1.2, 1.3, 1.05]
+    assert geomean_interval(values, np.array(numbers)) == geomean_interval(values, names(6))
