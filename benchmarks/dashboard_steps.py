@@ -99,7 +99,9 @@ def model(names: Names, number: int) -> Iterator[Step]:
     """One model, then another, and a config beside the first."""
     yield _page("Model")
     yield _other_model(names, number)
-    yield _add("model: a config more", "config", names.config(number, first=1), Wanted(_MAIN, "base against new"))
+    # From the end: a model begins with the first config that the new night measured.
+    more = names.configs[-1 - number % (len(names.configs) - 1)]
+    yield _add("model: a config more", "config", more, Wanted(_MAIN, "base against new"))
 
 
 def trends(number: int) -> Iterator[Step]:
