@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analysis.repeated import Labels, Mask, Numbers, RepeatRows, numbered, places
+from analysis.repeated import Mask, Numbers, RepeatRows
 from analysis.stats.covariates import fit_slopes
+from analysis.stats.labels import Labels, numbered, places
 from analysis.stats.repeats import successive, within
 from analysis.stats.shrinkage import Prior, fit_prior, moderate
 

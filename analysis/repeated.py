@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 from sqlalchemy import Connection, Engine
 
+from analysis.stats.labels import Labels, numbered, places
 from collector.vocabulary import Status
 from db.connecting import Source, connected
 from db.remembered import State, state_of
@@ -28,7 +29,6 @@ from db.sides import Side
 
 T = TypeVar("T")
 Numbers: TypeAlias = "npt.NDArray[np.float64]"
-Labels: TypeAlias = "npt.NDArray[np.int64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 #: What tells cells apart but for their config: cells of one program that agree in all of it have one noise.
@@ -37,8 +37,6 @@ _OF_CELL = ("model", "phase", "dtype", "device", "batch_size")
 _MOST_RUNS = 160
 #: So many turns make a cell flaky.
 _TURNS = 3
-#: Up to so many numbers for each label, labels are put in order by a place for every number.
-_SPARSE = 16
 
 
 class _Numbering:
@@ -280,30 +278,6 @@ class RepeatRows:
         is_last = np.append(cells[1:] != cells[:-1], True)[1:] if len(cells) > 1 else np.zeros(0, dtype=bool)
         last[cells[1:][is_last & turned]] = True
         return set(self.cells[(turns >= _TURNS) & last])
-
-
-def places(labels: Labels) -> tuple[Labels, Labels]:
-    """The different labels (0 or more) in order, and of each entry the place of its label: `np.unique` without sorting.
-
-    Labels that lie so far apart that a place for every number between them would take more than sorting are sorted.
-    """
-    top = int(np.max(labels, initial=-1)) + 1
-    if top > _SPARSE * len(labels):
-        found, of_label = np.unique(labels, return_inverse=True)
-        return found, of_label.astype(np.int64, copy=False)
-    is_there = np.zeros(top, dtype=bool)
-    is_there[labels] = True
-    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[labels]
-
-
-def numbered(columns: list[Any]) -> Labels:
-    """One label for each combination of labels (0 or more), counted from 0 in the order of the combinations."""
-    found = places(np.asarray(columns[0], dtype=np.int64))[1]
-    for column in columns[1:]:
-        width = int(np.max(column, initial=0)) + 1
-        # Numbered anew each time: products of many columns would not fit.
-        found = places(found * width + column)[1]
-    return found
 
 
 def _means(values: Numbers, owners: Labels, count: int) -> Numbers:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from analysis.stats.labels import places
+
 Numbers = npt.NDArray[np.float64]
 
 #: Draws of an interval; its ends are then known to a tenth of its width or so.
@@ -93,20 +95,18 @@ def _interval(
 
 
 def _owners(names: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], int]:
-    """Each cell's model as a number, in the order of the names, and how many there are; small numbers need no sorting."""
-    if names.dtype.kind in "iu" and names.size and names.min() >= 0 and names.max() < 10 * names.size + 1000:
-        present = np.bincount(names) > 0
-        return (np.cumsum(present) - 1)[names], int(np.count_nonzero(present))
-    drawn, owner = np.unique(names, return_inverse=True)
+    """Each cell's model as a number, in the order of the names, and how many there are; numbers need no sorting."""
+    is_number = names.dtype.kind in "iu" and np.min(names, initial=0) >= 0
+    drawn, owner = places(names) if is_number else np.unique(names, return_inverse=True)
     return owner, drawn.size
 
 
 def _ends(draws: Numbers) -> tuple[float, float]:
     """The quantiles LEVEL / 2 and 1 - LEVEL / 2, between two values in proportion, as NumPy's own but without its checks."""
-    places = np.array((LEVEL / 2, 1 - LEVEL / 2)) * (draws.size - 1)
-    below = np.floor(places).astype(int)
+    ranks = np.array((LEVEL / 2, 1 - LEVEL / 2)) * (draws.size - 1)
+    below = np.floor(ranks).astype(int)
     ordered = np.partition(draws, (below[0], below[0] + 1, below[1], below[1] + 1))
-    found = ordered[below] + (places - below) * (ordered[below + 1] - ordered[below])
+    found = ordered[below] + (ranks - below) * (ordered[below + 1] - ordered[below])
     return float(found[0]), float(found[1])
 
 

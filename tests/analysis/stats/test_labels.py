@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.repeated import numbered, places
+from analysis.stats.labels import numbered, places
 
 
 @pytest.mark.parametrize("most", [1, 40, 5_000, 10**12])
