@@ -23,10 +23,10 @@ import argparse
 import asyncio
 import os
 import platform
-import shutil
 import sys
 from collections import defaultdict
 from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,10 +34,11 @@ from typing import Any
 
 from sqlalchemy import select
 
-from benchmarks.dashboard_browser import Wanted, Watched, tab, watched
-from benchmarks.dashboard_server import Server, browsers_ms, server
+from benchmarks.dashboard_browser import Wanted, Watched, watched
+from benchmarks.dashboard_rounds import alone, chromium, first_load, take
+from benchmarks.dashboard_server import Server, server
 from benchmarks.dashboard_steps import Names, rounds, script
-from benchmarks.dashboard_table import Times, load_average, print_table, take
+from benchmarks.dashboard_table import Times, load_average, print_table
 from benchmarks.synthetic_nights import WORD, Shape
 from benchmarks.synthetic_store import fill
 from db import queries
@@ -61,15 +62,13 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=8, help="at once; 0 for none")
     parser.add_argument("--cold", type=int, default=3, help="servers that are started afresh")
     options = parser.parse_args()
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        sys.exit("no chromium on this machine: apt-get install chromium")
+    browser = chromium()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         place = options.db or str(folder / "synthetic.db")
         names = names_of(place, Shape(options.commits, options.models, options.configs))
         print(f"load average {load_average()} on {os.cpu_count()} cores, before")
-        asyncio.run(_measure(place, names, options, folder / "server.log", chromium))
+        asyncio.run(_measure(place, names, options, folder / "server.log", browser))
         print(f"load average {load_average()}, after; this benchmark is part of it")
 
 
@@ -95,61 +94,34 @@ def names_of(place: str, shape: Shape) -> Names:
     )
 
 
-async def _measure(place: str, names: Names, options: argparse.Namespace, log: Path, chromium: str) -> None:
+async def _measure(place: str, names: Names, options: argparse.Namespace, log: Path, where: str) -> None:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = await driver.chromium.launch(executable_path=where, args=["--no-sandbox"])
         told = ", ".join([f"{name} {version(name)}" for name in _SPEAKING] + [f"chromium {browser.version}"])
         print(f"python {platform.python_version()}, {told}\n")
         cold, started = [], []
         for _ in range(max(1, options.cold)):
             with server(place, log) as running:
                 started.append(running.started_s * 1000)
-                cold.append(await _first_load(browser, running))
+                cold.append(await first_load(browser, running, _OVERVIEW))
         with server(place, log) as running:
-            await _first_load(browser, running)
-            times, spent, errors = await _alone(browser, running, names, options.rounds)
-            alone = running.peak_mb()
+            await first_load(browser, running, _OVERVIEW)
+            times, spent, errors = await alone(browser, running, _OVERVIEW, partial(rounds, names), options.rounds)
+            peak_mb = running.peak_mb()
             print_table({"server: start until it answers": started, "load: cold": cold, **times}, spent=spent)
             if options.people:
                 crowd, more = await _together(browser, running, names, options.people)
                 print_table(crowd, f"{options.people} people at once")
                 errors += more
             print(
-                f"\nserver memory at its peak: {alone:.0f} MB alone, {running.peak_mb():.0f} MB in the end (goal {MEMORY})"
+                f"\nserver memory at its peak: {peak_mb:.0f} MB alone, {running.peak_mb():.0f} MB in the end (goal {MEMORY})"
             )
         print(f"errors: {len(errors)}")
         for error in errors[:10]:
             print(f"  {error[:300]}")
         await browser.close()
-
-
-async def _first_load(browser: Any, running: Server) -> float:
-    page = await watched(browser)
-    found = await page.load(running.address, *_OVERVIEW)
-    await page.page.context.close()
-    return found
-
-
-async def _alone(browser: Any, running: Server, names: Names, count: int) -> tuple[Times, Times, list[str]]:
-    """Rounds of one person, each in a new tab of the same browser, whose opening is the warm load."""
-    found: Times = defaultdict(list)
-    spent: Times = defaultdict(list)
-    first = await watched(browser)
-    await first.load(running.address, *_OVERVIEW)
-    errors = first.errors
-    for number in range(count):
-        page = await tab(first.page.context)
-        found["load: warm"].append(await page.load(running.address, *_OVERVIEW))
-        for step in rounds(names, number):
-            before = running.spent_ms(), browsers_ms()
-            await take(page, step, found)
-            spent[f"server {step.kind}"].append(running.spent_ms() - before[0])
-            spent[f"browser {step.kind}"].append(browsers_ms() - before[1])
-        errors += page.errors
-        await page.page.close()
-    return found, spent, errors
 
 
 async def _together(browser: Any, running: Server, names: Names, count: int) -> tuple[Times, list[str]]:

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
-import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.dashboard_browser import Step, Wanted, tab, watched
-from benchmarks.dashboard_server import Server, browsers_ms, server
+from benchmarks.dashboard_browser import Step, Wanted
+from benchmarks.dashboard_rounds import alone, chromium, first_load
+from benchmarks.dashboard_server import server
 from benchmarks.dashboard_steps import click, press, type_into
-from benchmarks.dashboard_table import Times, load_average, print_table, take
+from benchmarks.dashboard_table import load_average, print_table
 
 _APP = "benchmarks/dashboard_floor_app.py"
 #: What the dashboard's own settings say.
@@ -47,12 +45,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cold", type=int, default=1, help="servers that are started afresh")
     options = parser.parse_args()
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        sys.exit("no chromium on this machine: apt-get install chromium")
+    where = chromium()
     print(f"streamlit {version('streamlit')}, load average {load_average()}, before")
     with TemporaryDirectory() as folder:
-        asyncio.run(_measure(options, Path(folder) / "server.log", chromium))
+        asyncio.run(_measure(options, Path(folder) / "server.log", where))
     print(f"load average {load_average()}, after; this benchmark is part of it")
 
 
@@ -85,41 +81,20 @@ def _suite(name: str) -> Step:
     return Step("side bar: a pick", press("Enter"), (Wanted(_SAID, name),), opened)
 
 
-async def _measure(options: argparse.Namespace, log: Path, chromium: str) -> None:
+async def _measure(options: argparse.Namespace, log: Path, where: str) -> None:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = await driver.chromium.launch(executable_path=where, args=["--no-sandbox"])
         cold = []
         for _ in range(max(1, options.cold)):
             with _served(log) as running:
-                page = await watched(browser)
-                cold.append(await page.load(running.address, *_FIRST))
-                await page.page.context.close()
+                cold.append(await first_load(browser, running, _FIRST))
         with _served(log) as running:
-            times, spent, errors = await _rounds(browser, running, options.rounds)
+            times, spent, errors = await alone(browser, running, _FIRST, steps, options.rounds)
         print_table({"load: cold": cold, **times}, "nothing but Streamlit", spent)
         print(f"errors: {len(errors)}", *errors[:5], sep="\n  ")
         await browser.close()
-
-
-async def _rounds(browser: Any, running: Server, count: int) -> tuple[Times, Times, list[str]]:
-    found: Times = defaultdict(list)
-    spent: Times = defaultdict(list)
-    first = await watched(browser)
-    await first.load(running.address, *_FIRST)
-    errors = first.errors
-    for number in range(count):
-        page = await tab(first.page.context)
-        found["load: warm"].append(await page.load(running.address, *_FIRST))
-        for step in steps(number):
-            before = running.spent_ms(), browsers_ms()
-            await take(page, step, found)
-            spent[f"server {step.kind}"].append(running.spent_ms() - before[0])
-            spent[f"browser {step.kind}"].append(browsers_ms() - before[1])
-        errors += page.errors
-        await page.page.close()
-    return found, spent, errors
 
 
 def _served(log: Path) -> Any:

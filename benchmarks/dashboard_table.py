@@ -5,26 +5,13 @@ from __future__ import annotations
 import math
 import os
 import statistics
-import sys
 from collections.abc import Sequence
-
-from benchmarks.dashboard_browser import Step, Watched
 
 #: ms: the median and the 95th percentile of any interaction, a warm and a cold load.
 MEDIAN, P95, WARM, COLD = 300, 400, 1500, 2500
 
 #: ms by kind.
 Times = dict[str, list[float]]
-
-
-async def take(page: Watched, step: Step, found: Times) -> None:
-    """Takes a step and notes its time by its kind; what goes wrong is one of the page's errors."""
-    try:
-        found[step.kind].append(await page.does(step))
-    except Exception as error:
-        page.errors.append(f"{step.kind}: {str(error).splitlines()[0]}")
-        # At once, since a step that is never done takes its time.
-        print(f"not done: {page.errors[-1][:200]}", file=sys.stderr)
 
 
 def print_table(times: Times, title: str = "one person", spent: Times | None = None) -> None:
