@@ -1,6 +1,6 @@
 """What a person is likely to ask for next, computed while nobody waits for a page: the two sides swapped, the page of a model.
 
-A pair of nights that nobody has looked at takes the server a third of a second. What is computed here goes where pages keep
+A pair of nights that nobody has looked at takes the server some tenths of a second. What is computed here goes where pages keep
 what they read (`dashboard.data`), by the same keys, which name the revision of the data: a page finds it there, or computes
 the same itself. One thread does it, a piece at a time, and lets every page go first. Where more is wanted than there are quiet
 moments, the newest wish counts: with many people at once nothing is done here.
