@@ -1,6 +1,6 @@
 """Plans of the H200 nights under data/h200, as `nightly --plan` reads them; what matters most comes first.
 
-python scripts/h200_plan.py NAME [--without BUNDLE...] > plan.json      without a name, the names
+python scripts/h200_plan.py NAME [--without BUNDLE...] > plan.json      a wrong name is told the names
 
 --without leaves out what some bundles have, whatever became of it.
 """

@@ -1,6 +1,6 @@
 """What compiling one model on a CPU consists of, below the phases: the processes that Inductor starts, the joint graph's passes.
 
-python scripts/where_compiling_goes.py MODEL [--suite huggingface] [--top 6] [--warmed]     in the environment of any torch, on Linux
+python scripts/where_compiling_goes.py MODEL [--suite huggingface] [--top 6] [--warmed]     with any torch, on Linux
 
 All caches are empty, one thread compiles, and Inductor is told to believe the CPU's flags, as a night tells it. Seconds by the
 clock: of the children by kind, and of the passes with all that they call. docs/history.md has what several builds print.
