@@ -20,24 +20,49 @@ PLACEHOLDER = "-" * LENGTH
 _ENOUGH_S = 3.0
 #: Searches in a row that must find none.
 _QUIET = 4
+#: Seconds for which a process that shows no environment may be beginning a program; some have none at all.
+_BEGINS_S = 0.1
 
 
 def processes_with_token(token: str) -> Iterator[int]:
     """The living processes whose environment carries a cell's token; this process is left out."""
-    return _search(token, {os.getpid()})
+    return _Hunt(token).search()
 
 
-def _search(token: str, seen: set[int]) -> Iterator[int]:
-    """Those among the processes that were not seen before; all that are looked at are added to `seen`."""
-    needle = f"{VARIABLE}={token}".encode()
-    for name in os.listdir("/proc"):  # noqa: PTH208 - a path for each would take longer than all else
-        if name.isdigit() and int(name) not in seen:
-            seen.add(int(name))
-            try:
-                if needle in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
-                    yield int(name)
-            except OSError:
-                continue  # it has gone, or belongs to somebody else
+class _Hunt:
+    """Searches for the processes of one token: each looks at those only that have not shown yet what they carry."""
+
+    def __init__(self, token: str) -> None:
+        self._needle = f"{VARIABLE}={token}".encode()
+        self._seen = {os.getpid()}
+        self._begun: dict[int, float] = {}
+        #: Whether the last search met one that is about to begin another program and may carry the token.
+        self.is_open = False
+
+    def search(self) -> Iterator[int]:
+        """Those that carry the token among the processes that were not seen before."""
+        self.is_open = False
+        for name in os.listdir("/proc"):  # noqa: PTH208 - a path for each would take longer than all else
+            if name.isdigit() and int(name) not in self._seen:
+                try:
+                    environ = Path(f"/proc/{name}/environ").read_bytes()
+                    if not environ and self._begins(int(name)):
+                        self.is_open = True
+                        continue
+                    if self._needle in environ.split(b"\0"):
+                        yield int(name)
+                except OSError:
+                    pass  # it has gone, or belongs to somebody else
+                self._seen.add(int(name))
+
+    def _begins(self, pid: int) -> bool:
+        """Whether it may be about to begin another program, until which the kernel shows an environment of nothing.
+
+        Its own threads, which never show one, have no program. Raises `OSError` for them.
+        """
+        Path(f"/proc/{pid}/exe").readlink()
+        now = time.monotonic()
+        return now - self._begun.setdefault(pid, now) < _BEGINS_S
 
 
 def kill_tokens(tokens: Iterable[str]) -> None:
@@ -46,9 +71,10 @@ def kill_tokens(tokens: Iterable[str]) -> None:
         deadline = time.monotonic() + _ENOUGH_S
         # One that forks and ends all the time slips through a whole search; those that look at new processes only are
         # faster than it. One that hangs in a driver stays in sight however often it is killed, and is seen once.
-        seen, quiet = {os.getpid()}, 0
+        hunt, quiet = _Hunt(token), 0
         while quiet < _QUIET and time.monotonic() < deadline:
-            quiet = 0 if sum(map(_kill, _search(token, seen))) else quiet + 1
+            killed = sum(map(_kill, hunt.search()))
+            quiet = 0 if killed or hunt.is_open else quiet + 1
 
 
 def _kill(pid: int) -> bool:

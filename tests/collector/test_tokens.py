@@ -83,3 +83,28 @@ def test_without_a_token_nothing_is_killed(start):
 def test_a_folder_for_a_cell_is_named_as_long_as_the_placeholder(tmp_path):
     # The token is written over the placeholder in place: a longer one would not fit.
     assert len(Path(tempfile.mkdtemp(prefix=PREFIX, dir=tmp_path)).name) == LENGTH == len(PLACEHOLDER)
+
+
+#: Begins a program in children with a session of their own, one after the other.
+BEGINNING = """
+import os
+print(flush=True)
+while True:
+    if os.fork() == 0:
+        os.setsid()
+        os.execve('/bin/sleep', ['sleep', '60'], dict(os.environ))
+"""
+
+
+def test_one_that_begins_a_program_is_not_overlooked():
+    # While it does, the kernel shows an environment of nothing.
+    environ = {"PATH": os.environ["PATH"], VARIABLE: TOKEN}
+    for _ in range(15):
+        with subprocess.Popen([sys.executable, "-S", "-c", BEGINNING], env=environ, stdout=subprocess.PIPE) as first:
+            first.stdout.readline()
+            kill_tokens([TOKEN])
+        try:
+            # Who was killed takes a moment to be gone; a program that was overlooked sleeps on.
+            wait_until(lambda: not list(processes_with_token(TOKEN)), 2)
+        finally:
+            kill_tokens([TOKEN])
