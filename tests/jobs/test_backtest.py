@@ -13,7 +13,7 @@ from jobs.cost import read_history
 from jobs.twins import copy_for
 from tests.factories import CUDAGRAPHS, at, cell, failing, header, passing, write_bundle
 
-MEASURED = Path(__file__).resolve().parents[2] / "data" / "h200"
+MEASURED = Path(__file__).resolve().parents[2] / "data" / "releases"
 
 
 def night(folder, starts, seconds, **changes):
@@ -96,5 +96,5 @@ def test_no_night_is_no_slack():
 def test_a_prediction_of_the_measured_nights_is_not_far_off():
     nights = backtests(read_history(MEASURED))
     assert nights
-    # They are lower bounds: no night is faster, and none of these took twice as long.
-    assert all(0.95 <= found.took_s / found.predicted_s < 2 for found in nights)
+    # They are lower bounds: no night is faster, and none of these took much longer.
+    assert all(0.95 <= found.took_s / found.predicted_s < 1.2 for found in nights)

@@ -16,7 +16,7 @@ from jobs.ladder import Source
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, failing, header, passing, write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
-MEASURED = ROOT / "data" / "h200"
+MEASURED = ROOT / "data" / "releases"
 HELD = {"measure": 2.0, "tune": 10.0, "device": 3.0}
 
 

@@ -1,4 +1,4 @@
-"""`nightly --dry-run` through the real command line, and the forecast it prints, from synthetic and measured bundles."""
+"""`nightly --dry-run` through the real command line, and the forecast it prints, from synthetic bundles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -19,10 +18,7 @@ from jobs.dry_run import show
 from jobs.forecast import forecast, forecast_from
 from jobs.plan import Plan
 from jobs.runner import Pace
-from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, header, night, passing, write_bundle
-
-ROOT = Path(__file__).resolve().parents[2]
-MEASURED = ROOT / "data" / "h200"
+from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
 
 
 def took(which, seconds, **details):
@@ -128,8 +124,20 @@ def test_the_history_gives_costs_and_slack(tmp_path):
     assert found.sources() == {"measured": 1, "derived": 1, "default": 0}
 
 
+def gpu_night(folder):
+    """A night of one worker on a GPU: two models of the zoo, plain and tuned, ten seconds of gap after each cell."""
+    cells = [
+        cell(name, config, dtype="bfloat16", batch_size=16)
+        for name in ("BertForMaskedLM", "T5Small")
+        for config in (Config(template="triton"), Config(template="max_autotune"))
+    ]
+    items = [replace(took(which, 50.0, held_s={"measure": 2.0}), started_at=at(n)) for n, which in enumerate(cells)]
+    write_bundle(folder, header("gpu"), items)
+
+
 def test_the_command_line_forecasts_a_gpu_night_where_no_gpu_is(tmp_path):
-    done = call("--device", "cuda", "--workers", "5", "--costs", MEASURED, "--json", folder=tmp_path)
+    gpu_night(tmp_path / "costs")
+    done = call("--device", "cuda", "--workers", "5", "--costs", "costs", "--json", folder=tmp_path)
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
     assert found["planned"] > found["cells"] == sum(gpu["cells"] for gpu in found["gpus"]) > 100

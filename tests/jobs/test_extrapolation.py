@@ -1,11 +1,6 @@
-"""From bundles to a matrix nobody measured: the sums, on synthetic bundles, and the page that shows them."""
+"""From bundles to a matrix nobody measured: the sums, on synthetic bundles."""
 
 from __future__ import annotations
-
-import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +10,6 @@ from jobs.extrapolation import CPP_WRAPPER, KINDS, TUNED, UNTUNED, Load, kind_of
 from jobs.twins import copy_for
 from tests.factories import cell, failing, header, passing, write_bundle
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT, PAGE = ROOT / "scripts" / "extrapolate.py", ROOT / "docs" / "cost.md"
 PLAIN, CPP, TUNE = Config(template="triton"), Config(template="cpp_wrapper"), Config(template="max_autotune")
 PROGRAMS = {
     PLAIN: {"max_autotune": False},
@@ -106,53 +99,3 @@ def test_hours_are_those_of_the_slower_of_cpu_and_device():
     assert Load(36_000.0, 3_600.0, 3_600.0).hours(5) == pytest.approx(1 + 9 / 5)
     assert Load(36_000.0, 18_000.0, 0.0).hours(5, factor=1.5) == 7.5
     assert Load(1.0, None, 1.0).plus(Load(1.0, 2.0, 1.0)) == Load(2.0, None, 2.0)
-
-
-def extrapolate(*words):
-    return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=ROOT, check=False)
-
-
-def test_the_page_shows_what_the_script_prints_now():
-    page = PAGE.read_text()
-    begin, end = "<!-- scripts/extrapolate.py: begin -->\n", "\n<!-- scripts/extrapolate.py: end -->"
-    shown = page.partition(begin)[2].partition(end)[0]
-    python, script, *words = shlex.split(shown.splitlines()[0].strip("`"))
-    assert (python, script) == ("python", "scripts/extrapolate.py")
-    done = extrapolate(*words)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == shown, "run `python scripts/extrapolate.py --write` and look at what changed"
-    assert [
-        line.split("|")[1].strip() for line in shown.splitlines() if line.startswith(("| 1 ", "| 8 ", "| 64 "))
-    ] == [
-        "1",
-        "8",
-        "64",
-    ]
-
-
-def test_scaling_makes_shared_gpus_slower_and_leaves_one_alone():
-    def hours(text):
-        rows = [line.split("|") for line in text.splitlines() if line.startswith(("| 1 ", "| 8 ", "| 64 "))]
-        return [float(row[4]) for row in rows]
-
-    full, half = (hours(extrapolate("--scaling", pace).stdout) for pace in ("1", "0.5"))
-    assert half[0] == full[0]
-    assert half[1:] == pytest.approx([2 * value for value in full[1:]], abs=0.02)
-    assert full[0] > full[1] > full[2] > 0
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["nowhere"], "no bundle below nowhere"),
-        (["README.md"], "is not a bundle"),
-        (["--mix", "1,2"], "--mix"),
-        (["--scaling", "1.5"], "--scaling"),
-        (["--workers", "0"], "--workers"),
-    ],
-)
-def test_bad_input_ends_in_one_line(words, said):
-    done = extrapolate(*words)
-    assert done.returncode != 0
-    assert said in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
