@@ -25,7 +25,7 @@ dashboard:
 	@python=$$($(BOOTSTRAP) | tail -n 1) && INDUCTOR_WATCH_DB=$(DB) $$python -m streamlit run dashboard/app.py
 
 data:
-	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli ingest data/h200 --db $(DB)
+	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli ingest data/releases --db $(DB)
 
 test:
 	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -n 2 --dist loadfile $(PYTEST)

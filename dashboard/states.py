@@ -11,8 +11,8 @@ from dashboard.markup import text
 from db.errors import SideError, StoreError
 
 FILL = """\
-make nightly                     # measure this machine's zoo and store it
-inductor-watch ingest data/h200  # or read the bundles that came with the checkout"""
+make nightly                         # measure this machine's zoo and store it
+inductor-watch ingest data/releases  # or read the bundles that came with the checkout"""
 
 
 def show(title: str, sentence: str, commands: str = "") -> None:

@@ -19,8 +19,7 @@ REASONS = ("power_cap", "hardware_slowdown", "software_thermal", "hardware_therm
 def throttled_of(details: Mapping[str, Any]) -> float | None:
     """The sum of the reasons that held right after the timed rounds; 0 for none, None where nobody looked (a CPU).
 
-    Only then: a reason that held before the rounds is that of what the GPU had done until then. In `data/shared_tuning` 13 of 15
-    measurements that began under a power cap were not under one any more when they had been timed.
+    Only then: a reason that held before the rounds is that of what the GPU had done until then.
     """
     surroundings = details.get("surroundings")
     after = surroundings.get("after") if isinstance(surroundings, Mapping) else None
