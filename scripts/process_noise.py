@@ -3,9 +3,8 @@
 python scripts/process_noise.py BUNDLE...      bundles of one code, each cell in at least four of them
 
 `compiled_ms beside eager` is what is left of it once the eager run of the same process has explained its part, as verdicts
-see it (`analysis.stats.covariates`); `loop on the driving core` is what that core was chosen by (`collector.quiet_cores`).
-`(busy)` are the cells of which no process flags a form that the metric takes as launch-bound: the others' wall clock is the
-host's, which their details say. Reads bundles only; needs numpy and scipy.
+see it (`analysis.stats.covariates`). `(busy)` leaves out the cells in which any process flags a form that the metric takes as
+launch-bound. Reads bundles only; needs numpy and scipy.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from analysis.stats.covariates import fit_slopes
 from collector.bundle import read_bundle
 from collector.choices import found_all
-from collector.metrics import LAUNCH_BOUND_BELOW, TIMINGS
+from collector.metrics import TIMINGS
 from collector.vocabulary import Measurement, Status
 
 _FEWEST = 4
 _BESIDE = "compiled_ms beside eager"
-_LOOP = "loop on the driving core"
 #: The forms whose wall clock a metric is made of.
 _FORMS = {
     "eager_ms": {"eager"},
@@ -47,19 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--fewest", type=int, default=_FEWEST, help="processes that a cell must have [%(default)s]")
-    parser.add_argument(
-        "--first-call",
-        action="store_true",
-        help="where samples are second calls in a row, the calls before them instead",
-    )
-    parser.add_argument("--fastest", action="store_true", help="latencies are the fastest samples and not the medians")
     parser.add_argument("--shared", action="store_true", help="only processes that found all their kernels' choices")
     options = parser.parse_args()
     items: Iterator[Measurement] = (item for path in options.bundles for item in read_bundle(path).latest().values())
-    if options.first_call:
-        items = map(with_first_calls, items)
-    if options.fastest:
-        items = map(with_fastest, items)
     cells = repeated((item for item in items if not options.shared or found_all(item.details)), options.fewest)
     if not cells:
         sys.exit(f"no cell passes in {options.fewest} of the bundles")
@@ -69,7 +56,7 @@ def main() -> None:
     )
     for config in sorted({config for config, _ in cells}):
         of_config = {name: items for (of, name), items in cells.items() if of == config}
-        for metric in (*TIMINGS, _BESIDE, _LOOP):
+        for metric in (*TIMINGS, _BESIDE):
             _print(f"{config:<12} {metric:<32}", of_config.values(), metric, options.fewest)
             if metric in _FORMS:
                 busy = [items for items in of_config.values() if not launch_bound(items, _FORMS[metric])]
@@ -87,34 +74,8 @@ def _print(head: str, cells: Iterable[Sequence[Measurement]], metric: str, fewes
 
 
 def launch_bound(items: Iterable[Measurement], forms: set[str]) -> bool:
-    """Whether any process found one of these forms to wait for launches (`collector.measure`: busy for under 80 % of a call).
-
-    Bundles of before that was told have their shares computed.
-    """
-    for item in items:
-        flagged = item.details.get("launch_bound")
-        if flagged is None:
-            flagged = [form for form in forms if _busy_share(item, form) < LAUNCH_BOUND_BELOW]
-        if forms & set(flagged):
-            return True
-    return False
-
-
-def with_first_calls(item: Measurement) -> Measurement:
-    """The latencies of the calls that came right after the other form's, where it tells them (`data/shared_tuning/sixth`)."""
-    return _with_latencies(item, item.details.get("first_call", {}))
-
-
-def with_fastest(item: Measurement) -> Measurement:
-    """The fastest sample of each form in place of the median: what others on the host add to a call is never negative."""
-    return _with_latencies(item, {name: min(samples) for name, samples in item.samples.items() if samples})
-
-
-def _with_latencies(item: Measurement, latencies: Mapping[str, float]) -> Measurement:
-    metrics = {**item.metrics, **latencies}
-    if latencies:
-        metrics["speedup"] = metrics["eager_ms"] / metrics["compiled_ms"]
-    return replace(item, metrics=metrics)
+    """Whether any process flags one of these forms as waiting for launches; a CPU's cells have no such flag."""
+    return any(forms & set(item.details.get("launch_bound", ())) for item in items)
 
 
 def repeated(items: Iterable[Measurement], fewest: int = _FEWEST) -> dict[tuple[str, str], list[Measurement]]:
@@ -134,18 +95,8 @@ def spread_of(items: Sequence[Measurement], metric: str, fewest: int = _FEWEST) 
         y, x = (values - values.mean() for values in np.log(np.array(both)).T)
         fitted = fit_slopes(np.array([x @ x]), np.array([x @ y]), np.array([y @ y]))
         return float(np.sqrt(fitted.left[0] / (len(both) - 1 - fitted.taken[0])))
-    if metric == _LOOP:
-        values = [item.details.get("driven_from", {}).get("loop_us", 0.0) for item in items]
-    else:
-        values = [item.metrics.get(metric, 0.0) for item in items]
-    values = [value for value in values if value]
+    values = [value for item in items if (value := item.metrics.get(metric, 0.0))]
     return float(np.std(np.log(values), ddof=1)) if len(values) >= fewest else None
-
-
-def _busy_share(item: Measurement, form: str) -> float:
-    # Without both it was a CPU: nothing waits for launches there.
-    kernel, wall = item.metrics.get(f"{form}_kernel_ms"), item.metrics.get(f"{form}_ms")
-    return kernel / wall if kernel is not None and wall else 1.0
 
 
 if __name__ == "__main__":

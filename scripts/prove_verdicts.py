@@ -33,7 +33,6 @@ from collector.vocabulary import Measurement, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.sides import resolve_side
-from scripts.clock_rules import RULES, judging_by
 from scripts.rivals import RIVALS, Case, Rule
 
 #: What a false alarm is counted per: the cells of a night.
@@ -82,12 +81,6 @@ def main() -> None:
     )
     parser.add_argument("--ours", action="store_true", help="without the rules of other systems")
     parser.add_argument("--level", type=float, action="append", help="only this slow-down, e.g. 0.03; may be repeated")
-    parser.add_argument(
-        "--clock", choices=RULES, default="ours", help="how device times are judged where the GPU was held back [ours]"
-    )
-    parser.add_argument(
-        "--held-back", action="append", default=[], metavar="MODEL", help="it was for this model, whatever bundles say"
-    )
     options = parser.parse_args()
     of_folders = (read_repetitions(folder)[options.skip :][: options.first] for folder in options.folders)
     repetitions = of_common_cells([one for of_folder in of_folders for one in of_folder], options.shared)
@@ -96,8 +89,7 @@ def main() -> None:
             f"{', '.join(map(str, options.folders))}: {len(repetitions)} whole repetitions, at least {_FEWEST} are needed"
         )
     levels = [level for level in injected_levels(repetitions) if not options.level or level in options.level]
-    with judging_by(options.clock, options.held_back):
-        print_table(repetitions, levels, prove(repetitions, levels, {} if options.ours else RIVALS))
+    print_table(repetitions, levels, prove(repetitions, levels, {} if options.ours else RIVALS))
 
 
 def print_table(
