@@ -33,6 +33,8 @@ TESTBED_KEYS = (
     "start",
     "tuning",
     "driven_from",
+    "flags",
+    "optimizer",
     "node",
 )
 #: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number, and

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from collector.backend_flags import BackendFlags
+
+#: What a training step can end with.
+OPTIMIZERS = ("none", "sgd", "adam")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,10 @@ class Settings:
     `precision`, where it is not 0: rounds go on until the 95 % interval of both medians is within this fraction of them,
     ten times `rounds` or `sample_limit_s` at most. `warm_compile`: the program is compiled once more from the same caches
     by a new process. `trace`: the folder for torch's traces (`collector.tracing`), none where it is empty.
+
+    `flags` are torch's back-end switches. `optimizer` is what a training step ends with: `none`, or `sgd` or `adam` as in
+    PyTorch's runner. The default is none: every step then computes the same, and a change of the model's own kernels is
+    not diluted by an optimiser that is the same few kernels for every model.
     """
 
     rounds: int = 30
@@ -30,6 +39,8 @@ class Settings:
     precision: float = 0.0
     warm_compile: bool = False
     trace: str = ""
+    flags: BackendFlags = field(default_factory=BackendFlags)
+    optimizer: str = "none"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -38,4 +49,9 @@ class Settings:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """The inverse of `to_json`."""
-        return cls(**{**data, "inject": tuple(data.get("inject", ()))})
+        flags = BackendFlags(**data.get("flags", {}))
+        return cls(**{**data, "inject": tuple(data.get("inject", ())), "flags": flags})
+
+    def testbed(self) -> dict[str, str]:
+        """What of the settings must be equal for two latencies to be comparable."""
+        return {"flags": str(self.flags), "optimizer": self.optimizer}

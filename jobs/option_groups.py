@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from collector.settings import Settings
+from collector.backend_flags import BackendFlags
+from collector.settings import OPTIMIZERS, Settings
 from collector.vocabulary import DTYPES, Phase
 from jobs.care import Care
 
@@ -118,6 +119,8 @@ class Working:
     start: str
     gpus: str | None
     no_store: bool
+    flags: BackendFlags
+    optimizer: str
 
     def pace(self, **more: Any) -> Pace:
         """How a plan is worked through; `more` are fields of `Pace` that no option here sets."""
@@ -134,7 +137,16 @@ class Working:
             warm_compile=care.warm_compile,
             # Relative: it is kept in the bundle, which may be handed on, and `resume` takes the bundles from here, too.
             trace=os.path.relpath(care.trace) if care.trace else "",
+            flags=self.flags,
+            optimizer=self.optimizer,
         )
+
+
+def _parse_flags(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> BackendFlags:
+    try:
+        return BackendFlags.parse(words)
+    except ValueError as error:
+        raise click.UsageError(f"--flag {error}") from error
 
 
 measuring_options = as_one(
@@ -167,6 +179,21 @@ measuring_options = as_one(
     ),
     click.option("--gpus", metavar="all|N,M...", help="GPUs to measure on, each with workers of its own [the first]."),
     click.option("--no-store", is_flag=True, help="Write the bundle only; `ingest` can store it later, elsewhere."),
+    click.option(
+        "--flag",
+        "flags",
+        multiple=True,
+        metavar="NAME=on|off",
+        callback=_parse_flags,
+        help=f"A switch of torch's back-ends, of {', '.join(asdict(BackendFlags()))}; repeatable [{BackendFlags()}]",
+    ),
+    click.option(
+        "--optimizer",
+        type=click.Choice(OPTIMIZERS),
+        default="none",
+        show_default=True,
+        help="What a training step ends with. PyTorch's runner has Adam, or SGD for some models.",
+    ),
 )
 
 

@@ -101,7 +101,7 @@ def check_place(found: Unfinished, environment: Mapping[str, Any]) -> None:
             f"run {header.run_id} measures torch {theirs[:12]}, installed is {ours[:12]}: "
             "install that torch again, or start a run of its own with `nightly`"
         )
-    here = extract_testbed(environment)
+    here = extract_testbed(environment) | asked_settings(header.asked or {}).testbed()
     if "gpus" not in header.testbed:
         here.pop("gpus", None)  # bundles did not always say it
     differing = [key for key in {**header.testbed, **here} if header.testbed.get(key) != here.get(key)]

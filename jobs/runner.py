@@ -71,11 +71,12 @@ def make_header(
     environment: Mapping[str, Any], names: RunNames, version: str, asked: dict[str, Any] | None = None, night: str = ""
 ) -> RunHeader:
     """The first record of a run on this machine; `asked` is what `resume` will need, `night` what its runs share."""
+    settings = Settings.from_json(asked["settings"]) if asked else Settings()
     return RunHeader(
         run_id=new_run_id(),
         branch=names.branch or branch_of(str(environment["torch"])),
         commit=names.commit or str(environment["torch_git"]),
-        testbed=extract_testbed(environment),
+        testbed=extract_testbed(environment) | settings.testbed(),
         started_at=now(),
         repo=names.repo,
         trigger=names.trigger,
