@@ -7,8 +7,8 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from collector.clock import garbage_collection_off, interleaved_ms, settle, sync
 from collector.correctness import Agreement, compare, identical
 from collector.environment import environment_id, fingerprint
 from collector.failures import classify, hint_of_status
+from collector.idle import IdleProbe
 from collector.instructions import counted
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.outcome import Outcome
@@ -39,7 +40,12 @@ Builder = Callable[[int, Phase, str], Built]
 
 
 class Host(Protocol):
-    """What the process that started the cell offers it."""
+    """What the process that started the cell offers it.
+
+    `idle_ms`: the shortest `collector.idle` probe of the run on this device so far, 0 if there was none.
+    """
+
+    idle_ms: float
 
     def stage(self, stage: Stage) -> None:
         """Is told where the cell is, so that a crash or a time-out can be placed."""
@@ -51,6 +57,8 @@ class Host(Protocol):
 
 class Alone:
     """A host for a cell that has the machine to itself."""
+
+    idle_ms = 0.0
 
     def stage(self, stage: Stage) -> None:
         """Nobody listens."""
@@ -92,7 +100,8 @@ class _Run:
     def all_stages(self, build: Builder) -> None:
         """Runs every stage in order; a stage that fails raises and ends the cell."""
         self._enter(Stage.START)
-        self.environment = fingerprint(self.cell.device)
+        self.settings.flags.apply()
+        self.environment = fingerprint(self.cell.device) | self.settings.testbed()
         self._enter(Stage.RESOLVE_CONFIG)
         self.effective = resolve_config(self.cell.config, self.cell.device)
         if self.effective.ignored:
@@ -104,10 +113,11 @@ class _Run:
         self._eager(subject)
         self._enter(Stage.COMPILE)
         compiled = self._compile(subject, self.effective)
-        self._enter(Stage.CORRECTNESS)
-        with self.host.exclusive("device"):
-            self._check(subject, compiled)
+        # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
         self._measure(subject, compiled)
+        self._enter(Stage.CORRECTNESS)
+        with self._holding("device"):
+            self._check(subject, compiled)
         if self.settings.warm_compile:
             del subject, compiled
             self._compile_again()
@@ -137,6 +147,13 @@ class _Run:
         )
         return Outcome(measurement, self.environment, self.effective.program if self.effective else {})
 
+    @contextmanager
+    def _holding(self, purpose: str) -> Iterator[None]:
+        """The device for this cell; what it has launched is done when it gives the device back."""
+        with self.host.exclusive(purpose):
+            yield
+            synchronize(self.cell.device)
+
     def _enter(self, stage: Stage) -> None:
         now = time.monotonic()
         spent = self.details.setdefault("stage_s", {})
@@ -156,7 +173,8 @@ class _Run:
         for _ in range(2):
             subject.eager()
         synchronize(self.cell.device)
-        self._peak("eager_peak_bytes", subject, subject.eager)
+        if self.cell.device == "cuda":
+            self._peak("eager_peak_bytes", subject, subject.eager)
 
     def _peak(self, name: str, subject: Subject, call: Callable[[], Any], calls: int = 1) -> None:
         self._note_reserved()
@@ -180,12 +198,15 @@ class _Run:
             self.metrics["compile_instructions"] = float(instructions)
         self.details["compile_window"] = [begin, time.monotonic()]
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
-        with self.host.exclusive("device"):
-            # The first calls after it record cudagraphs; their allocations are part of what the program needs.
-            self._peak("compiled_peak_bytes", subject, compiled, self.settings.warmups)
+        with self._holding("device"):
+            if self.cell.device == "cuda":
+                # The first calls after it record cudagraphs; their allocations are part of what the program needs.
+                self._peak("compiled_peak_bytes", subject, compiled, self.settings.warmups)
+            else:
+                for _ in range(self.settings.warmups):
+                    compiled()
             warm_s = median(timed_s(compiled, self.cell.device) for _ in range(3))
         self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s)
-        self._ratio("compression", "eager_peak_bytes", "compiled_peak_bytes")
         self._count()
         if shared:
             self.details["shared_tuning"] = shared.keep()
@@ -241,13 +262,12 @@ class _Run:
         device, settings, on_gpu = self.cell.device, self.settings, self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
-        if on_gpu:
-            with self.host.exclusive("device"):
-                profiling.warm_up()
         watcher = surroundings.Watcher(device)
         gc.collect()
         recordings: dict[str, profiling.Recording] = {}
-        with self.host.exclusive(), garbage_collection_off(), quietest(device) as cores:
+        with self._holding("measure"), garbage_collection_off(), quietest(device) as cores:
+            probe = IdleProbe(self.host.idle_ms) if on_gpu else None
+            idle = {"before_ms": probe.wait()} if probe else {}
             self.details["settled_after"] = settle(subject.eager, compiled, device)
             held, before = leaks.allocated(device), watcher.read()
             samples = interleaved_ms(
@@ -261,10 +281,17 @@ class _Run:
             )
             after = watcher.read()
             self._take_samples(*samples)
-            if on_gpu:  # a CPU has no device-busy time apart from its wall time
+            if probe:  # a CPU has no device-busy time apart from its wall time
                 self._enter(Stage.PROFILE)
+                profiling.warm_up()
                 recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
+                self.details["idle_probe"] = idle | {"after_ms": probe.ms()}
             kept = leaks.allocated(device)
+        if not on_gpu:
+            # The profiler is what counts the memory of a CPU.
+            self._peak("eager_peak_bytes", subject, subject.eager)
+            self._peak("compiled_peak_bytes", subject, compiled)
+        self._ratio("compression", "eager_peak_bytes", "compiled_peak_bytes")
         if cores.chosen:
             self.details["driven_from"] = cores.found()
         self._count_again()
@@ -278,7 +305,7 @@ class _Run:
         self._take_busy_shares()
         if settings.inject:
             basis_ms = self.metrics.get("compiled_kernel_ms", self.metrics["compiled_ms"])
-            with self.host.exclusive(), garbage_collection_off():
+            with self._holding("measure"), garbage_collection_off():
                 self.details["injected"] = injected.measure(subject.eager, compiled, basis_ms, device, settings)
 
     def _take_busy_shares(self) -> None:
@@ -302,7 +329,7 @@ class _Run:
             return
         self.metrics["leak_bytes_per_call"] = 0.0
         if after > before:  # rarely so: only then is the device asked for
-            with self.host.exclusive("device"):
+            with self._holding("device"):
                 self.metrics["leak_bytes_per_call"] = leaks.bytes_per_call(compiled, leaks.allocated, self.cell.device)
 
     def _compile_again(self) -> None:

@@ -126,12 +126,12 @@ class CellProcess:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, STACK_SIGNAL)
 
-    def grant(self) -> None:
-        """Answers the process's wish to have the machine to itself."""
+    def grant(self, idle_ms: float = 0.0) -> None:
+        """Answers the process's wish to have the device; `idle_ms` is how long the probe takes on an idle one."""
         self.stood.append((self._asked_at, time.monotonic()))
         self.purpose, self._granted_at = self.asks or "", time.monotonic()
         self.asks, self.holds = None, True
-        self._write({"granted": self.purpose})
+        self._write({"idle_ms": idle_ms})
 
     def stand(self) -> None:
         """Makes every process of the cell stand still."""
@@ -276,8 +276,6 @@ def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> di
     for name, place in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"), ("TMPDIR", "tmp")):
         (folder / place).mkdir(exist_ok=True)
         found[name] = str(folder / place)
-    # cuBLAS and cuDNN pick deterministic workspaces by this; PyTorch's benchmarks set it too.
-    found.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return found | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", VARIABLE: token}
 
 

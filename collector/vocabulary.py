@@ -49,9 +49,9 @@ class Stage(StrEnum):
     RESOLVE_CONFIG = "resolve_config"
     EAGER = "eager"
     COMPILE = "compile"
-    CORRECTNESS = "correctness"
     TIMING = "timing"
     PROFILE = "profile"
+    CORRECTNESS = "correctness"
     DONE = "done"
 
 

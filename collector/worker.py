@@ -4,7 +4,8 @@ Standard output and error belong to the model and the compiler; nothing that the
 
     request (standard input, one line)   {"cell": {...}, "settings": {...}}
     report (descriptor --report, lines)  {"stage": "compile"} ... {"outcome": {...}}
-                                         {"ask": "measure"}, answered by one line on standard input, then {"done": "measure"}
+                                         {"ask": "measure"}, answered on standard input by {"idle_ms": 3.1}, then
+                                         {"done": "measure"}
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class PipeHost:
     def __init__(self, report: IO[str], answers: IO[str]) -> None:
         self._report, self._answers = report, answers
         self._depth = 0
+        self.idle_ms = 0.0
 
     def send(self, message: dict[str, Any]) -> None:
         """Writes one line, flushed."""
@@ -50,8 +52,9 @@ class PipeHost:
         """Waits until the parent gives the machine to this cell, and gives it back afterwards; may be nested."""
         if self._depth == 0:
             self.send({"ask": purpose})
-            if not self._answers.readline():
+            if not (answer := self._answers.readline()):
                 raise SystemExit("the process that started this cell is gone")
+            self.idle_ms = float(json.loads(answer)["idle_ms"])
         self._depth += 1
         try:
             yield

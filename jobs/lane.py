@@ -3,8 +3,12 @@
 Measuring is a small part of a cell; most of it is importing and compiling on the CPU. Each worker has cores of its own.
 A cell asks for the device to run its model at length (`device`, several cells may at once: nothing of it is timed but a
 warm call), to let Inductor time candidates (`tune`: who runs a model meanwhile is stopped, with SIGSTOP), and to measure
-(`measure`: every other cell's processes are stopped, the device is given a moment to run dry, and only then is it
-granted). What a cell stood or waited is taken out of its compile time.
+(`measure`: granted once nobody holds the device, with every other cell's processes stopped). The measuring cell then waits
+until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.idle`). What a cell
+stood or waited is taken out of its compile time.
+
+A measurement that was not alone after all is repeated alone: one whose probe took too long, or whose eager device time is
+off from that of the same model elsewhere in the run.
 
 Tuning is what a night with autotuning waits for: one cell holds the device for most of a minute. With `tune_together`
 several cells tune at once; Inductor takes the least of a hundred timings of each candidate, which other cells' work
@@ -24,9 +28,8 @@ from collector.outcome import Outcome
 from collector.process import CellProcess
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement, Status
+from jobs.company import Company
 
-#: Seconds between stopping the others and granting a measurement: up to 1,024 launches of theirs may still be queued.
-_SETTLE_S = 0.1
 _SURELY_NOT_THE_DEVICE = frozenset({Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY})
 #: Seconds at most for which tuning pauses in favour of cells that run their model.
 _PAUSE_S = 0.5
@@ -87,10 +90,10 @@ class Lane:
         self._active: dict[CellProcess, list[int]] = {}
         self._queue: list[CellProcess] = []
         self._holders: set[CellProcess] = set()
-        self._next: CellProcess | None = None
-        self._grant_at = self._tuned_from = self._tune_from = 0.0
-        #: Cells that ran out of memory beside others, to be measured again alone.
+        self._tuned_from = self._tune_from = 0.0
+        #: Cells that ran out of memory beside others, or were disturbed, to be measured again alone.
         self._alone: list[Cell] = []
+        self._company = Company()
         self._had_company: set[CellProcess] = set()
         self._launcher: Launcher | None = None
         self._servers = 0
@@ -105,8 +108,6 @@ class Lane:
     @property
     def soon_s(self) -> float:
         """Seconds until something is due that no descriptor announces."""
-        if self._next:
-            return max(0.0, self._grant_at - time.monotonic())
         return 0.01 if self._queue else 0.1
 
     def prepare(self) -> None:
@@ -151,7 +152,7 @@ class Lane:
             if process.asks == "tune" and self._tune_together:
                 self._holders.discard(process)  # what it held before it gave back in the same breath
                 process.grant()
-            elif process.asks and process not in self._queue and process is not self._next:
+            elif process.asks and process not in self._queue:
                 self._queue.append(process)
             if process.finished:
                 company = process in self._had_company
@@ -161,6 +162,7 @@ class Lane:
                     # Beside others it proves nothing: the memory may have been theirs.
                     self._alone.append(process.cell)
                 else:
+                    self._alone += self._company.judge(outcome.measurement)
                     yield outcome
         self._hand_over()
 
@@ -199,7 +201,7 @@ class Lane:
 
     def _measuring(self) -> bool:
         # While one measures nothing new starts: a start is work on the very machine that must be still.
-        return self._next is not None or any(process.purpose == "measure" for process in self._holders)
+        return any(process.purpose == "measure" for process in self._holders)
 
     def _check_device(self, outcome: Outcome) -> None:
         found = outcome.measurement
@@ -222,9 +224,6 @@ class Lane:
 
     def _hand_over(self) -> None:
         self._let_go_of()
-        if self._next is not None:
-            self._grant_when_settled()
-            return
         # Measurements go first: they are short and the last thing a cell needs before its place is free again.
         self._queue.sort(key=lambda process: process.asks != "measure")
         for process in list(self._queue):
@@ -233,7 +232,7 @@ class Lane:
                 self._give(process)
             elif process.asks == "measure":
                 break
-        if self._next is None and not self._held_alone():
+        if not self._held_alone():
             self._resume_all()
 
     def _let_go_of(self) -> None:
@@ -249,18 +248,19 @@ class Lane:
 
     def _may_hold(self, process: CellProcess) -> bool:
         # Not even a measurement interrupts who tunes: a timing stopped in the middle comes back wrong.
-        if self._next is not None or self._held_alone():
+        if self._held_alone():
             return False
+        if process.asks == "measure":
+            return not self._holders
         return process.asks != "tune" or not self._holders or time.monotonic() >= self._tune_from
 
     def _give(self, process: CellProcess) -> None:
-        others = [other for other in self._active if other is not process]
         if process.asks == "measure":
-            for other in others:
-                other.stand()
+            for other in self._active:
+                if other is not process:
+                    other.stand()
             process.go_on()
-            self._next, self._grant_at = process, time.monotonic() + (_SETTLE_S if others else 0.0)
-            self._grant_when_settled()
+            self._grant(process)
             return
         self._resume_all()
         if process.asks == "tune":
@@ -269,14 +269,9 @@ class Lane:
                 other.stand()
         self._grant(process)
 
-    def _grant_when_settled(self) -> None:
-        if self._next is not None and time.monotonic() >= self._grant_at:
-            process, self._next = self._next, None
-            self._grant(process)
-
     def _grant(self, process: CellProcess) -> None:
         self._holders.add(process)
-        process.grant()
+        process.grant(self._company.idle_ms)
 
     def _resume_all(self) -> None:
         for process in self._active:
@@ -292,8 +287,6 @@ class Lane:
         self._free.append(self._active.pop(process))
         self._had_company.discard(process)
         self._holders.discard(process)
-        if self._next is process:
-            self._next = None
         return outcome
 
 

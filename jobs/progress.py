@@ -17,6 +17,7 @@ class RunProgress:
     def __init__(self, console: Console, total: int) -> None:
         self.console, self.total = console, total
         self.counts: Counter[Status] = Counter()
+        self._status: dict[str, Status] = {}
         self._began = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.completed}/{task.total} cells"),
@@ -49,7 +50,10 @@ class RunProgress:
         return (time.monotonic() - self._began) / self.done * (self.total - self.done) if self.done else None
 
     def took(self, measurement: Measurement) -> None:
-        """Counts one cell and shows it."""
+        """Counts one cell and shows it. A cell that is measured again counts once, as it came out last."""
+        if measurement.details.get("repeated") and (before := self._status.get(measurement.cell.cell_id)):
+            self.counts[before] -= 1
+        self._status[measurement.cell.cell_id] = measurement.status
         self.counts[measurement.status] += 1
         left = self.left_s()
         facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
@@ -75,6 +79,9 @@ def describe(measurement: Measurement) -> str:
         parts.append(f"{found['compiled_ms']:.3g} ms")
     if "compile_cold_s" in found:
         parts.append(f"compile {found['compile_cold_s']:.1f} s")
+    parts += [
+        f"{word} ({measurement.details[word]})" for word in ("disturbed", "repeated") if word in measurement.details
+    ]
     return f"pass  {'  '.join(parts)}"
 
 

@@ -33,6 +33,7 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
         *_eager(row),
         *_machine(row),
         *_held_back(*details),
+        *_disturbed(*details),
     ]
     return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
 
@@ -73,6 +74,12 @@ def _held_back(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     told = {"base": reasons_of(throttled_of(base)), "new": reasons_of(throttled_of(new))}
     sides = [f"{side} was measured ({', '.join(why).replace('_', ' ')})" for side, why in told.items() if why]
     return [f"the GPU was held back while {' and '.join(sides)}: its clock is part of the times"] if sides else []
+
+
+def _disturbed(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Which side shared the GPU with another process (`jobs.company`)."""
+    sides = {"base": base.get("disturbed"), "new": new.get("disturbed")}
+    return [f"the measurement of {side} was disturbed: {reason}" for side, reason in sides.items() if reason]
 
 
 def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """One device and who may use it: real processes that play scripts and log every moment in which they ran.
 
 A note on tolerance: a process may be seen running for a moment after it was stopped for somebody who tunes, since
-nothing waits there; for a measurement the lane waits, and nothing is tolerated.
+nothing waits there; a measurement begins once all others have stopped, and nothing is tolerated.
 """
 
 from __future__ import annotations
@@ -84,6 +84,14 @@ def test_while_one_measures_nobody_else_runs(mixed):
     _, trace = mixed
     for span in trace.named("measure"):
         assert trace.others_in(span) == []
+
+
+def test_a_measurement_waits_until_the_others_have_given_the_device_back(stage):
+    outcomes, trace = stage.play(["device:0.4,work:0.1", "work:0.1,measure:0.1"], 2)
+    all_pass(outcomes, 2)
+    (running,) = [span for span in trace.spans if span.name == "device"]
+    (measuring,) = [span for span in trace.spans if span.name == "measure"]
+    assert running.end <= measuring.begin
 
 
 def test_nothing_starts_while_one_measures(mixed):
