@@ -144,7 +144,7 @@ class Process:
                 os.set_inheritable(ready, True)
                 words = [word for name in models for word in ("--model", name)]
                 command = [sys.executable, "-m", "benchmarks.latency_causes", "--child", f"{go},{ready}"]
-                os.execv(sys.executable, [*command, "--device", device, *words])
+                os.execv(sys.executable, [*command, "--device", device, *words])  # noqa: S606 - no shell is wanted
             if "pinned" in suspects:
                 every = sorted(os.sched_getaffinity(0))
                 os.sched_setaffinity(0, {every[core % len(every)], every[(core + 1) % len(every)]})
