@@ -1,4 +1,4 @@
-"""Takes the README's pictures: the dashboard on the bundles under data/h200, in a headless Chromium.
+"""Takes the README's pictures: the dashboard on the bundles under data/releases, in a headless Chromium.
 
 python scripts/screenshots.py [FOLDER]      needs playwright (extra `dev`) and a chromium on the PATH
 """
@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 from playwright.sync_api import sync_playwright
 
@@ -21,26 +20,12 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 
 _ROOT = Path(__file__).resolve().parents[1]
-_BASE, _NEW, _REST = "20261121-131034-a4a6", "20261121-132923-d22f", "20261121-132923-d22f"
-_OFF, _ON = (quote(f"cudagraphs+graph_partition={value}") for value in ("false", "true"))
-#: Name, address, colour scheme, width, most height.
+#: torch 2.11.0 and 2.13.0, three runs each.
+_SIDES = "base=releases@70d99e998b&new=releases@cf30153c4c"
+#: Name, address, colour scheme, width, height.
 _SHOTS = (
-    ("overview-light", "?new=release/2.11&base=none", "light", 1500, 1500),
-    ("overview-aa-dark", f"?base={_BASE}&new={_NEW}", "dark", 1500, 1500),
-    ("compare-light", f"compare?new={_NEW}&base=none&mode=configs&from=default&to=cudagraphs", "light", 1600, 1100),
-    (
-        "model-dark",
-        f"model?new={_REST}&base=none&suite=torchbench&model=torchbench/speech_transformer&config={_OFF}&config={_ON}&versus=configs",
-        "dark",
-        1400,
-        1900,
-    ),
-    ("runs-light", f"runs?new={_NEW}", "light", 1500, 1500),
-    ("trends-light", f"trends?new={_NEW}&metric=device_speedup", "light", 1500, 1300),
-    ("trends-dark", f"trends?new={_NEW}&metric=compile_cold_s&log=1", "dark", 1500, 1300),
-    ("about-light", f"about?new={_NEW}", "light", 1500, 1500),
-    ("runs-narrow", f"runs?new={_NEW}", "light", 390, 1400),
-    ("overview-narrow", "?new=release/2.11&base=none", "light", 390, 1400),
+    ("overview-light", f"?{_SIDES}", "light", 1400, 864),
+    ("overview-dark", f"?{_SIDES}", "dark", 1400, 864),
 )
 
 
@@ -53,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         database = Path(place) / "pictures.db"
         engine = open_store(database, write=True)
-        for bundle in sorted((_ROOT / "data" / "h200").rglob("*.jsonl.gz")):
+        for bundle in sorted((_ROOT / "data" / "releases").rglob("*.jsonl.gz")):
             ingest_bundle(engine, bundle)
         engine.dispose()
         _take_all(folder, database)
