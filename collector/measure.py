@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,22 +16,20 @@ import torch
 
 from collector import availability, choices, counters, injected, leaks, memory, profiling, surroundings, warm
 from collector.ahead_of_time import NOT_COUNTED
+from collector.checking import check
 from collector.clock import garbage_collection_off, interleaved_ms, settle, synchronize, timed_s
-from collector.correctness import Agreement, compare, identical
 from collector.environment import environment_id, fingerprint
-from collector.failures import classify, hint_of_status
+from collector.failures import classify
 from collector.idle import IdleProbe
 from collector.instructions import counted
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.outcome import Outcome
 from collector.precision import drift, relative_half_width
-from collector.program import Subject, seed_everything
+from collector.program import Subject, allow_determinism_later, seed_everything
 from collector.quiet_cores import quietest
 from collector.settings import Settings
 from collector.shared_tuning import shared_where_asked
-from collector.snapshot import Snapshot
 from collector.templates import Effective, resolve_config
-from collector.tolerances import tolerance_for
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Failure, Measurement, Phase, Stage, Status
 from collector.zoo.spec import Built
 
@@ -117,7 +114,7 @@ class _Run:
         self._measure(subject, compiled)
         self._enter(Stage.CORRECTNESS)
         with self._holding("device"):
-            self._check(subject, compiled)
+            self._check(subject, compiled, self.effective)
         if self.settings.warm_compile:
             del subject, compiled
             self._compile_again()
@@ -162,6 +159,7 @@ class _Run:
         self.host.stage(stage)
 
     def _load(self, build: Builder) -> Subject:
+        allow_determinism_later(self.cell.device)
         seed_everything()
         subject = Subject(self.cell, build(self.cell.batch_size, self.cell.phase, self.cell.device))
         self.details["parameters"] = sum(parameter.numel() for parameter in subject.model.parameters())
@@ -219,43 +217,12 @@ class _Run:
         self.metrics |= found
         self.details |= details | choices.found()
 
-    def _check(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        eager, again = subject.deterministic_pair()
-        if different := identical(eager, again):
-            self._disagree(Status.NONDETERMINISTIC, f"two eager runs differ at {different}")
-        else:
-            made = subject.outputs(compiled)
-            self._judge(compare(eager, made, self._reference(subject), tolerance_for(self.cell)))
-        subject.release_gradients()
-
-    def _judge(self, agreement: Agreement) -> None:
-        if agreement.rmse_ratio is not None:
-            self.metrics["error_rmse_ratio"] = agreement.rmse_ratio
-        if agreement.cosine is not None:
-            self.metrics["cosine"] = agreement.cosine
-        self.details["tensors_compared"] = agreement.compared
-        if agreement.problem:
-            self._disagree(Status.FAIL_ACCURACY, agreement.problem)
-
-    def _disagree(self, status: Status, message: str) -> None:
-        self.status = status
-        self.failure = Failure(Stage.CORRECTNESS, status.value, message, hint_of_status(status))
-        sys.stderr.write(f"{status.value}: {message}\n")  # nothing was raised, and the log is where people look
-
-    def _reference(self, subject: Subject) -> Snapshot | None:
-        """The float64 outputs, or None where the model cannot run in double precision."""
-        try:
-            twin = subject.float64_twin()
-            return twin.outputs(twin.eager)
-        except Exception as error:
-            self.details["no_float64"] = f"{type(error).__name__}: {str(error)[:300]}"
-            # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
-            if classify(error, Stage.CORRECTNESS)[0] is Status.OOM:
-                self.details["no_room_for_float64"] = True
-            return None
-        finally:
-            if self.cell.device == "cuda":
-                torch.cuda.empty_cache()
+    def _check(self, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> None:
+        found = check(self.cell, subject, compiled, effective)
+        self.metrics |= found.metrics
+        self.details |= found.details
+        if found.failure:
+            self.status, self.failure = found.status, found.failure
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Samples and profiles in one go: everything else stands still meanwhile, so that only what must is in there."""

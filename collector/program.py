@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from collector.ahead_of_time import Program
-from collector.snapshot import Snapshot, snapshot
+from collector.correctness import identical
+from collector.snapshot import GRADIENT, LOSS, Snapshot, kept, snapshot
+from collector.state import State
 from collector.templates import Effective
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Phase
 from collector.zoo.spec import Built
@@ -22,6 +26,8 @@ SEED = 1337
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: What operators compute in under autocast; the parameters are float32 then.
 _AUTOCAST = {"amp": torch.bfloat16, "amp_float16": torch.float16}
+#: With this cuBLAS takes the same way each time; torch asks for it where algorithms are to be deterministic.
+_CUBLAS, _DETERMINISTIC_CUBLAS = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
 
 def seed_everything(seed: int = SEED) -> None:
@@ -36,12 +42,42 @@ def seed_everything(seed: int = SEED) -> None:
 
 
 @contextlib.contextmanager
+def _deterministic_cublas() -> Iterator[None]:
+    before = os.environ.get(_CUBLAS)
+    os.environ[_CUBLAS] = _DETERMINISTIC_CUBLAS
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_CUBLAS]
+        else:
+            os.environ[_CUBLAS] = before
+
+
+def allow_determinism_later(device: str) -> None:
+    """Lets `deterministic_algorithms` be strict later in this process. Call it before anything is computed on a GPU.
+
+    torch reads CUBLAS_WORKSPACE_CONFIG at the first matrix product of a process and never again
+    (`Context::alertCuBLASConfigNotDeterministic`). So one product is computed with it; the workspace of that product is
+    freed, and what follows runs without.
+    """
+    if not device.startswith("cuda"):
+        return
+    with _deterministic_cublas():
+        one = torch.ones(16, 16, device=device)
+        torch.mm(one, one)
+    torch.cuda.synchronize(device)
+    torch._C._cuda_clearCublasWorkspaces()
+
+
+@contextlib.contextmanager
 def deterministic_algorithms(strict: bool) -> Iterator[None]:
-    """Eager in deterministic kernels where there are some; for the reference only.
+    """Eager in deterministic kernels where there are some; for the runs that are compared only, since they are slower.
 
     Sums by atomic additions (attention's and an embedding's gradients) otherwise differ between two runs of the same
     eager program, and nothing could be compared with it. The compiled program is never run in here: it was compiled
-    without, and the switch is one of its guards.
+    without, and the switch is one of its guards. TF32 and the other switches of precision stay as they are, since the
+    compiled program was compiled under them.
 
     Args:
         strict: raise where an operator has no deterministic kernel; else warn. Flash attention's backward pass has one
@@ -49,13 +85,23 @@ def deterministic_algorithms(strict: bool) -> Iterator[None]:
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn.deterministic
-    torch.use_deterministic_algorithms(True, warn_only=not strict)
-    torch.backends.cudnn.deterministic = True
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.backends.cudnn.deterministic = cudnn
+    with _deterministic_cublas():
+        torch.use_deterministic_algorithms(True, warn_only=not strict)
+        torch.backends.cudnn.deterministic = True
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            torch.backends.cudnn.deterministic = cudnn
+
+
+@dataclass(frozen=True, slots=True)
+class EagerRuns:
+    """What three eager runs made: the outputs of the first, where the second differed, and whether another seed mattered."""
+
+    outputs: Snapshot
+    differ_at: str | None
+    random: bool
 
 
 class Subject:
@@ -77,6 +123,7 @@ class Subject:
         self._kwargs = move(built.kwargs, cell.device, dtype)
         self._targets = move(built.targets, cell.device, dtype)
         self._loss = built.loss
+        self.state = State(self.model, (self._args, self._kwargs))
         self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model)
 
     def compiled(self, effective: Effective) -> Callable[[], Any]:
@@ -95,37 +142,51 @@ class Subject:
         marks_steps = bool(effective.options.get("triton.cudagraphs"))
         return self._step(program, marks_steps)
 
-    def outputs(self, call: Callable[[], Any]) -> Snapshot:
-        """Runs a call under the fixed seed and clones all that it made: outputs, and gradients of a training step."""
-        seed_everything()
-        made = call()
-        if not self._training:
-            return snapshot(made)
-        gradients = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
-        return snapshot({"loss": made, "grad": gradients})
+    def outputs(self, call: Callable[[], Any], seed: int = SEED) -> Snapshot:
+        """Runs a call from the kept state under a fixed seed and clones all that it made.
 
-    def deterministic_pair(self) -> tuple[Snapshot, Snapshot]:
-        """The outputs of two eager runs, in deterministic kernels as far as there are some."""
+        That is the outputs, of a training step the loss and the gradients, and the state that it changed.
+        """
+        self.state.put_back()
+        seed_everything(seed)
+        made = call()
+        found = {LOSS: kept(made)} if self._training else snapshot(made)
+        gradients = {f"{GRADIENT}{n!r}]": kept(p.grad) for n, p in self.model.named_parameters() if p.grad is not None}
+        return found | (gradients if self._training else {}) | self.state.changed()
+
+    def eager_runs(self) -> EagerRuns:
+        """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
+
+        A model may draw random numbers that do not matter (`collector.zoo.builders.dropout`): whether they do is asked of
+        the outputs.
+        """
         for strict in (True, False):
             try:
                 with deterministic_algorithms(strict):
-                    return self.outputs(self.eager), self.outputs(self.eager)
+                    first = self.outputs(self.eager)
+                    differ_at = identical(first, self.outputs(self.eager))
+                    random = not differ_at and identical(first, self.outputs(self.eager, SEED + 1)) is not None
+                    return EagerRuns(first, differ_at, random)
             except RuntimeError as error:
                 if not strict or "deterministic" not in str(error):
                     raise
         raise AssertionError("the second turn returns or raises")
 
-    def float64_twin(self) -> Subject:
-        """A copy in double precision, for the reference. Raises whatever the model raises when it cannot be copied."""
-        cell = Cell(**{**{f: getattr(self._cell, f) for f in Cell.__dataclass_fields__}, "dtype": "float32"})
+    def twin(self, dtype: torch.dtype) -> Subject:
+        """A copy in a higher precision and without autocast, for the reference; it starts from the kept state.
+
+        Raises whatever the model raises when it cannot be copied.
+        """
         twin = object.__new__(Subject)
-        twin._cell, twin._training, twin._loss = cell, self._training, self._loss
+        twin._cell, twin._training, twin._loss = replace(self._cell, dtype="float32"), self._training, self._loss
         # Gradients are not copied: the twin makes its own.
         self.model.zero_grad(set_to_none=True)
-        twin.model = deepcopy(self.model).to(torch.float64)
-        twin._args = move(self._args, cell.device, torch.float64)
-        twin._kwargs = move(self._kwargs, cell.device, torch.float64)
-        twin._targets = move(self._targets, cell.device, torch.float64)
+        self.state.put_back()
+        twin.model = deepcopy(self.model).to(dtype)
+        twin._args = move(self._args, self._cell.device, dtype)
+        twin._kwargs = move(self._kwargs, self._cell.device, dtype)
+        twin._targets = move(self._targets, self._cell.device, dtype)
+        twin.state = State(twin.model, (twin._args, twin._kwargs))
         twin.eager = twin._step(twin._loss_of if twin._training else twin.model)
         return twin
 

@@ -16,6 +16,9 @@ import torch
 Scalar = bool | int | float | complex | str | None
 Snapshot = dict[str, torch.Tensor | Scalar]
 
+#: How the paths of what is not an output begin; no path in an output begins so.
+LOSS, GRADIENT, STATE = "loss", "grad[", "state["
+
 #: Deeper than any model's output; an object that holds itself ends here instead of in a stack overflow.
 _MAX_DEPTH = 32
 
@@ -38,6 +41,16 @@ def snapshot(value: Any) -> Snapshot:
 def kept(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of its own with the same values, without gradient history. The one place where an output is cloned."""
     return tensor.detach().clone()
+
+
+def same_values(one: object, two: object) -> bool:
+    """Whether two leaves agree bit by bit, NaN being equal to NaN."""
+    if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
+        return type(one) is type(two) and bool(one == two or (one != one and two != two))
+    if one.dtype != two.dtype or one.shape != two.shape:
+        return False
+    # torch.equal calls NaN unequal to itself, so only tensors that fail it are looked at again.
+    return torch.equal(one, two) or bool(((one == two) | ((one != one) & (two != two))).all())
 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, torch.Tensor | Scalar]]:

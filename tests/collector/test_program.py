@@ -1,0 +1,92 @@
+"""One model as eager, compiled and in higher precision: each call starts from one state and one seed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from collector.program import Subject, deterministic_algorithms
+from collector.vocabulary import Cell, Config, Phase
+from collector.zoo.spec import Built
+
+
+class Counts(nn.Module):
+    """A batch norm, and a cache that holds the last input."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("cache", torch.zeros(8, 4))
+
+    def forward(self, x):
+        self.cache.copy_(x.detach())
+        return self.norm(x)
+
+
+def subject(model, phase=Phase.INFERENCE, dtype="float32"):
+    cell = Cell("tests", "tiny", phase, dtype, "cpu", 8, Config(backend="eager"))
+    torch.manual_seed(0)
+    return Subject(cell, Built(model, (torch.randn(8, 4),), {}, lambda out, _: out.float().square().mean()))
+
+
+@pytest.mark.parametrize("before", [None, ":16:8"])
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_variable_of_cublas_is_set_inside_only(monkeypatch, before, strict):
+    if before is None:
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    else:
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", before)
+    with pytest.raises(ZeroDivisionError), deterministic_algorithms(strict):
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled() is not strict
+        raise ZeroDivisionError
+    assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == before
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_what_a_call_leaves_in_buffers_is_among_its_outputs():
+    of = subject(Counts(), Phase.TRAINING)
+    found = of.outputs(of.eager)
+    assert set(found) == {
+        *("loss", "grad['norm.weight']", "grad['norm.bias']"),
+        *(
+            f"state['{name}']"
+            for name in ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "cache")
+        ),
+    }
+    assert found["state['norm.num_batches_tracked']"] == 1
+
+
+def test_a_later_call_starts_where_the_first_did_whatever_ran_between():
+    of = subject(Counts(), Phase.TRAINING)
+    first = of.outputs(of.eager)
+    for _ in range(5):
+        of.eager()
+    again = of.outputs(of.eager)
+    assert torch.equal(again["state['norm.running_mean']"], first["state['norm.running_mean']"])
+    assert again["state['norm.num_batches_tracked']"] == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_twin_starts_from_the_kept_state_in_its_own_precision(dtype):
+    of = subject(Counts(), Phase.TRAINING, "bfloat16")
+    of.eager()
+    twin = of.twin(dtype)
+    found = twin.outputs(twin.eager)
+    assert found["state['norm.running_mean']"].dtype == dtype
+    assert found["state['norm.num_batches_tracked']"] == 1
+
+
+@pytest.mark.parametrize(("probability", "random"), [(0.5, True), (1e-30, False)])
+def test_random_numbers_are_told_where_they_matter(probability, random):
+    class Drops(nn.Module):
+        def forward(self, x):
+            return nn.functional.dropout(x, probability, training=True)
+
+    runs = subject(Drops()).eager_runs()
+    assert runs.differ_at is None
+    assert runs.random is random
