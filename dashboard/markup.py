@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
+from collector.checked_by import status_words
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.changes import Change
 
@@ -44,12 +47,15 @@ def change(found: Change | None) -> list[str]:
     ]
 
 
-def status_tag(status: str | None) -> str:
-    """A status as a small label: failing, passing, not asked and missing look different, and say it."""
+def status_tag(status: str | None, details: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """A status as a small label: failing, passing, not asked and missing look different, and say it.
+
+    With the details of its measurement a pass says whether it was checked by cosine alone.
+    """
     if not isinstance(status, str):
         return span("tag missing", "missing")
     if status == Status.PASS:
-        return span("tag pass", "pass")
+        return span("tag pass", text(status_words(status, details)))
     return span("tag" if status in NOT_APPLICABLE else "tag fail", text(status))
 
 

@@ -142,7 +142,7 @@ def _named(half: Half) -> str:
 def _tag(half: Half) -> str:
     if half.found is None:
         return status_tag(None) if half.why == "missing" else span("tag", text(half.why))
-    return status_tag(half.found.status)
+    return status_tag(half.found.status, half.found.details)
 
 
 def _metric_row(metric: str, values: Sequence[float | None], verdict: CellVerdict | None) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from collector.checked_by import status_words
 from collector.vocabulary import NOT_APPLICABLE, Measurement, Status
 
 
@@ -82,7 +83,7 @@ def describe(measurement: Measurement) -> str:
     parts += [
         f"{word} ({measurement.details[word]})" for word in ("disturbed", "repeated") if word in measurement.details
     ]
-    return f"pass  {'  '.join(parts)}"
+    return f"{status_words(measurement.status, measurement.details)}  {'  '.join(parts)}"
 
 
 def format_s(seconds: float) -> str:

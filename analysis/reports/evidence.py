@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from analysis.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
+from collector.checked_by import status_words
 from collector.vocabulary import Status
 from db.details import evidence, program
 from db.held_back import reasons_of, throttled_of
@@ -34,6 +35,7 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
         *_machine(row),
         *_held_back(*details),
         *_disturbed(*details),
+        *_weakly_checked(row, *details),
     ]
     return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
 
@@ -80,6 +82,14 @@ def _disturbed(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Which side shared the GPU with another process (`jobs.company`)."""
     sides = {"base": base.get("disturbed"), "new": new.get("disturbed")}
     return [f"the measurement of {side} was disturbed: {reason}" for side, reason in sides.items() if reason]
+
+
+def _weakly_checked(row: Mapping[Any, Any], *details: Mapping[str, Any]) -> list[str]:
+    """Which side's pass no reference vouches for."""
+    told = {
+        side: status_words(str(row[f"status_{side}"]), of) for side, of in zip(("base", "new"), details, strict=True)
+    }
+    return [f"{side}: {words}" for side, words in told.items() if words != str(row[f"status_{side}"])]
 
 
 def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -140,6 +141,20 @@ def test_model_shows_why_it_failed(open_app, two_nights):
     assert any("exception: BackendCompilerFailed" in code and "hint: set fullgraph=False" in code for code in codes)
     assert any(code.startswith("Traceback (most recent call last)") for code in codes)
     assert "fail_to_compile" in plain(app)
+
+
+def test_model_says_which_pass_no_reference_vouches_for(open_app, tmp_path):
+    def make(which):
+        return replace(
+            stores.measure(1)(which), details={"checked_by": "cosine" if which.model == "gpt2" else "float64"}
+        )
+
+    night = stores.night(tmp_path, "n1", minutes=0, cells=stores.cells(), make=make)
+    store = stores.store(tmp_path / "store.db", [night])
+    weak = open_app(store, "model", model="huggingface/gpt2", config="default")
+    assert "pass (checked by cosine)" in text_of(weak)
+    strong = open_app(store, "model", model="huggingface/bert", config="default")
+    assert "checked by" not in text_of(strong)
 
 
 def test_model_sets_two_configs_side_by_side(open_app, two_nights):

@@ -89,6 +89,12 @@ def test_a_pass_is_told_by_the_figures_that_were_measured(metrics, text):
     assert describe(passing(cell(), metrics=metrics)) == text
 
 
+def test_a_pass_that_no_reference_vouches_for_says_so():
+    found = passing(cell(), metrics={"speedup": 1.5})
+    found.details["checked_by"] = "cosine"
+    assert describe(found) == "pass (checked by cosine)  1.50x"
+
+
 @pytest.mark.parametrize("message", ["", "\n", "  "])
 def test_a_failure_without_words_is_told_by_its_status(message):
     found = failing(cell(), Status.CRASHED)

@@ -48,7 +48,7 @@ def with_evidence(which):
         "graph_breaks": 2.0,
     }
     details = {"compiled_kernels": [["triton_red_fused_add_7", 2, 0.9], ["triton_poi_new_1", 1, 0.6]]}
-    details["graph_break_reasons"] = {"call to print": 2}
+    details |= {"graph_break_reasons": {"call to print": 2}, "checked_by": "cosine"}
     return passing(which, minutes=721, samples={}, metrics=metrics, details=details)
 
 
@@ -134,6 +134,7 @@ def test_evidence_stands_beside_a_cell_that_regressed_and_the_error_beside_one_t
         "graph breaks: 0 -> 2",
         "new reason of a graph break: call to print: 2",
         "kernel triton_poi_new: none -> 1 x, 0.600 ms (+0.600 ms)",
+        "new: pass (checked by cosine)",
     )
     assert broke.evidence[0] == "compile: BackendCompilerFailed: no kernel fits (set fullgraph=False)"
     assert (broke.status_base, broke.status_new) == ("pass", "oom")
