@@ -43,30 +43,33 @@ _ROUNDS = 30
 _MODELS = ["timm/deit_tiny_patch16_224.fb_in1k", "huggingface/OPTForCausalLM", "huggingface/BertForMaskedLM"]
 
 
-def build(models: list[str], device: str) -> dict[str, Any]:
-    """Each model with its inputs on the CPU, built once for all processes."""
-    from collector.program import seed_everything
-    from collector.vocabulary import Phase
+def import_all(models: list[str]) -> None:
+    """Imports what the models and the compiler need. Computes nothing: a forked process could not use the GPU then."""
+    import importlib
+
+    import torch._inductor.compile_fx  # noqa: F401
+
     from collector.zoo.registry import find
 
-    built = {}
     for name in models:
         suite, _, model = name.partition("/")
         spec = find(suite, model)
-        seed_everything()
-        built[name] = (spec, spec.build(spec.batch_size(Phase.INFERENCE, device), Phase.INFERENCE, device))
-    return built
+        for library in (*spec.needs, spec.builder.partition(":")[0]):
+            importlib.import_module(library)
+        if architecture := spec.params.get("architecture"):
+            getattr(importlib.import_module("transformers"), architecture)
 
 
-def prepare(built: dict[str, Any], suspects: set[str], device: str) -> dict[str, tuple[Any, Any]]:
+def prepare(models: list[str], suspects: set[str], device: str) -> dict[str, tuple[Any, Any]]:
     """The eager and the compiled call of each model, with what the suspects ask for done."""
     if "cublas" in suspects:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     import torch
 
-    from collector.program import Subject
+    from collector.program import Subject, seed_everything
     from collector.templates import resolve_config
     from collector.vocabulary import Cell, Config, Phase
+    from collector.zoo.registry import find
 
     if "freeze" in suspects:
         gc.collect()
@@ -75,11 +78,14 @@ def prepare(built: dict[str, Any], suspects: set[str], device: str) -> dict[str,
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
         torch.backends.cuda.matmul.allow_tf32 = True
     calls = {}
-    for name, (spec, model) in built.items():
+    for name in models:
+        suite, _, model = name.partition("/")
+        spec = find(suite, model)
         dtype = "bfloat16" if device == "cuda" else "float32"
         batch = spec.batch_size(Phase.INFERENCE, device)
-        cell = Cell(spec.suite, spec.name, Phase.INFERENCE, dtype, device, batch, Config())
-        subject = Subject(cell, model)
+        cell = Cell(suite, model, Phase.INFERENCE, dtype, device, batch, Config())
+        seed_everything()
+        subject = Subject(cell, spec.build(batch, Phase.INFERENCE, device))
         compiled = subject.compiled(resolve_config(cell.config, device))
         for _ in range(5):
             subject.eager()
@@ -126,7 +132,7 @@ def _from_quietest(suspects: set[str], device: str, calls: dict[str, Any]) -> di
 class Process:
     """A measuring process: says when it is prepared, measures when it is told to."""
 
-    def __init__(self, arm: str, models: list[str], built: dict[str, Any], device: str, core: int) -> None:
+    def __init__(self, arm: str, models: list[str], device: str, core: int) -> None:
         self.arm = arm
         suspects = {"none": set(), "all": set(_ALL)}.get(arm, {arm})
         self._go, go = os.pipe()[::-1]
@@ -148,7 +154,7 @@ class Process:
             if "pinned" in suspects:
                 every = sorted(os.sched_getaffinity(0))
                 os.sched_setaffinity(0, {every[core % len(every)], every[(core + 1) % len(every)]})
-            child(built, suspects, device, go, ready)
+            child(models, suspects, device, go, ready)
         finally:
             os._exit(1)
 
@@ -166,10 +172,10 @@ class Process:
         return json.loads(text) if text else None
 
 
-def child(built: dict[str, Any], suspects: set[str], device: str, go: int, ready: int) -> None:
+def child(models: list[str], suspects: set[str], device: str, go: int, ready: int) -> None:
     """Prepares, waits for a byte on `go`, measures, writes the result to `ready` and ends the process."""
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
-    calls = prepare(built, suspects, device)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    calls = prepare(models, suspects, device)
     os.write(ready, b"r")
     os.read(go, 1)
     os.write(ready, json.dumps(_from_quietest(suspects, device, calls)).encode())
@@ -214,22 +220,27 @@ def main() -> None:
         return
     if options.child:
         go, ready = map(int, options.child.split(","))
-        child(build(models, options.device), set(), options.device, go, ready)
+        child(models, set(), options.device, go, ready)
     arms = (options.suspect or ["none", *SUSPECTS, "all"]) * options.processes
     random.Random(0).shuffle(arms)
-    os.environ |= {"HF_HUB_OFFLINE": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    import torch._inductor.compile_fx  # noqa: F401 - the forked processes need not import it
-
-    built = build(models, options.device)
+    # Few threads while they prepare beside each other; who launches kernels is one thread in any case.
+    os.environ |= {
+        "OMP_NUM_THREADS": "2",
+        "HF_HUB_OFFLINE": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    import_all(models)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as cache:
         # All processes share one cache: what is asked here is how fast programs are called, not how they are compiled.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-        first = Process("none", models, built, options.device, 0)
-        print("cache filled" if first.prepared() and first.result() else "the first process died", flush=True)
+        first = Process("none", models, options.device, 0)
+        if not (first.prepared() and first.result()):
+            sys.exit("the first process died: run one with --child 1,1 to see why")
         for start in range(0, len(arms), options.together):
             batch = arms[start : start + options.together]
-            processes = [Process(arm, models, built, options.device, 2 * at) for at, arm in enumerate(batch)]
+            processes = [Process(arm, models, options.device, 2 * at) for at, arm in enumerate(batch)]
             for process in [process for process in processes if process.prepared()]:
                 if (found := process.result()) is not None:
                     rows.append({"arm": process.arm, "found": found})

@@ -28,7 +28,9 @@ from collector.bundle_file import both_paths, create, pack, path_of, read_lines,
 from collector.errors import BundleError as BundleError
 from collector.vocabulary import Cell, Measurement
 
-FORMAT = 1
+FORMAT = 2
+#: In format 1 `amp` meant bfloat16 on every device, and float16 had a name of its own.
+_DTYPES_OF_FORMAT_1 = {"amp": "amp_bfloat16", "amp_float16": "amp"}
 
 #: What reading a line that is no record can raise: no JSON, missing or odd fields, nesting without end, 1e999 as a count.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
@@ -184,11 +186,14 @@ def read_bundle(path: Path) -> BundleContents:
     """
     damage: list[str] = []
     lines = read_lines(path, damage)
-    header = _header(path, next(lines, None))
+    version, header = _header(path, next(lines, None))
     contents = BundleContents(header, attempt=header.attempt, damage=damage)
     for number, line in enumerate(lines, start=2):
         try:
-            _take(contents, json.loads(line), number)
+            record = json.loads(line)
+            if version == 1:
+                _rename_dtype(record)
+            _take(contents, record, number)
         except _UNREADABLE as error:
             damage.append(f"line {number} is not a record ({type(error).__name__}: {error})")
     return contents
@@ -196,10 +201,16 @@ def read_bundle(path: Path) -> BundleContents:
 
 def check_bundle(path: Path) -> RunHeader:
     """Reads no more than the first line. Raises `BundleError` like `read_bundle`."""
-    return _header(path, next(read_lines(path, []), None))
+    return _header(path, next(read_lines(path, []), None))[1]
 
 
-def _header(path: Path, line: bytes | None) -> RunHeader:
+def _rename_dtype(record: Mapping[str, Any]) -> None:
+    cell = record.get("cell")
+    if cell and str(cell["device"]).startswith("cuda"):
+        cell["dtype"] = _DTYPES_OF_FORMAT_1.get(cell["dtype"], cell["dtype"])
+
+
+def _header(path: Path, line: bytes | None) -> tuple[int, RunHeader]:
     try:
         record = json.loads(line or b"")
         if record["record"] != "run":
@@ -213,7 +224,7 @@ def _header(path: Path, line: bytes | None) -> RunHeader:
         raise BundleError(
             f"{path} has bundle format {version}, this program reads up to {FORMAT}: update inductor-watch"
         )
-    return header
+    return version, header
 
 
 def _take(contents: BundleContents, record: Mapping[str, Any], number: int) -> None:

@@ -161,7 +161,8 @@ class _Run:
     def _load(self, build: Builder) -> Subject:
         allow_determinism_later(self.cell.device)
         seed_everything()
-        subject = Subject(self.cell, build(self.cell.batch_size, self.cell.phase, self.cell.device))
+        built = build(self.cell.batch_size, self.cell.phase, self.cell.device)
+        subject = Subject(self.cell, built, self.settings.optimizer)
         self.details["parameters"] = sum(parameter.numel() for parameter in subject.model.parameters())
         return subject
 

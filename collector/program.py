@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,8 +25,8 @@ from collector.zoo.spec import Built
 SEED = 1337
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-#: What operators compute in under autocast; the parameters are float32 then.
-_AUTOCAST = {"amp": torch.bfloat16, "amp_float16": torch.float16}
+#: What operators compute in under autocast, None for what autocast takes of itself; the parameters are float32 then.
+_AUTOCAST = {"amp": None, "amp_bfloat16": torch.bfloat16}
 #: With this cuBLAS takes the same way each time; torch asks for it where algorithms are to be deterministic.
 _CUBLAS, _DETERMINISTIC_CUBLAS = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
@@ -58,8 +59,7 @@ def allow_determinism_later(device: str) -> None:
     """Lets `deterministic_algorithms` be strict later in this process. Call it before anything is computed on a GPU.
 
     torch reads CUBLAS_WORKSPACE_CONFIG at the first matrix product of a process and never again
-    (`Context::alertCuBLASConfigNotDeterministic`). So one product is computed with it; the workspace of that product is
-    freed, and what follows runs without.
+    (`Context::alertCuBLASConfigNotDeterministic`). So one product is computed with it, and what follows runs without.
     """
     if not device.startswith("cuda"):
         return
@@ -67,7 +67,6 @@ def allow_determinism_later(device: str) -> None:
         one = torch.ones(16, 16, device=device)
         torch.mm(one, one)
     torch.cuda.synchronize(device)
-    torch._C._cuda_clearCublasWorkspaces()
 
 
 @contextlib.contextmanager
@@ -108,11 +107,11 @@ class Subject:
     """A model on its device, called in eager or in a compiled form, for inference or one training step.
 
     An inference call is the forward pass without gradients. A training step clears the gradients, runs forward, loss and
-    backward, and takes no optimiser step, so that every step computes the same. Eager and compiled share one module and
-    one set of inputs: nothing but the compiler differs between them.
+    backward, and takes the optimiser's step if there is one (`collector.settings`). Eager and compiled share one module,
+    one set of inputs and one optimiser: nothing but the compiler differs between them.
     """
 
-    def __init__(self, cell: Cell, built: Built) -> None:
+    def __init__(self, cell: Cell, built: Built, optimizer: str = "none") -> None:
         dtype = torch.float32 if cell.dtype in _AUTOCAST else _DTYPES[cell.dtype]
         self._cell = cell
         self._training = cell.phase is Phase.TRAINING
@@ -123,24 +122,32 @@ class Subject:
         self._kwargs = move(built.kwargs, cell.device, dtype)
         self._targets = move(built.targets, cell.device, dtype)
         self._loss = built.loss
-        self.state = State(self.model, (self._args, self._kwargs))
-        self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model)
+        self._optimizer = _optimizer(optimizer, self.model) if self._training else None
+        #: Whether steps move the parameters: not those whose outputs are compared.
+        self._updating = True
+        self.state = State(self.model, (self._args, self._kwargs), keep_parameters=self._optimizer is not None)
+        update = self._optimizer.step if self._optimizer else None
+        self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
 
     def compiled(self, effective: Effective) -> Callable[[], Any]:
         """The compiled form; the compiler runs at its first call."""
         config = effective.config
         if config.backend == AHEAD_OF_TIME:
-            return self._step(Program(self.model, dict(effective.options), self._autocast))
-        program = torch.compile(
-            self._loss_of if self._training else self.model,
+            return self._step(Program(self.model, dict(effective.options), self._autocast), None)
+        compile_as_asked = partial(
+            torch.compile,
             backend=config.backend,
             # mode is already part of the options; torch takes no options at all from other back-ends.
             options=dict(effective.options) or None if config.backend == "inductor" else None,
             dynamic=config.dynamic,
             fullgraph=config.fullgraph,
         )
+        program = compile_as_asked(self._loss_of if self._training else self.model)
+        update = self._optimizer.step if self._optimizer else None
+        if isinstance(self._optimizer, torch.optim.Adam):
+            update = compile_as_asked(self._optimizer.step)  # PyTorch's runner compiles Adam and leaves SGD alone
         marks_steps = bool(effective.options.get("triton.cudagraphs"))
-        return self._step(program, marks_steps)
+        return self._step(program, update, marks_steps)
 
     def outputs(self, call: Callable[[], Any], seed: int = SEED) -> Snapshot:
         """Runs a call from the kept state under a fixed seed and clones all that it made.
@@ -149,7 +156,11 @@ class Subject:
         """
         self.state.put_back()
         seed_everything(seed)
-        made = call()
+        self._updating = False
+        try:
+            made = call()
+        finally:
+            self._updating = True
         found = {LOSS: kept(made)} if self._training else snapshot(made)
         gradients = {f"{GRADIENT}{n!r}]": kept(p.grad) for n, p in self.model.named_parameters() if p.grad is not None}
         return found | (gradients if self._training else {}) | self.state.changed()
@@ -187,7 +198,7 @@ class Subject:
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
         twin.state = State(twin.model, (twin._args, twin._kwargs))
-        twin.eager = twin._step(twin._loss_of if twin._training else twin.model)
+        twin.eager = twin._step(twin._loss_of if twin._training else twin.model, None)
         return twin
 
     def release_gradients(self) -> None:
@@ -197,7 +208,9 @@ class Subject:
     def _loss_of(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return self._loss(self.model(*args, **kwargs), self._targets)
 
-    def _step(self, forward: Callable[..., Any], marks_steps: bool = False) -> Callable[[], Any]:
+    def _step(
+        self, forward: Callable[..., Any], update: Callable[[], Any] | None, marks_steps: bool = False
+    ) -> Callable[[], Any]:
         def inference() -> Any:
             if marks_steps:
                 torch.compiler.cudagraph_mark_step_begin()
@@ -211,6 +224,8 @@ class Subject:
             with self._autocast():
                 loss: torch.Tensor = forward(*self._args, **self._kwargs)
             loss.backward()
+            if update and self._updating:
+                update()
             return loss.detach()
 
         return training if self._training else inference
@@ -222,6 +237,17 @@ class Subject:
             return
         with torch.autocast(self._cell.device, dtype=_AUTOCAST[self._cell.dtype]):
             yield
+
+
+def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | None:
+    """The optimisers of PyTorch's runner (benchmarks/dynamo/common.py, `init_optimizer`)."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if name == "none":
+        return None
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=0.01, foreach=True)
+    # A step count on the device is what a cudagraph can capture; a CPU has no use for it.
+    return torch.optim.Adam(parameters, lr=0.01, capturable=parameters[0].is_cuda, foreach=True)
 
 
 def move(value: Any, device: str, dtype: torch.dtype) -> Any:

@@ -19,12 +19,14 @@ class State:
     call starts elsewhere. Buffers and inputs are kept from the time this is made, on the host, where they take no device
     memory: after a hundred calls on one batch the statistics have arrived at the batch's own, and a program that forgot to
     move them would not be found out. State that is in no tensor of these is not seen.
+
+    With `keep_parameters` the parameters are kept from then on, too: an optimiser will move them.
     """
 
-    def __init__(self, model: nn.Module, inputs: Any) -> None:
+    def __init__(self, model: nn.Module, inputs: Any, keep_parameters: bool = False) -> None:
         self._model = model
         self._inputs = [leaf for leaf in _pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
-        parameters = {name for name, _ in model.named_parameters()}
+        parameters = set() if keep_parameters else {name for name, _ in model.named_parameters()}
         self._start = {name: kept(now).cpu() for name, now in self._tensors() if name not in parameters}
 
     def keep_rest(self) -> None:

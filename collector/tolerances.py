@@ -102,7 +102,7 @@ def _tol(cell: Cell) -> float:
 
 
 def _torchbench(cell: Cell) -> float:
-    if cell.dtype in ("float16", "amp", "amp_float16"):
+    if cell.dtype in ("float16", "amp", "amp_bfloat16"):
         frozen = _TORCHBENCH_FROZEN if _is_frozen(cell) else {}
         return (frozen | _TORCHBENCH_HIGHER_FLOAT16 | _TORCHBENCH_EVEN_HIGHER).get(
             cell.model, _TORCHBENCH_FLOAT16_OR_AMP

@@ -55,9 +55,10 @@ class Stage(StrEnum):
     DONE = "done"
 
 
-#: dtypes a cell may ask for. `amp` is float32 parameters under autocast to bfloat16, eager and compiled alike;
-#: `amp_float16` the same under autocast to float16.
-DTYPES = ("float32", "bfloat16", "float16", "amp", "amp_float16")
+#: dtypes a cell may ask for. `amp` is float32 parameters under autocast, eager and compiled alike, with the dtype that
+#: autocast takes of itself: float16 on CUDA and bfloat16 on a CPU, as in PyTorch's runner with `--amp`. `amp_bfloat16` is
+#: bfloat16 everywhere.
+DTYPES = ("float32", "bfloat16", "float16", "amp", "amp_bfloat16")
 
 
 def canonical_json(value: Any) -> str:

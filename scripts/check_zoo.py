@@ -194,7 +194,7 @@ def _forms(built: Built, phase: Phase, options: argparse.Namespace) -> Iterator[
         def step() -> Any:
             with (
                 torch.set_grad_enabled(training),
-                torch.autocast(torch.device(options.device).type, torch.bfloat16, enabled=options.dtype == "amp"),
+                torch.autocast(torch.device(options.device).type, enabled=options.dtype == "amp"),
             ):
                 made = run()
             if not training:

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from collector.bundle import FORMAT, BundleError, BundleWriter, RunHeader, read_bundle
+from collector.vocabulary import Cell, Config, Phase
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 
 CELLS = [cell("bert"), cell("gpt2")]
@@ -151,6 +152,27 @@ def test_a_line_that_is_no_record_is_damage_and_the_rest_is_read(open_one, line)
     assert len(found.measurements) == 2
     assert len(found.damage) == 1
     assert found.damage[0].startswith("line 2 is not a record")
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "dtype", "now"),
+    [
+        (1, "cuda", "amp", "amp_bfloat16"),
+        (1, "cuda", "amp_float16", "amp"),
+        (1, "cuda", "bfloat16", "bfloat16"),
+        (1, "cpu", "amp", "amp"),
+        (2, "cuda", "amp", "amp"),
+    ],
+)
+def test_amp_of_the_first_format_keeps_its_meaning(tmp_path, version, device, dtype, now):
+    planned = Cell("s", "m", Phase.TRAINING, dtype, device, 1, Config())
+    lines = [
+        {"record": "run", "format": version, **header("r1").to_json()},
+        {"record": "planned", "cell": planned.to_json()},
+    ]
+    path = tmp_path / "old.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [cell.dtype for cell in read_bundle(path).planned] == [now]
 
 
 def test_a_newer_format_is_refused_with_what_to_do(tmp_path):

@@ -318,7 +318,7 @@ class TellsItsDtype(nn.Module):
         ("float32", "float32", "float32"),
         ("bfloat16", "bfloat16", "bfloat16"),
         ("amp", "float32", "bfloat16"),
-        ("amp_float16", "float32", "float16"),
+        ("amp_bfloat16", "float32", "bfloat16"),
     ],
 )
 def test_autocast_computes_in_its_dtype_and_keeps_the_parameters(dtype, parameters, made):

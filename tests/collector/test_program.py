@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from collector.program import Subject, deterministic_algorithms
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import Built
 
@@ -26,10 +27,11 @@ class Counts(nn.Module):
         return self.norm(x)
 
 
-def subject(model, phase=Phase.INFERENCE, dtype="float32"):
+def subject(model, phase=Phase.INFERENCE, dtype="float32", optimizer="none"):
     cell = Cell("tests", "tiny", phase, dtype, "cpu", 8, Config(backend="eager"))
     torch.manual_seed(0)
-    return Subject(cell, Built(model, (torch.randn(8, 4),), {}, lambda out, _: out.float().square().mean()))
+    built = Built(model, (torch.randn(8, 4),), {}, lambda out, _: out.float().square().mean())
+    return Subject(cell, built, optimizer)
 
 
 @pytest.mark.parametrize("before", [None, ":16:8"])
@@ -90,3 +92,21 @@ def test_random_numbers_are_told_where_they_matter(probability, random):
     runs = subject(Drops()).eager_runs()
     assert runs.differ_at is None
     assert runs.random is random
+
+
+@pytest.mark.parametrize(("optimizer", "moves"), [("none", False), ("sgd", True), ("adam", True)])
+def test_a_timed_step_takes_the_optimisers_step_and_a_compared_one_does_not(optimizer, moves):
+    model = nn.Linear(4, 2)
+    one = subject(model, Phase.TRAINING, optimizer=optimizer)
+    compiled = one.compiled(resolve_config(Config(backend="eager"), "cpu"))
+    start = model.weight.detach().clone()
+    first = one.outputs(one.eager)
+    assert torch.equal(model.weight, start)
+    for call in (one.eager, compiled):
+        before = model.weight.detach().clone()
+        call()
+        assert torch.equal(model.weight, before) is not moves
+    for call in (one.eager, compiled):
+        again = one.outputs(call)
+        assert again.keys() == first.keys()
+        assert all(torch.allclose(again[path], value) for path, value in first.items())
