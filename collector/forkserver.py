@@ -2,13 +2,14 @@
 
 Importing torch and the model libraries takes longer than compiling a small model, and is the same for every cell. A
 server that has imported them once, and has never touched a GPU, forks a child per cell in milliseconds. What is
-imported ahead is the same for all cells: the models' libraries, and the modules that a compilation of a small program
-was seen to import, so that a cold compile time holds no module imports either.
+imported ahead is the same for all cells: the models' libraries, and the compiler's modules, so that a cold compile time
+holds no imports to speak of either. The compiler comes first: the plan, which names the libraries, is still made then.
 
 The server also outlives nobody: when the process that started it is gone, it kills every process of every cell. It
 listens on a Unix socket that keeps message boundaries; every message is a JSON object:
 
-    asked     {"start": TOKEN, "environ": {...}, "cores": [...]} with three descriptors: standard input, output, report
+    asked     {"preload": {"libraries": [NAME, ...], "classes": [MODULE:NAME, ...]}}
+              {"start": TOKEN, "environ": {...}, "cores": [...]} with three descriptors: standard input, output, report
               {"reap": PID}
     answered  {"ready": {"threads": [NAME, ...], "modules": N}}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
 """
@@ -34,11 +35,55 @@ from typing import Any, NoReturn
 
 from collector.cores import pin_to_cores
 from collector.tokens import LENGTH, VARIABLE, kill_tokens
+from collector.toolchain import SKIP_VARIABLE, believe_cpu
+from collector.zoo.offline import forbid_hubs
 
 #: The largest message either way; a request carries a whole environment.
 MESSAGE_BYTES = 1 << 20
 #: prctl's request to be signalled when the parent dies (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
+_WORKER = ("collector.worker", "collector.measure", "collector.autotuning", "collector.zoo.registry")
+#: What a compilation imports, by the modules that bring the others; a few hundredths of a second are left to the cell.
+_COMPILER = (
+    "torch._inductor.compile_fx",
+    "torch._dynamo.backends.inductor",
+    "torch._dynamo.repro.after_dynamo",
+    "torch._export.db.logging",
+    "torch._functorch.aot_autograd",
+    "torch._inductor.choices",
+    "torch._inductor.codegen.cpp",
+    "torch._inductor.codegen.cpp_wrapper_gpu",
+    "torch._inductor.codegen.cuda_combined_scheduling",
+    "torch._inductor.codegen.halide",
+    "torch._inductor.codegen.memory_planning",
+    "torch._inductor.codegen.mps",
+    "torch._inductor.codegen.pallas",
+    "torch._inductor.codegen.triton",
+    "torch._inductor.codegen.wrapper_fxir",
+    "torch._inductor.cudagraph_trees",
+    "torch._inductor.fx_passes.fuse_attention",
+    "torch._inductor.fx_passes.mkldnn_fusion",
+    "torch._inductor.fx_passes.pad_mm",
+    "torch._inductor.fx_passes.quantization",
+    "torch._inductor.kernel.conv",
+    "torch._inductor.kernel.mm",
+    "torch._inductor.runtime.autotune_cache",
+    "torch._inductor.runtime.caching",
+    "torch._inductor.runtime.triton_heuristics",
+    "torch.distributed.tensor.experimental._func_map",
+    "torch.export._trace",
+    "torch.utils.cpp_extension",
+    "sympy.physics.units",
+)
+_OF_DEVICE = {
+    "cpu": _COMPILER,
+    "cuda": (
+        *_COMPILER,
+        "triton.compiler.compiler",
+        "triton.backends.nvidia.compiler",
+        "triton.backends.nvidia.driver",
+    ),
+}
 
 
 class ForkServer:
@@ -70,6 +115,14 @@ class ForkServer:
         request = json.loads(text)
         if "reap" in request:
             self._reap(int(request["reap"]))
+            return True
+        if "preload" in request:
+            preload(**request["preload"])
+            if self._preloaded:
+                gc.collect()
+                gc.freeze()  # else each full collection of a child copies a hundred megabytes, in a third of a second
+            threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+            self._send({"ready": {"threads": threads, "modules": len(sys.modules)}})
             return True
         pid = self._start(request, descriptors)
         for descriptor in descriptors:
@@ -110,7 +163,8 @@ class ForkServer:
         command = [sys.executable, "-m", "collector.worker", "--report", str(report)]
         if not self._preloaded:
             os.execve(command[0], command, request["environ"])  # noqa: S606 - this closes `starting`
-        take_environment(request["environ"], str(request["start"]))
+        found = {name: value for name, value in os.environ.items() if name == SKIP_VARIABLE}
+        take_environment({**request["environ"], **found}, str(request["start"]))
         os.close(starting)
         from collector.worker import work
 
@@ -169,12 +223,20 @@ def take_environment(environ: Mapping[str, str], token: str) -> None:
     tempfile.tempdir = None  # it was looked up under the server's environment
 
 
-def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
-    """Imports what cells will need: libraries by name, and classes as `module:name` where a library loads lazily."""
-    from collector.zoo.offline import forbid_hubs
-
+def preload_compiler(device: str) -> None:
+    """Imports torch, the worker and what a compilation for this device imports; what this torch lacks is passed over."""
     forbid_hubs()
-    for name in ("collector.worker", "collector.measure", "collector.autotuning", "collector.zoo.registry", *libraries):
+    compiler = _OF_DEVICE.get(device, ())
+    for name in (*_WORKER, *compiler):
+        with suppress(Exception):
+            importlib.import_module(name)
+    if compiler:
+        believe_cpu()
+
+
+def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
+    """Imports what a plan needs: libraries by name, and classes as `module:name` where a library loads lazily."""
+    for name in libraries:
         # A library that does not import (built for another torch, say) fails in the cells that need it.
         with suppress(Exception):
             importlib.import_module(name)
@@ -185,89 +247,16 @@ def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
             getattr(importlib.import_module(module), name)
 
 
-def preload_compiler(device: str, channel: int) -> None:
-    """Imports the modules that a child was seen to import while it compiled a small program.
-
-    The child closes `channel`, which would else stay open for as long as one of its compile workers lives.
-    """
-    with tempfile.TemporaryDirectory(prefix="inductor-watch-scout-", ignore_cleanup_errors=True) as folder:
-        modules = _modules_of_a_compilation(device, channel, folder)
-    for name in modules:
-        with suppress(Exception):
-            importlib.import_module(name)
-
-
-def _modules_of_a_compilation(device: str, channel: int, folder: str) -> list[str]:
-    reading, writing = os.pipe()
-    server = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            die_with(server)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.close(reading)
-            os.close(channel)
-            _scout(device, writing, folder)
-        finally:
-            os._exit(0)
-    os.close(writing)
-    try:
-        with os.fdopen(reading) as stream:
-            # To its line's end and no further: compile workers that the child leaves behind hold the pipe open.
-            return stream.readline().split()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def _scout(device: str, writing: int, folder: str) -> None:
-    before = set(sys.modules)
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR"):
-        os.environ[name] = folder
-    tempfile.tempdir = None
-    from collector.warming import compile_something
-
-    with suppress(Exception):
-        compile_something(device)
-    found = [name for name in list(sys.modules) if name not in before and not name.startswith("_")]
-    with os.fdopen(writing, "w") as stream:
-        stream.write(" ".join(name for name in found if _may_be_preloaded(name)) + "\n")
-        stream.flush()
-        signal.pause()  # until it is killed, together with its compile workers
-
-
-def _may_be_preloaded(name: str) -> bool:
-    # Inductor loads the programs that it has generated as modules of no file that would still be there.
-    origin = getattr(getattr(sys.modules.get(name), "__spec__", None), "origin", None)
-    return bool(origin) and name.partition(".")[0] in sys.modules and Path(str(origin)).is_file()
-
-
 def main() -> None:
-    """Entry point of `python -m collector.forkserver --channel FD [--device D --library L ... --class M:N ...]`."""
+    """Entry point of `python -m collector.forkserver --channel FD [--device D]`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--device", help="import torch and what a compilation for this device needs")
-    parser.add_argument("--library", action="append", default=[])
-    parser.add_argument("--class", dest="classes", action="append", default=[])
     options = parser.parse_args()
     pin_to_cores()
-    channel = socket.socket(fileno=options.channel)
     if options.device:
-        # Who ends the server while it imports leaves none of its folders behind; a child has the default again.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-        preload(options.library, options.classes)
-        preload_compiler(options.device, options.channel)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        gc.collect()
-        gc.freeze()  # the collector of a child then leaves the shared pages alone
-    server = ForkServer(channel, preloaded=bool(options.device))
-    threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-    ready = {"threads": threads, "modules": len(sys.modules)}
-    with suppress(ConnectionError):  # who asked for it has gone meanwhile
-        channel.send(json.dumps({"ready": ready}).encode())
-    server.serve()
+        preload_compiler(options.device)
+    ForkServer(socket.socket(fileno=options.channel), preloaded=bool(options.device)).serve()
 
 
 if __name__ == "__main__":

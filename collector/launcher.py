@@ -27,8 +27,9 @@ _FORKABLE = {
     "TORCHINDUCTOR_WORKER_START": "fork",
 }
 
-#: What the server itself must have: a place for the token, and output that a forked child which crashes does not keep.
-_SERVER = {VARIABLE: PLACEHOLDER, "PYTHONUNBUFFERED": "1"}
+#: What the server itself must have: a place for the token, output that a forked child which crashes does not keep, and
+#: no pool of compile workers, which torch up to 2.7 makes on import and every cell would share.
+_SERVER = {VARIABLE: PLACEHOLDER, "PYTHONUNBUFFERED": "1", "TORCH_WARM_POOL": "0"}
 
 
 class LauncherError(Exception):
@@ -43,17 +44,12 @@ class Preload:
     libraries: Sequence[str] = ()
     classes: Sequence[str] = ()
 
-    def arguments(self) -> list[str]:
-        """As options of the server."""
-        named = [("--library", name) for name in self.libraries] + [("--class", name) for name in self.classes]
-        return ["--device", self.device, *(word for pair in named for word in pair)]
-
 
 class Launcher:
     """Starts the processes of cells: forked from a server that has imported `preload`, or fresh ones without it.
 
     `environ` is the server's environment, `cores` those it keeps to while it imports: as many as a worker has, since
-    torch sizes its thread pools by them.
+    torch sizes its thread pools by them. The server begins to import at once; `import_also` adds to it.
     """
 
     def __init__(
@@ -63,10 +59,9 @@ class Launcher:
         cores: Sequence[int] = (),
         timeout_s: float = 300,
     ) -> None:
-        self.preload = preload
         self.ready: dict[str, Any] = {}
         self._timeout_s = timeout_s
-        self._ready_by = time.monotonic() + timeout_s
+        self._importing = 0
         self._dead = False
         self._codes: dict[int, int] = {}
         self._started: dict[str, int] = {}
@@ -74,7 +69,7 @@ class Launcher:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "collector.forkserver", "--channel", str(theirs.fileno())]
         self._server = subprocess.Popen(
-            command + (preload.arguments() if preload else []),
+            command + (["--device", preload.device] if preload else []),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={**(environ or os.environ), **self._added, **_SERVER, **spell_cores(cores)},
@@ -82,6 +77,17 @@ class Launcher:
             start_new_session=True,
         )
         theirs.close()
+        self.import_also(preload or Preload(""))
+
+    def import_also(self, preload: Preload) -> None:
+        """Has the server import these libraries and classes as well; until it has, it is not ready."""
+        self._importing += 1
+        self._ready_by = time.monotonic() + self._timeout_s
+        asked = {"libraries": list(preload.libraries), "classes": list(preload.classes)}
+        try:
+            self._channel.send(json.dumps({"preload": asked}).encode())
+        except OSError:
+            self._dead = True
 
     @property
     def pid(self) -> int:
@@ -117,20 +123,21 @@ class Launcher:
 
     def wait_until_ready(self) -> None:
         """Waits until the server has imported everything. Raises `LauncherError` if it does not come up."""
-        while not self.ready:
+        while self._importing:
             self._receive(max(0.01, self._ready_by - time.monotonic()))
 
     @property
     def is_ready(self) -> bool:
         """Whether the server has imported everything; does not wait. One that takes too long counts as lost."""
-        if not self.ready:
+        while self._importing:
             try:
                 self._receive(0)
             except BlockingIOError:
                 self._dead = self._dead or time.monotonic() > self._ready_by
+                return False
             except LauncherError:
                 return False
-        return bool(self.ready)
+        return True
 
     def exit_code(self, pid: int) -> int | None:
         """How a process ended: its code, minus the signal's number, or None while it runs or if the server is gone."""
@@ -158,7 +165,7 @@ class Launcher:
     def close(self) -> None:
         """Ends the server and whatever it still runs."""
         self._channel.close()
-        if not self.ready:
+        if self._importing:
             self._server.terminate()  # still importing: it has started nothing, and does not listen
         try:
             self._server.wait(10)
@@ -183,7 +190,7 @@ class Launcher:
             raise LauncherError("the fork server is gone")
         message = json.loads(text)
         if "ready" in message:
-            self.ready = message["ready"]
+            self.ready, self._importing = message["ready"], self._importing - 1
         elif "started" in message:
             self._started[message["started"]] = int(message["pid"])
         else:

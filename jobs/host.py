@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from collector.cores import spell_cores
@@ -34,17 +36,23 @@ def probe(device: str | None, place: Place | None = None) -> dict[str, Any]:
 
 
 @cache
-def cell_variables() -> dict[str, str]:
+def cell_variables(start: str) -> dict[str, str]:
     """Environment variables for the cells of a run on this machine, besides those that every cell gets.
 
-    The probe matters on a GPU as well: a graph with one scalar on the CPU has a C++ kernel.
+    Those that are forked get them from their server. They matter on a GPU as well: a graph with one scalar on the CPU has a
+    C++ kernel.
     """
-    if SKIP_VARIABLE in os.environ:
+    if start == "fork" or SKIP_VARIABLE in os.environ:
         return {}
-    done = subprocess.run([sys.executable, "-m", "collector.toolchain"], capture_output=True, text=True, check=False)
-    # Without an answer each cell probes for itself, as torch does: slower, never wrong.
-    found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout.strip() else {}
-    return {SKIP_VARIABLE: "1"} if found.get("probe_needed") is False else {}
+    done = subprocess.run([sys.executable, "-m", "collector.toolchain"], capture_output=True, check=False)
+    return {SKIP_VARIABLE: "1"} if done.returncode == 0 else {}
+
+
+def since_start_s(moment: float) -> float:
+    """Seconds from the start of this process to a moment of `time.monotonic`."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return age_s - (time.monotonic() - moment)
 
 
 def _reason(stderr: str, device: str | None) -> str:

@@ -80,6 +80,7 @@ class Lane:
         tune_together: bool = False,
         memory_of: MemoryOf = unknown,
         tunes: Callable[[Cell], bool] = lambda _: False,
+        launcher: Launcher | None = None,
     ) -> None:
         self._waiting = list(cells)
         self._settings, self._place = settings, place
@@ -95,8 +96,10 @@ class Lane:
         self._alone: list[Cell] = []
         self._company = Company()
         self._had_company: set[CellProcess] = set()
-        self._launcher: Launcher | None = None
-        self._servers = 0
+        self._launcher = launcher if launcher and not launcher.lost else None
+        self._servers = int(self._launcher is not None)
+        #: When the first cell began, by `time.monotonic`.
+        self.first_at: float | None = None
         #: Seconds for which the device was held, by purpose.
         self.held_s: Counter[str] = Counter()
 
@@ -137,6 +140,7 @@ class Lane:
     def _begin(self, cell: Cell, watch: Watch) -> None:
         assert self._launcher is not None  # noqa: S101 - prepared before
         process = CellProcess(cell, self._settings, self._launcher, self._environ, self._free[0])
+        self.first_at = self.first_at or process.began
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:
             self._had_company.update(self._active)

@@ -13,6 +13,7 @@ from typing import Any
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.environment import environment_id, extract_testbed
+from collector.launcher import Launcher
 from collector.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
@@ -115,20 +116,25 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What one device does in a run: its work, where, in which environment, and the bundle that it is written to."""
+    """What one device does in a run: its work, where, in which environment, into which bundle, by which fork server.
+
+    Without a `launcher`, or with one that has gone, the lane starts its own.
+    """
 
     work: Work
     place: Place
     environment: Mapping[str, Any]
     writer: BundleWriter
+    launcher: Launcher | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The closed bundles, and the error that ended the run before its time, if one did."""
+    """The closed bundles, the error that ended the run before its time, and when the first cell began (monotonic)."""
 
     paths: list[Path]
     lost: LostDeviceError | None = None
+    first_at: float | None = None
 
 
 def measure_shifts(
@@ -167,7 +173,8 @@ def measure_shifts(
         for shift in shifts:
             shift.writer.abandon()
         raise
-    return Result([shift.writer.close(now()) for shift in shifts], lost)
+    first_at = min((lane.first_at for lane in lanes if lane.first_at is not None), default=None)
+    return Result([shift.writer.close(now()) for shift in shifts], lost, first_at)
 
 
 def lane_of(
@@ -184,6 +191,7 @@ def lane_of(
         pace.tune_together,
         memory_of,
         tunes,
+        shift.launcher,
     )
 
 

@@ -15,7 +15,7 @@ from collector.settings import Settings
 from jobs.asked import asked_settings, to_asked
 from jobs.cli import tool_version
 from jobs.cost import CostModel, learn_from, read_history
-from jobs.host import cell_variables
+from jobs.host import cell_variables, since_start_s
 from jobs.plan import Plan
 from jobs.progress import RunProgress
 from jobs.resuming import Unfinished
@@ -50,6 +50,8 @@ def measure_and_store(
         LostDeviceError: a GPU stopped answering; what was measured is stored.
     """
     require_cells(plan)
+    for testbed in testbeds:
+        testbed.import_for(plan.cells)
     store = storing(database) if database else None
     history = read_history(costs or folder)
     model = CostModel.learn(measurement for run in history for measurement in run.measurements)
@@ -64,7 +66,7 @@ def measure_and_store(
         announce(console, header, work, testbed.environment)
         writer = BundleWriter(folder, header, cells)
         runs.append(header.run_id)
-        shifts.append(Shift(work, testbed.place, testbed.environment, writer))
+        shifts.append(Shift(work, testbed.place, testbed.environment, writer, testbed.launcher))
     for line in plan.left_out:
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
     progress = _measure(console, shifts, settings, testbeds[0].pace, store, model)
@@ -80,6 +82,8 @@ def resume_and_store(
         BundleError: another process writes one of the runs.
         LostDeviceError: a GPU stopped answering; what was measured is stored.
     """
+    for testbed in testbeds:
+        testbed.import_for(cell for run in found for cell in run.contents.planned)
     store = storing(database) if database else None
     model = learn_from(found[0].path.parent)
     console = Console()
@@ -89,7 +93,7 @@ def resume_and_store(
         # Asked again: before it was locked somebody may have gone on with it.
         work = in_order(run.work(contents), model, testbed.pace)
         announce(console, contents.header, work, testbed.environment, attempt=contents.attempt + 1)
-        shifts.append(Shift(work, testbed.place, testbed.environment, writer))
+        shifts.append(Shift(work, testbed.place, testbed.environment, writer, testbed.launcher))
         runs.append(contents.header.run_id)
     settings = asked_settings(found[0].contents.header.asked or {})
     return runs, _measure(console, shifts, settings, testbeds[0].pace, store, model)
@@ -108,12 +112,14 @@ def _measure(
     store: Callable[[Path], str] | None,
     model: CostModel,
 ) -> RunProgress:
-    variables = cell_variables()
+    variables = cell_variables(pace.start)
     total = sum(shift.work.total for shift in shifts)
     with RunProgress(console, total) as progress:
         result = measure_shifts(
             shifts, settings, progress.took, variables, pace, lambda cell: model.estimate(cell).memory_bytes
         )
+    if result.first_at is not None:
+        console.print(f"first cell after {since_start_s(result.first_at):.1f} s", style="dim", highlight=False)
     for path in result.paths:
         console.print(f"bundle {path}", highlight=False, soft_wrap=True)
         if store:

@@ -48,7 +48,7 @@ def main() -> None:
         )
         for testbed, share in zip(testbeds, shares(planned, model, len(testbeds)), strict=True)
     ]
-    variables, began = cell_variables(), time.monotonic()
+    variables, began = cell_variables(pace.start), time.monotonic()
     try:
         pool = Pool([lane_of(lane.shift(), settings, variables, pace) for lane in lanes], pace.budget_s)
         with closing(pool.run()) as outcomes:

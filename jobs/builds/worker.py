@@ -31,9 +31,9 @@ def measure(request: Request) -> None:
         found = find_night(folder, None)
         if found:
             paces = [asked_pace(asked_of(run), float("inf")) for run in found]
-            resume_and_store(found, testbeds_of(found, paces), None)
+            resume_and_store(found, testbeds_of(found, paces, serve=True), None)
         return
-    testbeds = find_testbeds(request.selection.device, request.pace)
+    testbeds = find_testbeds(request.selection.device, request.pace, serve=True)
     plan = planned_night(device_of(testbeds), request.selection, request.configs)
     measure_and_store(plan, testbeds, request.names, request.settings, folder, None)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -48,11 +47,10 @@ def measure(request: Request, out: IO[str]) -> None:
         return
     os.environ.update(request.variables or {})
     check_models(request)
-    with ThreadPoolExecutor(1) as thread:
-        # Each imports torch in a process of its own: side by side, since every task pays for both.
-        variables = thread.submit(cell_variables)
-        testbeds = find_testbeds(request.cells[0].device, request.pace)
-        check_torch(request, testbeds)
+    testbeds = find_testbeds(request.cells[0].device, request.pace, serve=True)
+    check_torch(request, testbeds)
+    for testbed in testbeds:
+        testbed.import_for(request.cells)
     with TemporaryDirectory(prefix="inductor-watch-") as folder:
         tail = Tail(out)
         model = CostModel.learn(request.known)
@@ -66,7 +64,7 @@ def measure(request: Request, out: IO[str]) -> None:
             shifts,
             request.settings,
             tell,
-            variables.result(),
+            cell_variables(pace.start),
             pace,
             lambda cell: model.estimate(cell).memory_bytes,
         )
@@ -84,7 +82,7 @@ def _shifts(request: Request, testbeds: Sequence[Testbed], model: CostModel, fol
         ordered = longest_first(work.cells, model, testbed.pace.at_once, request.left_s)
         writer = BundleWriter(folder, header, cells)
         tail.follow(header.run_id, writer.path)
-        shifts.append(Shift(replace(work, cells=ordered), testbed.place, testbed.environment, writer))
+        shifts.append(Shift(replace(work, cells=ordered), testbed.place, testbed.environment, writer, testbed.launcher))
     return shifts
 
 

@@ -91,7 +91,7 @@ def command(
         runs = measure_night(executing, device, asked, pace, working.out, store, costs)
     else:
         # A dry run may plan for a device that is not here.
-        testbeds = [] if dry_run and device else find_testbeds(device, pace)
+        testbeds = [] if dry_run and device else find_testbeds(device, pace, serve=not dry_run)
         place = device if not testbeds else device_of(testbeds)
         assert place is not None  # noqa: S101 - one of both tells
         plan, names, settings = asked(place)

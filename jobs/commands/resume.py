@@ -45,6 +45,6 @@ def command(
         return
     budget_s = float("inf") if max_hours is None else 3600 * max_hours
     paces = [asked_pace(asked_of(one), budget_s) for one in found]
-    runs, _ = resume_and_store(found, testbeds_of(found, paces), None if no_store else database)
+    runs, _ = resume_and_store(found, testbeds_of(found, paces, serve=True), None if no_store else database)
     if not no_store:
         print_night(database, runs)

@@ -75,11 +75,11 @@ def command(
     pace = working.pace()
     if again:
         plans = plans_again(named, database, selection.device, most_runs)
-        testbeds = find_testbeds(plans.device, pace)
+        testbeds = find_testbeds(plans.device, pace, serve=True)
         for doubt in plans.doubts(testbeds, naming.commit):
             click.echo(f"inductor-watch: {doubt}", err=True)
     else:
-        testbeds = find_testbeds(selection.device, pace)
+        testbeds = find_testbeds(selection.device, pace, serve=True)
         place = device_of(testbeds)
         plans = Rounds(place, [selected(place, selection, configs)] * replicates)
     # Runs that repeat each other are one night, so that one name stands for all of them.

@@ -57,7 +57,7 @@ def answered(process):
         process.grant()
 
 
-def test_a_server_that_has_seen_a_compilation_has_one_thread(launcher):
+def test_a_server_that_has_imported_the_compiler_has_one_thread(launcher):
     assert len(launcher.ready["threads"]) == 1
 
 
@@ -79,6 +79,29 @@ def test_the_modules_of_the_compiler_are_there_before_a_cell_begins(launcher, fo
     plain = f"import torch, transformers; {code}"
     told = subprocess.run([sys.executable, "-c", plain], capture_output=True, text=True, check=True).stdout
     assert json.loads(told)[2] is False
+
+
+def test_a_compilation_imports_little_that_the_server_has_not(launcher, folder):
+    code = """
+import json, sys, torch
+before = set(sys.modules)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
+images = torch.zeros(2, 3, 8, 8)
+model(images)
+torch.compile(model)(images).sum().backward()
+compiler = ("torch._inductor.", "torch._dynamo.", "torch._functorch.")
+# Patterns are small files without imports, and generated programs have no file that was there before.
+later = ("torch._inductor.fx_passes.serialized_patterns.", "torch._inductor.runtime.compile_tasks.")
+found = [name for name in sys.modules if name not in before and name.startswith(compiler) and not name.startswith(later)]
+print(json.dumps(found))
+"""
+    script = Script(launcher, code, folder, TORCHINDUCTOR_CACHE_DIR=str(folder / "cache"))
+    try:
+        wait_until(lambda: "]" in script.read(), 200)
+        found = script.result()
+    finally:
+        script.close()
+    assert len(found) <= 40, found  # of three hundred, each well below a millisecond
 
 
 def test_two_cells_of_one_server_are_measured_and_both_compile_cold(launcher, environ):

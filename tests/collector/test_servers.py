@@ -11,7 +11,7 @@ import pytest
 
 from collector.launcher import Launcher, LauncherError, Preload
 from collector.tokens import processes_with_token
-from tests.collector.processes import FAMILY, SLEEP, Script, dead, serving, wait_until
+from tests.collector.processes import FAMILY, ROOT, SLEEP, Script, dead, serving, wait_until
 
 
 @pytest.fixture(params=["spawn", "fork"])
@@ -78,16 +78,33 @@ def test_a_server_that_dies_while_it_starts_is_told_at_once(tmp_path):
     launcher.close()
 
 
-@pytest.mark.slow
-def test_a_server_closed_while_it_compiles_ahead_leaves_no_process_and_no_folder(tmp_path):
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    launcher = Launcher(environ, Preload("cpu"))
-    wait_until(lambda: any(tmp_path.glob("inductor-watch-scout-*/*")), 60)
+def test_a_server_closed_while_it_imports_leaves_no_process(tmp_path):
+    code = "import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(600)\n"
+    (tmp_path / "endless.py").write_text(code)
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    launcher = Launcher(environ, Preload("nowhere", ["endless"]))
+    wait_until((tmp_path / "begun").exists, 60)
+    assert not launcher.is_ready
     launcher.close()
     assert dead(launcher.pid)
-    assert not launcher.ready
-    wait_until(lambda: not using(tmp_path), 15)
-    assert list(tmp_path.iterdir()) == []
+    assert using(tmp_path) == []
+
+
+def test_a_server_imports_what_it_is_told_of_later(tmp_path):
+    with serving(tmp_path / "hook", "fork") as launcher:
+        launcher.import_also(Preload("nowhere", ["colorsys"], ["tabnanny:check"]))
+        wait_until(lambda: launcher.is_ready)
+        code = "import json, sys; print(json.dumps(['colorsys' in sys.modules, 'tabnanny' in sys.modules]))"
+        script = Script(launcher, code, tmp_path / "hook")
+        assert script.result() == [True, True]
+        script.close()
+
+
+def test_telling_a_server_that_has_gone_makes_it_a_lost_one(tmp_path):
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)})
+    launcher.close()
+    launcher.import_also(Preload("nowhere"))
+    assert launcher.lost
 
 
 def using(folder):

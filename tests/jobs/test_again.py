@@ -137,7 +137,7 @@ def measured(monkeypatch):
         return ["run"], SimpleNamespace(failing=0)
 
     monkeypatch.setattr("jobs.session.measure_and_store", measure)
-    monkeypatch.setattr("jobs.testbeds.find_testbeds", lambda device, pace: calls.append(device) or [])
+    monkeypatch.setattr("jobs.testbeds.find_testbeds", lambda device, pace, serve: calls.append(device) or [])
     monkeypatch.setattr("jobs.plan.find", lambda suite, model: None)
     monkeypatch.setattr("jobs.again_run.find", lambda suite, model: None)
     return calls

@@ -83,10 +83,3 @@ def test_phases_and_configs_of_a_model_add_nothing():
 
 def test_an_unknown_model_is_left_to_its_own_cell():
     assert preload_for([cell("NoSuchModel"), cell("x", suite="nosuch")], "cpu") == preload_for([], "cpu")
-
-
-def test_what_the_server_is_told_names_everything():
-    words = WHOLE.arguments()
-    assert words[:2] == ["--device", "cuda"]
-    assert words.count("--library") == len(WHOLE.libraries)
-    assert words.count("--class") == len(WHOLE.classes)

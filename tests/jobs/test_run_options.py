@@ -38,7 +38,7 @@ def asked(monkeypatch):
         return [], Nobody()
 
     monkeypatch.setattr("jobs.session.measure_and_store", note)
-    monkeypatch.setattr("jobs.testbeds.find_testbeds", lambda device, pace: [])
+    monkeypatch.setattr("jobs.testbeds.find_testbeds", lambda device, pace, serve: [])
     monkeypatch.setattr("jobs.testbeds.device_of", lambda testbeds: "cpu")
     return found
 

@@ -378,7 +378,7 @@ def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(t
         session, "measure_and_store", lambda plan, beds, names, *rest: (given.append(names.night), None)
     )
     monkeypatch.setattr(
-        testbeds, "find_testbeds", lambda device, pace: [Testbed(Place([[0]]), {"device": "cpu"}, pace)]
+        testbeds, "find_testbeds", lambda device, pace, serve: [Testbed(Place([[0]]), {"device": "cpu"}, pace)]
     )
     written = call(*SMALL, "--shards", 1, "--night", "planned", "--out", tmp_path)
     assert written.exit_code == 0, written.output

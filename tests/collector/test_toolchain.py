@@ -1,0 +1,96 @@
+"""Whether cells may believe the CPU: a compiler is played, torch is real and in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from collector import toolchain
+from collector.launcher import Launcher, Preload
+from collector.toolchain import SKIP_VARIABLE
+from jobs import host
+from tests.collector.processes import ROOT, Script, write_hook
+
+pytestmark = pytest.mark.slow
+
+
+def compiler(folder, code):
+    """A C++ compiler that notes what it is asked and ends with this code, unless it is asked for its version."""
+    folder.mkdir(exist_ok=True)
+    place = folder / "played-compiler"
+    place.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "$@" >> "{folder}/asked"\nexit {code}\n')
+    place.chmod(0o755)
+    return place
+
+
+def environ_with(cxx, **more):
+    environ = {name: value for name, value in os.environ.items() if name != SKIP_VARIABLE}
+    return {**environ, "CXX": str(cxx), "PYTHONPATH": str(ROOT), **more}
+
+
+def code_of(environ):
+    return subprocess.run([sys.executable, "-m", "collector.toolchain"], env=environ, check=False).returncode
+
+
+def test_a_compiler_that_takes_the_flags_is_asked_once_and_builds_nothing(tmp_path):
+    assert code_of(environ_with(compiler(tmp_path, 0))) == 0
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    assert asked.endswith("-x c++ -fsyntax-only -")
+
+
+@pytest.mark.parametrize(("known", "wide"), [(["avx2"], False), (["avx2", "avx512"], True)])
+def test_the_flags_are_those_of_the_instruction_sets_that_torch_finds(monkeypatch, known, wide):
+    from torch._inductor import cpu_vec_isa
+
+    monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", lambda: known)
+    found = toolchain._flags()
+    assert set(cpu_vec_isa.VecAVX2().build_arch_flags().split()) <= set(found)
+    assert ("-mavx512f" in found) is wide
+    assert not any("amx" in flag for flag in found)
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["refuses", "is not there"])
+def test_without_a_compiler_that_takes_them_every_cell_probes_for_itself(tmp_path, missing):
+    cxx = tmp_path / "none" if missing else compiler(tmp_path, 1)
+    assert code_of(environ_with(cxx)) == 1
+
+
+def test_what_the_user_has_set_stays(tmp_path):
+    cxx = compiler(tmp_path, 0)
+    assert code_of(environ_with(cxx, **{SKIP_VARIABLE: "0"})) == 1
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, [True, "1"]), (1, [None, None])])
+def test_the_cells_of_a_server_are_told(tmp_path, code, told):
+    hook = write_hook(tmp_path / "hook")
+    environ = environ_with(compiler(tmp_path, code), PYTHONPATH=f"{hook}:{ROOT}")
+    launcher = Launcher(environ, Preload("cpu", ["preloaded"]))
+    try:
+        launcher.wait_until_ready()
+        asks = f"""
+import json, os, torch._inductor.config as config
+print(json.dumps([config.cpp.vec_isa_ok, os.environ.get({SKIP_VARIABLE!r})]))
+"""
+        script = Script(launcher, asks, hook)
+        try:
+            assert script.result() == told
+        finally:
+            script.close()
+    finally:
+        launcher.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "code", "found"), [("spawn", 0, {SKIP_VARIABLE: "1"}), ("spawn", 1, {}), ("fork", 0, {})]
+)
+def test_fresh_cells_are_told_by_a_variable(tmp_path, monkeypatch, start, code, found):
+    for name, value in environ_with(compiler(tmp_path, code)).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(SKIP_VARIABLE, raising=False)
+    host.cell_variables.cache_clear()
+    assert host.cell_variables(start) == found
+    host.cell_variables.cache_clear()
