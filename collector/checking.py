@@ -78,6 +78,7 @@ def _compare(
         # The library has copies of all buffers and changes those.
         eager, made = _without_state(eager), _without_state(made)
     subject.state.complete([eager, made])
+    subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
     by, reference = (BY_COSINE, None) if random else _reference(found, cell, subject)
     agreement = compare(eager, made, reference, tolerance_for(cell))

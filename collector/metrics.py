@@ -69,7 +69,7 @@ _ALL = (
         "error_rmse_ratio",
         "x",
         "lower",
-        "worst RMSE against float64 of the compiled outputs over that of the eager ones",
+        "worst RMSE against the reference of the compiled outputs over that of the eager ones",
     ),
     Metric("cosine", "", "higher", "smallest cosine similarity of a compiled output to its eager counterpart"),
     Metric(

@@ -93,7 +93,7 @@ def keeps_its_values(structure, config, phase=Phase.INFERENCE, device="cuda"):
     change_weights(subject)
     second = subject.outputs(call)
     assert first.keys() == second.keys() == wanted.keys()
-    path = path if phase is Phase.INFERENCE else "['loss']"
+    path = path if phase is Phase.INFERENCE else "loss"
     assert not torch.allclose(second[path], first[path])
     tensors = [name for name, value in wanted.items() if isinstance(value, torch.Tensor)]
     return all(torch.allclose(first[name], wanted[name], atol=1e-3) for name in tensors)
