@@ -22,12 +22,12 @@ METHOD = (
 MISSING = "planned and not measured: the night was cut, or its machine was lost"
 
 STATUSES: dict[Status, str] = {
-    Status.PASS: "compiled, agreed with eager, was measured",
-    Status.FAIL_ACCURACY: "the compiled outputs are further from float64 than eager's allow",
+    Status.PASS: "compiled, agreed with eager, was measured; checked by cosine where no more precise reference could be had",
+    Status.FAIL_ACCURACY: "the compiled outputs are further from the reference than eager's allow, or from eager without one",
     Status.NONDETERMINISTIC: "two eager runs differ although deterministic kernels were asked for: nothing to compare with",
     Status.FAIL_TO_COMPILE: "compiling raised an error",
     Status.FAIL_TO_RUN: "it compiled, and calling it raised an error",
-    Status.EAGER_FAIL: "the model failed in eager mode",
+    Status.EAGER_FAIL: "the model failed in eager mode, or what it computed there is NaN or infinite",
     Status.OOM: "out of memory, also alone on the device",
     Status.TIMEOUT: "took longer than the time limit and was ended",
     Status.CRASHED: "its process died",

@@ -121,6 +121,14 @@ def test_a_model_that_remembers_is_compared_from_one_state():
     assert found.details["tensors_compared"] == 2
 
 
+@pytest.mark.parametrize(("backend", "status"), [("aot_inductor", Status.PASS), ("aot_eager", Status.FAIL_ACCURACY)])
+def test_buffers_that_a_library_has_copies_of_are_not_compared(backend, status):
+    cell = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 8, Config(backend=backend))
+    x = torch.randn(64, 32)
+    subject = Subject(cell, Built(Caches(), (x,), {}, lambda out, _: out.sum()))
+    assert check(cell, subject, lambda: x * 2, resolve_config(cell.config, "cpu")).status is status
+
+
 class MovesItsWeight(nn.Module):
     def __init__(self, factor=1.0):
         super().__init__()
