@@ -11,7 +11,7 @@ listens on a Unix socket that keeps message boundaries; every message is a JSON 
     asked     {"preload": {"libraries": [NAME, ...], "classes": [MODULE:NAME, ...]}}
               {"start": TOKEN, "environ": {...}, "cores": [...]} with three descriptors: standard input, output, report
               {"reap": PID}
-    answered  {"ready": {"threads": [NAME, ...], "modules": N}}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
+    answered  {"ready": [NAME OF A THREAD, ...]}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
 """
 
 from __future__ import annotations
@@ -44,46 +44,19 @@ MESSAGE_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
 _WORKER = ("collector.worker", "collector.measure", "collector.autotuning", "collector.zoo.registry")
 #: What a compilation imports, by the modules that bring the others; a few hundredths of a second are left to the cell.
-_COMPILER = (
-    "torch._inductor.compile_fx",
-    "torch._dynamo.backends.inductor",
-    "torch._dynamo.repro.after_dynamo",
-    "torch._export.db.logging",
-    "torch._functorch.aot_autograd",
-    "torch._inductor.choices",
-    "torch._inductor.codegen.cpp",
-    "torch._inductor.codegen.cpp_wrapper_gpu",
-    "torch._inductor.codegen.cuda_combined_scheduling",
-    "torch._inductor.codegen.halide",
-    "torch._inductor.codegen.memory_planning",
-    "torch._inductor.codegen.mps",
-    "torch._inductor.codegen.pallas",
-    "torch._inductor.codegen.triton",
-    "torch._inductor.codegen.wrapper_fxir",
-    "torch._inductor.cudagraph_trees",
-    "torch._inductor.fx_passes.fuse_attention",
-    "torch._inductor.fx_passes.mkldnn_fusion",
-    "torch._inductor.fx_passes.pad_mm",
-    "torch._inductor.fx_passes.quantization",
-    "torch._inductor.kernel.conv",
-    "torch._inductor.kernel.mm",
-    "torch._inductor.runtime.autotune_cache",
-    "torch._inductor.runtime.caching",
-    "torch._inductor.runtime.triton_heuristics",
-    "torch.distributed.tensor.experimental._func_map",
-    "torch.export._trace",
-    "torch.utils.cpp_extension",
-    "sympy.physics.units",
-)
-_OF_DEVICE = {
-    "cpu": _COMPILER,
-    "cuda": (
-        *_COMPILER,
-        "triton.compiler.compiler",
-        "triton.backends.nvidia.compiler",
-        "triton.backends.nvidia.driver",
-    ),
-}
+_COMPILER = """
+    torch._inductor.compile_fx torch._dynamo.backends.inductor torch._dynamo.repro.after_dynamo torch._export.db.logging
+    torch._functorch.aot_autograd torch._inductor.choices torch._inductor.codegen.cpp torch._inductor.codegen.triton
+    torch._inductor.codegen.cpp_wrapper_gpu torch._inductor.codegen.cuda_combined_scheduling torch._inductor.codegen.halide
+    torch._inductor.codegen.memory_planning torch._inductor.codegen.mps torch._inductor.codegen.pallas
+    torch._inductor.codegen.wrapper_fxir torch._inductor.cudagraph_trees torch._inductor.fx_passes.fuse_attention
+    torch._inductor.fx_passes.mkldnn_fusion torch._inductor.fx_passes.pad_mm torch._inductor.fx_passes.quantization
+    torch._inductor.kernel.conv torch._inductor.kernel.mm torch._inductor.runtime.autotune_cache torch._inductor.runtime.caching
+    torch._inductor.runtime.triton_heuristics torch.distributed.tensor.experimental._func_map torch.export._trace
+    torch.utils.cpp_extension sympy.physics.units
+"""
+_TRITON = "triton.compiler.compiler triton.backends.nvidia.compiler triton.backends.nvidia.driver"
+_OF_DEVICE = {"cpu": _COMPILER.split(), "cuda": f"{_COMPILER} {_TRITON}".split()}
 
 
 class ForkServer:
@@ -122,7 +95,7 @@ class ForkServer:
                 gc.collect()
                 gc.freeze()  # else each full collection of a child copies a hundred megabytes, in a third of a second
             threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-            self._send({"ready": {"threads": threads, "modules": len(sys.modules)}})
+            self._send({"ready": threads})
             return True
         pid = self._start(request, descriptors)
         for descriptor in descriptors:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from collector.cores import spell_cores
 from collector.forkserver import MESSAGE_BYTES
@@ -59,7 +58,8 @@ class Launcher:
         cores: Sequence[int] = (),
         timeout_s: float = 300,
     ) -> None:
-        self.ready: dict[str, Any] = {}
+        #: The names of the server's threads, once it has imported anything.
+        self.ready: list[str] = []
         self._timeout_s = timeout_s
         self._importing = 0
         self._dead = False

@@ -58,7 +58,7 @@ def answered(process):
 
 
 def test_a_server_that_has_imported_the_compiler_has_one_thread(launcher):
-    assert len(launcher.ready["threads"]) == 1
+    assert len(launcher.ready) == 1
 
 
 def test_the_modules_of_the_compiler_are_there_before_a_cell_begins(launcher, folder):

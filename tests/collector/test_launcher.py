@@ -183,7 +183,7 @@ def test_a_process_that_was_let_go_of_is_gone_and_its_code_forgotten(script, lau
 
 
 def test_the_server_has_one_thread(launcher):
-    assert len(launcher.ready["threads"]) == 1
+    assert len(launcher.ready) == 1
 
 
 def test_only_a_forked_process_has_torch_before_it_begins(script, kind):

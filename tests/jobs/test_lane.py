@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from collector.launcher import LauncherError, Preload
+from collector.launcher import Launcher, LauncherError, Preload
 from collector.settings import Settings
 from collector.vocabulary import Stage, Status
 from jobs.lane import Lane, LostDeviceError, Place
@@ -52,6 +52,23 @@ def early(request, tmp_path_factory):
         preload = Preload("cpu") if request.param == "fork" else None
         found = [measurement for _, measurement in measured(lane(EARLY, preload=preload))]
         return found, list(folder.iterdir()), servers()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_lane_uses_the_fork_server_that_was_started_for_it_unless_that_has_gone(temp, monkeypatch, gone):
+    early = Launcher()
+    if gone:
+        early.close()
+    started = []
+    monkeypatch.setattr("jobs.lane.Launcher", lambda *rest: started.append(Launcher(*rest)) or started[-1])
+    one = Lane(EARLY[:1], LONG, Place([[]]), os.environ, launcher=early)
+    assert one.first_at is None
+    began = time.monotonic()
+    assert len(measured(one)) == 1
+    assert began < one.first_at < time.monotonic()
+    assert len(started) == gone
+    assert early.lost
+    assert servers() == []
 
 
 def test_one_worker_measures_in_the_order_of_the_plan(early):

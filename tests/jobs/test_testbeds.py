@@ -8,11 +8,14 @@ import os
 import pytest
 
 from collector.environment import extract_testbed
+from collector.launcher import Preload
 from collector.settings import Settings
 from collector.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Config
 from jobs.asked import asked_pace, to_asked
+from jobs.host import HostError
 from jobs.places import PlaceError
+from jobs.preloading import preload_for
 from jobs.resuming import ResumeError, find_night
 from jobs.runner import Pace
 from jobs.testbeds import device_of, find_testbeds
@@ -36,6 +39,59 @@ def two_gpus(tmp_path, monkeypatch):
     monkeypatch.setenv(SKIP_VARIABLE, "1")
     monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps(FACTS))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+class Server:
+    """Stands in for a fork server: what it was started with and told, and whether it was closed."""
+
+    started: list[Server]
+
+    def __init__(self, environ, preload, cores):
+        self.environ, self.preload, self.cores, self.told, self.closed = environ, preload, cores, [], False
+        self.started.append(self)
+
+    def import_also(self, preload):
+        self.told.append(preload)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def servers(monkeypatch):
+    """The fork servers that were started."""
+    monkeypatch.setattr(Server, "started", [], raising=False)
+    monkeypatch.setattr("jobs.testbeds.Launcher", Server)
+    return Server.started
+
+
+def test_a_run_has_the_fork_server_of_each_place_begin_before_its_plan_is_made(two_gpus, servers):
+    found = find_testbeds(None, Pace(gpus="all"), serve=True)
+    assert [testbed.launcher for testbed in found] == servers
+    assert [server.environ["CUDA_VISIBLE_DEVICES"] for server in servers] == ["GPU-aaaa", "GPU-bbbb"]
+    assert [server.cores for server in servers] == [testbed.place.cores[0] for testbed in found]
+    assert {server.preload for server in servers} == {Preload("cuda")}
+    for testbed in found:
+        testbed.import_for([cell("BertForMaskedLM")])
+    assert [server.told for server in servers] == [[preload_for([cell("BertForMaskedLM")], "cuda")]] * 2
+    assert not any(server.closed for server in servers)
+
+
+@pytest.mark.parametrize(("start", "serve"), [("spawn", True), ("fork", False)])
+def test_nothing_is_imported_ahead_for_fresh_processes_or_without_a_run(two_gpus, servers, start, serve):
+    (found,) = find_testbeds(None, Pace(start=start), serve=serve)
+    assert (found.launcher, servers) == (None, [])
+    found.import_for(CELLS)  # nobody to tell
+
+
+def test_where_torch_does_not_start_the_fork_server_ends(two_gpus, servers, monkeypatch):
+    def fail(*_):
+        raise HostError("torch does not start here")
+
+    monkeypatch.setattr("jobs.testbeds.probe", fail)
+    with pytest.raises(HostError):
+        find_testbeds(None, Pace(), serve=True)
+    assert [server.closed for server in servers] == [True]
 
 
 def indexes(testbeds):
@@ -78,7 +134,8 @@ def begin(folder, testbeds, done, night="n1"):
     for number, (testbed, count) in enumerate(zip(testbeds, done, strict=True)):
         planned = CELLS[2 * number : 2 * number + 2]
         asked = to_asked(Settings(timeout_s=9), testbed.pace, testbed.environment)
-        head = header(f"{night}-{number}", asked=asked, night=night, testbed=extract_testbed(testbed.environment))
+        place = extract_testbed(testbed.environment) | Settings().testbed()
+        head = header(f"{night}-{number}", asked=asked, night=night, testbed=place)
         write_bundle(folder, head, [passing(which) for which in planned[:count]], planned=planned, closed=count == 2)
 
 
