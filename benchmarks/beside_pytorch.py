@@ -4,9 +4,10 @@
     python -m benchmarks.beside_pytorch --table FOLDER
 
 `--runner` is a working copy of pytorch/pytorch's benchmarks/dynamo (a synced copy is in pytorch/benchmark under
-userbenchmark/dynamo/dynamobench). Each cell is measured by a process of the runner and right after it by one of ours, each
-with empty caches, with the same model, batch, dtype and number of samples; the next process of the runner imports its
-libraries meanwhile. Training is `--amp` with the optimiser that the runner takes for the model.
+userbenchmark/dynamo/dynamobench). A few cells are measured by processes of the runner, one after the other, and then by
+ours, in a pool; then the next few. Each process has empty caches, and model, batch, dtype and number of samples are the
+same; the next process of the runner imports its libraries meanwhile. Training is `--amp` with the optimiser that the
+runner takes for the model.
 """
 
 from __future__ import annotations
@@ -15,20 +16,17 @@ import argparse
 import ast
 import csv
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from collector.bundle import BundleWriter
-from collector.launcher import Launcher
-from collector.outcome import Outcome
-from collector.process import CellProcess
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase
 
@@ -89,6 +87,11 @@ class Peer:
             command, cwd=runner, stdin=subprocess.PIPE, stdout=self._log, stderr=subprocess.STDOUT, text=True
         )
 
+    def close(self) -> None:
+        """Ends the process before it has measured."""
+        self._process.kill()
+        self._process.wait()
+
     def measure(self, timeout_s: float = 300) -> dict[str, Any]:
         """What the runner found: its row, and the medians of the raw timings in milliseconds."""
         import numpy as np
@@ -115,17 +118,6 @@ class Peer:
         }
 
 
-def measure_ours(cell: Cell, settings: Settings, launcher: Launcher) -> Outcome:
-    """The cell in a process of ours that has the host to itself."""
-    process = CellProcess(cell, settings, launcher, os.environ)
-    while not process.finished:
-        process.pump()
-        if process.asks:
-            process.grant()
-        time.sleep(0.002)
-    return process.close()
-
-
 def optimizers(runner: Path) -> dict[str, str]:
     """The models for which the runner takes SGD in performance runs; it takes Adam for all others."""
     for node in ast.parse((runner / "common.py").read_text()).body:
@@ -134,56 +126,67 @@ def optimizers(runner: Path) -> dict[str, str]:
     return {}
 
 
-def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, limit_s: float) -> Iterator[dict[str, Any]]:
-    """Measures each cell with both; yields a row a cell, and writes our measurements into bundles."""
+def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: int) -> Iterator[dict[str, Any]]:
+    """Measures a few cells at a time with both; yields a row a cell, and writes our measurements into bundles."""
     from jobs.asked import to_asked
     from jobs.host import probe
-    from jobs.preloading import preload_for
-    from jobs.runner import Pace, RunNames, make_header, now, record
+    from jobs.places import choose_gpus, list_gpus, make_places
+    from jobs.pool import Pool
+    from jobs.runner import Pace, RunNames, Shift, lane_of, make_header, now, record
+    from jobs.twins import Work
 
-    deadline = time.monotonic() + limit_s
-    launcher = Launcher(preload=preload_for(cells, "cuda"))
-    environment = probe(cells[0].device)
+    device, pace = cells[0].device, Pace(workers)
+    (place,) = make_places(choose_gpus(list_gpus() if device == "cuda" else [], None), workers, pace.start)
+    environment = probe(device, place)
     sgd = optimizers(runner)
     writers: dict[str, BundleWriter] = {}
     with tempfile.TemporaryDirectory() as scratch:
         peers = [Peer(cells[0], runner, Path(scratch), samples)]
-        for at, cell in enumerate(cells):
-            found = peers.pop().measure()
-            if at + 1 < len(cells):
-                peers.append(Peer(cells[at + 1], runner, Path(scratch), samples))
-            optimizer = sgd.get(cell.model, "adam") if cell.phase is Phase.TRAINING else "none"
+        for optimizer, group in groups(cells, sgd, workers):
+            found: dict[str, dict[str, Any]] = {}
+            for cell in group:
+                theirs = peers.pop().measure()
+                following = cells.index(cell) + 1
+                peers += [Peer(one, runner, Path(scratch), samples) for one in cells[following : following + 1]]
+                found[cell.cell_id] = {"cell": cell.to_json(), "optimizer": optimizer, "runner": theirs}
             settings = Settings(rounds=samples, optimizer=optimizer)
-            began = time.monotonic()
-            while not launcher.is_ready:
-                time.sleep(0.05)
-            outcome = measure_ours(cell, settings, launcher)
             if optimizer not in writers:
-                asked = to_asked(settings, Pace(), environment)
+                asked = to_asked(settings, pace, environment)
                 header = make_header(environment, RunNames(label="beside PyTorch's runner"), "", asked)
                 writers[optimizer] = BundleWriter(out, header)
-                time.sleep(1)  # a run's name has its second
-            writers[optimizer].plan(cell)
-            record(writers[optimizer], outcome)
-            measured = outcome.measurement
-            yield {
-                "cell": cell.to_json(),
-                "optimizer": optimizer,
-                "runner": found,
-                "ours": {
+            writer, began = writers[optimizer], time.monotonic()
+            for cell in group:
+                writer.plan(cell)
+            lane = lane_of(Shift(Work(list(group)), place, environment, writer), settings, {}, pace)
+            for _, outcome in Pool([lane]).run():
+                record(writer, outcome)
+                measured = outcome.measurement
+                found[measured.cell.cell_id]["ours"] = {
                     "status": measured.status.value,
-                    "wall_s": round(time.monotonic() - began, 1),
+                    "wall_s": measured.wall_s,
                     **measured.metrics,
                     "samples": measured.samples,
-                },
-            }
-            if time.monotonic() > deadline:
-                break
+                }
+            print(f"ours: {len(group)} cells in {time.monotonic() - began:.0f} s", flush=True)
+            yield from found.values()
         for peer in peers:
-            peer._process.kill()
+            peer.close()
     for writer in writers.values():
         writer.close(now())
-    launcher.close()
+
+
+def groups(cells: Sequence[Cell], sgd: Mapping[str, str], many: int) -> Iterator[tuple[str, list[Cell]]]:
+    """The cells in their order, at most `many` together, each group with one optimiser."""
+    group: list[Cell] = []
+    name = ""
+    for cell in cells:
+        optimizer = sgd.get(cell.model, "adam") if cell.phase is Phase.TRAINING else "none"
+        if group and (optimizer != name or len(group) == many):
+            yield name, group
+            group = []
+        name, group = optimizer, [*group, cell]
+    if group:
+        yield name, group
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -200,7 +203,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         "status",
     ]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    ratios: dict[str, list[float]] = {"eager": [], "compiled": [], "compiled with cudagraphs": []}
+    ratios: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         cell, theirs, ours = row["cell"], row["runner"], row["ours"]
         name = f"{cell['model']}{' ' + row['optimizer'] if row['optimizer'] != 'none' else ''}"
@@ -211,10 +214,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             continue
         eager, compiled = (median(theirs["samples"][key]) for key in ("eager_ms", "compiled_ms"))
         found = {"eager": ours["eager_ms"] / eager, "compiled": ours["compiled_ms"] / compiled}
-        ratios["eager"].append(found["eager"])
-        ratios["compiled"].append(found["compiled"])
-        if config == "cudagraphs":
-            ratios["compiled with cudagraphs"].append(found["compiled"])
+        graphs = " with cudagraphs" if config == "cudagraphs" else " without"
+        for form, value in {"eager": found["eager"], f"compiled{graphs}": found["compiled"]}.items():
+            key = f"{form.split()[0]}_ms"
+            ratios[form].append(value)
+            ratios[f"{form}, fastest tenth"].append(_tenth(ours["samples"][key]) / _tenth(theirs["samples"][key]))
         rest = [
             found["eager"] / found["compiled"],
             ours["compile_cold_s"] / theirs["compile_s"],
@@ -222,13 +226,18 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         ]
         cells = [f"{eager:.2f}, {compiled:.2f}", *(f"{value:.2f}" for value in [*found.values(), *rest])]
         lines.append(f"| {name} | {config} | {' | '.join(cells)} | {statuses} |")
-    for name, values in ratios.items():
-        if values:
-            off = sorted(abs(value - 1) for value in values)
-            within = ", ".join(f"{sum(one <= limit for one in off)} within {limit:.0%}" for limit in (0.03, 0.05, 0.1))
-            middle = f"median ratio {median(values):.3f}, median distance {median(off):.1%}"
-            lines.append(f"\n{name}: {len(off)} cells, {middle}, {within}")
+    lines += ["", "| ours over the runner's | cells | median | median distance | 3 % | 5 % | 10 % |", "|---" * 7 + "|"]
+    for name, values in sorted(ratios.items()):
+        off = [abs(value - 1) for value in values]
+        within = [str(sum(one <= limit for one in off)) for limit in (0.03, 0.05, 0.1)]
+        row = [name, str(len(off)), f"{median(values):.3f}", f"{median(off):.1%}", *within]
+        lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def _tenth(samples: Sequence[float]) -> float:
+    """The tenth percentile: what a call takes while nothing disturbs the core that launches its kernels."""
+    return sorted(samples)[len(samples) // 10]
 
 
 def main() -> None:
@@ -240,11 +249,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--model", action="append", default=[], help="[eight models of each suite]")
     parser.add_argument("--samples", type=int, default=50, help="eager/compiled pairs [50]")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no further cell begins")
+    parser.add_argument("--workers", type=int, default=4, help="cells of ours that compile at once [4]")
     parser.add_argument("--table", type=Path, help="print the table of an earlier --out and stop")
     options = parser.parse_args()
     if options.table:
-        rows = [json.loads(line) for path in sorted(options.table.glob("beside*.jsonl")) for line in path.open()]
+        rows = [json.loads(line) for path in sorted(options.table.glob("beside_*.jsonl")) for line in path.open()]
         print(table(rows))
         return
     if not options.runner or not options.out:
@@ -252,13 +261,13 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     rows = []
     cells = cells_of(options.model, Phase(options.phase), options.device)
-    with (options.out / f"beside_{options.phase}.jsonl").open("a") as stream:
-        for row in run(cells, options.runner.resolve(), options.out, options.samples, options.limit):
+    with (options.out / f"beside_{options.phase}_{cells[0].model}.jsonl").open("w") as stream:
+        for row in run(cells, options.runner.resolve(), options.out, options.samples, options.workers):
             stream.write(json.dumps(row) + "\n")
             stream.flush()
             rows.append(row)
             print(f"{len(rows)} of {len(cells)}: {row['cell']['model']} {row['cell']['config']['template']}", end=" ")
-            print(f"runner {row['runner']['wall_s']} s, ours {row['ours']['wall_s']} s", flush=True)
+            print(f"runner {row['runner']['wall_s']} s, {row['runner']['status']}", flush=True)
     print(table(rows))
 
 

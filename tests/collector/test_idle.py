@@ -73,6 +73,7 @@ def figures(host):
     outcome = measure(CELL, layers, Settings(), host).measurement
     assert outcome.status is Status.PASS, outcome.failure
     names = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
+    print(outcome.metrics, outcome.details["idle_probe"], outcome.details["surroundings"])  # noqa: T201
     return {name: outcome.metrics[name] for name in names}, outcome.details["idle_probe"]
 
 
