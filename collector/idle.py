@@ -1,4 +1,4 @@
-"""Shows that nobody else uses the GPU: a fixed amount of work takes longer when another process has kernels queued.
+"""Shows that the GPU is free and at its clock: a fixed amount of work takes longer when another process has kernels queued.
 
 A process that is stopped (SIGSTOP) stops launching kernels, but those that it has launched go on. The GPU then runs both
 processes in turn, and every latency and device time doubles. The probe is longer than the few milliseconds for which the

@@ -33,8 +33,11 @@ class Company:
         """
         cell = measurement.cell
         if cell.cell_id in self._repeated:
-            measurement.details["repeated"] = "it was not alone on the device the first time"
-        reason = "the device was not idle" if self._probe_took_long(measurement) else ""
+            measurement.details["repeated"] = "the first measurement was disturbed"
+        reason = ""
+        if self._probe_took_long(measurement):
+            held_back = measurement.details.get("throttled")
+            reason = f"the GPU was held back: {', '.join(held_back)}" if held_back else "the device was not idle"
         again = self._slower_of_two(measurement)
         if again is cell:
             reason = reason or "the eager device time is off from the same model's elsewhere in this run"

@@ -1,12 +1,19 @@
-"""A neighbour on the GPU: its queued kernels are waited for, and nothing of them is in a measurement."""
+"""A neighbour on the GPU: its queued kernels are waited for, and nothing of them is in a measurement.
+
+Each measurement has a process of its own, as in a run: a profiler makes all later calls of its process slower.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,50 +25,49 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
 
-#: Queues about two seconds of float64 products each time it reads a line, and says when they are queued.
+#: At each SIGUSR1 it queues about two seconds of float64 products and stops itself.
 NEIGHBOUR = """
-import sys, torch
+import os, signal, torch
 a = torch.randn(4096, 4096, device="cuda", dtype=torch.float64)
 begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 a @ a
 begin.record(); a @ a; end.record(); torch.cuda.synchronize()
-many = int(2000 / begin.elapsed_time(end)) + 1
-print("ready", flush=True)
-for _ in sys.stdin:
+many = min(1000, int(2000 / begin.elapsed_time(end)) + 1)
+def queue(*_):
     for _ in range(many):
         a @ a
-    print("queued", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+signal.signal(signal.SIGUSR1, queue)
+print("ready", flush=True)
+while True:
+    signal.pause()
 """
 CELL = Cell("tests", "layers", Phase.INFERENCE, "float32", "cuda", 64, Config())
 
 
 @pytest.fixture
 def neighbour():
-    process = subprocess.Popen(
-        [sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
-    yield process
-    process.send_signal(signal.SIGCONT)
+    yield process.pid
     process.kill()
     process.wait()
 
 
 class Beside(Alone):
-    """As the pool does: right before the measurement the neighbour, which has just queued its work, is stopped."""
+    """As in a pool: right before the measurement the neighbour queues its work and is stopped."""
 
-    def __init__(self, neighbour):
-        self.neighbour = neighbour
+    def __init__(self, pid):
+        self.pid = pid
 
     @contextmanager
     def exclusive(self, purpose="measure"):
         if purpose == "measure":
-            self.neighbour.stdin.write("go\n")
-            self.neighbour.stdin.flush()
-            assert self.neighbour.stdout.readline() == "queued\n"
-            os.kill(self.neighbour.pid, signal.SIGSTOP)
+            os.kill(self.pid, signal.SIGUSR1)
+            while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+                time.sleep(0.001)
         yield
-        os.kill(self.neighbour.pid, signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
 
 
 def layers(batch_size, phase, device):
@@ -69,28 +75,34 @@ def layers(batch_size, phase, device):
     return Built(model, (torch.randn(4096, 2048),), {}, lambda output, _: output.sum())
 
 
-def figures(host):
-    outcome = measure(CELL, layers, Settings(), host).measurement
+def figures(pid, waits):
+    """The times of the cell, and its probe, beside the neighbour of this number or, without one, alone."""
+    if not waits:
+        IdleProbe.wait = IdleProbe.ms
+    outcome = measure(CELL, layers, Settings(), Beside(pid) if pid else Alone()).measurement
     assert outcome.status is Status.PASS, outcome.failure
     names = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
-    print(outcome.metrics, outcome.details["idle_probe"], outcome.details["surroundings"])  # noqa: T201
     return {name: outcome.metrics[name] for name in names}, outcome.details["idle_probe"]
+
+
+def in_a_process(pid=0, waits=True):
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
+        return processes.submit(figures, pid, waits).result()
 
 
 @pytest.mark.gpu
 def test_a_stopped_neighbours_queue_is_waited_for(neighbour):
-    alone, _ = figures(Alone())
-    beside, probe = figures(Beside(neighbour))
+    alone, _ = in_a_process()
+    beside, probe = in_a_process(neighbour)
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
     for name, value in alone.items():
         assert beside[name] == pytest.approx(value, rel=0.02), name
 
 
 @pytest.mark.gpu
-def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, monkeypatch):
-    alone, _ = figures(Alone())
-    monkeypatch.setattr(IdleProbe, "wait", IdleProbe.ms)
-    beside, probe = figures(Beside(neighbour))
+def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour):
+    alone, _ = in_a_process()
+    beside, probe = in_a_process(neighbour, waits=False)
     print(f"alone {alone}, without the wait {beside}, probe {probe}")  # noqa: T201
     assert beside["compiled_ms"] > 1.2 * alone["compiled_ms"]
     assert probe["before_ms"] > 1.5 * probe["after_ms"]

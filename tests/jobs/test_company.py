@@ -24,6 +24,15 @@ def test_a_long_probe_repeats_the_cell_and_marks_it(probes):
     assert disturbed.details["disturbed"] == "the device was not idle"
 
 
+def test_a_gpu_that_is_held_back_is_named_and_not_taken_for_company():
+    company = Company()
+    company.judge(measured("triton"))
+    hot = measured("cudagraphs", after_ms=26.4)
+    hot.details["throttled"] = ["hardware_thermal"]
+    assert company.judge(hot) == [hot.cell]
+    assert hot.details["disturbed"] == "the GPU was held back: hardware_thermal"
+
+
 def test_a_lower_clock_is_no_company():
     company = Company()
     company.judge(measured("triton"))

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from collector.backend_flags import BackendFlags
 from collector.bundle import BundleWriter, read_bundle
 from collector.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
+from jobs.asked import to_asked
 from jobs.lane import Place
 from jobs.runner import Pace, RunNames, Shift, branch_of, make_header, measure_shifts, new_run_id, now, record
 from jobs.twins import Work
@@ -53,10 +55,17 @@ def test_a_run_is_named_by_its_time_and_never_twice():
 def test_a_header_takes_branch_and_commit_from_torch_unless_they_are_given():
     found = make_header(FACTS, RunNames(), "0.1.0")
     assert (found.branch, found.commit) == ("release/2.13", "f" * 40)
-    assert found.testbed == {"device": "cpu", "cpu": "A CPU", "cores": 2}
+    assert found.testbed == {"device": "cpu", "cpu": "A CPU", "cores": 2, **Settings().testbed()}
     given = make_header(FACTS, RunNames("main", "c" * 40, label="try"), "0.1.0")
     assert (given.branch, given.commit, given.label) == ("main", "c" * 40, "try")
     assert (found.branch_start, make_header(FACTS, RunNames(branch_start="b" * 40), "").branch_start) == ("", "b" * 40)
+
+
+def test_flags_and_optimiser_that_were_asked_for_are_part_of_the_testbed():
+    settings = Settings(flags=BackendFlags.parse(["tf32_matmul=off"]), optimizer="sgd")
+    found = make_header(FACTS, RunNames(), "0.1.0", to_asked(settings, Pace(), FACTS | {"torch_git": "f" * 40}))
+    assert found.testbed["flags"] == "tf32_cudnn reduced_math_attention"
+    assert found.testbed["optimizer"] == "sgd"
 
 
 def test_now_is_a_second_in_utc():

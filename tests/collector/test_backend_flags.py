@@ -1,0 +1,52 @@
+"""Switches of torch's back-ends: what is asked for is what torch then says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from collector.backend_flags import BackendFlags
+from collector.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    before = (
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.allow_tf32,
+        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
+        torch.backends.cudnn.benchmark,
+    )
+    yield
+    BackendFlags(*before).apply()
+
+
+def test_the_defaults_are_those_of_pytorchs_runner():
+    BackendFlags().apply()
+    assert torch.backends.cuda.matmul.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
+    assert torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_each_switch_can_be_turned():
+    BackendFlags.parse(
+        ["tf32_matmul=off", "tf32_cudnn=off", "reduced_math_attention=off", "cudnn_benchmark=on"]
+    ).apply()
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    assert torch.backends.cudnn.benchmark
+
+
+@pytest.mark.parametrize("word", ["tf32=on", "tf32_matmul", "tf32_matmul=true", "=on", ""])
+def test_anything_else_is_refused_with_what_to_write(word):
+    with pytest.raises(ValueError, match="write NAME=on or NAME=off with one of tf32_matmul"):
+        BackendFlags.parse([word])
+
+
+def test_settings_with_flags_are_read_back():
+    settings = Settings(flags=BackendFlags.parse(["cudnn_benchmark=on"]), optimizer="adam")
+    assert Settings.from_json(settings.to_json()) == settings
+    assert Settings.from_json({"rounds": 5}).flags == BackendFlags()
+    assert str(BackendFlags(False, False, False, False)) == "none"
