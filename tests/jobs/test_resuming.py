@@ -18,7 +18,7 @@ from tests.factories import at, cell, failing, header, passing, write_bundle
 #: Back-ends of which none is another's twin, so that no torch is asked.
 CELLS = [cell(f"m{number}", Config(backend="eager")) for number in range(3)]
 ENVIRONMENT = {"torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here", "python": "3.11"}
-TESTBED = {"device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here"}
+TESTBED = {"device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here", **Settings().testbed()}
 SETTINGS, PACE = Settings(rounds=7, timeout_s=11.0), Pace(3, 60.0, True)
 ASKED = to_asked(SETTINGS, PACE, ENVIRONMENT)
 
