@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, select
 
+from collector.bundle import BundleError
 from db.check import Finding
 from db.connecting import Source, connected
 from db.contents import RunContents, run_contents
@@ -46,22 +47,28 @@ def check_bundles(source: Source, bundles: Iterable[Path]) -> BundleCheck:
     For that they are stored in a database of their own, for as long as it takes: several bundles of one run say what
     they say together, in the order of ingest's own rules.
 
+    A file that cannot be read as a bundle is a finding of its own, and the others are compared.
+
     Raises:
-        BundleError: one of the files is no bundle.
         StoreError: the database cannot be read, or there is no room for the other one.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-watch-") as folder:
         told = open_store(Path(folder) / "told.db", write=True)
-        damage = [f"{path}: {line}" for path in bundles for line in ingest_bundle(told, path).damage]
+        findings: list[Finding] = []
+        damage: list[str] = []
         try:
+            for path in bundles:
+                try:
+                    damage += [f"{path}: {line}" for line in ingest_bundle(told, path).damage]
+                except BundleError as error:
+                    findings.append(Finding("broken", str(path), one_line(str(error), 400)))
             with connected(source) as conn:
-                return _compared(conn, told, damage)
+                return _compared(conn, told, findings, damage)
         finally:
             told.dispose()
 
 
-def _compared(conn: Connection, told: Engine, damage: list[str]) -> BundleCheck:
-    findings: list[Finding] = []
+def _compared(conn: Connection, told: Engine, findings: list[Finding], damage: list[str]) -> BundleCheck:
     measured = thinned = 0
     with told.connect() as other:
         names = other.execute(select(Run.run_id).order_by(Run.run_id)).scalars().all()

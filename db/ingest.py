@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
 from sqlalchemy.orm import Session
 
+from collector.bundle import BundleError
 from db.changing import changing
 from db.dimensions import branch_key, cell_keys, commit_key, environment_keys, program_keys, testbed_key
 from db.errors import StoreError, one_line
@@ -17,6 +18,10 @@ from db.incoming import Incoming, read_incoming
 from db.packed import STORED, metrics_of_run, write_measured
 from db.schema import Commit, Evidence, MeasurementRow, Planned, Run, Samples, measurements
 from db.summaries import refresh
+
+
+class OtherRunError(StoreError, BundleError):
+    """A bundle of a run whose name another run has in the database: this bundle cannot be stored, others can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +80,9 @@ def ingest_bundle(target: Engine | Connection | Session, path: str | Path) -> In
     bundles only grow, and a cell that was measured again was measured again for a reason.
 
     Raises:
-        collector.bundle.BundleError: the file is no bundle, or of a newer format.
-        StoreError: the database cannot be written, or it holds another run of this name. Nothing is half-written.
+        BundleError: the file is no bundle, or of a newer format; as `OtherRunError`, the database holds another run of
+            this name.
+        StoreError: the database cannot be written. Nothing is half-written.
     """
     incoming = read_incoming(Path(path))
     with changing(target.connection() if isinstance(target, Session) else target) as change:
@@ -124,7 +130,7 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
         conn.execute(insert(Run), {**row, **blank, "commit": commit, "testbed": testbed})
         return conn.execute(select(Run.id).where(Run.run_id == row["run_id"])).scalar_one(), True
     if (known.branch, known.commit, known.testbed) != (row["branch"], commit, testbed):
-        raise _two_runs(conn, known)
+        raise _two_runs(conn, known, row["bundle"])
     grown = {"finished_at": _finished_at(row, known)}
     if _rank(row) > _rank(known._asdict()):
         grown |= {name: row[name] for name in _OF_THE_BUNDLE}
@@ -153,11 +159,12 @@ def _finished_at(row: dict[str, Any], known: Any) -> float | None:
     return max((end for end in (stored, incoming) if end is not None), default=None)
 
 
-def _two_runs(conn: Connection, known: Any) -> StoreError:
+def _two_runs(conn: Connection, known: Any, bundle: str) -> OtherRunError:
     sha = conn.execute(select(Commit.sha).where(Commit.id == known.commit)).scalar_one()
-    return StoreError(
-        f"run {one_line(known.run_id)} is already stored for {one_line(known.branch)}@{one_line(sha[:12])} on its"
-        " testbed: another branch, commit or testbed needs a run id of its own"
+    return OtherRunError(
+        f"{one_line(bundle, 200)}: run {one_line(known.run_id)} is already stored for"
+        f" {one_line(known.branch)}@{one_line(sha[:12])} on its testbed: another branch, commit or testbed needs a run id"
+        " of its own"
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
+from collector.bundle import BundleError
 from db.base import Base
 from db.changing import changing
 from db.engine import file_of, open_store, shown
@@ -25,7 +26,10 @@ _LINE = (Commit, CommitLink, Branch, Tag)
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What the new database holds; `lost` are runs of the old one that none of the bundles tells of."""
+    """What the new database holds; `lost` are runs of the old one that none of the bundles tells of.
+
+    `unread` has a line for each file that could not be stored.
+    """
 
     runs: int
     measurements: int
@@ -34,6 +38,7 @@ class RebuildReport:
     notes: int
     lost: tuple[str, ...]
     damage: tuple[str, ...]
+    unread: tuple[str, ...]
 
 
 def rebuild(
@@ -47,9 +52,10 @@ def rebuild(
 
     Commits with their facts, links and tags, branches with their start, regressions with their history and notes come from
     `old`. A file appears when it is whole; on a server all of it is one transaction. `on_bundle` is told of each bundle.
+    A file that is no bundle is reported, and the others are stored.
 
     Raises:
-        BundleError: one of the files is no bundle.
+        BundleError: none of the files is a bundle.
         StoreError: there is a database with data already, or it cannot be written. There is then no new one.
     """
     with _new(location) as engine:
@@ -102,16 +108,25 @@ def _build(
     on_bundle: Callable[[Path, IngestReport], None] | None,
 ) -> RebuildReport:
     damage: list[str] = []
+    unread: list[str] = []
+    stored = 0
     kept = TransferReport(0, 0)
     with changing(engine) as change:
         _check_empty(change.conn)
         if old is not None:
             _carry_line(old, change.conn)
         for path in bundles:
-            report = ingest_bundle(change.conn, path)
+            try:
+                report = ingest_bundle(change.conn, path)
+            except BundleError as error:
+                unread.append(str(error))
+                continue
+            stored += 1
             damage += [f"{path}: {line}" for line in report.damage]
             if on_bundle:
                 on_bundle(path, report)
+        if unread and not stored:
+            raise BundleError(f"no file is a bundle, the new database is not made: {unread[0]}")
         if old is not None:
             kept = import_records(change.conn, export_records(old))
             # Whoever caches by revision must not take the new database for the old one.
@@ -123,7 +138,9 @@ def _build(
         ).one()
         commits = conn.execute(select(func.count()).select_from(Commit)).scalar_one()
         lost = _run_ids(old) - set(conn.execute(select(Run.run_id)).scalars()) if old is not None else set()
-    return RebuildReport(runs, measured, commits, kept.regressions, kept.notes, tuple(sorted(lost)), tuple(damage))
+    return RebuildReport(
+        runs, measured, commits, kept.regressions, kept.notes, tuple(sorted(lost)), tuple(damage), tuple(unread)
+    )
 
 
 def _check_empty(conn: Connection) -> None:

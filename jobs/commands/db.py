@@ -206,10 +206,12 @@ def rebuild(
         click.echo(json.dumps({"database": shown(new_db), **asdict(report)}, indent=2))
     else:
         _tell_rebuilt(shown(new_db), report)
-    ctx.exit(1 if report.lost else 0)
+    ctx.exit(1 if report.lost or report.unread else 0)
 
 
 def _tell_rebuilt(place: str, report: RebuildReport) -> None:
+    for line in report.unread:
+        click.echo(one_line(f"{line}; the others are in the new database"), err=True)
     for line in report.damage:
         click.echo(one_line(f"{line}; what was whole is in the database"), err=True)
     click.echo(

@@ -32,21 +32,29 @@ if TYPE_CHECKING:
 def command(
     bundles: tuple[Path, ...], plan_file: Path | None, github_output: bool, database: str, as_json: bool
 ) -> None:
-    """Ingests each bundle, all of it or, where it cannot be read at all, nothing of it."""
-    from collector.bundle import check_bundle
+    """Ingests each bundle, all of it or nothing; ends with 1 where some could not be stored, with 2 where none could."""
+    from collector.bundle import BundleError, check_bundle
     from db.engine import open_store
 
     if github_output and not plan_file:
         raise click.UsageError("--github-output goes with --plan: name the night's plan.json, or leave it out")
     plan = _night_plan(plan_file) if plan_file else None
-    paths = find_bundles(bundles)
+    paths, bad, engine = find_bundles(bundles), 0, None
     for path in paths:
-        check_bundle(path)  # before a database is made for nothing
-    engine = open_store(database, write=True)
-    for path in paths:
-        _ingest(engine, path, as_json)
+        try:
+            check_bundle(path)  # before a database is made for nothing
+            engine = engine or open_store(database, write=True)
+            _ingest(engine, path, as_json)
+        except BundleError as error:
+            bad += 1
+            _tell_bad(path, error, as_json)
     if plan:
-        _merge(engine, plan, _folder(bundles), github_output, as_json)
+        _merge(engine or open_store(database, write=True), plan, _folder(bundles), github_output, as_json)
+    if bad and len(paths) > 1:
+        said = f"{bad} of {len(paths)} bundles could not be stored: repair or remove them"
+        click.echo(said + "; the others are in the database" * (bad < len(paths)), err=True)
+    if bad:
+        raise click.exceptions.Exit(1 if bad < len(paths) else 2)
 
 
 def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
@@ -61,6 +69,14 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
     click.echo(one_line(f"{path}: run {report.run_id}: {counts}"))
     for problem in report.damage:
         click.echo(one_line(f"{path}: {problem}; what was whole is in the database"), err=True)
+
+
+def _tell_bad(path: Path, error: Exception, as_json: bool) -> None:
+    from jobs.terminal import one_line
+
+    if as_json:
+        click.echo(json.dumps({"bundle": str(path), "problem": str(error)}))
+    click.echo(one_line(f"inductor-watch: {error}"), err=True)
 
 
 def _night_plan(path: Path) -> Plan:

@@ -110,10 +110,18 @@ def test_runs_that_no_bundle_tells_of_are_named(old, place, tmp_path):
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_a_bundle_that_is_none_leaves_no_new_database(old, place, tmp_path):
+def test_a_file_that_is_no_bundle_is_reported_and_the_others_are_stored(old, place, tmp_path):
+    (tmp_path / "x.jsonl").write_text("nonsense")
+    told = rebuild(place, [tmp_path / "x.jsonl", *paths(tmp_path)], old)
+    assert (told.runs, told.lost) == (3, ())
+    assert ["x.jsonl" in line for line in told.unread] == [True]
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, place, tmp_path):
     (tmp_path / "x.jsonl").write_text("nonsense")
     with pytest.raises(BundleError):
-        rebuild(place, [*paths(tmp_path), tmp_path / "x.jsonl"], old)
+        rebuild(place, [tmp_path / "x.jsonl"], old)
     assert not list(tmp_path.glob("rebuilt*"))
     if place.startswith("postgresql"):
         new = open_store(place, write=False)

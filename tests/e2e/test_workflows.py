@@ -226,10 +226,14 @@ def test_the_first_night_in_two_shards_is_one_night_with_nothing_to_hold_it_agai
 
 def test_a_night_that_got_slower_is_reported_filed_and_fails_and_is_kept(seasoned, planned, github):
     seasoned.environ["PLAYED_SLOWER"] = f"{MODELS[1]}=1.25"
+    odd = seasoned.artifact(100, "bundles-99-1") / "odd.jsonl"
+    odd.parent.mkdir(parents=True)
+    odd.touch()  # a host whose disk was full: the night is judged without it
     jobs = after_the_plan(seasoned, planned).go()
     (merge,) = jobs["merge"]
     assert [job.result for job in jobs["measure"]] == ["success", "success"]
     assert merge.result == "failure"
+    assert "1 of 3 bundles could not be stored" in merge.step("Ingest").printed, merge
     assert merge.step("Gate").outcome == "failure", merge
     assert f"regressed: huggingface/{MODELS[1]} inference float32 cpu" in merge.step("Gate").printed
     assert MODELS[1] in merge.summary

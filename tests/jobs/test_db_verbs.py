@@ -58,6 +58,14 @@ def test_check_ends_with_1_and_a_line_for_each_difference(folder):
     assert found["untold"] == ["r0", "r1", "r2"]
 
 
+def test_check_and_rebuild_tell_of_a_bad_file_and_go_on(folder):
+    (folder / "runs" / "r0.jsonl").touch()
+    done = say("check")
+    assert (done.exit_code, "broken: runs/r0.jsonl" in done.stdout, "3 runs" in done.stdout) == (1, True, True)
+    done = say("rebuild", "new.db", "runs")
+    assert (done.exit_code, "runs/r0.jsonl is not a bundle" in done.stderr, "3 runs" in done.stdout) == (1, True, True)
+
+
 def test_check_of_a_damaged_file_is_an_error_that_ends_with_4(folder):
     with (folder / "inductor-watch.db").open("r+b") as stream:
         stream.seek(20_000)
