@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -164,6 +164,7 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
                 found[measured.cell.cell_id]["ours"] = {
                     "status": measured.status.value,
                     "wall_s": measured.wall_s,
+                    "disturbed": measured.details.get("disturbed"),
                     **measured.metrics,
                     "samples": measured.samples,
                 }
@@ -190,7 +191,10 @@ def groups(cells: Sequence[Cell], sgd: Mapping[str, str], many: int) -> Iterator
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: what the runner measured, and ours over the runner's; below it how many cells agree."""
+    """Markdown: what the runner measured, and ours over the runner's; below it how many cells agree.
+
+    A cell that was disturbed (`jobs.company`) is shown and not counted.
+    """
     heads = [
         "model",
         "config",
@@ -202,30 +206,14 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         "peak",
         "status",
     ]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *map(_line, rows)]
     ratios: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        cell, theirs, ours = row["cell"], row["runner"], row["ours"]
-        name = f"{cell['model']}{' ' + row['optimizer'] if row['optimizer'] != 'none' else ''}"
-        config = cell["config"]["template"]
-        statuses = f"{theirs['status']}, {ours['status']}"
-        if "samples" not in theirs or "compiled_ms" not in ours:
-            lines.append(f"| {name} | {config} |  |  |  |  |  |  | {statuses} |")
-            continue
-        eager, compiled = (median(theirs["samples"][key]) for key in ("eager_ms", "compiled_ms"))
-        found = {"eager": ours["eager_ms"] / eager, "compiled": ours["compiled_ms"] / compiled}
-        graphs = " with cudagraphs" if config == "cudagraphs" else " without"
-        for form, value in {"eager": found["eager"], f"compiled{graphs}": found["compiled"]}.items():
-            key = f"{form.split()[0]}_ms"
-            ratios[form].append(value)
-            ratios[f"{form}, fastest tenth"].append(_tenth(ours["samples"][key]) / _tenth(theirs["samples"][key]))
-        rest = [
-            found["eager"] / found["compiled"],
-            ours["compile_cold_s"] / theirs["compile_s"],
-            ours["compiled_peak_bytes"] / theirs["compiled_peak_bytes"],
-        ]
-        cells = [f"{eager:.2f}, {compiled:.2f}", *(f"{value:.2f}" for value in [*found.values(), *rest])]
-        lines.append(f"| {name} | {config} | {' | '.join(cells)} | {statuses} |")
+        if _is_measured(row) and not row["ours"].get("disturbed"):
+            graphs = "with cudagraphs" if row["cell"]["config"]["template"] == "cudagraphs" else "without"
+            for name, key in (("eager", "eager_ms"), (f"compiled {graphs}", "compiled_ms")):
+                ratios[name].append(_ratio(row, key, median))
+                ratios[f"{name}, fastest tenth"].append(_ratio(row, key, _tenth))
     lines += ["", "| ours over the runner's | cells | median | median distance | 3 % | 5 % | 10 % |", "|---" * 7 + "|"]
     for name, values in sorted(ratios.items()):
         off = [abs(value - 1) for value in values]
@@ -233,6 +221,28 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         row = [name, str(len(off)), f"{median(values):.3f}", f"{median(off):.1%}", *within]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    cell, theirs, ours = row["cell"], row["runner"], row["ours"]
+    name = f"{cell['model']}{' ' + row['optimizer'] if row['optimizer'] != 'none' else ''}"
+    statuses = ", ".join([theirs["status"], ours["status"], *filter(None, [ours.get("disturbed")])])
+    cells = [""] * 6
+    if _is_measured(row):
+        eager, compiled = _ratio(row, "eager_ms", median), _ratio(row, "compiled_ms", median)
+        compile_s = ours["compile_cold_s"] / theirs["compile_s"]
+        peak = ours["compiled_peak_bytes"] / theirs["compiled_peak_bytes"]
+        times = (f"{median(theirs['samples'][key]):.2f}" for key in ("eager_ms", "compiled_ms"))
+        cells = [", ".join(times), *(f"{value:.2f}" for value in (eager, compiled, eager / compiled, compile_s, peak))]
+    return f"| {name} | {cell['config']['template']} | {' | '.join(cells)} | {statuses} |"
+
+
+def _is_measured(row: Mapping[str, Any]) -> bool:
+    return "samples" in row["runner"] and "compiled_ms" in row["ours"]
+
+
+def _ratio(row: Mapping[str, Any], key: str, of: Callable[[Sequence[float]], float]) -> float:
+    return of(row["ours"]["samples"][key]) / of(row["runner"]["samples"][key])
 
 
 def _tenth(samples: Sequence[float]) -> float:

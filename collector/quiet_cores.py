@@ -1,8 +1,8 @@
 """From which core a GPU is driven while it is timed: the least disturbed one of those that stand free.
 
 A latency that waits for launches is as fast as the core that makes them. On a machine whose hyper-threads others use (a
-borrowed virtual one most of all) a core is half as fast for seconds at a time, now this one, now that one: two processes of
-the same code then differ by a quarter (`scripts/core_speed.py` shows it). While one cell measures, the cores of all other
+borrowed virtual one most of all) a core is half as fast for seconds at a time, now this one, now that one, and two processes
+of the same code differ by as much (docs/latency.md). While one cell measures, the cores of all other
 workers of its GPU stand free. So the cell times a short loop of Python on each, goes to the quietest, looks again before
 each round of samples, and moves on when it is disturbed. No sample is dropped, and what decides is the loop, never a sample.
 """
