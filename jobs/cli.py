@@ -42,6 +42,32 @@ VERBS = {
     "db": "create, upgrade, describe, check, thin out or rebuild the database",
 }
 
+#: The example at the end of each verb's --help.
+EXAMPLES = {
+    "run": "run --model 'Bert*' --config cudagraphs --config max_autotune",
+    "nightly": "nightly --gpus all --workers 8 --max-hours 2",
+    "resume": "resume --retry-failed",
+    "plan": "plan --model T5Small --config triton --json",
+    "ingest": "ingest runs",
+    "import": "import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20",
+    "export": "export latest --format csv --output night.csv",
+    "compare": "compare latest~1 latest",
+    "gate": "gate main my-branch --fail-on regressed,broke",
+    "report": "report main my-branch --format html --out report.html",
+    "regressions": "regressions list",
+    "changepoints": "changepoints --branch main --model T5Small",
+    "backfill": "backfill --torch 2.12.1 --torch 2.13.0",
+    "bisect": "bisect --model T5Small --config triton --good 2.12.1 --bad 2.13.0",
+    "runs": "runs --branch main",
+    "commits": "commits import --git pytorch",
+    "templates": "templates --device cuda",
+    "modes": "modes --json",
+    "zoo": "zoo --suite timm",
+    "doctor": "doctor",
+    "dashboard": "dashboard --db inductor-watch.db",
+    "db": "db check",
+}
+
 
 def tool_version() -> str:
     """The installed version of this program."""
@@ -63,6 +89,9 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(f"jobs.commands.{_module_of(cmd_name)}").command
+        command.epilog = (
+            f"\b\nExample:\n  inductor-watch {EXAMPLES[cmd_name]}"  # \b: Click leaves the lines as they are
+        )
         return command
 
     def resolve_command(
