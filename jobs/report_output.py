@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,24 +19,6 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 #: With less room than this left in a summary there is no report worth the name.
 _LEAST_BYTES = 2000
 _PICTURES = (".svg", ".png")
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file in one step: a reader, or a kill, sees the old file or the new one. Raises `OSError`."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "its folder does not exist", str(path))
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content if isinstance(content, bytes) else content.encode(errors="replace"))
-            stream.flush()
-            os.fsync(stream.fileno())
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def check_picture(path: Path) -> None:
@@ -85,10 +65,3 @@ def append_summary(path: Path, draw: Callable[[int], str]) -> None:
     text = draw(room)
     with path.open("a", encoding="utf-8", errors="replace") as stream:
         stream.write("\n" * bool(used) + text)
-
-
-def _umask() -> int:
-    # There is no way to read it but to set it.
-    found = os.umask(0o077)
-    os.umask(found)
-    return found

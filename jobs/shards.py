@@ -14,6 +14,7 @@ from typing import Any
 
 from collector.bundle_file import path_of
 from collector.errors import BundleError, ConfigError
+from collector.output_file import write_output
 from collector.vocabulary import Cell
 from jobs.cost import CostModel
 from jobs.plan import Plan
@@ -122,6 +123,4 @@ def _cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(data, indent=1) + "\n")
-    partial.replace(path)
+    write_output(path, json.dumps(data, indent=1) + "\n")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from collector.output_file import write_output
 from db.errors import one_line
 from db.exporting.errors import ExportingError
 
@@ -18,42 +19,22 @@ def check_target(path: Path, force: bool) -> None:
         raise ExportingError(f"{shown} is a folder: name a file in it")
     if path.exists() and not force:
         raise ExportingError(f"{shown} is there already: choose another name, or say --force")
-    if not path.parent.is_dir():
+    if not Path(os.path.realpath(path)).parent.is_dir():
         raise ExportingError(f"{shown}: its folder does not exist: create it first")
 
 
 def write_file(path: Path, force: bool, write: Callable[[BinaryIO], None]) -> None:
-    """Writes a file beside its place and moves it there once it is whole and on disk.
+    """Writes a file by `write_output`, with an export's own words for what is wrong.
 
     Raises:
         ExportingError: as `check_target`, or the disk or the folder does not take it.
     """
     check_target(path, force)
-    partial = path.with_name(f"{path.name[:200]}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        _move(partial, path, force)
+        write_output(path, write, force=force)
     except FileExistsError as error:
         raise ExportingError(
             f"{one_line(str(path), 200)} is there already: choose another name, or say --force"
         ) from error
     except OSError as error:
         raise ExportingError(f"{one_line(str(path), 200)} cannot be written: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _move(partial: Path, path: Path, force: bool) -> None:
-    if not force:
-        try:
-            # A link, unlike a renaming, takes no name that somebody took since.
-            os.link(partial, path)
-            return
-        except FileExistsError:
-            raise
-        except OSError:
-            check_target(path, force)  # a file system without links: a look just before has to do
-    partial.replace(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents, BundleWriter
+from collector.output_file import write_output
 from collector.vocabulary import Measurement
 from db.incoming import read_incoming
 
@@ -57,15 +57,8 @@ def put_run(contents: BundleContents, folder: Path) -> tuple[Path, bool]:
 
 def place(made: Path, target: Path) -> Path:
     """Copies a file to its place, where it appears whole or not at all."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        with made.open("rb") as source, partial.open("wb") as stream:
-            shutil.copyfileobj(source, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with made.open("rb") as source:
+        write_output(target, lambda stream: shutil.copyfileobj(source, stream))
     return target
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from collector.bundle import BundleContents, BundleError, BundleWriter, RunHeader, check_bundle, read_bundle
 from collector.bundle_file import both_paths
+from collector.output_file import write_output
 from collector.vocabulary import Cell, Measurement, canonical_json
 from jobs.ci import job_url
 from jobs.plan import Plan
@@ -102,9 +103,7 @@ def write_plan(folder: Path, night: str, plan: Plan) -> Path:
     """The whole plan in `FOLDER/NIGHT.plan.json`, which `nightly --plan` and `ingest --plan` read."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{night}.plan.json"
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps({"night": night, **plan.to_json()}, indent=1) + "\n")
-    partial.replace(path)
+    write_output(path, json.dumps({"night": night, **plan.to_json()}, indent=1) + "\n")
     return path
 
 

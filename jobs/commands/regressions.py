@@ -106,15 +106,15 @@ def show(name: str, database: str, as_json: bool) -> None:
 def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> None:
     """Writes the file in one step: a reader sees the old one or the new one."""
     from analysis.record import cell_of
+    from collector.output_file import write_output
     from db.engine import open_store
     from db.records import list_regressions
     from jobs.atom_feed import atom
-    from jobs.report_output import write_whole
 
     with open_store(database, write=False).connect() as connection:
         found = list_regressions(connection, branch=branch)
         names = {info.cell_id: str(cell_of(connection, info.cell_id) or info.cell_id) for info in found}
-    write_whole(out, atom(found, names, dashboard_url))
+    write_output(out, atom(found, names, dashboard_url))
     click.echo(f"{out}: {len(found)} records")
 
 

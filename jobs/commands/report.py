@@ -81,11 +81,12 @@ def command(
     """Gathers the facts once and writes them wherever they are wanted."""
     from analysis.compare import CellFilter
     from analysis.reports.facts import build_config_report, build_report
+    from collector.output_file import write_output
     from db.engine import open_store
     from jobs.github_api import GitHub, check_pull
     from jobs.github_comment import put_comment
     from jobs.report_markdown import BODY_BYTES, markdown
-    from jobs.report_output import append_summary, check_picture, draw_picture, summary_file, write_whole
+    from jobs.report_output import append_summary, check_picture, draw_picture, summary_file
 
     # All that can be wrong with the request is found before anything is written.
     _check_across(across, base, new)
@@ -103,11 +104,11 @@ def command(
     text = draw(report, form, rows)
     drawn = draw_picture(report, chart, picture) if picture else b""
     if out:
-        write_whole(out, text)
+        write_output(out, text)
     if picture and drawn:
-        write_whole(picture, drawn)
+        write_output(picture, drawn)
     if again_plan:
-        write_whole(again_plan, json.dumps(report.again.to_plan(), indent=2) + "\n")
+        write_output(again_plan, json.dumps(report.again.to_plan(), indent=2) + "\n")
     if summary:
         append_summary(summary, lambda room: markdown(report, limit=room, rows=rows))
     if not (out or picture or summary or target):
