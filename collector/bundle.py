@@ -24,13 +24,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from collector.bundle_file import both_paths, create, pack, path_of, read_lines, take_up
+from collector.bundle_file import LONGEST_LINE, both_paths, create, pack, path_of, read_lines, take_up
 from collector.errors import BundleError as BundleError
 from collector.vocabulary import Cell, Measurement
 
 FORMAT = 2
 #: In format 1 `amp` meant bfloat16 on every device, and float16 had a name of its own.
 _DTYPES_OF_FORMAT_1 = {"amp": "amp_bfloat16", "amp_float16": "amp"}
+
+#: Lines of damage that are kept of a bundle; the rest of them are counted.
+_MOST_DAMAGE = 100
 
 #: What reading a line that is no record can raise: no JSON, missing or odd fields, nesting without end, 1e999 as a count.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
@@ -182,7 +185,7 @@ def read_bundle(path: Path) -> BundleContents:
     """Reads a bundle, plain or gzipped, closed or cut.
 
     Raises:
-        BundleError: no such file, no readable first line, or a format newer than this program.
+        BundleError: no such file, a larger one than any bundle, no readable first line, or a format newer than this program.
     """
     damage: list[str] = []
     lines = read_lines(path, damage)
@@ -190,13 +193,22 @@ def read_bundle(path: Path) -> BundleContents:
     contents = BundleContents(header, attempt=header.attempt, damage=damage)
     for number, line in enumerate(lines, start=2):
         try:
+            if len(line) > LONGEST_LINE:
+                raise ValueError(f"it is longer than {LONGEST_LINE >> 20} MiB")
             record = json.loads(line)
             if version == 1:
                 _rename_dtype(record)
             _take(contents, record, number)
         except _UNREADABLE as error:
-            damage.append(f"line {number} is not a record ({type(error).__name__}: {error})")
+            damage.append(f"line {number} is not a record ({type(error).__name__}: {str(error)[:200]})")
+    contents.damage = first_damage(damage)
     return contents
+
+
+def first_damage(damage: list[str]) -> list[str]:
+    """The first lines of damage, and how many more there are: a million of them tell a person no more."""
+    more = len(damage) - _MOST_DAMAGE
+    return [*damage[:_MOST_DAMAGE], f"{more} more things are wrong with it"] if more > 0 else damage
 
 
 def check_bundle(path: Path) -> RunHeader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from collector.bundle import BundleError
+from collector.bundle import BundleError, first_damage
 from db.changing import changing
 from db.dimensions import branch_key, cell_keys, commit_key, environment_keys, program_keys, testbed_key
 from db.errors import StoreError, one_line
 from db.incoming import Incoming, read_incoming
+from db.moments import from_epoch
 from db.packed import STORED, metrics_of_run, write_measured
 from db.schema import Commit, Evidence, MeasurementRow, Planned, Run, Samples, measurements
 from db.summaries import refresh
@@ -72,19 +74,27 @@ class _Rows:
         return repr((row, sorted(evidence.items()), samples))
 
 
-def ingest_bundle(target: Engine | Connection | Session, path: str | Path) -> IngestReport:
+def ingest_bundle(
+    target: Engine | Connection | Session, path: str | Path, *, not_after: float = math.inf
+) -> IngestReport:
     """Stores the run of a bundle; what is there already is left alone, what is new is added.
 
     An engine is given a transaction of its own; in a connection or session that has one, a savepoint is used and the
     caller commits. Where two bundles of one run disagree about a cell the later attempt wins, then the later line:
-    bundles only grow, and a cell that was measured again was measured again for a reason.
+    bundles only grow, and a cell that was measured again was measured again for a reason. A run that starts after
+    `not_after` (seconds since 1970) is refused: it would be the newest one until that time has come.
 
     Raises:
-        BundleError: the file is no bundle, or of a newer format; as `OtherRunError`, the database holds another run of
-            this name.
+        BundleError: the file is no bundle, of a newer format or from the future; as `OtherRunError`, the database holds
+            another run of this name.
         StoreError: the database cannot be written. Nothing is half-written.
     """
     incoming = read_incoming(Path(path))
+    if incoming.run["started_at"] > not_after:
+        raise BundleError(
+            f"{one_line(str(path), 200)} starts in the future, {from_epoch(incoming.run['started_at']):%Y-%m-%d %H:%M} UTC:"
+            " correct the clock of the host that measured it and `started_at` in its first line"
+        )
     with changing(target.connection() if isinstance(target, Session) else target) as change:
         report = _store(change.conn, incoming)
         change.made = report.changed
@@ -115,7 +125,7 @@ def _store(conn: Connection, incoming: Incoming) -> IngestReport:
         planned=stored.planned,
         finished=stored.finished_at is not None,
         changed=changed,
-        damage=tuple(incoming.damage),
+        damage=tuple(first_damage(incoming.damage)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Thinning by age: raw samples first, then evidence, whole runs only where that is asked for; never what a regression needs."""
+"""What leaves the database: by age raw samples, then evidence, then runs that no regression needs; by name any run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Engine, delete, func, or_, select, update
 from db.base import Base
 from db.changing import changing
 from db.connecting import connected
-from db.errors import StoreError
+from db.errors import SideError, StoreError, nearest, one_line
+from db.moments import from_epoch
 from db.record_states import OPEN
 from db.schema import Branch, Commit, Evidence, Regression, Run, Samples, Series, measurements
 
@@ -59,6 +60,57 @@ def prune(target: Engine, ages: Ages, now: datetime, *, dry_run: bool = False) -
         report = _prune(change.conn, ages, now, dry_run=False)
         change.made = bool(report.samples or report.evidence or report.runs)
         return report
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRun:
+    """A run that was removed: counts of its cells, the file name of its bundle, and what loses it as base or onset.
+
+    `records` are the names of those regressions; they keep their commits and values.
+    """
+
+    run_id: str
+    night: str
+    branch: str
+    commit: str
+    started_at: datetime
+    measurements: int
+    missing: int
+    bundle: str
+    records: tuple[str, ...]
+
+
+def remove_run(target: Engine, run_id: str, *, dry_run: bool = False) -> RemovedRun:
+    """Removes a run with all that it measured, whatever refers to it. Its bundle stays, and would bring it back.
+
+    A dry run says what would go, and changes nothing.
+
+    Raises:
+        SideError: there is no run of this name.
+        StoreError: the database cannot be written.
+    """
+    if dry_run:
+        with connected(target) as conn:
+            return _removed(conn, run_id)[1]
+    with changing(target) as change:
+        key, found = _removed(change.conn, run_id)
+        change.conn.execute(delete(Run).where(Run.id == key))
+        change.made = True
+        return found
+
+
+def _removed(conn: Connection, run_id: str) -> tuple[int, RemovedRun]:
+    run = conn.execute(
+        select(Run, Commit.sha).join(Commit, Commit.id == Run.commit).where(Run.run_id == run_id)
+    ).first()
+    if run is None:
+        known = nearest(run_id, conn.execute(select(Run.run_id)).scalars())
+        raise SideError(f"no run {one_line(run_id)!r}{known}")
+    of_run = or_(Regression.base_run == run.id, Regression.onset_run == run.id)
+    records = conn.execute(select(Regression.regression_id).where(of_run).order_by(Regression.regression_id)).scalars()
+    counts = (run.measured, run.planned - run.measured)
+    place = (run.run_id, run.night, run.branch, run.sha, from_epoch(run.started_at))
+    return run.id, RemovedRun(*place, *counts, run.bundle, tuple(records))
 
 
 def vacuum(target: Engine) -> None:

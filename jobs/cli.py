@@ -39,7 +39,7 @@ VERBS = {
     "zoo": "the models, their batch sizes and what each needs",
     "doctor": "what this machine can measure, and what it lacks",
     "dashboard": "open the dashboard on a database",
-    "db": "create, upgrade, describe, check, thin out or rebuild the database",
+    "db": "create, upgrade, describe, check, thin out or rebuild the database, remove a run",
 }
 
 #: The example at the end of each verb's --help.
@@ -101,7 +101,7 @@ class Verbs(click.Group):
         from collector.errors import nearest
 
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            raise click.UsageError(f"no verb {args[0]!r}: {nearest(args[0], VERBS)}", ctx)
+            raise click.UsageError(f"no command {args[0]!r}: {nearest(args[0], VERBS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -120,7 +120,7 @@ class Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs without importing them."""
-        with formatter.section("Verbs"):
+        with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
 
@@ -170,8 +170,11 @@ def main() -> None:
     """Entry point of the console script."""
     try:
         code = app.main(standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        code = error.exit_code
+    except click.ClickException as error:
+        click.echo(f"inductor-watch: {one_line(spell(error))}", err=True)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted: what was measured is in the bundle, `inductor-watch resume` goes on", err=True)
@@ -183,6 +186,13 @@ def main() -> None:
     except Exception as error:
         code = report_error(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def spell(error: click.ClickException) -> str:
+    """What an error of Click's says; of a wrong command line also where the right one is described."""
+    said = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{said} (see {context.command_path} --help)" if context else said
 
 
 def report_error(error: Exception) -> int:

@@ -1,4 +1,4 @@
-"""`inductor-watch db`: create, upgrade, describe, check, thin out, rebuild."""
+"""`inductor-watch db`: create, upgrade, describe, check, thin out, remove, rebuild."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from db.check import Finding
     from db.check_bundles import BundleCheck
     from db.ingest import IngestReport
-    from db.prune import PruneReport
+    from db.prune import PruneReport, RemovedRun
     from db.rebuild import RebuildReport
 
 #: Findings that are printed; `--json` has all of them.
@@ -40,7 +40,7 @@ class Age(click.ParamType[timedelta]):
         return self.fail(f"{value!r} is no age: write 90d, 12h or 8w", param, ctx)
 
 
-@click.group(help="Create, upgrade, describe, check, thin out or rebuild the database.")
+@click.group(help="Create, upgrade, describe, check, thin out or rebuild the database, or remove a run.")
 def command() -> None:
     """The group of the database's own verbs."""
 
@@ -166,6 +166,48 @@ def prune(
         return
     for line in _pruned(report, "would go" if dry_run else "gone"):
         click.echo(one_line(line))
+
+
+@command.command(help="Remove one run with all that it measured. Its bundle stays, and `ingest` brings it back.")
+@click.argument("run")
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+@db_option
+@json_option
+@click.pass_context
+def remove(ctx: click.Context, run: str, yes: bool, database: str, as_json: bool) -> None:
+    """Says what goes, asks, and removes it; RUN is the whole name that `runs` shows."""
+    from db.engine import open_store
+    from db.prune import remove_run
+
+    engine = open_store(database, write=True)
+    found = remove_run(engine, run, dry_run=True)
+    if not as_json:
+        for line in _removing(found):
+            click.echo(one_line(line))
+    if not yes and not _confirmed():
+        click.echo("nothing was removed", err=True)
+        ctx.exit(1)
+    remove_run(engine, run)
+    done = {**asdict(found), "started_at": found.started_at.isoformat()}
+    click.echo(json.dumps(done, indent=2) if as_json else "removed")
+
+
+def _confirmed() -> bool:
+    try:
+        return click.confirm("Remove this run from the database?", err=True)
+    except click.Abort:  # nobody is there to answer
+        return False
+
+
+def _removing(found: RemovedRun) -> list[str]:
+    place = f"{found.branch}@{found.commit[:10]}, started {found.started_at:%Y-%m-%d %H:%M} UTC"
+    lines = [f"run {found.run_id} of night {found.night}: {place}"]
+    lines.append(
+        f"{found.measurements} measurements and {found.missing} missing cells; the bundle {found.bundle} stays"
+    )
+    if found.records:
+        lines.append(f"regressions that lose this run and keep its values: {', '.join(found.records)}")
+    return lines
 
 
 def _pruned(report: PruneReport, went: str) -> list[str]:

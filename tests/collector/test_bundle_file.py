@@ -8,11 +8,13 @@ import os
 import random
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from collector.bundle import BundleError, BundleWriter, check_bundle, read_bundle
+from collector.bundle_file import LONGEST_LINE, read_lines
 from collector.vocabulary import Status
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 
@@ -209,3 +211,69 @@ def test_a_second_run_of_one_name_is_refused_whether_the_first_is_open_or_closed
         BundleWriter(tmp_path, header("r1"), CELLS)
     assert check_bundle(path).run_id == "r1"
     assert len(read_bundle(path).measurements) == 1
+
+
+def bomb(folder, line, count):
+    """A gzipped bundle of one run whose lines after the first are all the same."""
+    path = folder / "bomb.jsonl.gz"
+    first = write_bundle(folder / "made", header("r1"), [])
+    with gzip.open(first) as stream, gzip.open(path, "wb", compresslevel=1) as packed:
+        packed.write(stream.readline())
+        for _ in range(count):
+            packed.write(line)
+    return path
+
+
+def test_a_bundle_that_unpacks_to_more_than_any_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("collector.bundle_file.LARGEST", 3 << 20)
+    path = bomb(tmp_path, b" " * (1 << 20) + b"\n", 4)
+    assert check_bundle(path).run_id == "r1"
+    with pytest.raises(BundleError, match="larger than any bundle"):
+        read_bundle(path)
+    assert path.stat().st_size < 50_000
+
+
+def test_a_bundle_of_more_lines_than_any_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("collector.bundle_file.MOST_LINES", 1000)
+    with pytest.raises(BundleError, match="1000 lines at most"):
+        read_bundle(bomb(tmp_path, b"\n", 1001))
+
+
+def test_of_much_damage_the_first_lines_are_told_and_the_rest_is_counted(tmp_path):
+    found = read_bundle(bomb(tmp_path, b"{}\n", 1000))
+    assert len(found.damage) == 101
+    assert found.damage[0].startswith("line 2 is not a record")
+    assert found.damage[-1] == "900 more things are wrong with it"
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_a_line_that_is_too_long_is_damage_and_the_next_one_is_read(tmp_path, suffix):
+    path = write_bundle(tmp_path, header("r1"), [passing(cell())])
+    with gzip.open(path) as stream:
+        first, *others = stream.read().splitlines(keepends=True)
+    data = first + b'{"record": "planned", "x": "' + b"x" * LONGEST_LINE + b'"}\n' + b"".join(others)
+    path = tmp_path / f"long{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    found = read_bundle(path)
+    assert found.damage == ["line 2 is not a record (ValueError: it is longer than 4 MiB)"]
+    assert len(found.measurements) == 1
+
+
+def test_a_long_line_takes_no_more_memory_than_the_longest(tmp_path):
+    path = tmp_path / "long.jsonl.gz"
+    path.write_bytes(gzip.compress(b"x" * (16 * LONGEST_LINE)))
+    damage = []
+    tracemalloc.start()
+    try:
+        assert list(read_lines(path, damage)) == []
+        assert tracemalloc.get_traced_memory()[1] < 8 * LONGEST_LINE
+    finally:
+        tracemalloc.stop()
+    assert "cut in the middle" in damage[-1]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, make):
+    make(tmp_path / "r1.jsonl")
+    with pytest.raises(BundleError, match="no regular file"):
+        read_bundle(tmp_path / "r1.jsonl")

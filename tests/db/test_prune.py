@@ -9,9 +9,9 @@ from collector.vocabulary import Status
 from db import queries
 from db.check import check_store
 from db.check_bundles import check_bundles
-from db.errors import StoreError
+from db.errors import SideError, StoreError
 from db.ingest import ingest_bundle
-from db.prune import Ages, prune, vacuum
+from db.prune import Ages, prune, remove_run, vacuum
 from db.records import Finding, change_state, open_regression
 from db.schema import Evidence, Samples
 from tests.db.answers import answers
@@ -172,3 +172,27 @@ def test_cells_of_other_branches_are_not_held(store, tmp_path):
     prune(store, Ages(days(0), days(0)), NOW)
     held = {run: count[1] for run, count in kept(store).items()}
     assert held == {"main0": 2, "main1": 2, "feature0": 0, "feature1": 0}
+
+
+def test_a_run_is_removed_with_all_that_hangs_on_it_and_comes_back_with_its_bundle(nights, tmp_path):
+    before, revision = answers(nights), queries.revision(nights)
+    record = open_regression(
+        nights,
+        Finding(CELLS[0].cell_id, "old", "newest", "slower", "speedup", 2.0, 1.5),
+        at=NOW,
+        author="ann",
+    )
+    dry = remove_run(nights, "newest", dry_run=True)
+    assert (dry.measurements, dry.missing, dry.records) == (6, 0, (record.regression_id,))
+    assert len(queries.list_runs(nights)) == 5
+    assert remove_run(nights, "newest") == dry
+    assert "newest" not in {run.run_id for run in queries.list_runs(nights)}
+    assert check_store(nights) == []
+    assert queries.revision(nights) > revision + 1
+    ingest_bundle(nights, tmp_path / "newest.jsonl.gz")
+    assert answers(nights)["runs"] == before["runs"]
+
+
+def test_a_run_that_is_not_there_cannot_be_removed(nights):
+    with pytest.raises(SideError, match="nearest: newest"):
+        remove_run(nights, "newes")

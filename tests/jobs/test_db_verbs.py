@@ -128,3 +128,20 @@ def test_rebuild_from_bundles_alone_needs_no_old_database(folder):
     assert say("rebuild", "new.db", "runs").exception is not None
     done = say("rebuild", "new.db", "runs", "--no-carry")
     assert (done.exit_code, "3 runs" in done.output) == (0, True)
+
+
+def test_remove_says_what_goes_asks_and_leaves_the_bundle(folder):
+    done = CliRunner().invoke(command, ["remove", "r2"], input="n\n")
+    assert done.exit_code == 1
+    assert "1 measurements and 0 missing cells; the bundle r2.jsonl.gz stays" in done.stdout
+    assert len(list_runs(open_store("inductor-watch.db", write=False))) == 3
+    done = CliRunner().invoke(command, ["remove", "r2"])  # nobody answers
+    assert (done.exit_code, "nothing was removed" in done.stderr) == (1, True)
+    assert CliRunner().invoke(command, ["remove", "r2"], input="y\n").exit_code == 0
+    assert json.loads(say("remove", "r1", "--yes", "--json").output)["night"] == "n"
+    assert [run.run_id for run in list_runs(open_store("inductor-watch.db", write=False))] == ["r0"]
+    assert len(list((folder / "runs").iterdir())) == 3
+
+
+def test_remove_of_an_unknown_run_names_the_nearest(folder):
+    assert "nearest: r" in str(say("remove", "r22", "--yes").exception)

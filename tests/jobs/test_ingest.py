@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from db.engine import open_store
 from db.queries import list_runs
 from jobs.cli import app
-from tests.factories import COMMIT_B, cell, night
+from tests.factories import COMMIT_B, START, cell, night
 
 
 @pytest.fixture
@@ -68,3 +68,12 @@ def test_with_a_plan_what_a_bad_file_had_counts_as_missing(folder):
     done = ingest("runs", "--plan", "plan.json")
     assert done.exit_code == 1
     assert "1 cells never arrived and count as missing" in done.stdout
+
+
+def test_a_run_from_the_future_is_refused_and_a_clock_may_be_minutes_ahead(folder, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: START.timestamp())
+    done = ingest("runs/r1.jsonl.gz", night(folder / "far", "far", minutes=60, cells=[cell()]))
+    assert (done.exit_code, stored()) == (1, ["r1"])
+    assert "starts in the future, 2026-08-01 03:00 UTC" in done.stderr.splitlines()[0]
+    assert ingest(night(folder / "near", "near", minutes=5, cells=[cell()])).exit_code == 0
+    assert stored() == ["near", "r1"]
