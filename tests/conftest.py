@@ -1,18 +1,92 @@
-"""How generated inputs are drawn: the same ones every time, so that a change is judged by itself.
+"""What every test runs in: an environment of the suite's own, and generated inputs that are the same every time.
 
-`HYPOTHESIS_PROFILE=explore pytest` draws new ones; what that finds becomes an `@example`.
+No test sees the user's configuration of pip, uv or git, the locale, the time zone, HOME or variables of torch. It is set
+while pytest starts, before it looks for tests; the workers of pytest-xdist and the programs that tests start inherit it.
+
+`HYPOTHESIS_PROFILE=explore pytest` draws new inputs; what that finds becomes an `@example`.
 """
 
 from __future__ import annotations
 
+import atexit
+import locale
 import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from importlib.util import find_spec
+from pathlib import Path
 
-from hypothesis import settings
+import pytest
 
-from tests.postgres import postgres, postgres_url
+#: What is kept of the user's variables: where programs, compilers and temporary files are, and what is said to the suite.
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "TMPDIR", "USER", "LOGNAME", "HOME")
+_KEPT += ("HYPOTHESIS_PROFILE", "PYTHONDONTWRITEBYTECODE", "INDUCTOR_WATCH_COMMIT_LIST", "INDUCTOR_WATCH_SCREENSHOTS")
+_SET = {
+    "PIP_CONFIG_FILE": os.devnull,  # the file of the whole machine is not read either
+    "UV_NO_CONFIG": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "TZ": "UTC",
+    "LC_ALL": "C.UTF-8",
+}
 
-__all__ = ["postgres", "postgres_url"]
 
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore")
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+def _clean() -> None:
+    """Gives this process, and all that it starts, the suite's own environment."""
+    for place in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        while place and str(Path(place).absolute()) in sys.path and Path(place).resolve() != Path.cwd():
+            sys.path.remove(str(Path(place).absolute()))
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("PYTEST_")}
+    os.environ.clear()
+    os.environ.update(kept | _SET)
+    if "PYTEST_XDIST_WORKER" not in kept:  # a worker has the folder of the process that started it
+        home = tempfile.mkdtemp(prefix="watch-home-")
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        # `python3` is the Python of the suite: another one may be a script that looks into the user's HOME.
+        programs = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+        os.environ.update(HOME=home, PATH=programs)
+    os.environ.update(XDG_CONFIG_HOME=f"{os.environ['HOME']}/config", XDG_CACHE_HOME=f"{os.environ['HOME']}/cache")
+    os.umask(0o022)
+    time.tzset()
+    locale.setlocale(locale.LC_ALL, _SET["LC_ALL"])
+
+
+_clean()
+
+# A host that only measures has torch, pytest and the standard library: the collector's tests run there.
+if find_spec("sqlalchemy"):
+    from tests.postgres import postgres, postgres_url
+
+    __all__ = ["postgres", "postgres_url"]
+
+if find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("repeatable", derandomize=True)
+    settings.register_profile("explore")
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Without pytest-timeout nothing is timed out, and pyproject.toml may say so all the same."""
+    if not find_spec("pytest_timeout"):
+        parser.addini("timeout", "of pytest-timeout, which is not installed")
+        parser.addini("timeout_method", "of pytest-timeout, which is not installed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Tests that need a package which is not installed are skipped, with what to install; `.ci/run` has them all."""
+    report = yield
+    missing = re.search(r"ModuleNotFoundError: No module named '(\w+)", str(report.longrepr)) if report.failed else None
+    if missing and not find_spec(missing[1]):
+        report.outcome = "skipped"
+        reason = f"Skipped: {missing[1]} is not installed: pip install -e '.[dev,zoo]'"
+        report.longrepr = (str(collector.path), 0, reason)
+    return report
