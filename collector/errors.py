@@ -18,12 +18,15 @@ class BundleError(Exception):
     """A bundle that cannot be used at all; the text says why and what to do."""
 
 
-def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
-    """The known words nearest to a misspelt one, for an error message: `did you mean a, b?` or the whole list."""
+def nearest(word: str, known: Iterable[str], count: int = 3, where: str = "") -> str:
+    """The known words nearest to a misspelt one, for an error message: `did you mean a, b?`, or all of them.
+
+    `where` says what lists them, where they are too many for a line.
+    """
     words = sorted(known)
     # A dotted key is often misspelt in its last part or given without its prefix, so both spellings are compared.
     close = difflib.get_close_matches(word, words, n=count, cutoff=0.5)
     close += [w for w in words if w.rpartition(".")[2] == word.rpartition(".")[2] and w not in close]
     if close:
         return f"did you mean {', '.join(close[:count])}?"
-    return f"known: {', '.join(words)}" if len(words) <= 20 else "torch._inductor.list_options() lists the known ones"
+    return f"{where} lists them" if where and len(words) > 20 else f"known: {', '.join(words)}"

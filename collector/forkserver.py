@@ -28,8 +28,9 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +44,8 @@ MESSAGE_BYTES = 1 << 20
 #: prctl's request to be signalled when the parent dies (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
 _WORKER = ("collector.worker", "collector.measure", "collector.autotuning", "collector.zoo.registry")
+#: Python's words where a process with threads forks; a regular expression.
+_FORK_WARNING = r"This process \(pid=\d+\) is multi-threaded, use of fork\(\) may lead to deadlocks"
 #: What a compilation imports, by the modules that bring the others; a few hundredths of a second are left to the cell.
 _COMPILER = """
     torch._inductor.compile_fx torch._dynamo.backends.inductor torch._dynamo.repro.after_dynamo torch._export.db.logging
@@ -90,7 +93,8 @@ class ForkServer:
             self._reap(int(request["reap"]))
             return True
         if "preload" in request:
-            preload(**request["preload"])
+            with quiet():
+                preload(**request["preload"])
             if self._preloaded:
                 gc.collect()
                 gc.freeze()  # else each full collection of a child copies a hundred megabytes, in a third of a second
@@ -196,6 +200,22 @@ def take_environment(environ: Mapping[str, str], token: str) -> None:
     tempfile.tempdir = None  # it was looked up under the server's environment
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drops what imports write to standard error, from C++ too: it would stand between the lines of the run.
+
+    Whatever of it matters is said again: what does not import fails in the cells that need it, with their own log.
+    """
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def preload_compiler(device: str) -> None:
     """Imports torch, the worker and what a compilation for this device imports; what this torch lacks is passed over."""
     forbid_hubs()
@@ -226,9 +246,12 @@ def main() -> None:
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--device", help="import torch and what a compilation for this device needs")
     options = parser.parse_args()
+    # Python warns where a process of several threads forks. Ours fork before any cell's code runs, so nothing is locked.
+    warnings.filterwarnings("ignore", _FORK_WARNING, DeprecationWarning, __name__)
     pin_to_cores()
     if options.device:
-        preload_compiler(options.device)
+        with quiet():
+            preload_compiler(options.device)
     ForkServer(socket.socket(fileno=options.channel), preloaded=bool(options.device)).serve()
 
 

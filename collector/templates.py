@@ -183,7 +183,7 @@ def _known_key(key: str) -> str:
     known = inductor_config.get_config_copy()
     name = living_name(key.replace("-", "_"), known)
     if name not in known:
-        hint = why_unknown(name, _torch_version()) or nearest(name, known)
+        hint = why_unknown(name, _torch_version()) or nearest(name, known, where="torch._inductor.list_options()")
         raise ConfigError(f"unknown Inductor option {key!r} in this torch: {hint}")
     return name
 

@@ -176,12 +176,24 @@ def announce(
 
 def print_night(database: str, run_ids: Sequence[str]) -> None:
     """The summary table of the night that these runs belong to, as the database has it, and how to look further."""
-    from db.engine import open_store, shown
+    from db.engine import open_store
     from db.sides import resolve_side
     from jobs.rendering import print_summary
 
     with open_store(database, write=False).connect() as connection:
         (night,) = resolve_side(connection, run_ids[0]).nights
     print_summary(database, night)
-    click.echo("look at it:  make dashboard   or   inductor-watch dashboard --db " + shown(database))
-    click.echo(f"compare:     inductor-watch compare latest~1 latest --db {shown(database)}")
+    print_next(database)
+
+
+def print_next(database: str, repeats: Sequence[str] = ()) -> None:
+    """The commands that show what was just stored, as far as there is something to show; `repeats` are runs of the same cells."""
+    from db.engine import open_store, shown
+    from db.runs import list_nights
+
+    place = f"--db {shown(database)}"
+    click.echo(f"look at it: inductor-watch dashboard {place}")
+    if len(list_nights(open_store(database, write=False), limit=2)) > 1:
+        click.echo(f"compare it with the night before: inductor-watch compare latest~1 latest {place}")
+    if len(repeats) > 1:
+        click.echo(f"compare its first run with its last: inductor-watch compare {repeats[0]} {repeats[-1]} {place}")

@@ -61,7 +61,7 @@ def command(
     from jobs.again_run import Rounds, check_words, plans_again
     from jobs.runner import new_run_id
     from jobs.selection import selected
-    from jobs.session import measure_and_store
+    from jobs.session import measure_and_store, print_next
     from jobs.testbeds import device_of, find_testbeds
 
     configs = build_configs(**config)
@@ -85,18 +85,17 @@ def command(
     # Runs that repeat each other are one night, so that one name stands for all of them.
     night = new_run_id() if len(plans.plans) > 1 else ""
     names = naming.names("again" if again else "adhoc", night)
-    failing = 0
+    failing, firsts = 0, list[str]()
     for plan in plans.plans:
         settings = working.settings(care.or_else(plan.care))
-        _, progress = measure_and_store(
+        made, progress = measure_and_store(
             plan, testbeds, names, settings, working.out, None if working.no_store else database
         )
         failing += progress.failing
+        firsts.append(made[0])
     if again:
         click.echo(plans.next_step)
     elif not working.no_store:
-        from db.engine import shown
-
-        click.echo(f"look at it: inductor-watch compare latest~1 latest --db {shown(database)}")
+        print_next(database, firsts)
     if fail and failing:
         raise SystemExit(1)

@@ -100,6 +100,32 @@ def test_a_server_imports_what_it_is_told_of_later(tmp_path):
         script.close()
 
 
+#: What writes to standard error: C++, Python's warnings, and, as Python 3.12 does it, a fork beside threads.
+_NOISY = """
+import os, warnings
+
+def warn_and_fork(fork=os.fork):
+    said = f"This process (pid={os.getpid()}) is multi-threaded, use of fork() may lead to deadlocks in the child."
+    warnings.warn(said, DeprecationWarning, stacklevel=2)
+    return fork()
+
+os.fork = warn_and_fork
+os.write(2, b"a line of a C++ library\\n")
+warnings.warn("a hint")
+"""
+
+
+def test_what_imports_print_and_a_fork_beside_threads_do_not_stand_between_our_lines(tmp_path, capfd):
+    with serving(tmp_path / "hook", "fork") as launcher:
+        (tmp_path / "hook" / "noisy.py").write_text(_NOISY)
+        launcher.import_also(Preload("nowhere", ["noisy"]))
+        wait_until(lambda: launcher.is_ready)
+        script = Script(launcher, "print(1)", tmp_path / "hook")
+        assert script.result() == 1
+        script.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_telling_a_server_that_has_gone_makes_it_a_lost_one(tmp_path):
     launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)})
     launcher.close()

@@ -113,10 +113,16 @@ def test_an_unknown_name_or_wrong_type_is_one_line_that_names_the_nearest(reques
         ("tritn", ["triton", "aten"], "did you mean triton?"),
         ("cudagraphs", ["triton.cudagraphs", "debug"], "did you mean triton.cudagraphs?"),
         ("zzz", ["b", "a"], "known: a, b"),
+        ("zzz", [f"k{number:02}" for number in range(21)], "`list` lists them"),
     ],
 )
 def test_nearest_says_what_was_meant_or_what_is_known(word, known, text):
-    assert nearest(word, known) == text
+    assert nearest(word, known, where="`list`") == text
+
+
+def test_without_a_list_to_look_at_all_words_are_named():
+    words = [f"k{number:02}" for number in range(21)]
+    assert nearest("zzz", words) == f"known: {', '.join(words)}"
 
 
 @pytest.mark.parametrize("name", ["cudagraphs", "tma", "cutlass"])
