@@ -92,7 +92,7 @@ def command(
             plan, testbeds, names, settings, working.out, None if working.no_store else database
         )
         failing += progress.failing
-        firsts.append(made[0])
+        firsts += made[:1]
     if again:
         click.echo(plans.next_step)
     elif not working.no_store:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 from pathlib import Path
 
 import click
@@ -14,6 +16,8 @@ from collector.environment import TUNING_VARIABLE
 from collector.errors import ConfigError
 from collector.settings import Settings
 from collector.vocabulary import Config
+from db.engine import open_store
+from db.ingest import ingest_bundle
 from jobs.asked import asked_settings, to_asked
 from jobs.care import Care
 from jobs.cli import app
@@ -21,6 +25,8 @@ from jobs.commands import run
 from jobs.options import build_configs
 from jobs.plan import load_plan
 from jobs.runner import Pace
+from jobs.session import print_next
+from tests.factories import night
 
 NOTHING = {"configs": (), "template": None, "mode": None, "overrides": (), "freezing": None, "dynamic": None}
 
@@ -131,6 +137,22 @@ def test_replicates_are_runs_of_one_night(asked):
     assert {(settings.precision, settings.warm_compile) for _, settings, _ in asked} == {(0.01, True)}
     (night,) = {names.night for _, _, names in asked}
     assert night
+
+
+@pytest.mark.parametrize("nights", [1, 2])
+def test_what_run_says_to_do_next_finds_something(nights, tmp_path):
+    database = str(tmp_path / "store.db")
+    runs = [night(tmp_path / "runs", f"run-{number}", minutes=60 * number) for number in range(nights)]
+    runs.append(night(tmp_path / "runs", "run-again", minutes=60 * nights, night=f"run-{nights - 1}"))
+    engine = open_store(database, write=True)
+    for path in runs:
+        ingest_bundle(engine, path)
+    said = CliRunner().invoke(click.command(lambda: print_next(database, [f"run-{nights - 1}", "run-again"]))).output
+    commands = re.findall(r"inductor-watch (compare .*)", said)
+    assert [f"compare run-{nights - 1} run-again" in line for line in commands] == [False] * (nights - 1) + [True]
+    for line in commands:
+        done = called(*shlex.split(line))
+        assert done.exit_code == 0, done.output
 
 
 def test_one_replicate_is_a_run_of_its_own(asked):
