@@ -25,6 +25,8 @@ import pytest
 #: What is kept of the user's variables: where programs, compilers and temporary files are, and what is said to the suite.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "TMPDIR", "USER", "LOGNAME", "HOME")
 _KEPT += ("HYPOTHESIS_PROFILE", "PYTHONDONTWRITEBYTECODE", "INDUCTOR_WATCH_COMMIT_LIST", "INDUCTOR_WATCH_SCREENSHOTS")
+#: What PYTHONPATH was: pytest-xdist gives its workers the module path that pytest itself began with.
+_LEFT_OUT = "PYTEST_LEFT_OUT_OF_PYTHONPATH"
 _SET = {
     "PIP_CONFIG_FILE": os.devnull,  # the file of the whole machine is not read either
     "UV_NO_CONFIG": "1",
@@ -37,12 +39,13 @@ _SET = {
 
 def _clean() -> None:
     """Gives this process, and all that it starts, the suite's own environment."""
-    for place in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    left_out = os.environ.get(_LEFT_OUT, os.environ.get("PYTHONPATH", ""))
+    for place in left_out.split(os.pathsep):
         while place and str(Path(place).absolute()) in sys.path and Path(place).resolve() != Path.cwd():
             sys.path.remove(str(Path(place).absolute()))
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("PYTEST_")}
     os.environ.clear()
-    os.environ.update(kept | _SET)
+    os.environ.update(kept | _SET | {_LEFT_OUT: left_out})
     if "PYTEST_XDIST_WORKER" not in kept:  # a worker has the folder of the process that started it
         home = tempfile.mkdtemp(prefix="watch-home-")
         atexit.register(shutil.rmtree, home, ignore_errors=True)

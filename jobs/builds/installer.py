@@ -5,17 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.builds import index
+from jobs.builds import complaints, index
 from jobs.builds.build import Build, BuildError
-from jobs.terminal import one_line
 
 #: What shows that a torch is a CUDA build: several gigabytes of these come with it.
 _CUDA = ("nvidia-", "nvidia_", "cuda-toolkit", "cuda-bindings", "cuda_")
@@ -73,8 +71,12 @@ class Installer:
             words += ["--constraint", str(file)]
         # pip compiles what it installs; without that the first process to import torch would do it.
         compiled = ["--compile-bytecode"] if self._uv else []
-        command = [*self._command(python), "install", "--quiet", *compiled, *self._target(python), *words, *packages]
-        _run(command, f"{packages[0]} does not install")
+        command = [*self._command(python), "install", *compiled, *self._target(python), *words, *packages]
+
+        def why(said: str) -> str:
+            return complaints.conflict(said, self._places(python), constraints) or complaints.last_words(said)
+
+        _run(command, f"{packages[0]} does not install", why=why)
 
     def is_cuda(self, python: Path, build: Build) -> bool:
         """Whether what would be installed is a CUDA build; nothing is downloaded to find that out, its metadata apart."""
@@ -84,6 +86,13 @@ class Installer:
         command = [*self._command(python), "install", "--dry-run", *self._target(python), *self._origin.words()]
         said = _run([*command, build.requirement], f"{build.requirement} does not install")
         return any(line.strip().removeprefix("+ ").startswith(_CUDA) for line in said.splitlines())
+
+    def _places(self, python: Path) -> list[str]:
+        """The constraints files that pip is configured with; uv tells nobody."""
+        if self._uv:
+            return []
+        said = _run([*self._command(python), "config", "list"], "pip does not tell its configuration", errors=False)
+        return complaints.constraint_places(said)
 
     def _command(self, python: Path) -> list[str]:
         if self._uv:
@@ -114,8 +123,14 @@ def torch_of(python: Path, variables: Mapping[str, str]) -> tuple[str, str]:
     return str(version), str(commit)
 
 
-def _run(command: Sequence[str], wrong: str, variables: Mapping[str, str] | None = None, errors: bool = True) -> str:
-    """What a command prints (with `errors` on either stream); its last words where it fails."""
+def _run(
+    command: Sequence[str],
+    wrong: str,
+    variables: Mapping[str, str] | None = None,
+    errors: bool = True,
+    why: Callable[[str], str] = complaints.last_words,
+) -> str:
+    """What a command prints (with `errors` on either stream). Where it fails, `why` makes a reason of all that it printed."""
     try:
         done = subprocess.run(
             command,
@@ -129,15 +144,5 @@ def _run(command: Sequence[str], wrong: str, variables: Mapping[str, str] | None
     except OSError as error:
         raise BuildError(f"{wrong}: {error.strerror or error}") from error
     if done.returncode:
-        raise BuildError(f"{wrong}: {_last_words(done.stderr or done.stdout)}")
+        raise BuildError(f"{wrong}: " + why(f"{done.stdout}\n{done.stderr}"))
     return done.stdout + (done.stderr if errors else "")
-
-
-def _last_words(said: str) -> str:
-    """The line that says what is wrong: uv gives a cause, pip marks it, a traceback ends with it."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith(("cause:", "╰─▶"))]
-    # pip's very last line on a conflict is where to read about conflicts.
-    marked = [line for line in lines if line.startswith(("ERROR:", "error:")) and "ResolutionImpossible" not in line]
-    chosen = (causes or marked or lines or ["no output"])[-1]
-    return one_line(re.sub(r"^(ERROR:|error:|cause:|╰─▶)\s*", "", chosen), 300)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -34,9 +35,15 @@ def folder(tmp_path_factory):
     return place
 
 
-def made(folder, *words, verb="backfill", **environ):
+#: uv comes with the dev extra; whoever installs without it has pip.
+WITHOUT_UV = (
+    "import shutil; which = shutil.which; shutil.which = lambda name, *more: name != 'uv' and which(name, *more)"
+)
+
+
+def made(folder, *words, verb="backfill", prelude=WITHOUT_UV, **environ):
     common = ("--no-index", "--find-links", folder / "wheels", "--envs", folder / "envs", "--with", "synthetic-zoo")
-    return call(verb, *common, "--device", "cpu", *words, folder=folder, **environ)
+    return call(verb, *common, "--device", "cpu", *words, folder=folder, prelude=prelude, **environ)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +83,36 @@ def test_a_build_that_cannot_be_had_is_said_in_a_line_and_the_others_go_on(fille
 
 def test_what_failed_leaves_no_environment(filled):
     assert sorted(path.name[:12] for path in (filled[0] / "envs").glob("torch-*/")) == ["torch-9.10.0", "torch-9.2.0-"]
+
+
+def test_uv_makes_the_same_environments(folder):
+    assert shutil.which("uv"), "pip install -e .[dev]"
+    ask = ("--torch", "9.2.0", "--torch", "9.4.0", "--torch", "9.9.9", "--no-store", "--out", "with-uv")
+    done = made(folder, *ask, "--envs", "with-uv-envs", prelude="pass")
+    said = {line.split()[1].rstrip(":"): line for line in done.stdout.splitlines() if line.startswith("torch ")}
+    assert "2 pass" in said["9.2.0"], tell(done)
+    assert "CUDA build only" in said["9.4.0"]
+    assert "no version of torch==9.9.9" in said["9.9.9"]
+
+
+@pytest.mark.parametrize("named", ["by a variable", "in a file"])
+def test_a_constraint_of_pip_that_forbids_a_build_is_named_with_its_file(folder, named, tmp_path):
+    (tmp_path / "caps.txt").write_text("# of this machine\ntorch <= 2.14.1\n")
+    (tmp_path / "pip.conf").write_text(f"[global]\nconstraint = {tmp_path / 'caps.txt'}\n")
+    variables = {"by a variable": {"PIP_CONSTRAINT": "caps.txt"}, "in a file": {"PIP_CONFIG_FILE": "pip.conf"}}[named]
+    place = "caps.txt" if named == "by a variable" else str(tmp_path / "caps.txt")
+    common = ("--no-index", "--find-links", folder / "wheels", "--device", "cpu", "--no-store")
+    done = call("backfill", *common, "--torch", "9.2.0", folder=tmp_path, prelude=WITHOUT_UV, **variables)
+    (line,) = [line for line in done.stdout.splitlines() if "skipped" in line]
+    assert "torch==9.2.0; the constraint torch<=2.14.1 in " + place in line, tell(done)
+    assert list((tmp_path / "torch-builds").glob("*/")) == []
+
+
+def test_a_constraint_of_uv_that_forbids_a_build_is_named(folder, tmp_path):
+    (tmp_path / "caps.txt").write_text("torch<=2.14.1\n")
+    common = ("--no-index", "--find-links", folder / "wheels", "--device", "cpu", "--no-store")
+    done = call("backfill", *common, "--torch", "9.2.0", folder=tmp_path, UV_CONSTRAINT="caps.txt")
+    assert "torch==9.2.0 and torch<=2.14.1" in done.stdout + done.stderr, tell(done)
 
 
 def test_environments_have_the_extra_packages_and_nothing_is_installed_here(filled):
@@ -184,7 +221,7 @@ def test_a_bisection_over_commits_prepares_each_and_goes_round_one_that_does_not
     )
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     prepare = f'git cat-file -p "$INDUCTOR_WATCH_COMMIT:speed" > "{tmp_path}/speed" && ! grep broken "{tmp_path}/speed"'
-    ask = ("--model", "synthetic-a", "--config", "default", "--repo-dir", place, "--python", python)
+    ask = ("--model", "synthetic-a", "--config", "default", "--git", place, "--python", python)
     done = call("bisect", *ask, "--run", prepare, "--good", "HEAD~6", "--bad", "main", folder=tmp_path)
     assert done.returncode == 0, tell(done)
     lines = done.stdout.splitlines()
