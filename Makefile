@@ -12,37 +12,38 @@ export PYTHONDONTWRITEBYTECODE ?= 1
 help:
 	@sed -n '1,4p' Makefile | cut -c3-
 
-# Each recipe asks the bootstrap for the Python to use; it installs nothing that is already there.
+# Each recipe asks the bootstrap for the Python to use, which is all that it prints to standard output: no pipe hides
+# that it failed. It installs nothing that is already there.
 BOOTSTRAP = $(PYTHON) scripts/bootstrap.py $(VENV)
 
 setup:
 	@$(BOOTSTRAP)
 
 nightly:
-	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli nightly --db $(DB) --workers $(WORKERS) $(NIGHTLY)
+	@python=$$($(BOOTSTRAP)) && $$python -m jobs.cli nightly --db $(DB) --workers $(WORKERS) $(NIGHTLY)
 
 dashboard:
-	@python=$$($(BOOTSTRAP) | tail -n 1) && INDUCTOR_WATCH_DB=$(DB) $$python -m streamlit run dashboard/app.py
+	@python=$$($(BOOTSTRAP)) && INDUCTOR_WATCH_DB=$(DB) $$python -m streamlit run dashboard/app.py
 
 data:
-	@python=$$($(BOOTSTRAP) | tail -n 1) && $$python -m jobs.cli ingest data/releases --db $(DB)
+	@python=$$($(BOOTSTRAP)) && $$python -m jobs.cli ingest data/releases --db $(DB)
 
 test:
-	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -n 2 --dist loadfile $(PYTEST)
+	@python=$$($(BOOTSTRAP) --dev) && $$python -m pytest -n 2 --dist loadfile $(PYTEST)
 
 slow:
-	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
+	@python=$$($(BOOTSTRAP) --dev) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
 
 # The dashboard in a real browser, slow tests too; SCREENSHOTS=FOLDER keeps a picture of every page.
 browser:
-	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && INDUCTOR_WATCH_SCREENSHOTS=$${INDUCTOR_WATCH_SCREENSHOTS:-$(SCREENSHOTS)} \
+	@python=$$($(BOOTSTRAP) --dev) && INDUCTOR_WATCH_SCREENSHOTS=$${INDUCTOR_WATCH_SCREENSHOTS:-$(SCREENSHOTS)} \
 	    $$python -m pytest -m "not gpu" tests/e2e/test_browser.py tests/e2e/test_real_data.py tests/e2e/test_accessibility.py $(PYTEST)
 
 chaos:
-	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m tests.chaos $(CHAOS)
+	@python=$$($(BOOTSTRAP) --dev) && $$python -m tests.chaos $(CHAOS)
 
 lint:
-	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m ruff check . && $$python -m ruff format --check . && \
+	@python=$$($(BOOTSTRAP) --dev) && $$python -m ruff check . && $$python -m ruff format --check . && \
 	    $$python -m mypy && bin=$$(dirname $$python) && $$bin/lint-imports && \
 	    $$bin/zizmor --offline --quiet --no-progress --persona pedantic .github action.yml && \
 	    $$bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml && \
@@ -53,8 +54,8 @@ check: lint test
 
 # How fast and how large a full store is, on both databases; a few minutes. STORE="--commits 60" makes it smaller.
 bench-store:
-	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && PYTHONPATH=. $$python benchmarks/store.py --postgres $(STORE)
+	@python=$$($(BOOTSTRAP) --dev) && PYTHONPATH=. $$python benchmarks/store.py --postgres $(STORE)
 
 # How fast the dashboard answers on a full store, in headless Chromium; ten minutes. DASHBOARD="--db FILE --rounds 2" keeps the store.
 bench-dashboard:
-	@python=$$($(BOOTSTRAP) --dev | tail -n 1) && $$python -m benchmarks.dashboard $(DASHBOARD)
+	@python=$$($(BOOTSTRAP) --dev) && $$python -m benchmarks.dashboard $(DASHBOARD)

@@ -27,6 +27,7 @@ def nearest(word: str, known: Iterable[str], count: int = 3, where: str = "") ->
     # A dotted key is often misspelt in its last part or given without its prefix, so both spellings are compared.
     close = difflib.get_close_matches(word, words, n=count, cutoff=0.5)
     close += [w for w in words if w.rpartition(".")[2] == word.rpartition(".")[2] and w not in close]
+    close += [w for w in words if word and word.lower() in w.lower() and w not in close]
     if close:
         return f"did you mean {', '.join(close[:count])}?"
     return f"{where} lists them" if where and len(words) > 20 else f"known: {', '.join(words)}"

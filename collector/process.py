@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import tempfile
 import time
@@ -62,7 +61,9 @@ class CellProcess:
         self._log = bytearray()
         self._pending = b""
         self._launcher = launcher
-        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        # Removed when this process ends as well, at whatever place a signal meets it.
+        self._temporary = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
+        self._folder = Path(self._temporary.name)
         self._token = self._folder.name
         self._start(environ or os.environ, cores)
 
@@ -184,7 +185,7 @@ class CellProcess:
     def _let_go(self) -> None:
         for close in (self._answers.close, lambda: os.close(self._report), lambda: os.close(self._output)):
             _close_quietly(close)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._temporary.cleanup()
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if "stage" in message:

@@ -16,6 +16,7 @@ from dashboard import changes
 from dashboard.changes import VERDICT_LOOKS, Look
 from dashboard.formats import TITLES, signed
 from dashboard.outcomes import GLYPHS, LOOKS, OUTCOMES
+from db.exporting.tables import without_formulas
 
 #: Metric, head and scale (into the unit that the head names) of the columns, in the table's order.
 METRIC_COLUMNS: dict[str, tuple[str, float]] = {
@@ -110,11 +111,7 @@ def matching(cells: pd.DataFrame, words: str, configs: Sequence[str]) -> pd.Data
 
 def csv(cells: pd.DataFrame) -> bytes:
     """All columns in full precision. A name that a spreadsheet would run as a formula gets an apostrophe before it."""
-    texts = cells.select_dtypes(include=["object", "str"]).columns
-    safe = cells.copy()
-    for name in texts:
-        safe[name] = cells[name].map(_inert)
-    return str(safe.to_csv(index=False)).encode()
+    return str(without_formulas(cells).to_csv(index=False)).encode()
 
 
 def _measured(cells: pd.DataFrame, metrics: Sequence[str], sides: Sequence[str]) -> list[str]:
@@ -125,10 +122,6 @@ def _measured(cells: pd.DataFrame, metrics: Sequence[str], sides: Sequence[str])
         if name not in _SELDOM
         or any(cells[f"{name}{side}"].notna().any() for side in sides if f"{name}{side}" in cells)
     ]
-
-
-def _inert(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
 
 
 def _order(cells: pd.DataFrame) -> NDArray[np.intp]:

@@ -98,7 +98,9 @@ def explain(error: DBAPIError, where: str = "the database") -> StoreError:
 def nearest(wanted: str, known: Iterable[str], count: int = 3) -> str:
     """`; nearest: a, b` for names that resemble `wanted`, or the first few known ones, or nothing."""
     names = sorted(set(known))
-    close = difflib.get_close_matches(wanted, names, n=count, cutoff=0.4)
+    # By their letters, large or small.
+    lower = {name.lower(): name for name in reversed(names)}
+    close = [lower[word] for word in difflib.get_close_matches(wanted.lower(), lower, n=count, cutoff=0.4)]
     if close:
         return f"; nearest: {', '.join(map(one_line, close))}"
     return f"; known: {', '.join(map(one_line, names[:count]))}{', ...' if len(names) > count else ''}" if names else ""

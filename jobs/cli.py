@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import keyword
 import os
+import signal
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -168,6 +169,9 @@ def expected_errors() -> dict[type[BaseException], int]:
 
 def main() -> None:
     """Entry point of the console script."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored, and so it stays
+            signal.signal(number, _end)
     try:
         code = app.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -195,6 +199,13 @@ def spell(error: click.ClickException) -> str:
     return f"{said} (see {context.command_path} --help)" if context else said
 
 
+def _end(number: int, _: object) -> None:
+    """Unwinds, so that processes are ended and temporary folders removed; a second signal must not cut that short."""
+    for other in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
 def report_error(error: Exception) -> int:
     """Prints one line for an error and returns its exit code; `INDUCTOR_WATCH_TRACEBACK=1` shows where ours came from."""
     expected = expected_errors()
@@ -207,6 +218,9 @@ def report_error(error: Exception) -> int:
         advice = ": make room and repeat; what was written before is whole" if error.errno == errno.ENOSPC else ""
         click.echo(one_line(f"inductor-watch: {place}{error.strerror or error}{advice}"), err=True)
         return INTERNAL
+    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "torch":
+        click.echo("inductor-watch: this needs torch, and the Python that runs it has none: install it there", err=True)
+        return USAGE
     if os.environ.get("INDUCTOR_WATCH_TRACEBACK"):
         raise error
     text = one_line(str(error)) or "no message"

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from collector.checked_by import status_words
 from collector.vocabulary import NOT_APPLICABLE, Measurement, Status
+from jobs.terminal import one_line
 
 
 class RunProgress:
@@ -60,7 +61,10 @@ class RunProgress:
         facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
         self._bar.update(self._task, completed=self.done, facts=facts)
         self.console.print(
-            f"[{self.done}/{self.total}] {measurement.cell}  {describe(measurement)}  ({measurement.wall_s:.0f} s; {facts})",
+            one_line(
+                f"[{self.done}/{self.total}] {measurement.cell}  {describe(measurement)}"
+                f"  ({measurement.wall_s:.0f} s; {facts})"
+            ),
             markup=False,
             highlight=False,
             soft_wrap=True,

@@ -6,7 +6,8 @@ An environment that already has torch keeps it: inside a virtual environment wit
 where the system's Python has torch the new environment sees it. Else torch is installed: what TORCH names, by default
 a CUDA build where nvidia-smi answers, and torch==2.13.0 on a host without a GPU (add TORCH_INDEX_URL, an index of CPU
 wheels, where the package index's own build is for CUDA). With --no-torch, for a host that stores and judges what others
-measured, neither torch nor the models are installed. Prints the Python to use as its last line.
+measured, neither torch nor the models are installed. Prints the Python to use, and nothing else, to
+standard output.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ _CPU_TORCH = "torch==2.13.0"
 def main() -> int:
     """Creates the environment named on the command line, or takes the active one, and installs into it."""
     if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever Python is there
-        print(f"inductor-watch needs Python 3.11 or newer, this is {sys.version.split()[0]}", file=sys.stderr)
+        print(
+            f"inductor-watch needs Python 3.11 or newer, this is {sys.version.split()[0]}:"
+            " name another, e.g. make PYTHON=python3.12, or run this script with it",
+            file=sys.stderr,
+        )
         return 2
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     if len(words) != 1:

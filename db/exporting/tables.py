@@ -14,8 +14,8 @@ from db.exporting.errors import ExportingError
 from db.side_rows import side_rows
 from db.sides import Side
 
-#: What a spreadsheet takes for the beginning of a formula.
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+#: What a spreadsheet takes for the beginning of a formula, itself or behind blanks and line ends that it drops.
+_FORMULAS = ("=", "+", "-", "@")
 _OF_RUN = ("night", "repo", "branch", "commit", "label")
 
 
@@ -41,18 +41,26 @@ def _of_side(source: Source, side: Side) -> pd.DataFrame:
 
 def as_csv(table: pd.DataFrame) -> bytes:
     """UTF-8, a header line, LF; a text that a spreadsheet would take for a formula has an apostrophe in front."""
+    # Every text in quotes: a lone carriage return would end a line to some readers.
+    return (
+        without_formulas(table)
+        .to_csv(quoting=csv.QUOTE_NONNUMERIC, index=False, lineterminator="\n", date_format="%Y-%m-%dT%H:%M:%S.%f%z")
+        .encode("utf-8", "replace")
+    )
+
+
+def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with an apostrophe before each text that a spreadsheet would take for a formula; numbers stay."""
     shown = table.copy()
     for name in shown.columns:
-        if shown[name].dtype == object or isinstance(shown[name].dtype, pd.StringDtype):
+        if not pd.api.types.is_numeric_dtype(shown[name].dtype) and not hasattr(shown[name], "dt"):
             shown[name] = pd.Series([_harmless(value) for value in shown[name]], index=shown.index, dtype=object)
-    # Every text in quotes: a lone carriage return would end a line to some readers.
-    return shown.to_csv(
-        quoting=csv.QUOTE_NONNUMERIC, index=False, lineterminator="\n", date_format="%Y-%m-%dT%H:%M:%S.%f%z"
-    ).encode("utf-8", "replace")
+    return shown
 
 
 def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
+    is_formula = isinstance(value, str) and (value.lstrip().startswith(_FORMULAS) or value[:1] in ("\t", "\r"))
+    return f"'{value}" if is_formula else value
 
 
 def as_parquet(table: pd.DataFrame) -> bytes:

@@ -35,9 +35,11 @@ def read_source(path: Path) -> Source:
     """A file's text, unpacked if it is gzipped; bytes that are no text of its encoding become U+FFFD.
 
     Raises:
-        ImportingError: it is not there, cannot be read, or is larger than `LARGEST`.
+        ImportingError: it is not there, no regular file, cannot be read, or is larger than `LARGEST`.
     """
     shown = one_line(str(path), 200)
+    if path.exists() and not path.is_file():
+        raise ImportingError(f"cannot read {shown}: it is no regular file; save it to one first")
     try:
         with path.open("rb") as stream:
             data = stream.read(LARGEST + 1)

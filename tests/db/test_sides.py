@@ -112,6 +112,7 @@ def test_a_run_named_after_its_own_commit_is_no_ambiguity(runs, tmp_path):
 def test_an_unknown_text_names_the_nearest(runs):
     assert "night-1" in refusal(runs, "nigth-1")
     assert "main" in refusal(runs, "mian")
+    assert "nearest: latest" in refusal(runs, "LATEST")
 
 
 def test_too_short_a_commit_says_how_many_digits_are_needed(runs):

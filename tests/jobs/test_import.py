@@ -1,6 +1,7 @@
 """`inductor-watch import`: what it prints, what it leaves behind, and its exit codes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,10 @@ def test_imported_runs_teach_the_cost_model_nothing(called, timed, tmp_path):
     own = night(tmp_path / "runs", "own")
     assert [contents.header.run_id for contents in read_history(tmp_path / "runs")] == ["own"]
     assert read_bundle(Path(own)).header.trigger != "import"
+
+
+def test_a_fifo_is_refused_and_not_waited_for(called, timed, tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    done = called(tmp_path / "pipe.csv", timed, *TOLD)
+    assert done.exit_code == 0
+    assert "no regular file" in done.stderr

@@ -106,3 +106,13 @@ def test_a_long_reason_is_cut_to_its_first_line():
     found = failing(cell())
     found.failure.message = "x" * 500 + "\nsecond line"
     assert describe(found) == "fail_to_compile: " + "x" * 140
+
+
+def test_an_error_cannot_steer_the_terminal():
+    console = quiet()
+    line = failing(cell("bert\x1b[2J"))
+    line.failure.message = "\x1b]0;title\x07 broke \x9b31m"
+    RunProgress(console, total=1).took(line)
+    printed = console.file.getvalue()
+    assert "broke" in printed
+    assert not {"\x1b", "\x07", "\x9b"} & set(printed)

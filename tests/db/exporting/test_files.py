@@ -72,7 +72,7 @@ def test_two_sides_are_one_table_that_names_them(full):
     assert {row["side"] for row in as_rows(full, "plain", "n")} == {"plain", "n"}
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", "\r=1"])
+@pytest.mark.parametrize("name", ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", "\r=1", "\tx", "\n=HYPERLINK(1)", " =1"])
 def test_no_text_is_a_formula_to_a_spreadsheet(store, tmp_path, name):
     line = failing(cell(name))
     line.failure.message = name

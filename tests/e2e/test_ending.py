@@ -1,0 +1,99 @@
+"""What a signal leaves behind: no process and no temporary folder; and a host that lacks torch is told so in a line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.tokens import PREFIX
+from tests.factories import new_store
+
+ROOT = Path(__file__).resolve().parents[2]
+MAIN = "import sys; sys.argv[0] = 'inductor-watch'; from jobs.cli import main; main()"
+#: Far more than anything here takes.
+LONG_S = 120.0
+
+
+def start(folder, *words, prelude="", **environ):
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{prelude}\n{MAIN}", *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition, process):
+    deadline = time.monotonic() + LONG_S
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def group_is_empty(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_run_leaves_no_temporary_folder_and_can_be_resumed(tmp_path, number):
+    process = start(tmp_path, "run", "--model", "hangs:tiny", "--device", "cpu", "--no-store")
+    (tmp_path / "hangs.py").write_text("import time\n\ndef tiny():\n    time.sleep(600)\n")
+    try:
+        wait_for(lambda: list((tmp_path / "tmp").glob(f"{PREFIX}*")), process)
+        process.send_signal(number)
+        said = process.communicate(timeout=LONG_S)[0]
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number, said
+    assert "Traceback" not in said
+    assert list((tmp_path / "tmp").glob(f"{PREFIX}*")) == []
+    assert [path.suffix for path in (tmp_path / "runs").iterdir()] == [".jsonl"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_dashboard_leaves_no_server_behind(tmp_path, number):
+    new_store(tmp_path / "s.db").dispose()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = start(tmp_path, "dashboard", "--db", "s.db", "--port", port, STREAMLIT_SERVER_HEADLESS="true")
+
+    def answers():
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_for(answers, process)
+        process.send_signal(number)
+        process.communicate(timeout=LONG_S)
+    finally:
+        process.kill()
+    assert not answers()
+    assert group_is_empty(process.pid)
+
+
+@pytest.mark.parametrize("words", [["templates"], ["modes"]])
+def test_without_torch_the_programs_of_torch_are_one_line(tmp_path, words):
+    process = start(tmp_path, *words, prelude="import sys; sys.modules['torch'] = None")
+    said = process.communicate(timeout=LONG_S)[0]
+    assert process.returncode == 2, said
+    assert said.splitlines() == [
+        "inductor-watch: this needs torch, and the Python that runs it has none: install it there"
+    ]
