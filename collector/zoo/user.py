@@ -19,8 +19,8 @@ def is_user_model(name: str) -> bool:
 def user_model(name: str) -> ModelSpec:
     """The model that a function of the user's builds. Nothing of it is imported or looked for here.
 
-    Its batch size is 1 unless another is asked for; what the function gets and returns is told in
-    `collector.zoo.builders.user`.
+    Its batch size is 1 unless another is asked for; `collector.zoo.builders.user` tells what the function gets and
+    returns, and refuses a size that the function does not make.
 
     Raises:
         ZooError: the name is not spelt `module:function`.

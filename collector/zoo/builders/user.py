@@ -25,19 +25,41 @@ def build(batch_size: int, phase: Phase, device: str, target: str) -> Built:
     Raises:
         ImportError: no such module, or no such function in it.
         TypeError: the function returned something else.
+        ValueError: the function takes no `batch_size`, and its inputs are not of that size, or of one that nobody knows.
     """
     module_name, _, name = target.partition(":")
     module = import_module(module_name)
     function = getattr(module, name, None)
     if not callable(function):
         raise ImportError(f"module {module_name} has no function {name}")
-    made = function(**_wanted(function, {"batch_size": batch_size, "phase": phase.value, "device": device}))
+    wanted = _wanted(function, {"batch_size": batch_size, "phase": phase.value, "device": device})
+    built = _built(function(**wanted), target)
+    if "batch_size" not in wanted:
+        _check_size(built, batch_size, name)
+    return built
+
+
+def _built(made: Any, target: str) -> Built:
     if isinstance(made, Built):
         return made
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise TypeError(f"{target} returned {_told(made)}: return (model, args) or (model, args, kwargs)")
     args = made[1] if isinstance(made[1], list | tuple) else (made[1],)
     return Built(made[0], tuple(args), dict(made[2]) if len(made) == 3 else {}, own_loss_or_mean_squares)
+
+
+def _check_size(built: Built, batch_size: int, name: str) -> None:
+    """Raises `ValueError` if the cell's batch size, under which the figures are stored, is not that of the inputs."""
+    tensors = [value for value in (*built.args, *built.kwargs.values()) if isinstance(value, torch.Tensor)]
+    # A tensor of one dimension has no room for a batch.
+    size = tensors[0].shape[0] if tensors and tensors[0].dim() > 1 else None
+    if size == batch_size or (size is None and batch_size == 1):
+        return
+    makes = f"makes a batch of {size}" if size else "makes inputs of no known batch"
+    instead = f"--batch-size {size}" if size else "no --batch-size"
+    raise ValueError(
+        f"{name} takes no batch_size and {makes}, not of {batch_size}: give {instead} or write `def {name}(batch_size)`"
+    )
 
 
 def own_loss_or_mean_squares(made: Any, _: Any) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -33,6 +34,9 @@ def everything(**given):
 
 def built():
     return Built(nn.Linear(4, 2), (torch.ones(1, 4),), {}, lambda made, _: made.sum(), "targets")
+
+def flat():
+    return nn.Linear(4, 2), torch.ones(4)
 
 def a_number():
     return 3
@@ -82,11 +86,34 @@ def test_they_are_taken_beside_what_else_is_selected():
 
 
 def test_a_function_gets_what_it_asks_for(own):
-    assert made("plain").args[0].shape == (3, 4)
+    assert made("plain", 3).args[0].shape == (3, 4)
     assert made("sized").args[0].shape == (5, 4)
     assert made("everything").model.given == {"batch_size": 5, "phase": "training", "device": "cpu"}
-    assert isinstance(made("built"), Built)
-    assert made("built").targets == "targets"
+    assert isinstance(made("built", 1), Built)
+    assert made("built", 1).targets == "targets"
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "said"),
+    [
+        (
+            "plain",
+            8,
+            "plain takes no batch_size and makes a batch of 3, not of 8: give --batch-size 3 or write `def plain",
+        ),
+        ("plain", 1, "give --batch-size 3"),
+        ("built", 2, "makes a batch of 1, not of 2"),
+        ("flat", 8, "no known batch, not of 8: give no --batch-size"),
+    ],
+)
+def test_a_size_that_the_function_does_not_make_is_refused(own, name, batch_size, said):
+    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        made(name, batch_size)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_batch_dimension_the_size_is_1(own):
+    assert made("flat", 1).args[0].shape == (4,)
 
 
 @pytest.mark.parametrize(
