@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, Connection, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from db.connecting import Source, connected
@@ -61,18 +62,44 @@ EVERYTHING = CellFilter()
 
 def check_filter(source: Source, wanted: CellFilter) -> None:
     """Raises `FilterError`, one line with the nearest names, if the filter asks for a name that no cell has."""
-    words = ("suite", "model", "phase", "dtype", "device")
     with connected(source) as conn:
-        for word, (column, names) in zip(words, wanted._plain(), strict=True):
-            if names:
-                _check(word, names, conn.execute(select(column).distinct()).scalars())
-        if wanted.configs:
-            rows = conn.execute(select(ConfigRow.name, ConfigRow.config_id)).all()
-            _check("config", wanted.configs, [row.name for row in rows], {row.config_id for row in rows})
+        for _, word, names, known, also in _asked(conn, wanted):
+            for name in names:
+                if name not in known and name not in also:
+                    raise _unknown(word, name, known)
 
 
-def _check(word: str, wanted: tuple[str, ...], known: Iterable[str], also: Iterable[str] = ()) -> None:
-    names = set(known)
-    for name in wanted:
-        if name not in names and name not in also:
-            raise FilterError(f"the database has no {word} {one_line(name)!r}{nearest(name, names)}")
+def expand_patterns(source: Source, wanted: CellFilter) -> CellFilter:
+    """The filter with every pattern, such as `Bert*`, as the names in the database that it matches.
+
+    What is a name itself stays that name, whatever characters it has.
+
+    Raises:
+        FilterError: something that is no name and matches none; one line with the nearest names.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    with connected(source) as conn:
+        for field, word, names, known, also in _asked(conn, wanted):
+            matches: dict[str, None] = {}
+            for name in names:
+                own = [name] if name in known or name in also else sorted(k for k in known if fnmatchcase(k, name))
+                if not own:
+                    raise _unknown(word, name, known)
+                matches |= dict.fromkeys(own)
+            found[field] = tuple(matches)
+    return replace(wanted, **found)
+
+
+def _asked(conn: Connection, wanted: CellFilter) -> Iterator[tuple[str, str, tuple[str, ...], set[str], set[str]]]:
+    """Of each field that asks for anything: its name, its word, what it asks for, the known names, and other known ids."""
+    fields = zip(wanted.__dataclass_fields__, wanted._plain(), strict=False)
+    for field, (column, names) in fields:
+        if names:
+            yield field, field.removesuffix("s"), names, set(conn.execute(select(column).distinct()).scalars()), set()
+    if wanted.configs:
+        rows = conn.execute(select(ConfigRow.name, ConfigRow.config_id)).all()
+        yield "configs", "config", wanted.configs, {row.name for row in rows}, {row.config_id for row in rows}
+
+
+def _unknown(word: str, name: str, known: Iterable[str]) -> FilterError:
+    return FilterError(f"the database has no {word} {one_line(name)!r}{nearest(name, known)}")

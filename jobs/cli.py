@@ -173,7 +173,7 @@ def main() -> None:
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored, and so it stays
             signal.signal(number, _end)
     try:
-        code = app.main(standalone_mode=False)
+        code = app.main(prog_name="inductor-watch", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = error.exit_code

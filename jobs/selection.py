@@ -14,7 +14,13 @@ from jobs.plan import Matrix, Plan, make_plan
 #: The options that narrow a night.
 night_options = together(
     selection_options,
-    click.option("--config", "configs", multiple=True, metavar="NAME[+key=value...]", help="[the night's own]"),
+    click.option(
+        "--config",
+        "configs",
+        multiple=True,
+        metavar="NAME[+key=value...]",
+        help="A config of `templates` or `modes`, with overrides; repeatable [those of the night].",
+    ),
 )
 
 

@@ -9,7 +9,7 @@ import click
 
 from jobs.builds.options import Making, making_options
 from jobs.care import Care
-from jobs.option_groups import Selection, Working, care_options, measuring_options
+from jobs.option_groups import Selection, Working, care_options, label_option, measuring_options
 from jobs.options import db_option, json_option
 from jobs.selection import night_options
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "--replicates", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each build, one night."
 )
 @click.option("--branch", help="The branch that the builds are points of. [releases, or nightly]")
-@click.option("--label", default="", help="A word to find these runs by.")
+@label_option
 @click.option("--remove", is_flag=True, help="Delete the environments of these builds, or all of --envs, and end.")
 @json_option
 @db_option

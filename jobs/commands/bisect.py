@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collector.metrics import METRICS
-from collector.vocabulary import DTYPES, Phase
+from collector.vocabulary import Phase
 from jobs.builds.options import Making, making_options
-from jobs.option_groups import Selection
+from jobs.option_groups import (
+    Renamed,
+    Selection,
+    batch_size_option,
+    device_option,
+    dtype_option,
+    samples_option,
+    timeout_option,
+)
 from jobs.options import json_option
 
 if TYPE_CHECKING:
@@ -33,36 +41,84 @@ class InconclusiveError(click.ClickException):
 
 
 @click.command(
-    help="Find the torch build that changed a cell: runs of both ends and of builds between, as many as it takes to tell "
-    "noise from change. With --run the commits of a checkout instead. The same command again goes on where it was stopped."
+    help="Find the torch build, or with --run the commit, that changed a cell. Both ends and builds between them are measured "
+    "as often as it takes to tell a change from noise. The same command again continues a search that was stopped."
 )
-@click.option("--model", required=True, help="One model of `inductor-watch zoo`, or module:function.")
-@click.option("--config", required=True, metavar="NAME[+key=value...]", help="One template or mode.")
-@click.option("--suite", help="Where models of two suites have this name.")
-@click.option("--phase", type=click.Choice([phase.value for phase in Phase]), help="[inference]")
-@click.option("--dtype", type=click.Choice(DTYPES), help="[bfloat16 on a GPU, float32 on a CPU]")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="[the GPU if there is one]")
-@click.option("--batch-size", type=click.IntRange(min=1), help="[the model's own]")
-@click.option("--metric", type=click.Choice([*METRICS, STATUS]), default="compiled_ms", show_default=True)
-@click.option("--smallest", type=click.FloatRange(min=0, min_open=True), help="The change that matters. [0.05 is 5 %]")
+@click.option("--model", required=True, help="A model of `zoo`, or your own as module:function.")
+@click.option(
+    "--config", required=True, metavar="NAME[+key=value...]", help="A config of `templates` or `modes`, with overrides."
+)
+@click.option("--suite", metavar="NAME", help="The model's suite, needed where two suites have a model of this name.")
+@click.option(
+    "--phase",
+    type=click.Choice([phase.value for phase in Phase]),
+    help="Forward alone, or forward and backward [inference].",
+)
+@dtype_option
+@device_option
+@batch_size_option
+@click.option(
+    "--metric",
+    type=click.Choice([*METRICS, STATUS]),
+    metavar="NAME",
+    default="compiled_ms",
+    show_default=True,
+    help="The metric that got worse; `status` for a cell that broke.",
+)
+@click.option(
+    "--smallest",
+    type=click.FloatRange(min=0, min_open=True),
+    help="The smallest change to look for, e.g. 0.05 for 5 % [the metric's own].",
+)
 @click.option("--good", required=True, metavar="VERSION|COMMIT", help="The older end.")
 @click.option("--bad", required=True, metavar="VERSION|COMMIT", help="The newer end.")
-@click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build between. [what the index has]")
-@click.option("--run", "prepare", metavar="COMMAND", help="Prepares $INDUCTOR_WATCH_COMMIT; run by sh in --repo-dir.")
-@click.option("--repo-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The clone for --run.")
-@making_options
-@click.option("--samples", type=click.IntRange(min=5), default=30, show_default=True, help="Eager/compiled pairs.")
-@click.option("--timeout", type=click.FloatRange(min=1), default=600, show_default=True, help="Seconds a run may take.")
 @click.option(
-    "--replicates", type=click.IntRange(min=2), default=3, show_default=True, help="Runs of each at the least."
+    "--torch",
+    "versions",
+    multiple=True,
+    metavar="VERSION",
+    help="A build between the two ends; repeatable [all that the index has].",
 )
-@click.option("--most", type=click.IntRange(min=2), default=12, show_default=True, help="Runs of each at the most.")
+@click.option(
+    "--run",
+    "prepare",
+    metavar="COMMAND",
+    help="Search commits: this command, run by sh in the clone --git, checks out and builds $INDUCTOR_WATCH_COMMIT.",
+)
+@click.option(
+    "--git",
+    "clone",
+    cls=Renamed,
+    former=["--repo-dir"],
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="PATH",
+    help="The clone for --run.",
+)
+@making_options
+@samples_option
+@timeout_option
+@click.option(
+    "--replicates",
+    type=click.IntRange(min=2),
+    default=3,
+    show_default=True,
+    help="Runs of each build or commit, to begin with.",
+)
+@click.option(
+    "--most-runs",
+    cls=Renamed,
+    former=["--most"],
+    type=click.IntRange(min=2),
+    default=12,
+    show_default=True,
+    help="At most so many runs of each, where fewer do not decide.",
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("bisect"),
     show_default=True,
-    help="Folder for the log (bisect.jsonl) and the bundles.",
+    help="The folder of the log (bisect.jsonl) and the bundles.",
 )
 @json_option
 def command(
@@ -79,12 +135,12 @@ def command(
     bad: str,
     versions: tuple[str, ...],
     prepare: str | None,
-    repo_dir: Path | None,
+    clone: Path | None,
     making: Making,
     samples: int,
     timeout: float,
     replicates: int,
-    most: int,
+    most_runs: int,
     out: Path,
     as_json: bool,
 ) -> None:
@@ -96,19 +152,21 @@ def command(
     from jobs.builds.request import Request
     from jobs.runner import Pace, RunNames
 
-    if most < replicates:
-        raise click.UsageError("--most is less than --replicates")
-    if (prepare is None) != (repo_dir is None):
-        raise click.UsageError("--run and --repo-dir go together: the command, and the clone that it prepares")
+    if most_runs < replicates:
+        raise click.UsageError("--most-runs is less than --replicates: raise it")
+    if (prepare is None) != (clone is None):
+        raise click.UsageError("--run and --git go together: the command, and the clone that it is run in")
     if prepare is not None and versions:
-        raise click.UsageError("--torch goes with torch builds: leave it out, or leave out --run")
+        raise click.UsageError("--torch names torch builds and --run searches commits: leave out one of them")
     parse_config(config)
-    most = replicates if metric == STATUS else most  # where runs disagree on a status, further ones do not settle it
+    most = (
+        replicates if metric == STATUS else most_runs
+    )  # where runs disagree on a status, further ones do not settle it
     selection = Selection((suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size)
     names = RunNames(branch="bisect", trigger="bisect")
     request = Request(selection, (config,), names, Settings(rounds=samples, timeout_s=timeout), Pace())
-    candidates = _candidates(good, bad, versions, repo_dir, making)
-    place = _place(prepare, repo_dir, making, request, metric, out)
+    candidates = _candidates(good, bad, versions, clone, making)
+    place = _place(prepare, clone, making, request, metric, out)
     asked = {"request": request.to_json(), "metric": metric, "builds": candidates, "smallest": smallest, "run": prepare}
     judge = _judge(metric, smallest, len(candidates), replicates, most)
     log = BisectionLog(out / "bisect.jsonl", asked | {"replicates": replicates, "most": most})
@@ -118,7 +176,7 @@ def command(
     try:
         answer = search.run()
     except KeyboardInterrupt:
-        click.echo("interrupted: the same command goes on", err=True)
+        click.echo("interrupted: the same command continues the search", err=True)
         raise click.exceptions.Exit(130) from None
     shas = {name: log.runs_of(name)[0].commit for name in (answer.last_good, answer.first_bad)}
     if as_json:
@@ -130,22 +188,22 @@ def command(
         raise InconclusiveError(_why(answer))
 
 
-def _candidates(good: str, bad: str, versions: tuple[str, ...], repo_dir: Path | None, making: Making) -> list[str]:
+def _candidates(good: str, bad: str, versions: tuple[str, ...], clone: Path | None, making: Making) -> list[str]:
     from jobs.bisection_candidates import builds_between, commits_between
 
-    if repo_dir is None:
+    if clone is None:
         return builds_between(good, bad, versions, making.origin)
-    return commits_between(repo_dir, good, bad)
+    return commits_between(clone, good, bad)
 
 
 def _place(
-    prepare: str | None, repo_dir: Path | None, making: Making, request: Request, metric: str, out: Path
+    prepare: str | None, clone: Path | None, making: Making, request: Request, metric: str, out: Path
 ) -> TorchBuilds | Checkouts:
     from jobs.bisection_places import Checkouts, TorchBuilds
 
-    if prepare is None or repo_dir is None:
+    if prepare is None or clone is None:
         return TorchBuilds(making.environments(request.selection.device), request, metric, out)
-    return Checkouts(repo_dir, prepare, making.python or Path(sys.executable), request, metric, out)
+    return Checkouts(clone, prepare, making.python or Path(sys.executable), request, metric, out)
 
 
 def _judge(metric: str, smallest: float | None, builds: int, least: int, most: int) -> Judge:
@@ -188,10 +246,10 @@ def _quoted(text: Any) -> str:
 
 def _why(answer: Answer) -> str:
     if answer.step is not None:
-        return f"inconclusive: {', '.join(answer.between)} could not be decided; more runs (--most) may tell"
+        return f"inconclusive: {', '.join(answer.between)} cannot be told from good and bad; more runs (--most-runs) may help"
     if answer.ends.word == "same":
-        return f"inconclusive: good and bad do not differ by what matters: {answer.ends.said}"
-    return f"inconclusive: good and bad are not told apart: {answer.ends.said}; more runs (--most) may tell"
+        return f"inconclusive: good and bad differ by less than what matters (--smallest): {answer.ends.said}"
+    return f"inconclusive: good and bad cannot be told apart: {answer.ends.said}; more runs (--most-runs) may help"
 
 
 def _tell(line: str) -> None:

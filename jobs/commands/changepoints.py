@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobs.option_groups import CellChoice, branch_option, cell_options
 from jobs.options import db_option, json_option
 
 if TYPE_CHECKING:
@@ -26,11 +27,8 @@ _NOTHING = (
     help="Change points of the histories as alerts: one for all cells that changed between the same commits, newest first. "
     "A view: the exit code is 0 also where something got worse, and 3 where there was nothing to judge."
 )
-@click.option("--branch", help="Of one branch.")
-@click.option("--suite", "suites", multiple=True)
-@click.option("--model", "models", multiple=True)
-@click.option("--phase", "phases", multiple=True)
-@click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
+@branch_option
+@cell_options
 @click.option("--metric", "metrics", multiple=True, help="One of those that are judged, or `status`; repeatable.")
 @click.option("--since", metavar="DATE", help="What was first measured at or after this, e.g. 2026-08-01.")
 @click.option("--pinned", metavar="SIDE", help="Also what drifted slowly from there: a commit, run or night.")
@@ -44,10 +42,7 @@ _NOTHING = (
 @json_option
 def command(
     branch: str | None,
-    suites: tuple[str, ...],
-    models: tuple[str, ...],
-    phases: tuple[str, ...],
-    configs: tuple[str, ...],
+    chosen: CellChoice,
     metrics: tuple[str, ...],
     since: str | None,
     pinned: str | None,
@@ -62,14 +57,12 @@ def command(
     from analysis.alerts import survey
     from analysis.history_drift import slow_drift
     from db.engine import open_store
-    from db.filters import CellFilter, check_filter
     from db.sides import resolve_side
 
     check_metrics(metrics)
     moment = _moment(since)
     with open_store(database, write=False).connect() as conn:
-        filters = CellFilter(suites, models, phases, (), (), configs)
-        check_filter(conn, filters)
+        filters = chosen.filter(conn)
         _check_branch(conn, branch)
         side = None if pinned is None else resolve_side(conn, pinned)
         found = survey(conn, branch=branch, filters=filters, metrics=metrics, since=moment, window=window)

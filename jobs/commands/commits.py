@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobs.option_groups import Renamed
 from jobs.options import db_option, json_option
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _kept_out(counts: dict[str, int]) -> str:
     "--pr", type=click.IntRange(1, 999_999_999), help="The landings and reverts of a pull request, in their order."
 )
 @click.option("--search", metavar="TEXT", help="Digits of a sha, a pull request, or words of a title.")
-@click.option("--repo", help="[all]")
+@click.option("--repo", help="Only this repository [all].")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=30, show_default=True, help="Commits to list; a range is whole."
 )
@@ -151,7 +152,7 @@ def _epoch(text: str | None) -> float | None:
 
 @command.command(help="A commit with its links, or the story of a pull request.")
 @click.argument("what", metavar="SHA|PR")
-@click.option("--repo", help="[all]")
+@click.option("--repo", help="Only this repository [all].")
 @db_option
 @json_option
 def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
@@ -173,9 +174,16 @@ def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
         click.echo(line)
 
 
-@command.command(help="Where a branch left the main line; --start says it. Without NAME all branches.")
+@command.command(help="Show where a branch left the main line, or store it with --base. Without NAME all branches.")
 @click.argument("name", required=False)
-@click.option("--start", metavar="SHA", help="The commit at which it left the main line.")
+@click.option(
+    "--base",
+    "start",
+    cls=Renamed,
+    former=["--start"],
+    metavar="SHA",
+    help="The commit at which the branch left the main line.",
+)
 @click.option("--repo", default=_REPO, show_default=True, help="The repository of the branch.")
 @db_option
 @json_option
@@ -186,7 +194,7 @@ def branch(name: str | None, start: str | None, repo: str, database: str, as_jso
     from db.errors import one_line
 
     if start is not None and name is None:
-        raise click.UsageError("--start needs the NAME of a branch")
+        raise click.UsageError("--base needs the NAME of a branch")
     engine = open_store(database, write=start is not None)
     if start is not None and name is not None:
         set_branch_start(engine, check_repo(repo), name, start)
@@ -199,7 +207,7 @@ def branch(name: str | None, start: str | None, repo: str, database: str, as_jso
         return
     for one in found:
         click.echo(
-            f"{one_line(one.repo)}  {one_line(one.name)}  {_line(one.start) if one.start else 'start not known'}"
+            f"{one_line(one.repo)}  {one_line(one.name)}  {_line(one.start) if one.start else 'base not known'}"
         )
     if not found:
         click.echo("no such branch in the database" if name else "no branches in the database")

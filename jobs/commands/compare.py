@@ -6,6 +6,7 @@ import json
 
 import click
 
+from jobs.option_groups import CellChoice, cell_options
 from jobs.options import db_option, json_option
 
 
@@ -16,30 +17,20 @@ from jobs.options import db_option, json_option
 )
 @click.argument("base")
 @click.argument("new")
-@click.option("--suite", "suites", multiple=True)
-@click.option("--model", "models", multiple=True)
-@click.option("--phase", "phases", multiple=True)
-@click.option("--dtype", "dtypes", multiple=True)
-@click.option("--device", "devices", multiple=True)
-@click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
+@cell_options
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Rows of changed models.")
 @db_option
 @json_option
 def command(
     base: str,
     new: str,
-    suites: tuple[str, ...],
-    models: tuple[str, ...],
-    phases: tuple[str, ...],
-    dtypes: tuple[str, ...],
-    devices: tuple[str, ...],
-    configs: tuple[str, ...],
+    chosen: CellChoice,
     limit: int,
     database: str,
     as_json: bool,
 ) -> None:
     """Prints what changed between two sides."""
-    from analysis.compare import CellFilter, Transition, compare
+    from analysis.compare import Transition, compare
     from analysis.verdicts import judge_sides, with_verdicts
     from db.engine import open_store
     from db.sides import resolve_side
@@ -47,8 +38,7 @@ def command(
 
     with open_store(database, write=False).connect() as connection:
         sides = resolve_side(connection, base), resolve_side(connection, new)
-        filters = CellFilter(suites, models, phases, dtypes, devices, configs)
-        comparison = compare(connection, *sides, filters)
+        comparison = compare(connection, *sides, chosen.filter(connection))
         judgement = judge_sides(connection, *sides).of(comparison.cells)
     if as_json:
         click.echo(json.dumps(with_verdicts(comparison, judgement), indent=2))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import click
 
 from analysis.gating import decide
+from jobs.option_groups import CellChoice, cell_options
 from jobs.options import db_option, json_option
 
 #: What is shown of the cells that a gate failed on; all of them are in `--json`.
@@ -28,10 +29,7 @@ _NAMED = 20
     help="regressed, improved, inconclusive, environment_changed, broke, fixed, still_failing, flaky or missing.",
 )
 @click.option("--max-missing", type=click.IntRange(min=0), help="More missing cells than this: too little to say.")
-@click.option("--suite", "suites", multiple=True)
-@click.option("--model", "models", multiple=True)
-@click.option("--phase", "phases", multiple=True)
-@click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
+@cell_options
 @db_option
 @json_option
 def command(
@@ -39,15 +37,12 @@ def command(
     new: str,
     fail_on: str,
     max_missing: int | None,
-    suites: tuple[str, ...],
-    models: tuple[str, ...],
-    phases: tuple[str, ...],
-    configs: tuple[str, ...],
+    chosen: CellChoice,
     database: str,
     as_json: bool,
 ) -> None:
     """Prints the counts of all outcomes and the cells that failed, and exits with 0, 1 or 3."""
-    from analysis.compare import CellFilter, compare
+    from analysis.compare import compare
     from analysis.verdicts import judge_sides
     from db.engine import open_store
     from db.sides import resolve_side
@@ -55,7 +50,7 @@ def command(
     words = parse_words(fail_on)
     with open_store(database, write=False).connect() as connection:
         sides = resolve_side(connection, base), resolve_side(connection, new)
-        comparison = compare(connection, *sides, CellFilter(suites, models, phases, (), (), configs))
+        comparison = compare(connection, *sides, chosen.filter(connection))
         judgement = judge_sides(connection, *sides).of(comparison.cells)
     counts = judgement.counts()
     code, reason = decide(counts, words, max_missing)

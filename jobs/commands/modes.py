@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from jobs.listing import list_configs
+from jobs.option_groups import device_option
 from jobs.options import json_option
 
 
 @click.command(help="The modes of the installed torch: effective options, config_id and program_id.")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="[the GPU if there is one]")
+@device_option
 @json_option
 def command(device: str | None, as_json: bool) -> None:
     """Lists the modes; equal programs show the same program_id."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from jobs.option_groups import max_hours_option, no_store_option, out_option
 from jobs.options import db_option, sharing_option
 
 
@@ -13,16 +14,10 @@ from jobs.options import db_option, sharing_option
     help="Go on with a run that was killed, interrupted or out of time; without RUN the newest unfinished one."
 )
 @click.argument("run", required=False, metavar="[RUN_ID|BUNDLE]")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("runs"),
-    show_default=True,
-    help="Folder of the bundles.",
-)
-@click.option("--max-hours", type=click.FloatRange(min=0), help="Start no cell after this; the rest stays missing.")
-@click.option("--retry-failed", is_flag=True, help="Measure failed cells again too; the new outcome counts.")
-@click.option("--no-store", is_flag=True, help="Write the bundle only; `ingest` can store it later, elsewhere.")
+@out_option
+@max_hours_option
+@click.option("--retry-failed", is_flag=True, help="Measure failed cells again, too; the new outcome counts.")
+@no_store_option
 @sharing_option
 @db_option
 def command(

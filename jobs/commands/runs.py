@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobs.option_groups import branch_option
 from jobs.options import db_option, json_option
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(help="The nights in the database with their runs, newest first.")
-@click.option("--branch", help="Only runs of this branch.")
+@branch_option
 @click.option("--limit", type=click.IntRange(min=1), default=30, show_default=True, help="Nights to show.")
 @db_option
 @json_option

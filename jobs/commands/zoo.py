@@ -14,8 +14,10 @@ from jobs.options import json_option
 
 
 @click.command(help="The models: suite, batch sizes, what each needs and whether that is installed.")
-@click.option("--suite", "suites", multiple=True, help="Only these suites.")
-@click.option("--model", "models", multiple=True, help="Only models of this name or pattern.")
+@click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
+@click.option(
+    "--model", "models", multiple=True, metavar="NAME", help="Only this model, by name or pattern; repeatable."
+)
 @json_option
 def command(suites: tuple[str, ...], models: tuple[str, ...], as_json: bool) -> None:
     """Lists the zoo without importing torch or any model library."""

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from collector.vocabulary import Config, Phase, Status
 from db import queries
 from db.errors import FilterError, StoreError
-from db.filters import CellFilter, check_filter
+from db.filters import CellFilter, check_filter, expand_patterns
 from db.ingest import ingest_bundle
 from tests.factories import (
     COMMIT_A,
@@ -142,6 +142,27 @@ def test_an_unknown_name_in_a_filter_names_the_nearest(nights, wanted, nearest):
         check_filter(nights, wanted)
     assert nearest in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (CellFilter(models=("b*",)), CellFilter(models=("bert",))),
+        (CellFilter(models=("[bg]*", "bert")), CellFilter(models=("bert", "gpt2"))),
+        (CellFilter(suites=("hugging*",), configs=("cuda*",)), CellFilter(("huggingface",), configs=("cudagraphs",))),
+        (CellFilter(phases=("inference",)), CellFilter(phases=("inference",))),
+        (CellFilter(), CellFilter()),
+    ],
+)
+def test_a_pattern_stands_for_the_names_that_it_matches(nights, wanted, names):
+    assert expand_patterns(nights, wanted) == names
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+def test_a_pattern_that_matches_nothing_is_refused_with_the_nearest(nights):
+    with pytest.raises(FilterError, match=r"the database has no model 'brt\*'; nearest: bert"):
+        expand_patterns(nights, CellFilter(models=("b*", "brt*")))
 
 
 def test_of_several_runs_of_a_side_the_newest_measurement_counts(store, tmp_path):

@@ -180,7 +180,7 @@ def test_ends_that_do_not_differ_are_inconclusive(filled):
     ask = ("--model", "synthetic-a", "--config", "default", "--good", "9.1.0", "--bad", "9.2.0", "--out", "same")
     done = made(folder, *ask, "--torch", "9.1.0", verb="bisect")
     assert done.returncode == 3, tell(done)
-    assert "inconclusive: good and bad do not differ by what matters: " in done.stderr.splitlines()[-1]
+    assert "inconclusive: good and bad differ by less than what matters (--smallest): " in done.stderr.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from jobs.cli import EXAMPLES, VERBS, app
+from jobs.cli import EXAMPLES, VERBS, app, main
 
 
 def parse(command, words, name):
@@ -39,3 +39,65 @@ def test_the_example_is_taken(verb, tmp_path, monkeypatch):
     assert first == verb
     with click.Context(app) as context:
         parse(app.get_command(context, verb), rest, verb)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["comparr"], "inductor-watch: no command 'comparr': did you mean compare? (see inductor-watch --help)"),
+        (["compare", "one"], "inductor-watch: Missing argument 'NEW' (see inductor-watch compare --help)"),
+        (["commits", "branch", "--base", "abc"], "inductor-watch: --base needs the NAME of a branch"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_one_line(words, said, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["inductor-watch", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_former_name_of_an_option_works_and_stands_in_no_help():
+    shown = CliRunner().invoke(app, ["bisect", "--help"]).output
+    assert "--git PATH" in shown
+    assert "--repo-dir" not in shown
+    with click.Context(app) as context:
+        found = app.get_command(context, "bisect").make_context(
+            "bisect",
+            ["--model", "m", "--config", "c", "--good", "2.9", "--bad", "2.10", "--repo-dir", ".", "--most", "5"],
+        )
+    assert (str(found.params["clone"]), found.params["most_runs"]) == (".", 5)
+
+
+def options_of(verb):
+    """Every option of a verb and of the verbs below it: name, help, default."""
+    with click.Context(app) as context:
+        found = [app.get_command(context, verb)]
+    for command in found:
+        found += getattr(command, "commands", {}).values()
+        yield from (
+            (option.opts[0], option.help, option.default)
+            for option in command.params
+            if isinstance(option, click.Option)
+        )
+
+
+@pytest.mark.parametrize(
+    "verb", ["bisect", "changepoints", "commits", "compare", "gate", "resume", "run", "runs", "zoo"]
+)
+def test_every_option_says_what_it_is_for(verb):
+    assert [name for name, text, _ in options_of(verb) if len((text or "").partition("[")[0].split()) < 2] == []
+
+
+@pytest.mark.parametrize(
+    ("verbs", "names"),
+    [
+        (("compare", "gate", "changepoints"), {"--suite", "--model", "--phase", "--dtype", "--device", "--config"}),
+        (("run", "nightly", "backfill"), {"--suite", "--model", "--dtype", "--device", "--out", "--no-store"}),
+        (("changepoints", "runs"), {"--branch"}),
+    ],
+)
+def test_an_option_that_verbs_share_is_the_same_in_each(verbs, names):
+    found = [{option for option in options_of(verb) if option[0] in names} for verb in verbs]
+    assert {name for name, _, _ in found[0]} == names
+    assert all(options == found[0] for options in found)

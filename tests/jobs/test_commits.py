@@ -188,7 +188,7 @@ def test_a_branch_starts_where_it_left_the_main_line(say, clone, tmp_path):
     assert f"work starts at {start[:10]}" in say("import", "--git", str(writer.path), "--branch", "work")
     assert [(one.name, one.start.sha) for one in branch_starts(opened(tmp_path))] == [("work", start)]
     assert json.loads(say("branch", "work", "--json"))[0]["start"]["sha"] == start
-    told = say("branch", "other", "--start", start[:8])
+    told = say("branch", "other", "--base", start[:8])
     assert told.startswith("pytorch/pytorch  other  ") and start[:10] in told
     assert "no such branch" in say("branch", "nosuch")
 
