@@ -8,7 +8,7 @@ DB ?= inductor-watch.db
 WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 2)); elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help setup nightly dashboard test check lint slow browser data chaos bench-store bench-dashboard
+.PHONY: help setup nightly dashboard test check lint slow browser data hostile chaos bench-store bench-dashboard
 help:
 	@sed -n '1,4p' Makefile | cut -c3-
 
@@ -38,6 +38,10 @@ slow:
 browser:
 	@python=$$($(BOOTSTRAP) --dev) && INDUCTOR_WATCH_SCREENSHOTS=$${INDUCTOR_WATCH_SCREENSHOTS:-$(SCREENSHOTS)} \
 	    $$python -m pytest -m "not gpu" tests/e2e/test_browser.py tests/e2e/test_real_data.py tests/e2e/test_accessibility.py $(PYTEST)
+
+# The tests on a machine that is set up badly, in random order; HOSTILE="--cores 1 --no-uv --seed 7 tests/jobs".
+hostile:
+	@python=$$($(BOOTSTRAP) --dev) && $$python scripts/hostile.py -n 2 --dist loadfile $(HOSTILE)
 
 chaos:
 	@python=$$($(BOOTSTRAP) --dev) && $$python -m tests.chaos $(CHAOS)

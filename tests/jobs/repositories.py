@@ -63,6 +63,7 @@ class RepositoryWriter:
 
 
 def run_git(folder: Path, *arguments: str) -> str:
-    """What git prints in a folder."""
-    found = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    """What git prints in a folder, for somebody who is nobody: git's own configuration names no user here."""
+    who = ("-c", "user.name=Synthetic", "-c", "user.email=synthetic@example.org")
+    found = subprocess.run(["git", *who, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
     return found.stdout.strip()

@@ -1,0 +1,147 @@
+"""What happens to anybody: Ctrl-C, two commands at once, a torch that is not there, a folder that cannot be written.
+
+Real processes; each says one line and leaves nothing behind. Elsewhere: a full disk (`tests/chaos/disk_full.py`), a model
+that prints without end or leaves children behind (`tests/collector/zoo/test_faulty.py`), kills (`test_resume.py`), a
+Python that is too old (`tests/scripts/test_bootstrap.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from collector.bundle import read_bundle
+from collector.toolchain import SKIP_VARIABLE
+from collector.vocabulary import Config
+from tests.e2e.killing import Storm
+from tests.e2e.test_cli import ROOT, call, is_one_line, tell
+from tests.factories import cell, matrix, night
+from tests.jobs.acting import PLAYER, player_variables
+
+FACTS = {"torch": "2.13.0", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here"}
+NO_TORCH = """raise ModuleNotFoundError("No module named 'torch'", name="torch")"""
+BROKEN_TORCH = "raise ImportError('libcudart.so.12: cannot open shared object file')"
+_DROP_FROM_BOUNDS, _MAY_WRITE_ANYWHERE = 24, 1
+
+
+@pytest.fixture
+def played(request, tmp_path):
+    """A night of three cells that play instead of measuring, which somebody has just started; seconds a cell."""
+    plan = tmp_path / "plan.json"
+    cells = [cell("BertForMaskedLM", Config(backend="eager"), device="cpu", batch_size=size) for size in (1, 2, 3)]
+    plan.write_text(json.dumps({"cells": [item.to_json() for item in cells]}))
+    variables = player_variables(tmp_path / "played", PLAY_HEALTH="", PLAY_SCRIPT=f"work:{request.param}")
+    variables |= {
+        "PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}",
+        "PLAY_ENVIRONMENT": json.dumps(FACTS),
+        SKIP_VARIABLE: "1",
+    }
+    words = ("--device", "cpu", "--workers", "1", "--start", "spawn")
+    storm = Storm(tmp_path, plan, seed=1, longest_s=1, words=words, **variables)
+    process = storm.start()
+    try:
+        until = time.monotonic() + 60
+        while not (tmp_path / "played").exists():  # the first cell has begun
+            assert process.poll() is None and time.monotonic() < until, storm.log()
+            time.sleep(0.02)
+        yield storm, process, variables
+    finally:
+        storm.clear()
+        process.wait()
+
+
+@pytest.mark.parametrize("played", [1], indirect=True)
+def test_ctrl_c_says_how_to_go_on_and_leaves_no_process_and_no_folder(played, tmp_path):
+    storm, process, _ = played
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all of them
+    assert process.wait(30) == 130, storm.log()
+    assert storm.log().splitlines()[-1].startswith("interrupted: ")
+    assert "`inductor-watch resume` goes on" in storm.log()
+    assert "Traceback" not in storm.log()
+    assert storm.processes() == []
+    # torch, where it is imported, makes a folder for its cache; that is empty.
+    assert [path for path in (tmp_path / "tmp").rglob("*") if not path.name.startswith("torchinductor_")] == []
+    storm.finish()
+    (bundle,) = storm.runs.glob("*.jsonl.gz")
+    assert [item.cell.batch_size for item in read_bundle(bundle).measurements] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("played", [60], indirect=True)
+def test_a_run_that_goes_on_is_not_taken_up_by_a_second_command(played, tmp_path):
+    storm, process, variables = played
+    is_one_line(
+        call("resume", "--no-store", folder=tmp_path, **variables), 2, "is being written by another process", "wait"
+    )
+    assert process.poll() is None, storm.log()
+    (bundle,) = storm.runs.iterdir()
+    assert (read_bundle(bundle).attempt, read_bundle(bundle).finished_at) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [(NO_TORCH, "torch is not installed"), (BROKEN_TORCH, "torch does not start here: ImportError: libcudart.so.12")],
+)
+@pytest.mark.parametrize("words", [["run", "--model", "ViTTiny*", "--device", "cpu"], ["nightly"]])
+def test_a_torch_that_is_not_there_or_does_not_import_is_one_line(words, module, said, tmp_path):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "torch.py").write_text(module + "\n")
+    done = call(*words, folder=tmp_path, PYTHONPATH=f"{tmp_path / 'modules'}{os.pathsep}{ROOT}")
+    is_one_line(done, 2, said)
+    assert done.stdout == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["modules"]
+
+
+def test_doctor_names_a_compiler_and_a_torch_that_are_missing(tmp_path):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "torch.py").write_text(BROKEN_TORCH + "\n")
+    found = call("doctor", folder=tmp_path, PYTHONPATH=f"{tmp_path / 'modules'}{os.pathsep}{ROOT}", PATH=str(tmp_path))
+    assert found.returncode == 1, tell(found)
+    assert found.stderr == ""
+    missing = {line.split(maxsplit=1)[1] for line in found.stdout.splitlines() if line.startswith("missing")}
+    assert any(line.startswith("torch ") and "libcudart.so.12" in line for line in missing)
+    assert any(line.startswith("C++ compiler ") and "install g++" in line for line in missing)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_a_cell_fails_to_compile_and_says_so(tmp_path):
+    ask = ("run", "--model", "ViTTiny*", "--config", "default", "--device", "cpu", "--samples", "5", "--no-store")
+    done = call(*ask, folder=tmp_path, PATH=str(tmp_path))
+    assert "Traceback" not in done.stdout + done.stderr, tell(done)
+    (bundle,) = (tmp_path / "runs").iterdir()
+    (found,) = read_bundle(bundle).measurements
+    assert found.status == "fail_to_compile"
+    assert "compiler" in str(found.failure).lower()
+
+
+def _without_privileges():
+    """Root obeys the modes of folders from its next program on."""
+    if os.geteuid() == 0:
+        ctypes.CDLL(None).prctl(_DROP_FROM_BOUNDS, _MAY_WRITE_ANYWHERE)
+
+
+@pytest.mark.parametrize("words", [("ingest", "BUNDLE"), ("run", "--model", "ViTTiny*"), ("export",)])
+def test_a_folder_that_cannot_be_written_is_one_line_and_stays_as_it_was(words, tmp_path):
+    bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
+    shut = tmp_path / "shut"
+    shut.mkdir()
+    if words == ("export",):
+        assert call("ingest", bundle, folder=shut).returncode == 0
+        words = ("export", "latest", "--output", "out.csv", "--format", "csv")
+    before = sorted(shut.iterdir())
+    shut.chmod(0o500)
+    command = [sys.executable, "-m", "jobs.cli", *(str(bundle) if word == "BUNDLE" else word for word in words)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=shut, env=environ, capture_output=True, text=True, check=False, preexec_fn=_without_privileges
+    )
+    assert done.returncode in (2, 4), tell(done)
+    is_one_line(done, done.returncode, "inductor-watch: ")
+    assert "annot be written" in done.stderr or "Permission denied" in done.stderr, tell(done)
+    assert sorted(shut.iterdir()) == before
