@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.repeated import Mask, Numbers, RepeatRows
 from analysis.stats.covariates import fit_slopes
 from analysis.stats.labels import Labels, numbered, places
-from analysis.stats.repeats import successive, within
+from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import Prior, fit_prior, moderate
 
 #: Nights of a branch from which on neighbouring ones tell the noise; below, only runs of one commit do.
@@ -45,7 +45,9 @@ class Noise:
         return None if self.prior is None else float(np.sqrt(self.prior.variance))
 
 
-def learn_noise(rows: pd.DataFrame | RepeatRows, metric: str, control: str | None = None) -> Noise:
+def learn_noise(
+    rows: pd.DataFrame | RepeatRows, metric: str, control: str | None = None, common: Numbers | None = None
+) -> Noise:
     """The noise of a metric from the rows of `db.repeats.repeats`, indexed by cell_id.
 
     Repeats are what ran one **program** of one model on one testbed and
@@ -54,7 +56,7 @@ def learn_noise(rows: pd.DataFrame | RepeatRows, metric: str, control: str | Non
 
     What a cell's own repeats say is shrunk towards what those of its siblings say (`analysis.stats.shrinkage`). With a
     `control`, another metric of the same process, what it explains is taken away first (`analysis.stats.covariates`), cell
-    by cell; rows without it do not count.
+    by cell; rows without it do not count. `common`, of `common_moves`, is taken from both, as it is from two sides.
     """
     known = rows if isinstance(rows, RepeatRows) else RepeatRows.of(rows)
     values, usable = _logs(known, metric)
@@ -62,6 +64,9 @@ def learn_noise(rows: pd.DataFrame | RepeatRows, metric: str, control: str | Non
     if control is not None:
         beside, has_it = _logs(known, control)
         usable &= has_it
+    if common is not None:
+        values = values - common
+        beside = None if beside is None else beside - common
     own = _own(_repeats(known, usable, values), values, beside)
     prior = fit_prior(own.variance, own.df)
     if prior is not None:
@@ -76,6 +81,22 @@ def learn_noise(rows: pd.DataFrame | RepeatRows, metric: str, control: str | Non
     found = (pd.Series(values, cells) for values in (shrunk, total, own.slope[units], own.spread[units]))
     variance, df, slope, spread = found
     return Noise(variance, df, prior, float(own.df.sum()), slope, spread)
+
+
+def common_moves(rows: RepeatRows, control: str) -> Numbers:
+    """By row, how far its run lies from the others in what all its cells have in common (of ln).
+
+    What `common_drift` is of two sides, told of every run: the median over its cells of how far `control` is from the median
+    of the cell's runs; 0 for fewer than 20 cells.
+    """
+    values, usable = _logs(rows, control)
+    usual = pd.Series(values[usable]).groupby(rows.unit[usable]).transform("median").to_numpy()
+    off, runs = values[usable] - usual, rows.run[usable]
+    found = np.zeros(len(rows.runs))
+    for run in np.unique(runs):
+        found[run] = common_drift(off[runs == run])
+    of_row: Numbers = found[rows.run]
+    return of_row
 
 
 def _logs(rows: RepeatRows, metric: str) -> tuple[Numbers, Mask]:
@@ -102,14 +123,15 @@ def _repeats(rows: RepeatRows, usable: Mask, values: Numbers) -> _Repeats:
 
 
 def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
-    squares, df = repeats.squares(values)
-    slope, spread = np.zeros(len(df)), np.full(len(df), np.inf)
+    df, y = repeats.df, repeats.deviations(values)
+    slope, spread, squares = np.zeros(len(df)), np.full(len(df), np.inf), repeats.sums(y * y)
     if beside is not None:
-        of_control = repeats.squares(beside)[0]
-        # Sums of products by way of sums of squares: 2 xy = (x + y)² - x² - y².
-        products = (repeats.squares(values + beside)[0] - of_control - squares) / 2
-        fitted = fit_slopes(of_control, products, squares)
-        slope, spread, squares, df = fitted.slope, fitted.spread, fitted.left, df - fitted.taken
+        x = repeats.deviations(beside)
+        # Products of the same steps, cut off as they are: no sum of them can be more than their squares allow.
+        fitted = fit_slopes(repeats.sums(x * x), repeats.sums(x * y), squares)
+        slope, spread, df = fitted.slope, fitted.spread, df - fitted.taken
+        # What is left is cut off anew: where steps of both are, there need not be one of what is left.
+        squares = repeats.sums(repeats.deviations(values - slope[repeats.unit] * beside, beside) ** 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         return _Own(np.maximum(squares / df, FLOOR**2), df, slope, spread)
 
@@ -118,9 +140,9 @@ class _Repeats:
     """Which of the usable rows repeat which: those of few nights by commit, those of many night by night."""
 
     def __init__(self, rows: RepeatRows, kept: Labels) -> None:
-        self._count = count = int(rows.unit.max(initial=-1)) + 1
+        count = int(rows.unit.max(initial=-1)) + 1
         self._kept = kept
-        self._branches = branches = int(rows.branch.max(initial=0)) + 1
+        branches = int(rows.branch.max(initial=0)) + 1
         series = rows.unit[kept] * branches + rows.branch[kept]
         # A night is what one run has of a series; they come out in the order of series and runs.
         nights, self._of_row = places(series * len(rows.runs) + rows.run[kept])
@@ -130,22 +152,28 @@ class _Repeats:
         self._few = kept[is_few]
         self._is_many = length[of_night] >= FEWEST_NIGHTS
         self._groups = numbered([series[is_few], rows.commit[self._few]])
-        self._owners = rows.unit[self._few]
         self._size = np.bincount(self._of_row, minlength=len(nights))
         # Series of many nights, and of each of their nights the place of its series among them.
         self._series, self._of_night = places(of_night[self._is_many])
+        self.unit, self._count = rows.unit, count
+        owners = self._series[self._of_night[1:][self._of_night[1:] == self._of_night[:-1]]] // branches
+        self._owners = np.concatenate((rows.unit[self._few], owners))
+        worth = 1 - 1 / np.bincount(self._groups)[self._groups]
+        self.df = sums(np.concatenate((worth, np.full(len(owners), EFFICIENCY))), self._owners, count)
 
-    def squares(self, values: Numbers) -> tuple[Numbers, Numbers]:
-        """By unit, the sum of squares between repeats and its degrees of freedom; `values` has an entry for every row."""
-        within_commits = within(values[self._few], self._groups, self._owners, self._count)
-        means = np.bincount(self._of_row, values[self._kept], len(self._size)) / self._size
-        by_night = self._night_by_night(means[self._is_many])
-        squares, df = (a + b for a, b in zip(within_commits, by_night, strict=True))
-        return squares, df
+    def deviations(self, values: Numbers, beside: Numbers | None = None) -> Numbers:
+        """How far repeats lie apart: from the mean of their commit, or from the night before. `values` and `beside` are by
+        row; for the latter see `successive`."""
+        nights = self._nights(values)
+        other = None if beside is None else self._nights(beside)
+        by_night = successive(nights, self._of_night, len(self._series), least=FLOOR, beside=other)
+        return np.concatenate((around_means(values[self._few], self._groups), by_night))
 
-    def _night_by_night(self, means: Numbers) -> tuple[Numbers, Numbers]:
-        """`means` night by night, one series after the other; a series is unit x branch."""
-        found = successive(means, self._of_night, len(self._series), least=FLOOR)
-        owners = self._series // self._branches
-        squares, df = (np.bincount(owners, part, self._count).astype(np.float64) for part in found)
-        return squares, df
+    def _nights(self, values: Numbers) -> Numbers:
+        """The means of the nights of long series."""
+        means: Numbers = np.bincount(self._of_row, values[self._kept], len(self._size)) / self._size
+        return means[self._is_many]
+
+    def sums(self, of_deviations: Numbers) -> Numbers:
+        """What was made of `deviations`, added up by unit; squares over `df` are a variance."""
+        return sums(of_deviations, self._owners, self._count)

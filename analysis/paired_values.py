@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.noise import Noise, learn_noise
+from analysis.noise import Noise, common_moves, learn_noise
 from analysis.repeated import Mask, Numbers, RepeatRows
-from analysis.stats.repeats import common_drift
+from analysis.stats.repeats import common_drift, unrest
 from db.held_back import THROTTLED
 from db.sides import Side
 
@@ -19,10 +19,6 @@ from db.sides import Side
 CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "eager_kernel_ms"}
 #: What the host's pace moves, cell by cell; device time knows nothing of it.
 WAITS_FOR_HOST = "compiled_ms"
-#: Standard errors of its own noise within which an eager run has moved as it usually does.
-_USUAL = 2.0
-#: Beyond that the slope may be another: its standard deviation there.
-_BENDS = 0.5
 #: Relative change of the eager device time from which on the eager program itself has changed.
 _EAGER_CHANGED = 0.02
 
@@ -79,6 +75,12 @@ class PairedValues:
         found: Mask = (before > 0) | (after > 0)
         return found
 
+    def common_moves(self, control: str) -> Numbers:
+        """What `drift` is of the two sides, of every run that the noise is learned from: `analysis.noise.common_moves`."""
+        of_device = CONTROL["compiled_kernel_ms"]
+        control = control if self._drift(of_device) is None else of_device
+        return self.rows.worked_out(("moves", control), lambda: common_moves(self.rows, control))
+
     def drift(self, control: str) -> float:
         """What all cells have in common (of ln): the median move of their eager runs.
 
@@ -132,7 +134,7 @@ def beside_eager(known: PairedValues, metric: str, noise: Noise, taken: Taken) -
       it is the same in every run.
 
     A cell without a witness, as all are of two configs, stays as `taken`; where no cell has one, `noise` is the noise. Where
-    the eager run moved further than its repeats do, a line through these is not trusted that far.
+    eager runs moved further than their repeats do, the machine was disturbed, and the compiled runs are as restless.
     """
     witnessed = _one_config(known.cells) & (
         known.held_back() | (_same_eager(known) if metric == WAITS_FOR_HOST else False)
@@ -140,13 +142,15 @@ def beside_eager(known: PairedValues, metric: str, noise: Noise, taken: Taken) -
     if not witnessed.any():
         return noise, taken
     control = CONTROL[metric]
-    learned, of_control = learn_noise(known.rows, metric, control), learn_noise(known.rows, control)
+    common = known.common_moves(control)
+    learned = learn_noise(known.rows, metric, control, common)
+    of_control = learn_noise(known.rows, control, common=common)
     before, after = known.values(control)
     moved = after.mean - before.mean - taken.change
-    slope, variance = known.of_cell(learned.slope, "new"), known.of_cell(learned.variance, "new")
-    usual = _USUAL * np.sqrt(known.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
-    beyond = np.maximum(np.abs(moved) - usual, 0)
-    doubt = moved**2 / known.of_cell(learned.spread, "new") + (_BENDS * beyond) ** 2 / variance
+    error = np.sqrt(known.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
+    slope = known.of_cell(learned.slope, "new")
+    variance = known.of_cell(learned.variance, "new") * unrest(np.where(witnessed, moved / error, np.nan))
+    doubt = moved**2 / known.of_cell(learned.spread, "new")
     is_witness = witnessed & np.isfinite(moved)
     if not is_witness.any():
         return noise, taken

@@ -148,12 +148,18 @@ def judge_cells(
     from run to run is learned from all runs of the sides' testbeds that the store holds. One family of cells per
     metric shares a false discovery rate of 5 %. Leaks go by a rule of their own (`analysis.leaks`).
     """
-    known = PairedValues(RepeatRows.behind(source, (base, new), {*smallest, *ALSO_READ}), base, new, cells)
+    rows = RepeatRows.behind(source, (base, new), {*smallest, *ALSO_READ})
+    return judge_paired(PairedValues(rows, base, new, cells), smallest)
+
+
+def judge_paired(known: PairedValues, smallest: Mapping[str, float] = SMALLEST) -> Judgement:
+    """`judge_cells` of cells whose repeats were read already."""
     found: dict[str, Any] = {}
     drift = {metric: known.drift(control) for metric, control in CONTROL.items() if metric in smallest}
     noise, degrees = {}, {}
     for metric, least in smallest.items():
-        learned = learn_noise(known.rows, metric)
+        common = known.common_moves(CONTROL[metric]) if metric in CONTROL else None
+        learned = learn_noise(known.rows, metric, common=common)
         taken = known.taken(learned, drift.get(metric, 0.0))
         if metric in CONTROL:
             learned, taken = beside_eager(known, metric, learned, taken)
@@ -162,7 +168,7 @@ def judge_cells(
     found |= judge_leaks(known, _passes_twice(known))
     overall = _overall(known, {name: found[f"{name}_verdict"] for name in JUDGED if f"{name}_verdict" in found})
     found["held_back"] = known.held_back()
-    return Judgement(pd.DataFrame(found | overall, index=cells.index), drift, noise, degrees)
+    return Judgement(pd.DataFrame(found | overall, index=known.cells.index), drift, noise, degrees)
 
 
 def _judged(known: PairedValues, metric: str, taken: Taken, smallest: float) -> dict[str, Any]:

@@ -39,10 +39,8 @@ def fit_slopes(xx: Numbers, xy: Numbers, yy: Numbers) -> Slopes:
     with mean b0 and variance s² / w before (Lindley and Smith, JRSS B 34 (1972)); its variance is s² / (Sxx + w). It takes
     Sxx / (Sxx + w) degrees of freedom. So where x hardly moved among the repeats little is known, and this says so.
     """
-    # Products made from sums of clipped squares may exceed what Cauchy and Schwarz allow.
-    most = np.sqrt(np.maximum(xx * yy, 0))
-    products = np.clip(xy, -most, most)
     spread = xx + WORTH
-    slope = (products + WORTH * USUAL) / spread
-    left = np.maximum(yy - 2 * slope * products + slope**2 * xx, 0)
+    slope = (xy + WORTH * USUAL) / spread
+    # What is 0 may come out a little less.
+    left = np.maximum(yy - 2 * slope * xy + slope**2 * xx, 0)
     return Slopes(slope, spread, xx / spread, left)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import betaincinv, ndtri
 
 Numbers = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.integer[Any]]
@@ -18,6 +19,8 @@ USUAL = 0.8
 #: Degrees of freedom that the square of a successive difference is worth: von Neumann, Kent, Bellinson and Hart, "The mean
 #: square successive difference", Annals of Mathematical Statistics 12 (1941): its efficiency tends to 2/3.
 EFFICIENCY = 2 / 3
+#: The part of quiet comparisons that are taken for quiet by what their controls do.
+QUIET = 0.95
 #: 1 / Phi^-1(3/4): makes the median absolute size of normal values estimate their standard deviation.
 _NORMAL = 1.4826
 #: A table of values may have so many places for each of them.
@@ -30,28 +33,39 @@ def within(values: Numbers, groups: Labels, owners: Labels, count: int) -> tuple
     A group holds what was measured of the same code and belongs to one owner; entry i of `values`, `groups` and `owners` is one
     run. Both results have `count` entries, for the owners 0 to count - 1. Sum over degrees of freedom is a variance.
     """
-    size = np.bincount(groups)
-    mean = np.bincount(groups, values) / np.maximum(size, 1)
-    squares = _sums((values - mean[groups]) ** 2, owners, count)
+    squares = sums(around_means(values, groups) ** 2, owners, count)
     # Each value brings a degree of freedom and each group takes one away.
-    return squares, _sums(1 - 1 / size[groups], owners, count).round()
+    return squares, sums(1 - 1 / np.bincount(groups)[groups], owners, count).round()
 
 
-def successive(values: Numbers, series: Labels, count: int, *, least: float = 0.0) -> tuple[Numbers, Numbers]:
-    """Half the squared differences of neighbouring nights, summed by series, and the degrees of freedom of each sum.
+def around_means(values: Numbers, groups: Labels) -> Numbers:
+    """Each value less the mean of its group."""
+    found: Numbers = values - (np.bincount(groups, values) / np.maximum(np.bincount(groups), 1))[groups]
+    return found
+
+
+def successive(
+    values: Numbers, series: Labels, count: int, *, least: float = 0.0, beside: Numbers | None = None
+) -> Numbers:
+    """The steps between neighbouring nights of each series, whose squares tell the noise.
 
     `values` are in the order of the nights within each of the series 0 to count - 1, of which `series` names the one of every
-    value, one series after the other. A level that changes adds one difference and not a slope; differences are cut off at
-    the largest of: 3 x 1.4826 x the median size of their series; its 80th percentile, since what happens every fifth night is
-    no change of the code but a second mode; 3 x `least`. So a few changes make the noise look a little larger, never smaller.
-    Sum over degrees of freedom is a variance.
+    value, one series after the other. A step comes times sqrt(`EFFICIENCY` / 2), so that the sum of squares over
+    `EFFICIENCY` times their number is a variance.
+
+    A level that changes adds one step and not a slope; steps are cut off at the largest of: 3 x 1.4826 x the median size of
+    their series; its 80th percentile, since what happens every fifth night is no change of the code but a second mode;
+    3 x `least`; the step that `beside` takes there: where the control moved as far, the machine did, and not the code. So a
+    few changes of the code make the noise look a little larger, never smaller.
     """
     same = series[1:] == series[:-1]
-    steps, owners = np.abs(np.diff(values))[same], series[1:][same]
-    median, usual = _ranked(steps, owners, count, (0.5, USUAL))
-    limit = np.maximum(CLIP * np.maximum(_NORMAL * median, least), usual)
-    squares = _sums(np.minimum(steps, limit[owners]) ** 2 / 2, owners, count)
-    return EFFICIENCY * squares, EFFICIENCY * _sums(np.ones(owners.size), owners, count)
+    steps, owners = np.diff(values)[same], series[1:][same]
+    median, usual = _ranked(np.abs(steps), owners, count, (0.5, USUAL))
+    limit = np.maximum(CLIP * np.maximum(_NORMAL * median, least), usual)[owners]
+    if beside is not None:
+        limit = np.maximum(limit, np.abs(np.diff(beside)[same]))
+    found: Numbers = np.sqrt(EFFICIENCY / 2) * np.clip(steps, -limit, limit)
+    return found
 
 
 def common_drift(differences: Sequence[float] | Numbers, *, fewest: int = 20) -> float:
@@ -65,7 +79,31 @@ def common_drift(differences: Sequence[float] | Numbers, *, fewest: int = 20) ->
     return float(np.median(found)) if found.size >= fewest else 0.0
 
 
-def _sums(values: Numbers, owners: Labels, count: int) -> Numbers:
+def unrest(scores: Numbers) -> Numbers:
+    """How many times its usual variance a cell has in this comparison, by its control; 1 where that is as quiet as ever.
+
+    `scores` are the controls' moves in standard errors of their own noise, NaN where there is none. A cell's own counts where
+    it is beyond 1.96, and what all have in common where the median size is beyond what it is in 95 % of quiet comparisons:
+    the middle one of n independent sizes is distributed as Beta(k, n + 1 - k), k = (n + 1) / 2, in terms of
+    their probability (David and Nagaraja, "Order Statistics", 2003, section 2.1).
+    """
+    known = np.abs(scores[np.isfinite(scores)])
+    if not known.size:
+        return np.ones(scores.shape)
+    k = (known.size + 1) / 2
+    shared = np.median(known) / _size_at(float(betaincinv(k, k, QUIET)))
+    own = np.nan_to_num(np.abs(scores)) / _size_at(QUIET)
+    found: Numbers = np.maximum(np.maximum(own, shared), 1.0) ** 2
+    return found
+
+
+def _size_at(part: float) -> float:
+    """The size below which that part of standard normal values lie."""
+    return float(ndtri((1 + part) / 2))
+
+
+def sums(values: Numbers, owners: Labels, count: int) -> Numbers:
+    """The values of each of the owners 0 to count - 1, added up."""
     return np.bincount(owners, values, count).astype(np.float64)
 
 

@@ -43,10 +43,3 @@ def test_what_is_left_is_the_sum_of_squares_around_the_line():
     found = fit(x, y)
     centred = (y - y.mean()) - found.slope[0] * (x - x.mean())
     assert found.left[0] == pytest.approx(float(centred @ centred))
-
-
-def test_products_that_cannot_be_are_cut_to_what_can():
-    found = fit_slopes(np.array([0.04]), np.array([1.0]), np.array([0.01]))
-    most = np.sqrt(0.04 * 0.01)
-    assert found.slope[0] == pytest.approx((most + WORTH * USUAL) / (0.04 + WORTH))
-    assert found.left[0] >= 0

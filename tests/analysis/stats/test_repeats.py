@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats.repeats import common_drift, successive, within
+from analysis.stats.repeats import EFFICIENCY, common_drift, successive, unrest, within
 
 
 def of_one(values, groups=None):
@@ -18,9 +18,10 @@ def of_one(values, groups=None):
     return squares[0], df[0]
 
 
-def night_by_night(values, least=0.0):
-    squares, df = successive(np.array(values, dtype=float), np.zeros(len(values), int), 1, least=least)
-    return squares[0], df[0]
+def night_by_night(values, least=0.0, beside=None):
+    """Sum of squares and degrees of freedom of a single series."""
+    steps = successive(np.array(values, dtype=float), np.zeros(len(values), int), 1, least=least, beside=beside)
+    return float(steps @ steps), EFFICIENCY * len(steps)
 
 
 def test_one_group_has_the_variance_of_a_textbook():
@@ -63,8 +64,9 @@ def test_two_thirds_of_a_degree_is_what_a_difference_is_worth():
     """The scatter of the estimate itself: var(s²) = 2 sigma⁴ / df."""
     drawn = np.random.default_rng(7).normal(0, 1, (4000, 31))
     series = np.repeat(np.arange(4000), 31)
-    squares, df = successive(drawn.ravel(), series, 4000)
-    assert 2 / np.var(squares / df) == pytest.approx(df[0], rel=0.12)
+    squares = np.sum(successive(drawn.ravel(), series, 4000).reshape(4000, 30) ** 2, axis=1)
+    df = EFFICIENCY * 30
+    assert 2 / np.var(squares / df) == pytest.approx(df, rel=0.12)
 
 
 def test_levels_that_change_make_it_look_a_little_noisier_and_never_quieter():
@@ -84,11 +86,18 @@ def test_a_step_in_what_never_moves_is_a_step_and_a_second_mode_is_noise():
     assert np.sqrt(squares / df) > 0.04
 
 
+def test_a_step_that_the_control_takes_too_is_no_change_of_the_code():
+    quiet = np.random.default_rng(3).normal(0, 0.01, 30)
+    spike = 0.3 * (np.arange(30) == 17)
+    known, df = night_by_night(quiet + spike, beside=quiet + spike)
+    assert np.sqrt(night_by_night(quiet + spike)[0] / df) < 0.02
+    assert np.sqrt(known / df) > 0.05
+    assert night_by_night(quiet, beside=quiet + spike)[0] == pytest.approx(night_by_night(quiet)[0], rel=0.05)
+
+
 def test_series_do_not_mix():
     values, series = np.array([1.0, 1.0, 9.0, 9.0, 5.0]), np.array([0, 0, 1, 1, 2])
-    squares, df = successive(values, series, 3)
-    assert squares.tolist() == [0, 0, 0]
-    assert df == pytest.approx([2 / 3, 2 / 3, 0])
+    assert successive(values, series, 3).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("longest", [9, 400])
@@ -100,10 +109,30 @@ def test_series_of_whatever_lengths_and_order_are_ranked_alike(longest):
     values = rng.normal(0, 1, len(series)).round(1)
     alone = [successive(values[series == one], np.zeros(length, int), 1) for one, length in enumerate(lengths)]
     other_order = np.argsort(-series, kind="stable")
-    for order in (slice(None), other_order):
-        squares, df = successive(values[order], series[order], len(lengths))
-        assert squares.tolist() == pytest.approx([found[0][0] for found in alone], abs=0)
-        assert df.tolist() == [found[1][0] for found in alone]
+    assert successive(values, series, len(lengths)).tolist() == np.concatenate(alone).tolist()
+    turned = successive(values[other_order], series[other_order], len(lengths))
+    assert turned.tolist() == np.concatenate(alone[::-1]).tolist()
+
+
+def test_a_quiet_comparison_is_as_noisy_as_ever_and_one_cell_that_moved_stands_for_itself():
+    quiet = np.random.default_rng(4).normal(0, 1, 41).clip(-1.9, 1.9)
+    assert unrest(quiet).tolist() == [1] * 41
+    quiet[7], quiet[8] = 19.6, np.nan
+    found = unrest(quiet)
+    assert found[7] == pytest.approx(100, rel=0.01)
+    assert np.delete(found, 7).tolist() == [1] * 40
+
+
+def test_a_comparison_whose_controls_all_moved_is_noisier_for_all_its_cells():
+    moved = 8 * np.random.default_rng(4).normal(0, 1, 401)
+    assert np.min(unrest(moved)) == pytest.approx(64, rel=0.35)
+    assert unrest(np.array([3 * 1.96])) == pytest.approx([9], rel=0.01)
+    assert unrest(np.array([np.nan, np.nan])).tolist() == [1, 1]
+
+
+def test_few_quiet_controls_seldom_make_a_comparison_noisy():
+    drawn = np.random.default_rng(6).normal(0, 1, (2000, 10))
+    assert np.mean([np.min(unrest(scores)) > 1 for scores in drawn]) == pytest.approx(0.05, abs=0.015)
 
 
 def test_drift_is_what_most_cells_have_in_common():
