@@ -138,7 +138,7 @@ def _server(url: URL, *, write: bool) -> Engine:
         ) from error
     except ImportError as error:
         raise StoreError(
-            f"{url.drivername} needs a driver that is not installed: pip install 'inductor-watch[postgres]'"
+            f"{url.drivername} needs a driver that is not installed: pip install 'psycopg[binary]'"
         ) from error
 
 

@@ -150,7 +150,7 @@ def start() -> Server:
     """
     binaries, user = _binaries(), _user()
     if find_spec("psycopg") is None:
-        raise NoServerError("psycopg is not installed: pip install 'inductor-watch[postgres]'")
+        raise NoServerError("psycopg is not installed: pip install 'psycopg[binary]'")
     # Not below pytest's own folder: the path of a socket may have a hundred characters, and others must get there.
     folder = Path(tempfile.mkdtemp(prefix="watch-pg-"))
     if user:

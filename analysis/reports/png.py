@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 #: What is said where it is not.
-INSTALL = "vl-convert is not installed: pip install 'inductor-watch[pictures]'"
+INSTALL = "vl-convert is not installed: pip install vl-convert-python"
 #: Pixels of the picture for a pixel of the drawing: sharp on a screen of high density, and in a slide.
 SCALE = 2.0
 

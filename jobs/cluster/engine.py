@@ -19,7 +19,7 @@ import click
 _STORE_BYTES = 80_000_000
 #: Seconds to wait for a cluster's address to answer at all; Ray itself waits for two minutes.
 _ANSWER_S = 5.0
-_MISSING = "Ray is not installed: pip install 'inductor-watch[ray]', or leave out --executor ray"
+_MISSING = "Ray is not installed: pip install ray, or leave out --executor ray"
 
 
 class ClusterError(click.ClickException):

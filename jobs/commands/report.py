@@ -40,7 +40,7 @@ FORMATS = ("markdown", "json", "html")
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a chart to this file, .svg or .png (for .png: pip install 'inductor-watch[pictures]').",
+    help="Write a chart to this file, .svg or .png (for .png: pip install vl-convert-python).",
 )
 @click.option("--chart", type=click.Choice(("changes", "suites")), default="changes", show_default=True, help="Which.")
 @dashboard_option

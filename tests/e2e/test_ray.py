@@ -30,7 +30,7 @@ from tests.jobs.acting import PLAYER, player_variables
 from tests.jobs.test_places import TWO, play_driver
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'inductor-watch[dev]'"
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray"
 )
 #: `--log-cli-level=INFO` shows what the nights said.
 LOG = logging.getLogger(__name__)
@@ -233,4 +233,4 @@ def test_without_ray_or_without_a_cluster_it_says_so_in_a_line(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('No module named ray')\n")
     missing = start("auto", tmp_path, "--device", "cpu", **blocked)
     assert missing.wait(60) == 2
-    assert "pip install 'inductor-watch[ray]'" in told(tmp_path)
+    assert "pip install ray" in told(tmp_path)

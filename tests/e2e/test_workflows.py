@@ -64,6 +64,23 @@ def test_a_job_may_do_what_it_needs_and_ends_some_day(path):
         assert writes <= {"merge": {"issues"}, "judge": {"pull-requests"}}.get(name, set())
 
 
+@pytest.mark.parametrize("path", [NIGHTLY, ADHOC, ACTION], ids=lambda path: path.stem)
+def test_only_steps_that_use_the_database_know_its_address(path):
+    data = read(path)
+    assert "INDUCTOR_WATCH_DB" not in json.dumps(
+        [data.get("env"), *(job.get("env") for job in data.get("jobs", {}).values())]
+    )
+    uses = re.compile(r"jobs\.cli (ingest|report|regressions|gate|runs)\b")
+    told = {step["name"] for step in steps_of(path) if "INDUCTOR_WATCH_DB" in step.get("env", {})}
+    assert told == {step["name"] for step in steps_of(path) if uses.search(step.get("run", ""))}
+    assert {"Report", "Gate"} <= told
+    secret = [step["name"] for step in steps_of(path) if "secrets." in json.dumps(step)]
+    assert set(secret) <= told
+    installing = {step["name"] for step in steps_of(path) if re.search(r"bootstrap|pip install", step.get("run", ""))}
+    assert installing
+    assert not installing & told
+
+
 def checked(tool, *words):
     return subprocess.run([BIN / tool, *map(str, words)], capture_output=True, text=True, check=False)
 
