@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from collector.bundle import BundleError
 from collector.vocabulary import Cell
@@ -18,6 +16,7 @@ from jobs.cost import DEFAULT_WORKER_S, Cost, read_history
 from jobs.forecast import AXES, HOUR, Forecast, count_models, forecast_from
 from jobs.plan import Plan
 from jobs.runner import Pace
+from jobs.tables import add_row, console, make_table, plain
 
 
 def run_dry(plan: Plan, costs: Path | None, out: Path, pace: Pace, as_json: bool, lanes: int = 1) -> None:
@@ -32,8 +31,7 @@ def run_dry(plan: Plan, costs: Path | None, out: Path, pace: Pace, as_json: bool
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2))
         return
-    console = Console()
-    show(console if console.is_terminal else Console(width=200), found)
+    show(console(), found)
 
 
 def show(out: Console, found: Forecast) -> None:
@@ -81,35 +79,23 @@ def _slack_note(found: Forecast) -> str:
 
 
 def _axis_table(axis: str, rows: Sequence[tuple[str, int, float]]) -> Table:
-    table = _table(axis, "cells", "worker-hours", "share %")
+    table = make_table(axis, "cells", "worker-hours", "share %")
     total = sum(hours for _, _, hours in rows) or 1.0
     for name, cells, hours in rows:
-        _add(table, name, str(cells), f"{hours:.2f}", f"{100 * hours / total:.0f}")
+        add_row(table, name, str(cells), f"{hours:.2f}", f"{100 * hours / total:.0f}")
     return table
 
 
 def _longest_table(rows: Sequence[tuple[Cell, Cost]]) -> Table:
-    table = _table("longest cells", "worker s", "device s", "estimate")
+    table = make_table("longest cells", "worker s", "device s", "estimate")
     for cell, cost in rows:
         device = "-" if cost.device_s is None else f"{cost.device_s:.1f}"
-        _add(table, str(cell), f"{cost.worker_s:.0f}", device, cost.source.value)
+        add_row(table, str(cell), f"{cost.worker_s:.0f}", device, cost.source.value)
     return table
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first, no_wrap=True)
-    for heading in others:
-        table.add_column(heading, justify="left" if heading == "estimate" else "right", no_wrap=True)
-    return table
-
-
-def _add(table: Table, *texts: str) -> None:
-    table.add_row(*(Text(text) for text in texts))  # as texts: a name with brackets in it is no markup
 
 
 def _say(out: Console, line: str) -> None:
-    out.print(Text(line), soft_wrap=True)
+    out.print(plain(line), soft_wrap=True)
 
 
 def _hours(hours: float | None) -> str:

@@ -14,6 +14,7 @@ from analysis.verdicts import Judgement
 from db.engine import open_store
 from db.sides import resolve_side
 from jobs.tables import NOTHING, add_row, make_table, plain, signed
+from jobs.tables import console as console
 from jobs.verdict_table import show_verdicts
 
 #: Columns of the suite tables: metric, heading, digits.
@@ -27,12 +28,6 @@ _FIGURES = (
 _NAMED = 20
 
 
-def console() -> Console:
-    """A console that never breaks a table's line where the output goes to a file."""
-    found = Console()
-    return found if found.is_terminal else Console(width=400)
-
-
 def print_summary(database: str, side_text: str) -> None:
     """Prints one side's suites and what failed there."""
     with open_store(database, write=False).connect() as connection:
@@ -41,7 +36,7 @@ def print_summary(database: str, side_text: str) -> None:
 
 def show_summary(out: Console, summary: SideSummary) -> None:
     """The table of a single side: pass rate and averages per suite and config, then the cells that did not pass."""
-    out.print(plain(f"{describe_side(summary.side)}"))
+    out.print(plain(f"{describe_side(summary.side)}"), soft_wrap=True)
     table = make_table("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES))
     for suite in summary.suites:
         group = suite.group
@@ -54,12 +49,16 @@ def show_summary(out: Console, summary: SideSummary) -> None:
 
 def show_comparison(out: Console, comparison: Comparison, judgement: Judgement, limit: int) -> None:
     """The suites of both sides, then the cells whose status changed, then the verdicts, changes that are real first."""
-    out.print(plain(f"base  {describe_side(comparison.base)}"))
-    out.print(plain(f"new   {describe_side(comparison.new)}"))
+    out.print(plain(f"base  {describe_side(comparison.base)}"), soft_wrap=True)
+    out.print(plain(f"new   {describe_side(comparison.new)}"), soft_wrap=True)
     _print_notes(out, comparison.notes)
     for difference in comparison.environment:
-        out.print(plain(f"environment: {difference.key}: {_joined(difference.base)} -> {_joined(difference.new)}"))
-    table = make_table("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
+        out.print(
+            plain(f"environment: {difference.key}: {_joined(difference.base)} -> {_joined(difference.new)}"),
+            soft_wrap=True,
+        )
+    headings = ("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
+    table = make_table(*headings, spare=("paired", "device x", "compression x", "pass rate"))
     for suite in comparison.suites:
         group = suite.group
         rates = f"{pass_rate(suite.base)} -> {pass_rate(suite.new)}"
@@ -93,7 +92,7 @@ def _pair(figure: PairedFigure, digits: int) -> str:
 
 def _print_notes(out: Console, notes: Sequence[str]) -> None:
     for note in notes:
-        out.print(plain(f"note: {note}"))
+        out.print(plain(f"note: {note}"), soft_wrap=True)
 
 
 def _print_failures(out: Console, cells: pd.DataFrame) -> None:
