@@ -126,7 +126,7 @@ def test_more_rows_than_a_notebook_takes_are_drawn():
 
 def test_a_picture_that_cannot_be_drawn_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(PictureError, match=r"pip install 'inductor-watch\[pictures\]'"):
+    with pytest.raises(PictureError, match="pip install vl-convert-python"):
         pictures.svg(chart())
 
 
