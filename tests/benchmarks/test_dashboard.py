@@ -29,7 +29,10 @@ def test_no_round_asks_what_the_one_before_asked():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), reason="no chromium")
+@pytest.mark.skipif(
+    not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    reason="no chromium on this machine: apt-get install chromium",
+)
 def test_every_step_is_taken_and_told(monkeypatch, capsys, tmp_path):
     pytest.importorskip("playwright")
     small = ["--commits", "14", "--models", "12", "--configs", "4", "--rounds", "1", "--people", "2", "--cold", "1"]

@@ -165,15 +165,6 @@ def test_nothing_to_measure_is_exit_code_3(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder_is_exit_code_4(tmp_path):
-    bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
-    shut = tmp_path / "shut"
-    shut.mkdir(mode=0o500)
-    is_one_line(call("ingest", bundle, "--db", shut / "w.db", folder=tmp_path), 4, "cannot be written")
-    assert list(shut.iterdir()) == []
-
-
 def test_a_folder_that_is_not_there_is_exit_code_4(tmp_path):
     bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
     is_one_line(call("ingest", bundle, "--db", tmp_path / "no" / "w.db", folder=tmp_path), 4, "does not exist")

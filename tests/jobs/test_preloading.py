@@ -36,7 +36,7 @@ def test_everything_is_named_once_and_in_a_fixed_order():
 @pytest.mark.parametrize("name", WHOLE.libraries)
 def test_a_library_that_is_named_can_be_imported_where_it_is_installed(name):
     if not is_there(name):
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed: pip install {name}")
     forbid_hubs()
     try:
         importlib.import_module(name)
@@ -46,7 +46,7 @@ def test_a_library_that_is_named_can_be_imported_where_it_is_installed(name):
         assert not is_there(error.name), error
 
 
-@pytest.mark.skipif(not is_there("transformers"), reason="transformers is not installed")
+@pytest.mark.skipif(not is_there("transformers"), reason="transformers is not installed: pip install -e '.[zoo]'")
 @pytest.mark.slow
 def test_a_class_that_is_named_is_one_of_its_library():
     forbid_hubs()
@@ -56,7 +56,7 @@ def test_a_class_that_is_named_is_one_of_its_library():
         assert name in dir(importlib.import_module(module)), spelled
 
 
-@pytest.mark.skipif(not is_there("transformers"), reason="transformers is not installed")
+@pytest.mark.skipif(not is_there("transformers"), reason="transformers is not installed: pip install -e '.[zoo]'")
 def test_asking_for_a_class_loads_the_module_that_builds_it():
     import sys
 

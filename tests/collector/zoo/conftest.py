@@ -22,7 +22,7 @@ def build():
     def build(path, phase=Phase.INFERENCE, batch_size=None):
         spec = find(*path.split("/"))
         if spec.missing():
-            pytest.skip(f"{path} needs {', '.join(spec.missing())}")
+            pytest.skip(f"{path} needs more: pip install {' '.join(spec.missing())}")
         seed()
         built = spec.build(batch_size or spec.batch_size(phase, "cpu"), phase, "cpu")
         built.model.train(phase is Phase.TRAINING)
