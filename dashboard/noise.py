@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from analysis.stats.shrinkage import FEWEST
 from analysis.verdicts import SMALLEST, Judgement
 from dashboard.formats import TITLES, count, signed
 
 _UNKNOWN = (
-    "How far runs of the same code lie apart is not known yet: too few cells were measured twice at one commit, so that nothing "
-    "can be concluded. Measure one side again (inductor-watch nightly on the same commit and machine)."
+    "How far runs of the same code lie apart is not known yet: no cell was measured twice at one commit. Only leaks and "
+    "statuses can be judged. Measure one side again (inductor-watch nightly on the same commit and machine)."
+)
+_OWN = (
+    f"Noise from run to run: fewer than {FEWEST} cells have repeats, so that each is judged by its own. A "
+    "cell without any is inconclusive."
 )
 #: Less drift than this would be shown as 0.0 %.
 _LEAST = 5e-4
@@ -17,9 +22,10 @@ _LEAST = 5e-4
 
 def noise_line(found: Judgement, metrics: Iterable[str] = tuple(SMALLEST)) -> str:
     """Typical noise per metric, from how many repeats, and the drift that was taken away; what to do where none is known."""
+    metrics = tuple(metrics)
     known = {name: value for name in metrics if (value := found.noise[name]) is not None}
     if not known:
-        return _UNKNOWN
+        return _OWN if any(found.repeats[name] for name in metrics) else _UNKNOWN
     parts = ", ".join(f"{TITLES[name]} {signed(100 * value).lstrip('+')}" for name, value in known.items())
     return f"Noise from run to run: {parts}, {_learned(found, known)}.{_drift(found, known)}"
 

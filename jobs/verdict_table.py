@@ -10,6 +10,7 @@ from rich.console import Console
 from analysis.compare import Comparison, percent
 from analysis.ranking import ranked
 from analysis.reports.words import WORDS, value
+from analysis.stats.shrinkage import FEWEST
 from analysis.stats.verdicts import MOST_RUNS
 from analysis.verdicts import Judgement, Outcome
 from jobs.tables import NOTHING, add_row, make_table, plain, signed
@@ -50,10 +51,17 @@ def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, li
 
 def _noise(judgement: Judgement) -> str:
     known = {name: value for name, value in judgement.noise.items() if value is not None}
+    own = {name: count for name, count in judgement.repeats.items() if count}
+    if not known and own:
+        parts = ", ".join(f"{WORDS[name]} {count:.0f}" for name, count in own.items())
+        return (
+            f"noise from run to run: fewer than {FEWEST} cells have repeats, each is judged by its own (degrees of freedom: "
+            f"{parts}); without any it is inconclusive"
+        )
     if not known:
         return (
-            "noise: not known, too few cells were measured twice at one commit: nothing can be concluded; measure one of the "
-            "sides again"
+            "noise: not known, no cell was measured twice at one commit: only leaks and statuses can be judged; "
+            "measure one of the sides again"
         )
     parts = ", ".join(
         f"{WORDS[name]} {100 * value:.1f} % ({judgement.repeats[name]:.0f})" for name, value in known.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,11 @@ from jobs.selection import night_options, planned_night
 if TYPE_CHECKING:
     from collector.settings import Settings
     from jobs.runner import RunNames
+    from jobs.testbeds import Testbed
+
+
+#: While a branch has fewer nights than this in the store, a night is measured twice: its runs tell how noisy they are.
+_FIRST_NIGHTS = 7
 
 
 @click.command(help="Measure the zoo under the night's configs, store it and show the summary.")
@@ -26,6 +33,13 @@ if TYPE_CHECKING:
 @care_options
 @sharing_option
 @click.option("--max-hours", type=click.FloatRange(min=0), help="Start no cell after this; the rest stays missing.")
+@click.option(
+    "--replicates",
+    type=click.IntRange(min=1),
+    help="Measure everything so many times, in new processes: runs of one night, which tell the noise. "
+    f"[2 while the branch has fewer than {_FIRST_NIGHTS} nights in the database, else 1; "
+    "1 with --no-store, --max-hours, --plan or --executor]",
+)
 @click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers.")
 @click.option("--tune-together", is_flag=True, help="Let several cells autotune at once: faster, choices less certain.")
 @click.option(
@@ -57,6 +71,7 @@ def command(
     working: Working,
     care: Care,
     max_hours: float | None,
+    replicates: int | None,
     exclusive: bool,
     tune_together: bool,
     plan_file: Path | None,
@@ -69,6 +84,7 @@ def command(
 ) -> None:
     """Plans, measures, stores; prints the summary table and how to look further."""
     from jobs.dry_run import run_dry
+    from jobs.runner import new_run_id
     from jobs.session import measure_and_store, print_night, require_cells
     from jobs.shards import check_night
     from jobs.testbeds import device_of, find_testbeds
@@ -76,6 +92,7 @@ def command(
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
     executing.check(working, dry_run)
+    _check(replicates, is_bounded=executing.on_cluster or dry_run or max_hours is not None)
     budget_s = float("inf") if max_hours is None else 3600 * max_hours
     pace = working.pace(budget_s=budget_s, tune_together=tune_together, exclusive=exclusive)
     device, store = selection.device, None if working.no_store else database
@@ -99,6 +116,34 @@ def command(
             require_cells(plan)
             run_dry(plan, costs, working.out, pace, as_json, len(testbeds) or 1)
             return
-        runs, _ = measure_and_store(plan, testbeds, names, settings, working.out, store, costs)
+        if replicates is None:
+            is_bounded = max_hours is not None or plan_file is not None
+            replicates = 1 if is_bounded else _replicates(store, names, testbeds)
+        if replicates > 1:
+            names = replace(names, night=names.night or new_run_id())
+        made = [
+            measure_and_store(plan, testbeds, names, settings, working.out, store, costs)[0] for _ in range(replicates)
+        ]
+        runs = made[-1]
     if store and runs:
         print_night(store, runs)
+
+
+def _check(replicates: int | None, *, is_bounded: bool) -> None:
+    if is_bounded and (replicates or 1) > 1:
+        raise click.UsageError(
+            "--replicates repeats a whole night on this host: leave out --max-hours, --executor and --dry-run"
+        )
+
+
+def _replicates(database: str | None, names: RunNames, testbeds: Sequence[Testbed]) -> int:
+    """How often a night is measured when nobody says so: twice while the store does not know the branch's noise."""
+    from db.engine import open_store
+    from db.runs import list_nights
+    from jobs.runner import make_header
+
+    if database is None:
+        return 1
+    branch = make_header(testbeds[0].environment, names, "").branch
+    known = list_nights(open_store(database, write=True), branch=branch, limit=_FIRST_NIGHTS)
+    return 1 if len(known) >= _FIRST_NIGHTS else 2

@@ -63,7 +63,7 @@ broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
 fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
 missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
 verdicts: 1 inconclusive, 1 broke, 1 fixed, 1 missing
-noise: not known, too few cells were measured twice at one commit: nothing can be concluded; measure one of the sides again
+noise: not known, no cell was measured twice at one commit: only leaks and statuses can be judged; measure one of the sides again
 cell verdict by base new change % 95 % more runs speedup x compile s
 huggingface/bert inference bfloat16 cuda bs8 default inconclusive wall 2 ms 2.5 ms +25.0% - - 2.00 -> 1.60 10.0 -> 10.0"""
 
@@ -72,13 +72,29 @@ def test_a_comparison_is_told_in_these_words(store):
     assert "\n".join(shown(store)) == GOLDEN
 
 
+def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
+    """Four cells are too few for a typical noise, and have repeats of their own."""
+    engine = new_store(tmp_path / "few.db")
+    for number in range(4):
+        slower = 1.5 if number == 3 else 1 + number / 1000
+        name = "new" if number == 3 else "base" if number == 2 else f"r{number}"
+        head = header(name, minutes=60 * number, commit=("b" if number == 3 else "a") * 40)
+        made = [measured(which, slower * (1 + at / 1e4)) for at, which in enumerate(CELLS)]
+        ingest_bundle(engine, write_bundle(tmp_path, head, made))
+    told = shown(engine)
+    assert "verdicts: 4 regressed" in told
+    (line,) = (line for line in told if line.startswith("noise"))
+    assert "fewer than 5 cells have repeats, each is judged by its own (degrees of freedom: wall 8" in line
+    assert "not known" not in line
+
+
 def test_a_limit_keeps_the_largest_changes(tmp_path):
     engine = new_store(tmp_path / "many.db")
     factors = dict(zip(CELLS, (1.0, 1.1, 0.5, 1.3), strict=True))
     ingest_bundle(engine, write_bundle(tmp_path, header("base"), [measured(which) for which in CELLS]))
     slower = [measured(which, factor) for which, factor in factors.items()]
     ingest_bundle(engine, write_bundle(tmp_path, header("new", minutes=60), slower))
-    ranked = [line for line in shown(engine, limit=2) if " wall " in line]
+    ranked = [line for line in shown(engine, limit=2) if line.startswith("huggingface/") and " wall " in line]
     assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/vit"]
     engine.dispose()
 
