@@ -9,6 +9,7 @@ import keyword
 import os
 import signal
 import sys
+import traceback
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -221,12 +222,21 @@ def report_error(error: Exception) -> int:
     if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "torch":
         click.echo("inductor-watch: this needs torch, and the Python that runs it has none: install it there", err=True)
         return USAGE
+    if isinstance(error, ImportError) and _comes_from_torch(error):
+        click.echo(f"inductor-watch: torch does not import here: {one_line(str(error))}: install it again", err=True)
+        return USAGE
     if os.environ.get("INDUCTOR_WATCH_TRACEBACK"):
         raise error
     text = one_line(str(error)) or "no message"
     where = "(INDUCTOR_WATCH_TRACEBACK=1 says where)"
     click.echo(f"inductor-watch: internal error, {type(error).__name__}: {text} {where}", err=True)
     return INTERNAL
+
+
+def _comes_from_torch(error: Exception) -> bool:
+    """Whether torch, or what it needs, raised it: a build for another CUDA or another Python is there and does not import."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(frame.f_globals.get("__name__")).partition(".")[0] == "torch" for frame in frames)
 
 
 def one_line(text: str) -> str:

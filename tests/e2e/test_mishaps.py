@@ -98,6 +98,13 @@ def test_a_torch_that_is_not_there_or_does_not_import_is_one_line(words, module,
     assert [path.name for path in tmp_path.iterdir()] == ["modules"]
 
 
+@pytest.mark.parametrize("words", [["modes"], ["templates"], ["plan", "--device", "cpu"]])
+def test_a_torch_that_does_not_import_is_no_error_of_ours(words, tmp_path):
+    (tmp_path / "torch.py").write_text(BROKEN_TORCH + "\n")
+    done = call(*words, folder=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    is_one_line(done, 2, "torch does not import here: libcudart.so.12", "install it again")
+
+
 def test_doctor_names_a_compiler_and_a_torch_that_are_missing(tmp_path):
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "torch.py").write_text(BROKEN_TORCH + "\n")
