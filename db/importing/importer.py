@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -110,14 +111,20 @@ def import_files(
     return report
 
 
-def store(engine: Engine, report: ImportReport) -> None:
+def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> None:
     """Puts the bundles of an import into a database; each is stored whole or not at all.
 
+    A run that cannot be stored, or starts after `not_after` (as in `ingest_bundle`), is a problem of the report.
+
     Raises:
-        BundleError, StoreError: as `ingest_bundle`.
+        StoreError: the database cannot be written.
     """
     for run in report.runs:
-        run.stored = ingest_bundle(engine, run.bundle)
+        try:
+            run.stored = ingest_bundle(engine, run.bundle, not_after=not_after)
+        except BundleError as error:
+            report.problems.append(str(error))
+            continue
         report.problems += [f"{Path(run.bundle).name}: {line}" for line in run.stored.damage]
 
 

@@ -70,12 +70,13 @@ def command(
     from db.importing.importer import import_files, store
     from db.importing.provenance import Provenance
     from jobs.cli import tool_version
+    from jobs.commands.ingest import newest_start
 
     asked = Provenance(repo, branch, commit, date, git, label, tool_version())
     given = Given(suite, phase, dtype, device, parse_config(config) if config else None)
     report = import_files(files, asked, given, folder)
     if not no_store and report.runs:
-        store(open_store(database, write=True), report)
+        store(open_store(database, write=True), report, newest_start())
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:

@@ -65,7 +65,7 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
     from db.ingest import ingest_bundle
     from jobs.terminal import one_line
 
-    report = ingest_bundle(engine, path, not_after=time.time() + _SKEW_S)
+    report = ingest_bundle(engine, path, not_after=newest_start())
     if as_json:
         click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
         return
@@ -106,6 +106,11 @@ def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_jso
 def _folder(bundles: tuple[Path, ...]) -> Path:
     """Where a bundle of what never arrived goes: beside the others."""
     return next((place for place in bundles if place.is_dir()), bundles[0].parent)
+
+
+def newest_start() -> float:
+    """The latest start of a run that is believed, in seconds since 1970."""
+    return time.time() + _SKEW_S
 
 
 def find_bundles(places: tuple[Path, ...]) -> list[Path]:

@@ -124,3 +124,10 @@ def test_a_fifo_is_refused_and_not_waited_for(called, timed, tmp_path):
     done = called(tmp_path / "pipe.csv", timed, *TOLD)
     assert done.exit_code == 0
     assert "no regular file" in done.stderr
+
+
+def test_a_run_from_the_future_is_a_bundle_and_a_line_but_not_stored(called, timed, tmp_path):
+    done = called(timed, *TOLD[:-1], "2150-01-01T00:00:00")
+    assert "starts in the future, 2150-01-01" in done.stderr
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+    assert queries.list_runs(open_store(tmp_path / "s.db", write=False)) == []
