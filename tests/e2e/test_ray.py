@@ -26,7 +26,7 @@ from db.runs import list_nights
 from db.side_rows import side_rows
 from db.sides import resolve_side
 from tests.e2e.test_cli import ROOT
-from tests.jobs.acting import PLAYER, player_variables
+from tests.jobs.acting import CORES, PLAYER, player_variables
 from tests.jobs.test_places import TWO, play_driver
 
 pytestmark = pytest.mark.skipif(
@@ -170,6 +170,7 @@ def planned(folder, device):
 WORDS = ("--plan", "plan.json", "--start", "spawn", "--tasks", "2", "--out", "runs", "--db", "store.db")
 
 
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_a_task_measures_on_all_gpus_of_its_node(played, tmp_path):
     _, address, variables = played
     ids = planned(tmp_path, "cuda")
