@@ -12,6 +12,8 @@ import pandas as pd
 from analysis.noise import Noise, common_moves, learn_noise
 from analysis.repeated import Mask, Numbers, RepeatRows
 from analysis.stats.repeats import common_drift, unrest
+from analysis.stats.shrinkage import FEWEST
+from analysis.stats.spread import NORMAL_CONSISTENCY
 from db.held_back import THROTTLED
 from db.sides import Side
 
@@ -21,6 +23,8 @@ CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "
 WAITS_FOR_HOST = "compiled_ms"
 #: Relative change of the eager device time from which on the eager program itself has changed.
 _EAGER_CHANGED = 0.02
+#: The same of its latency, where no device time is measured, and by how many standard deviations it moves apart from others.
+_ANOTHER, _ALONE = 0.1, 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,26 +132,25 @@ class PairedValues:
 def beside_eager(known: PairedValues, metric: str, noise: Noise, taken: Taken) -> tuple[Noise, Taken]:
     """Of a metric also what the eager run of the same process explains cell by cell, and the noise that is left.
 
-    - `WAITS_FOR_HOST`: the host's pace, of every cell whose eager device time did not change. Where it did, the eager
-      program is another and no witness, unless the GPU was held back.
+    - `WAITS_FOR_HOST`: the host's pace, of every cell whose eager program did not change. Where it did, it is no witness,
+      unless the GPU was held back: then absolute times are compared.
     - device time: the clock, of cells that ran while the GPU was held back by power or heat (`db.held_back`). Of all others
       it is the same in every run.
 
     A cell without a witness, as all are of two configs, stays as `taken`; where no cell has one, `noise` is the noise. Where
     eager runs moved further than their repeats do, the machine was disturbed, and the compiled runs are as restless.
     """
-    witnessed = _one_config(known.cells) & (
-        known.held_back() | (_same_eager(known) if metric == WAITS_FOR_HOST else False)
-    )
-    if not witnessed.any():
+    control, held_back = CONTROL[metric], known.held_back()
+    asked = _one_config(known.cells) & (held_back | (metric == WAITS_FOR_HOST))
+    if not asked.any():
         return noise, taken
-    control = CONTROL[metric]
     common = known.common_moves(control)
-    learned = learn_noise(known.rows, metric, control, common)
     of_control = learn_noise(known.rows, control, common=common)
     before, after = known.values(control)
     moved = after.mean - before.mean - taken.change
     error = np.sqrt(known.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
+    witnessed = asked & (held_back | ~_another_program(known, moved, error))
+    learned = learn_noise(known.rows, metric, control, common)
     slope = known.of_cell(learned.slope, "new")
     variance = known.of_cell(learned.variance, "new") * unrest(np.where(witnessed, moved / error, np.nan))
     doubt = moved**2 / known.of_cell(learned.spread, "new")
@@ -168,13 +171,24 @@ def _one_config(cells: pd.DataFrame) -> Mask:
     return same
 
 
-def _same_eager(known: PairedValues) -> Mask:
-    """Where the eager device time, if it was measured, is the same on both sides."""
+def _another_program(known: PairedValues, moved: Numbers, error: Numbers) -> Mask:
+    """Where the eager program itself has changed: by its device time, and where none is measured, if its latency moved alone.
+
+    A host slows many models: one that moved by 10 % and by six standard deviations more than the others did, of which
+    there must be five, is another model now. `moved` and `error` are of ln of the eager latency.
+    """
     control = CONTROL["compiled_kernel_ms"]
     before, after = known.values(control)
-    change = np.abs(after.mean - before.mean - known.drift(control))
-    same: Mask = ~(change >= np.log1p(_EAGER_CHANGED))
-    return same
+    of_device = np.abs(after.mean - before.mean - known.drift(control))
+    known_moves = moved[np.isfinite(moved)]
+    if known_moves.size <= FEWEST:
+        alone = np.zeros(moved.shape, dtype=bool)
+    else:
+        apart = np.abs(moved - np.median(known_moves))
+        usual = np.hypot(np.nan_to_num(error), NORMAL_CONSISTENCY * float(np.median(apart[np.isfinite(apart)])))
+        alone = (apart >= np.log1p(_ANOTHER)) & (apart > _ALONE * usual)
+    found: Mask = np.where(np.isfinite(of_device), of_device >= np.log1p(_EAGER_CHANGED), alone)
+    return found
 
 
 def _at(values: Numbers, places: npt.NDArray[np.intp]) -> Numbers:

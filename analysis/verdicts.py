@@ -103,8 +103,8 @@ class Judgement:
 
 def with_verdicts(comparison: Comparison, judgement: Judgement) -> dict[str, Any]:
     """The comparison as a JSON object with `verdicts` (as `Judgement.to_json`) and, in each of its cells, `verdict`,
-    `verdict_metric`, `held_back` and `judged`: per metric its verdict, change, low, high, explained (relative), q and
-    more_runs, or null."""
+    `verdict_metric`, `held_back` and `judged`: per metric its verdict, change, low, high, explained, raw (relative;
+    raw is the change with what is explained), q and more_runs, or null."""
     found = comparison.to_json()
     judged = [_cell_json(row) for row in judgement.cells.to_dict("records")]
     cells = [{**cell, **of_cell} for cell, of_cell in zip(found["cells"], judged, strict=True)]
@@ -117,6 +117,7 @@ def _cell_json(row: Mapping[Any, Any]) -> dict[str, Any]:
             name: _plain(row[f"{metric}_{name}"])
             for name in ("verdict", "change", "low", "high", "explained", "q", "more_runs")
         }
+        | {"raw": _plain((1 + row[f"{metric}_change"]) * (1 + row[f"{metric}_explained"]) - 1)}
         for metric in JUDGED
         if isinstance(row[f"{metric}_verdict"], str)
     }

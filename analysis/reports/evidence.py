@@ -19,6 +19,8 @@ _MOST = 4
 _LEAST_PART = 0.01
 #: The eager run does not know the commit of Inductor: if it moved this far, that is said.
 _EAGER_PART = 0.02
+#: ... and this far, it is asked whether the model itself is another: few hosts are slower by so much.
+_ANOTHER_MODEL = 0.2
 
 
 def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
@@ -138,7 +140,14 @@ def _eager(row: Mapping[Any, Any]) -> list[str]:
     base, new = row["eager_ms_base"], row["eager_ms_new"]
     if not (base and new and base > 0 and new > 0) or abs(new / base - 1) < _EAGER_PART:
         return []
-    return [f"eager of the same processes: {base:.4g} ms -> {new:.4g} ms ({100 * (new / base - 1):+.1f} %)"]
+    change = new / base - 1
+    asked = ": another model?" if abs(change) >= _ANOTHER_MODEL else ""
+    lines = [f"eager of the same processes: {base:.4g} ms -> {new:.4g} ms ({100 * change:+.1f} %){asked}"]
+    left, explained = (row.get(f"compiled_ms_{name}", float("nan")) for name in ("change", "explained"))
+    if abs(explained) >= _EAGER_PART:
+        raw = (1 + left) * (1 + explained) - 1
+        lines.append(f"compiled: {100 * raw:+.1f} % as measured, {100 * left:+.1f} % beside eager")
+    return lines
 
 
 def _machine(row: Mapping[Any, Any]) -> list[str]:

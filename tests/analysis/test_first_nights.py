@@ -1,0 +1,101 @@
+"""A new store: what synthetic nights of two runs each tell by the third, and what one run a night does not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.compare import compare
+from analysis.reports.evidence import evidence_of
+from analysis.verdicts import judge_cells, with_verdicts
+from db.ingest import ingest_bundle
+from db.sides import resolve_side
+from tests.factories import cell, header, new_store, passing, write_bundle
+
+
+def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, eager=1.0, host=1.0):
+    """A night on a CPU; in the first model `slower` multiplies the compiled latency, `eager` both of them, and `host`
+    both of all others."""
+    for run in range(runs):
+        random = np.random.default_rng([number, run])
+        made = []
+        for model in range(models):
+            off = [math.exp(random.normal(0, noise)) for _ in range(2)]
+            own, both = (slower, eager) if model == 0 else (1.0, host)
+            metrics = {"eager_ms": 2.0 * both * off[0], "compiled_ms": 1.0 * own * both * off[1]}
+            minutes = 1440 * number + 60 * run
+            made.append(passing(cell(f"m{model}"), minutes=minutes + 1, samples={}, metrics=metrics))
+        head = header(f"r{number}-{run}", minutes=minutes, commit=f"{number:040x}", night=f"n{number}")
+        ingest_bundle(store, write_bundle(folder, head, made))
+
+
+def judged(store):
+    """The newest two nights' comparison, its judgement, and the row of the first model."""
+    with store.connect() as conn:
+        sides = [resolve_side(conn, text) for text in ("latest~1", "latest")]
+        comparison = compare(conn, *sides)
+        found = judge_cells(conn, *sides, comparison.cells)
+        row = comparison.cells.join(found.cells).set_index("model").loc["m0"].to_dict()
+        lines = evidence_of(conn, row)
+    (told,) = (one for one in with_verdicts(comparison, found)["cells"] if one["model"] == "m0")
+    return row, told["judged"]["compiled_ms"], lines
+
+
+@pytest.fixture
+def nights(tmp_path):
+    """A way to make nights, given by what differs in each."""
+    store = new_store(tmp_path / "store.db")
+
+    def make(*which, **all_of_them):
+        for number, differs in enumerate(which):
+            make_night(store, tmp_path, number, **(all_of_them | differs))
+        return judged(store)
+
+    yield make
+    store.dispose()
+
+
+@pytest.mark.parametrize("models", [1, 6])
+def test_a_step_of_twelve_per_cent_is_told_in_the_third_night(nights, models):
+    row, _, _ = nights({}, {}, {"slower": 1.12}, models=models)
+    assert (row["verdict"], row["verdict_metric"]) == ("regressed", "compiled_ms")
+
+
+def test_two_nights_of_no_change_are_no_alarm(nights):
+    row, _, _ = nights({}, {}, {}, models=6)
+    assert row["verdict"] in ("unchanged", "inconclusive")
+
+
+def test_a_step_after_a_night_of_spikes_is_told(nights):
+    spike = [{"slower": 1.5 if number == 2 else 1.12 if number == 8 else 1.0} for number in range(9)]
+    row, _, _ = nights(*spike)
+    assert row["verdict"] == "regressed"
+
+
+def test_one_run_a_night_tells_nothing_by_then(nights):
+    row, _, _ = nights({}, {}, {"slower": 1.12}, runs=1)
+    assert row["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(("models", "verdict"), [(1, "inconclusive"), (8, "regressed")])
+def test_a_model_that_is_slower_in_itself_is_judged_by_absolute_times_where_others_show_it(nights, models, verdict):
+    row, told, lines = nights(*[{}] * 8, {"eager": 1.5}, models=models)
+    assert row["verdict"] == verdict
+    assert any("eager of the same processes" in line and "another model?" in line for line in lines)
+    assert told["raw"] == pytest.approx(0.5, abs=0.05)
+    if models == 1:
+        assert any("compiled: +" in line and "as measured" in line for line in lines), lines
+    else:
+        assert told["change"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_host_that_slowed_all_of_the_models_is_no_change_of_one(nights):
+    row, _, _ = nights(*[{}] * 8, {"eager": 1.5, "host": 1.5}, models=8)
+    assert row["verdict"] != "regressed"
+
+
+def test_a_small_move_of_eager_asks_no_question(nights):
+    _, _, lines = nights(*[{}] * 3, {"eager": 1.05}, models=2)
+    assert not any("another model?" in line for line in lines)
