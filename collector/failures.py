@@ -16,13 +16,13 @@ _BY_STAGE = {
 
 #: Part of the message -> what a person can do about it.
 _HINTS = (
-    ("No choices to select", "no back-end could take a GEMM: keep ATEN in max_autotune_gemm_backends"),
+    ("No choices to select", "no back-end can compute this matrix product: keep ATEN in max_autotune_gemm_backends"),
     ("overwritten by a subsequent run", "a cudagraph output was read after the next replay: clone it first"),
     ("Cannot re-initialize CUDA in forked", "set PYTORCH_NVML_BASED_CUDA_CHECK=1 before torch is imported"),
-    ("can't allocate memory", "the host has no such memory: use a smaller --batch-size"),
+    ("can't allocate memory", "the host has too little memory: use a smaller --batch-size"),
     ("out of memory", "use a smaller --batch-size, or a GPU with more memory"),
     ("device-side assert", "run again with CUDA_LAUNCH_BLOCKING=1 to find the kernel"),
-    ("C++ compile error", "a C++ compiler that torch can use is needed: see `inductor-watch doctor`"),
+    ("C++ compile error", "torch needs a C++ compiler that works: see `inductor-watch doctor`"),
     ("InvalidCxxCompiler", "no C++ compiler found: install g++ or set CXX"),
 )
 #: The same for what says nothing more telling.
@@ -38,24 +38,24 @@ _FALLBACK_HINTS = (
 )
 #: What a status says without words of its own, or with none that are known.
 _BY_STATUS = {
-    Status.MODEL_FAIL_TO_LOAD: "the model's own code failed while it was built: the end of the log has the stack",
+    Status.MODEL_FAIL_TO_LOAD: "the model's own code failed while the model was built: the end of the log has the stack",
     Status.EAGER_FAIL: "the model fails without any compiler: the end of the log has the stack",
-    Status.FAIL_TO_COMPILE: "the end of the log has the stack; TORCHDYNAMO_VERBOSE=1 and TORCH_LOGS=+dynamo,+inductor tell more",
+    Status.FAIL_TO_COMPILE: "the end of the log has the stack; TORCHDYNAMO_VERBOSE=1 and TORCH_LOGS=+dynamo,+inductor log more",
     Status.FAIL_TO_RUN: "eager ran, the compiled program did not: --backend aot_eager tells whether Inductor is to blame",
-    Status.NONDETERMINISTIC: "it draws unseeded numbers, or its kernels sum in another order: nothing can be compared with it",
+    Status.NONDETERMINISTIC: "eager runs differ (unseeded random numbers, or another order of sums): accuracy is not checked",
     Status.FAIL_ACCURACY: "TORCH_COMPILE_DEBUG=1 keeps the kernels; emulate_precision_casts=true tells rounding from a bug",
 }
 _STUCK = {
-    Stage.COMPILE: "the end of the log shows what it was compiling: a longer --timeout, or TORCH_LOGS=dynamo,inductor",
+    Stage.COMPILE: "the end of the log shows what it was compiling: use a longer --timeout; TORCH_LOGS=dynamo,inductor logs it",
 }
-_STUCK_ELSEWHERE = "the end of the log shows the stack in which it was stuck: a longer --timeout if it was only slow"
+_STUCK_ELSEWHERE = "the end of the log shows the stack where it hung: use a longer --timeout if it was only slow"
 _SIGNALS = {
     "SIGKILL": "often the kernel's out-of-memory killer",
-    "SIGSEGV": "memory was accessed that is not there: the end of the log shows the Python stack of the crash",
-    "SIGABRT": "a library gave up: the end of the log says why",
-    "SIGILL": "a kernel uses instructions that this CPU lacks",
+    "SIGSEGV": "invalid memory access: the end of the log shows the Python stack of the crash",
+    "SIGABRT": "a library aborted the process: the end of the log says why",
+    "SIGILL": "a kernel uses an instruction that this CPU lacks",
 }
-HINT_OF_EXIT = "the model or a library ended the process: the end of the log is all that it left"
+HINT_OF_EXIT = "the model or a library called exit: the end of the log is all that there is"
 #: Errors that a compiler raises.
 _COMPILERS = {
     "torch._dynamo.exc.TorchDynamoException",
@@ -91,9 +91,9 @@ def hint_of_signal(name: str) -> str | None:
 
 def _hint_of_type(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError):
-        return "install it, or for a model of your own start where its module is (or set PYTHONPATH)"
+        return "install it; for a model of your own, start in the folder of its module, or set PYTHONPATH"
     if isinstance(error, ImportError):
-        return "the module is there and does not import: built for another version of a library?"
+        return "the module is installed but does not import: it may be built for another version of a library"
     return None
 
 

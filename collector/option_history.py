@@ -64,11 +64,11 @@ STOPPED = (
     Stopped(
         "force_disable_caches",
         (2, 9),
-        "set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, it is no option of torch.compile any more",
+        "set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 instead",
         "torch/compiler/config.py",
     ),
-    Stopped("cuda.cutlass_presets", (2, 10), "cutlass_instantiation_level"),
-    Stopped(OLD_SECTION, SPLIT, "the same name in the section cutlass", "torch/_inductor/codegen/cutlass/utils.py"),
+    Stopped("cuda.cutlass_presets", (2, 10), "use cutlass_instantiation_level"),
+    Stopped(OLD_SECTION, SPLIT, "use the same name in the section cutlass", "torch/_inductor/codegen/cutlass/utils.py"),
 )
 
 
@@ -93,10 +93,10 @@ def why_unknown(key: str, torch_version: Version) -> str | None:
     """What became of an option that this torch does not take, or from which version on there is one."""
     for came in CAME:
         if _is(key, came.key) and torch_version < came.since:
-            return f"it came with torch {_spell(came.since)}"
+            return f"it is new in torch {_spell(came.since)}"
     for stopped in STOPPED:
         if _is(key, stopped.key) and torch_version >= stopped.since:
-            return f"gone since torch {_spell(stopped.since)}: {stopped.instead}"
+            return f"removed in torch {_spell(stopped.since)}: {stopped.instead}"
     return None
 
 
@@ -107,7 +107,7 @@ def why_ignored(key: str, torch_version: Version) -> str | None:
             return f"ignored since torch {_spell(stopped.since)}: {stopped.instead}"
     # The code that makes cudagraphs of partitions (cudagraph_partition_post_compile) is not in 2.7.
     if key == "graph_partition" and torch_version < (2, 8):
-        return "acts from torch 2.8 on: before, no partition becomes a cudagraph"
+        return "has an effect from torch 2.8 on: before, no partition becomes a cudagraph"
     return None
 
 

@@ -36,14 +36,14 @@ class CommitError(StoreError):
 
 _AGAIN = "try again when that has ended"
 _FULL = "the disk is full; make room and repeat, nothing was half-written"
-_READ_ONLY = "it is open for reading only"
+_READ_ONLY = "it was opened read-only"
 _NOT_OURS = "it is not a database of inductor-watch; choose another with --db"
 
 #: What SQLite says, and what a person can do about it.
 _OF_FILES = (
     ("locked", f"another program is writing to it; {_AGAIN}"),
     ("is full", _FULL),
-    ("readonly", "it is open for reading only, or its folder cannot be written; choose another place with --db"),
+    ("readonly", "the file or its folder cannot be written; choose another place with --db"),
     ("query_only", _READ_ONLY),
     ("unable to open", "its folder cannot be written or does not exist; choose another place with --db"),
     ("not a database", _NOT_OURS),
@@ -61,14 +61,14 @@ _OF_SERVERS = (
     ("deadlock detected", "another program was writing too; repeat, nothing was half-written"),
     ("could not serialize", "another program was writing too; repeat, nothing was half-written"),
     ("read-only transaction", _READ_ONLY),
-    ("permission denied", "its user may not do this; the roles are in docs/store.md"),
-    ("must be owner", "only the user who created the tables may change them; the roles are in docs/store.md"),
+    ("permission denied", "this user lacks the right to do it; docs/store.md lists the roles"),
+    ("must be owner", "only the user who created the tables may change them; docs/store.md lists the roles"),
     ("password authentication failed", "correct the user or password in --db, PGPASSWORD or ~/.pgpass"),
     ("no password supplied", "put the password into PGPASSWORD or ~/.pgpass"),
-    ("peer authentication failed", "say another user: postgresql://USER@HOST/NAME"),
-    ("no pg_hba.conf entry", "the server lets this user in from nowhere near; see its pg_hba.conf"),
+    ("peer authentication failed", "name another user: postgresql://USER@HOST/NAME"),
+    ("no pg_hba.conf entry", "the server does not let this user in from this host; its pg_hba.conf says who may"),
     ("starting up", f"the server is starting; {_AGAIN}"),
-    ("shutting down", "the server is going down; try again when it is back"),
+    ("shutting down", "the server is shutting down; try again when it is back"),
     ("too many clients", "the server has no connection left; try again, or raise max_connections"),
     ("remaining connection slots", "the server has no connection left; try again, or raise max_connections"),
     ("failed to resolve", "no such host; correct it in --db"),
@@ -76,9 +76,12 @@ _OF_SERVERS = (
     ("connection failed", "is the server up, and are host, port and name in --db right?"),
     ("cannot contain nul", "no name in the database has such a character"),
     ("timeout expired", "the server does not answer; correct host and port in --db"),
-    ("terminating connection", "the server ended it; repeat when it is back, nothing was half-written"),
-    ("server closed the connection", "the server ended it; repeat when it is back, nothing was half-written"),
-    ("connection is lost", "the server ended it; repeat when it is back, nothing was half-written"),
+    ("terminating connection", "the server closed the connection; repeat when it is back, nothing was half-written"),
+    (
+        "server closed the connection",
+        "the server closed the connection; repeat when it is back, nothing was half-written",
+    ),
+    ("connection is lost", "the server closed the connection; repeat when it is back, nothing was half-written"),
     ("invalid page", "it is damaged; restore a backup or ingest the bundles into a new database, they hold everything"),
     ("relation", _NOT_OURS),
 )

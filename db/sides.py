@@ -155,10 +155,14 @@ def _latest(conn: Connection, text: str, back: int) -> Side:
     if night is not None:
         return Side(text, "latest", _runs(conn, Run.night == night))
     count = len(conn.execute(newest_nights()).all())
-    raise SideError(f"{text}: the database holds {count} night{'s' * (count > 1)}" if count else _EMPTY)
+    raise SideError(
+        f"{text}: the database has {count} night{'s' * (count > 1)}: the oldest is latest~{count - 1}"
+        if count
+        else _EMPTY
+    )
 
 
-_EMPTY = "the database holds no runs yet: run `inductor-watch nightly` or `inductor-watch ingest BUNDLE`"
+_EMPTY = "the database has no runs yet: measure some with `inductor-watch nightly`, or use `inductor-watch ingest BUNDLE`"
 
 
 def _exact_run(conn: Connection, text: str) -> Side | None:
@@ -179,7 +183,7 @@ def _exact_branch(conn: Connection, text: str) -> Side | None:
     if others := {run.commit for run in _runs(conn, _is_tagged(text))} - {run.commit for run in runs}:
         sha, name = min(others), one_line(text)
         raise SideError(
-            f"{name} is a branch, and a tag of {sha[:10]}: write {name}@{runs[0].commit[:10]}, or {sha[:10]}"
+            f"{name} is a branch and also a tag: write {name}@{runs[0].commit[:10]} for the branch, or {sha[:10]} for the tag"
         )
     return _side(text, "branch", runs)
 
@@ -269,7 +273,9 @@ def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
 def _ambiguous(text: str, candidates: Sequence[str]) -> SideError:
     names = sorted(set(candidates))
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return SideError(f"{one_line(text)} could be {', '.join(map(one_line, names[:4]))}{more}: write more of it")
+    return SideError(
+        f"{one_line(text)} could be {', '.join(map(one_line, names[:4]))}{more}: write more characters of it"
+    )
 
 
 def _unknown(conn: Connection, text: str) -> SideError:
@@ -280,7 +286,9 @@ def _unknown(conn: Connection, text: str) -> SideError:
         return SideError(_EMPTY)
     if found := tagged(conn, text):
         which = ", ".join(f"{one_line(repo)}@{sha[:10]}" for repo, sha in found)
-        return SideError(f"no run measured {which}, which is tagged {one_line(text)}: measure it, or ingest who did")
+        return SideError(
+            f"the tag {one_line(text)} is {which}, which no run in the database measured: measure it, or ingest a bundle of it"
+        )
     names = {name for row in rows for name in row} | {"latest", *measured_tags(conn)}
     return SideError(
         f"no night, run, branch, tag or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}"

@@ -60,11 +60,12 @@ class Rounds:
         lines = []
         if here := {header.commit for header in headers} - commits:
             lines.append(
-                f"this torch is {', '.join(sha[:12] for sha in sorted(here))}, which neither side is: counts for neither"
+                f"the installed torch is {', '.join(sha[:12] for sha in sorted(here))}, not a commit of either side: "
+                "it counts for neither"
             )
         if not any(header.testbed in places for header in headers):
             lines.append(
-                "this machine is another testbed than both sides': its latencies are not judged against theirs"
+                "this machine is another testbed than that of either side: its latencies are not compared with theirs"
             )
         return lines
 
@@ -100,7 +101,7 @@ def check_words(named: Sequence[str], again: bool, is_selected: bool) -> None:
     """Raises `click.UsageError` where `--again` and what it is to measure do not go together."""
     if named and not again:
         raise click.UsageError(
-            f"what is {named[0]!r}? A file or two sides go with --again; else name models with --model"
+            f"unexpected argument {named[0]!r}: name models with --model; a file or two sides need --again"
         )
     if again and len(named) > 2:
         raise click.UsageError("--again takes a file, or BASE and NEW")
@@ -148,7 +149,7 @@ def _fit(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
 def _only_device(cells: Sequence[Cell]) -> str:
     devices = sorted({cell.device for cell in cells})
     if len(devices) > 1:
-        raise click.UsageError(f"cells of {' and '.join(devices)} are to be measured again: say --device")
+        raise click.UsageError(f"cells of {' and '.join(devices)} are to be measured again: choose with --device")
     return devices[0] if devices else ""
 
 

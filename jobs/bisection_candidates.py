@@ -21,8 +21,8 @@ def builds_between(good: str, bad: str, named: Sequence[str], origin: Origin) ->
     first, last = parse_build(good), parse_build(bad)
     if first.key >= last.key:
         raise BuildError(
-            f"--good {first.version} is not older than --bad {last.version}: good is where the search begins, be it faster "
-            "or slower"
+            f"--good {first.version} is not older than --bad {last.version}: --good is the older end, even if it is the "
+            "slower one"
         )
     offered = [parse_build(text) for text in named] if named else _offered(origin, (first, last))
     inside = [build for build in offered if first.key < build.key < last.key]

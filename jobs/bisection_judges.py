@@ -75,7 +75,9 @@ class MetricJudge:
         """A run that failed, or did not measure the metric."""
         for run in runs:
             if run.status != Status.PASS.value:
-                return f"its cell ends in {run.status}: no {self.metric} (--metric status looks for that)"
+                return (
+                    f"its cell ends in {run.status}, without {self.metric}: use --metric status to find what broke it"
+                )
             if run.value is None or not math.isfinite(run.value) or (not self.is_count and run.value <= 0):
                 return f"its run has no {self.metric}"
         return None

@@ -69,7 +69,7 @@ class Checkouts:
         if done.returncode:
             said = log.read_bytes()[start:].decode("utf-8", "replace").strip().splitlines()
             last = one_line(said[-1], 200) if said else "it said nothing"
-            raise BuildError(f"the command ended with exit code {done.returncode} ({last}); see {log}")
+            raise BuildError(f"the --run command ended with exit code {done.returncode} ({last}); see {log}")
 
 
 def read_run(python: Path, request: Request, place: Path, metric: str, folder: Path) -> Reading:
@@ -83,7 +83,8 @@ def read_run(python: Path, request: Request, place: Path, metric: str, folder: P
     if len(contents.planned) != 1:
         named = ", ".join(sorted({f"{cell.suite}/{cell.model} {cell.config.name}" for cell in contents.planned})[:4])
         raise BuildError(
-            f"one cell is bisected, and this names {len(contents.planned)} ({named}): see --model, --suite"
+            f"bisect takes one cell, and the options select {len(contents.planned)} ({named}): "
+            "narrow --model, --suite or --config"
         )
     (measurement,) = contents.latest().values()
     bundle = bundle_files(place)[0].relative_to(folder)

@@ -49,7 +49,7 @@ def read_history(clone: Repository, wanted: Wanted) -> History:
         touching = frozenset(clone.touching(tip, wanted.path))
         if not touching:
             raise GitError(
-                f"no commit up to {one_line(wanted.ref)} touches {one_line(wanted.path)!r}: --path is from the top"
+                f"no commit up to {one_line(wanted.ref)} touches {one_line(wanted.path)!r}: --path starts at the root"
             )
     return History(tip, clone.line(tip), touching, starts, clone.tags())
 

@@ -39,7 +39,7 @@ def show(out: Console, found: Forecast) -> None:
     cells, workers = found.plan.cells, found.pace.at_once
     configs = len({cell.config for cell in cells})
     again = len(cells) - len(found.costs)
-    same = f"; {again} have the program of another and are not measured again" if again else ""
+    same = f"; {again} have the same program as another and are not measured again" if again else ""
     _say(
         out, f"dry run, nothing is measured: {len(cells)} cells, {count_models(cells)} models, {configs} configs{same}"
     )
@@ -74,8 +74,8 @@ def _place(found: Forecast, number: int) -> str:
 
 def _slack_note(found: Forecast) -> str:
     if not found.nights:
-        return "hours are a lower bound: no measured night to hold a prediction against"
-    return f"hours are what the cells add up to times {found.slack:.2f}, which {found.nights} measured nights took over theirs"
+        return "hours are a lower bound: there is no measured night to check the prediction against"
+    return f"hours are the sum over the cells times {found.slack:.2f}, as in {found.nights} measured nights"
 
 
 def _axis_table(axis: str, rows: Sequence[tuple[str, int, float]]) -> Table:

@@ -85,7 +85,7 @@ class Repository:
             raise GitError(f"{_shown(path)}: no such folder: --git takes the path of a clone")
         if self._say("rev-parse", "--is-shallow-repository") == "true":
             raise GitError(
-                f"{_shown(path)} is a shallow clone, whose first commits are cut off: say `git fetch --unshallow` in it"
+                f"{_shown(path)} is a shallow clone, whose first commits are cut off: run `git fetch --unshallow` in it"
             )
 
     def main_ref(self) -> str:
@@ -163,7 +163,7 @@ class Repository:
                     told += 1
                     yield _commit(position, fields)
             if told != len(positions):
-                raise GitError(f"{_shown(self.path)}: git told of {told} commits instead of {len(positions)}: repeat")
+                raise GitError(f"{_shown(self.path)}: git listed {told} of {len(positions)} commits: try again")
 
     def _find(self, ref: str) -> str | None:
         try:
@@ -247,7 +247,7 @@ def _records(stream: IO[bytes]) -> Iterator[list[bytes]]:
     if rest:
         fields = rest.removesuffix(b"\0").split(b"\0")
         if len(fields) != _FIELDS:
-            raise GitError("git ended in the middle of a commit: repeat")
+            raise GitError("git ended in the middle of a commit: try again")
         yield fields
 
 

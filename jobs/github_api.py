@@ -80,7 +80,9 @@ class GitHub:
         """
         token = environ.get(TOKEN_VARIABLE, "").strip()
         if not token:
-            raise click.UsageError(f"{TOKEN_VARIABLE} is not set: put a token that may write issues there")
+            raise click.UsageError(
+                f"{TOKEN_VARIABLE} is not set: set it to a token that may write issues and pull requests"
+            )
         if not _TOKEN.fullmatch(token):
             raise click.UsageError(f"{TOKEN_VARIABLE} holds characters that no token has: copy it again")
         base = environ.get(URL_VARIABLE, "").strip() or DEFAULT_URL

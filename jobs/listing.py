@@ -23,7 +23,7 @@ def list_configs(configs: list[Config], device: str | None, as_json: bool, notes
         return
     for row in rows:
         twins = [other["name"] for other in rows if other["program_id"] == row["program_id"] and other is not row]
-        same = f"  = {', '.join(twins)}" if twins else ""
+        same = f"  same program as {', '.join(twins)}" if twins else ""
         click.echo(f"{row['name']:<28} config {row['config_id']}  program {row['program_id']}{same}")
         if row["changed"]:
             click.echo("    " + ", ".join(f"{key}={value}" for key, value in row["changed"].items()))

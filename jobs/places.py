@@ -83,7 +83,7 @@ def choose_gpus(gpus: Sequence[Gpu], asked: str | None) -> list[Gpu]:
     """
     if asked is None or not gpus:
         if asked not in (None, "all"):
-            raise PlaceError(f"--gpus {asked}: there is no GPU here; `inductor-watch doctor` says why")
+            raise PlaceError(f"--gpus {asked}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
         return list(gpus[:1])
     if asked == "all":
         return list(gpus)

@@ -84,7 +84,9 @@ def read_plan(path: Path, place: str) -> Plan:
     for cell in plan.cells:
         find(cell.suite, cell.model)
     if others := sorted({cell.device for cell in plan.cells} - {place}):
-        raise PlanError(f"{path} plans cells for {', '.join(others)}, and this night measures on {place}: see --device")
+        raise PlanError(
+            f"{path} plans cells for {', '.join(others)}, and this run measures on {place}: choose with --device"
+        )
     for config, device in {(cell.config, cell.device) for cell in plan.cells}:
         check_config(config, device)
     return plan

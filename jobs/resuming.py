@@ -57,7 +57,9 @@ def find_run(folder: Path, name: str | None, retry_failed: bool = False) -> Unfi
     """
     paths = _named(folder, name) if name else _newest_first(folder)
     if not paths:
-        raise ResumeError(f"no run in {folder}: name its folder with --out, or start one with `inductor-watch nightly`")
+        raise ResumeError(
+            f"no run in {folder}: name the folder of the bundles with --out, or start a run with `inductor-watch nightly`"
+        )
     found = (Unfinished(path, read_bundle(path), retry_failed) for path in paths)
     return next((run for run in found if not run.is_done), None)
 
@@ -86,8 +88,8 @@ def asked_of(found: Unfinished) -> dict[str, Any]:
         asked_pace(asked or {}, 0)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ResumeError(
-            f"{found.path} does not say how its run was asked for, or says it for another version of inductor-watch: "
-            "start a run of its own with `nightly`"
+            f"{found.path} lacks the options of its run, or has those of another version of inductor-watch: "
+            "start a new run with `nightly`"
         ) from error
     return asked or {}
 
@@ -99,7 +101,7 @@ def check_place(found: Unfinished, environment: Mapping[str, Any]) -> None:
     if theirs != ours:
         raise ResumeError(
             f"run {header.run_id} measures torch {theirs[:12]}, installed is {ours[:12]}: "
-            "install that torch again, or start a run of its own with `nightly`"
+            "install that torch again, or start a new run with `nightly`"
         )
     here = extract_testbed(environment) | asked_settings(header.asked or {}).testbed()
     if "gpus" not in header.testbed:
@@ -108,7 +110,7 @@ def check_place(found: Unfinished, environment: Mapping[str, Any]) -> None:
     if differing:
         pairs = ", ".join(f"{key} {header.testbed.get(key)} there and {here.get(key)} here" for key in differing)
         raise ResumeError(
-            f"run {header.run_id} has another testbed ({pairs}): resume it where it began, with as many workers"
+            f"run {header.run_id} began on another testbed ({pairs}): resume it there, with as many workers"
             + (" and the same --shared-tuning" if "tuning" in differing else "")
         )
 
@@ -119,7 +121,7 @@ def _named(folder: Path, name: str) -> list[Path]:
     there = [path for base in bases for path in both_paths(base) if path.exists()]
     if not there:
         known = [path.name.partition(".jsonl")[0] for path in _newest_first(folder)][:3]
-        hint = f"newest there: {', '.join(known)}" if known else "name its folder with --out"
+        hint = f"newest there: {', '.join(known)}" if known else "name the folder of the bundles with --out"
         raise ResumeError(f"no run {name!r} in {folder}: {hint}")
     return there[:1]
 

@@ -125,8 +125,8 @@ def _measure(
         if store:
             console.print(store(path), highlight=False, soft_wrap=True)
     if progress.done < total:
-        again = f"`inductor-watch resume --out {result.paths[0].parent}` goes on"
-        left = f"{total - progress.done} cells were not begun in time: {again}"
+        again = f"`inductor-watch resume --out {result.paths[0].parent}` measures them"
+        left = f"{total - progress.done} cells were not started in time: {again}"
         console.print(left, highlight=False, soft_wrap=True)
     if result.lost:
         raise result.lost
@@ -161,14 +161,14 @@ def announce(
     place = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
     again = f", attempt {attempt}" if attempt else ""
     console.print(
-        f"run {header.run_id}{again}: {work.total} cells on {place}, torch {environment['torch']}, "
+        f"run {header.run_id}{again}: {work.total} cell{'s' * (work.total != 1)} on {place}, torch {environment['torch']}, "
         f"{header.branch}@{header.commit[:10]}",
         highlight=False,
         soft_wrap=True,
     )
     if work.named_twice:
         console.print(
-            f"{work.named_twice} of them are another's program under a second name: measured once, shown under each",
+            f"{work.named_twice} of them compile to the same program as another one: measured once, shown under each name",
             highlight=False,
             soft_wrap=True,
         )

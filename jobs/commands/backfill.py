@@ -21,20 +21,26 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    help="Measure builds of torch, oldest first, each in an environment that is made for it, and store them under their own "
-    "commits. The same command again goes on where it was stopped."
+    help="Measure builds of torch that are not installed, oldest first, each in an environment made for it, and store them under "
+    "their own commits. The same command again continues where it was stopped."
 )
-@click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build, e.g. 2.9.1; repeatable.")
+@click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build of torch, e.g. 2.9.1; repeatable.")
 @making_options
 @night_options
 @measuring_options
 @care_options
 @click.option(
-    "--replicates", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each build, one night."
+    "--replicates",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Measure each build so many times, as runs of one night.",
 )
-@click.option("--branch", help="The branch that the builds are points of. [releases, or nightly]")
+@click.option("--branch", help="The branch under which the builds are stored [releases, or nightly].")
 @label_option
-@click.option("--remove", is_flag=True, help="Delete the environments of these builds, or all of --envs, and end.")
+@click.option(
+    "--remove", is_flag=True, help="Only delete the environments of these builds; without --torch, all in --envs."
+)
 @json_option
 @db_option
 def command(
@@ -74,7 +80,7 @@ def command(
     try:
         filled = [_filled(work, build) for build in builds]
     except KeyboardInterrupt:
-        click.echo("interrupted: what was measured is in the bundles, the same command goes on", err=True)
+        click.echo("interrupted: what was measured is in the bundles, the same command continues", err=True)
         raise click.exceptions.Exit(130) from None
     _sum_up(filled, as_json)
     if all(one.skipped for one in filled):
@@ -118,7 +124,4 @@ def _sum_up(filled: list[Filled], as_json: bool) -> None:
         click.echo(one_line(str(one)))
     undated = [one.build.version for one in filled if not one.skipped and not one.date]
     if undated:
-        click.echo(
-            f"no date is known of {', '.join(undated)}: series put these in the order of measuring, which is that of "
-            "their versions as long as they are measured in one go"
-        )
+        click.echo(f"no date is known of {', '.join(undated)}: histories order these builds by when they were measured")

@@ -18,25 +18,28 @@ if TYPE_CHECKING:
     from analysis.history_drift import DriftSurvey
 
 _NOTHING = (
-    "nothing to judge: a status needs two measured commits on one branch and testbed, a level ten; "
+    "nothing to judge: on one branch and testbed, statuses need two measured commits, all other metrics need ten; "
     "`inductor-watch runs` lists what there is"
 )
 
 
 @click.command(
-    help="Change points of the histories as alerts: one for all cells that changed between the same commits, newest first. "
-    "A view: the exit code is 0 also where something got worse, and 3 where there was nothing to judge."
+    help="Show when metrics and statuses changed, newest first: one alert for all cells that changed between the same commits. "
+    "Exit code 0 even if something got worse; 3 if there was nothing to judge."
 )
 @branch_option
 @cell_options
-@click.option("--metric", "metrics", multiple=True, help="One of those that are judged, or `status`; repeatable.")
-@click.option("--since", metavar="DATE", help="What was first measured at or after this, e.g. 2026-08-01.")
-@click.option("--pinned", metavar="SIDE", help="Also what drifted slowly from there: a commit, run or night.")
-@click.option("--window", type=click.IntRange(min=20), help="Look at so many newest commits of each line only [all].")
+@click.option("--metric", "metrics", multiple=True, help="Only changes of this metric, or of `status`; repeatable.")
+@click.option("--since", metavar="DATE", help="Only changes first measured on this day or later, e.g. 2026-08-01.")
+@click.option("--pinned", metavar="SIDE", help="Show also what drifted slowly away from this commit, run or night.")
+@click.option("--window", type=click.IntRange(min=20), help="Only the newest so many commits of each history [all].")
 @click.option(
-    "--evidence", "with_evidence", is_flag=True, help="Beside each alert's worst cell: kernels, breaks, skips."
+    "--evidence",
+    "with_evidence",
+    is_flag=True,
+    help="Show what else changed in each alert's worst cell: kernels, graph breaks, skips.",
 )
-@click.option("--cells", type=click.IntRange(min=1), default=5, show_default=True, help="Changes to show of an alert.")
+@click.option("--cells", type=click.IntRange(min=1), default=5, show_default=True, help="Cells to show of each alert.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Alerts to show.")
 @db_option
 @json_option
@@ -131,7 +134,7 @@ def _show(
     series = sum(found.history.series.values())
     click.echo(f"{found.cells} cells judged; {series} series by metric; {len(found.alerts)} alerts")
     if found.cells and not series:
-        click.echo("note: no series has ten measured commits yet, so that only statuses are judged")
+        click.echo("note: no series has ten measured commits yet, so only statuses are judged")
     for alert in found.alerts[:limit]:
         beside = evidence_of(conn, alert.changes[0]) if with_evidence else None
         click.echo("\n".join(alert_lines(alert, cells, beside)))

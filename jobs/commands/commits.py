@@ -24,21 +24,29 @@ def command() -> None:
     """The group of all that is said about commits."""
 
 
-@command.command(name="import", help="Read a clone's history into the database; again changes nothing, later adds.")
+@command.command(name="import", help="Read a clone's history into the database. A later import adds what is new.")
 @click.option(
     "--git",
     "clone",
     required=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="A clone, with all its history.",
+    help="A clone with its whole history.",
 )
-@click.option("--path", help="Only commits that touch this path, e.g. torch/_inductor.")
+@click.option("--path", help="Only commits that touch this path in the repository, e.g. torch/_inductor.")
 @click.option("--ref", help="The main line [origin/main, main, origin/master, master or HEAD].")
 @click.option("--repo", default=_REPO, show_default=True, help="The repository's name in the database.")
-@click.option("--needed", is_flag=True, help="Only from the oldest to the newest commit that was measured.")
-@click.option("--branch", "branches", multiple=True, metavar="NAME", help="Store where this branch left the main line.")
-@click.option("--replace", is_flag=True, help="The main line was rewritten: what is not on it loses its place.")
+@click.option("--needed", is_flag=True, help="Only the commits from the oldest to the newest measured one.")
+@click.option(
+    "--branch",
+    "branches",
+    multiple=True,
+    metavar="NAME",
+    help="Store where this branch left the main line; repeatable.",
+)
+@click.option(
+    "--replace", is_flag=True, help="Accept a rewritten main line: commits that are not on it lose their place."
+)
 @db_option
 @json_option
 def import_(
@@ -72,7 +80,7 @@ def import_(
         f" {report.updated} updated, {report.unchanged} unchanged; {report.reverts} reverts, {report.relands} relands"
     )
     if kept_out := _kept_out(asdict(report)):
-        click.echo(f"no link where a message names {kept_out}")
+        click.echo(f"links left out, where a message names {kept_out}")
     if report.tags:
         click.echo(f"{_count(report.tags, 'tag')} that a side of a comparison can be called by")
     for name, sha in history.starts.items():
@@ -90,14 +98,12 @@ def _kept_out(counts: dict[str, int]) -> str:
 
 
 @command.command(name="list", help="Imported commits, newest first; a range, a pull request or a search.")
-@click.option("--since", metavar="DATE", help="What landed at or after this, e.g. 2026-08-01.")
+@click.option("--since", metavar="DATE", help="Only commits that landed on this day or later, e.g. 2026-08-01.")
 @click.option(
     "--between", nargs=2, metavar="BASE NEW", help="What landed after BASE up to NEW, oldest first: the blame range."
 )
-@click.option(
-    "--pr", type=click.IntRange(1, 999_999_999), help="The landings and reverts of a pull request, in their order."
-)
-@click.option("--search", metavar="TEXT", help="Digits of a sha, a pull request, or words of a title.")
+@click.option("--pr", type=click.IntRange(1, 999_999_999), help="The landings and reverts of this pull request.")
+@click.option("--search", metavar="TEXT", help="The beginning of a sha, a pull request's number, or words of a title.")
 @click.option("--repo", help="Only this repository [all].")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=30, show_default=True, help="Commits to list; a range is whole."
@@ -128,9 +134,11 @@ def list_(
     if between:
         found = commit_range(engine, *between, repo)
         rest = found.distance - len(found.commits)
-        _print(found.commits, as_json, f"{rest} more landed in between, which no import stored" if rest else "")
+        _print(
+            found.commits, as_json, f"{rest} more commits landed between them, which are not imported" if rest else ""
+        )
         if not found.distance and not as_json:
-            click.echo("nothing landed after the first up to the second; the older one comes first")
+            click.echo("nothing landed between the two: name the older commit first")
         return
     if search is not None:
         _print(find_commits(engine, search, limit, repo), as_json, none="no such commit in the database")
@@ -206,9 +214,7 @@ def branch(name: str | None, start: str | None, repo: str, database: str, as_jso
         click.echo(json.dumps(rows, indent=2))
         return
     for one in found:
-        click.echo(
-            f"{one_line(one.repo)}  {one_line(one.name)}  {_line(one.start) if one.start else 'base not known'}"
-        )
+        click.echo(f"{one_line(one.repo)}  {one_line(one.name)}  {_line(one.start) if one.start else 'base not known'}")
     if not found:
         click.echo("no such branch in the database" if name else "no branches in the database")
 

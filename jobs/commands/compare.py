@@ -11,14 +11,15 @@ from jobs.options import db_option, json_option
 
 
 @click.command(
-    help="Compare two sides. A side is `latest`, `latest~1` (a night each), a night, a run id, a commit, a branch, "
-    "a tag, or branch@commit. "
-    "Exit code 3 if the two have no cell in common."
+    help="Compare two sides. A side is `latest` (the newest night), `latest~1` (the night before), a night, a run id, a commit, "
+    "a branch, a tag, or branch@commit. Exit code 3 if the two have no cell in common."
 )
 @click.argument("base")
 @click.argument("new")
 @cell_options
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Rows of changed models.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Cells to show, the most changed first."
+)
 @db_option
 @json_option
 def command(

@@ -36,7 +36,7 @@ def _torch() -> list[tuple[bool, str, str]]:
     if "gpu" in found:
         facts = f"{found['gpu']}, driver {found['driver']}, CUDA {found['cuda']}"
         return [*rows, (True, "GPU", facts), _package(found, "triton")]
-    return [*rows, (False, "GPU", f"none: measuring on {found['cpu']}, {found['cores']} cores")]
+    return [*rows, (False, "GPU", f"none found: measuring on {found['cpu']}, {found['cores']} cores")]
 
 
 def _package(found: dict[str, Any], name: str) -> tuple[bool, str, str]:

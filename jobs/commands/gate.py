@@ -16,8 +16,8 @@ _NAMED = 20
 
 
 @click.command(
-    help="Judge NEW against BASE. Exit code 0: nothing of --fail-on was found; 1: it was; 3: too little was measured to say "
-    "(no cell in common, nothing but inconclusive, or more missing than --max-missing)."
+    help="Judge NEW against BASE. Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured "
+    "(no cell in common, only inconclusive ones, or more missing than --max-missing)."
 )
 @click.argument("base")
 @click.argument("new")
@@ -26,9 +26,9 @@ _NAMED = 20
     default="regressed,broke,missing",
     show_default=True,
     metavar="WORD[,WORD...]",
-    help="regressed, improved, inconclusive, environment_changed, broke, fixed, still_failing, flaky or missing.",
+    help="Outcomes: regressed, improved, inconclusive, environment_changed, broke, fixed, still_failing, flaky or missing.",
 )
-@click.option("--max-missing", type=click.IntRange(min=0), help="More missing cells than this: too little to say.")
+@click.option("--max-missing", type=click.IntRange(min=0), help="Exit with 3 if more cells than this are missing.")
 @cell_options
 @db_option
 @json_option
@@ -76,7 +76,7 @@ def parse_words(text: str) -> frozenset[str]:
     known = [outcome.value for outcome in Outcome]
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
-        raise click.UsageError(f"--fail-on: say at least one of {', '.join(known)}")
+        raise click.UsageError(f"--fail-on: name at least one of {', '.join(known)}")
     for word in words:
         if word not in known:
             raise click.UsageError(f"--fail-on {word!r}: {nearest(word, known)}")
@@ -86,7 +86,7 @@ def parse_words(text: str) -> frozenset[str]:
 def _show(counts: Mapping[str, int], failed: list[str], reason: str) -> None:
     from jobs.terminal import one_line
 
-    click.echo(", ".join(f"{count} {word}" for word, count in counts.items()) or "no cell on either side")
+    click.echo(", ".join(f"{count} {word}" for word, count in counts.items()) or "neither side has a cell")
     for line in failed[:_NAMED]:
         click.echo(one_line(line))
     if len(failed) > _NAMED:

@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    help="The cells a nightly would measure, and what it leaves out. With --shards, a plan for each of several hosts: "
-    "`nightly --plan` measures one, as carefully as was said here; `ingest --plan` puts the night together."
+    help="Show the cells that `nightly` would measure, and what it leaves out. With --shards, write a plan for each of several "
+    "hosts: `nightly --plan` measures one of them, and `ingest --plan` puts the night together."
 )
 @night_options
 @care_options
-@click.option("--max-cells", type=click.IntRange(min=1), help="The first cells of the plan only: those matter most.")
-@click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Divide the night among N hosts, models whole.")
+@click.option(
+    "--max-cells", type=click.IntRange(min=1), help="Only so many cells, the first of the plan: those matter most."
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Divide the night among N hosts; a model stays on one host.",
+)
 @click.option(
     "--format",
     "form",
@@ -81,7 +88,7 @@ def command(
     if shards is None:
         _refuse_alone(context)
     elif as_json:
-        raise click.UsageError("--json is the whole plan: with --shards use --format github")
+        raise click.UsageError("--json prints the whole plan: with --shards use --format github")
     if github_output:
         outputs_file()  # before anything is written
     place = selection.device or str(probe(None)["device"])
@@ -102,7 +109,7 @@ def _refuse_alone(context: click.Context) -> None:
     for name in ("form", "github_output", "costs", "out", "night"):
         if context.get_parameter_source(name) is given:
             option = next(item for item in context.command.params if item.name == name).opts[0]
-            raise click.UsageError(f"{option} goes with --shards: say how many, or leave it out")
+            raise click.UsageError(f"{option} goes with --shards: add --shards N, or leave it out")
 
 
 def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -> tuple[list[Shard], str]:

@@ -20,13 +20,13 @@ from jobs.options import build_configs, config_options, db_option, sharing_optio
 
 
 @click.command(
-    help="Measure some cells now, store them and show them. With --again the cells that a report names: FILE, as `report "
-    "--again-plan` writes it, or those of the comparison of BASE with NEW [latest~1 latest]."
+    help="Measure some cells now, store them and show them. With --again, measure the cells that a comparison left open: "
+    "those in FILE, which `report --again-plan` writes, or those of BASE and NEW [latest~1 latest]."
 )
 @click.argument("named", nargs=-1, metavar="[FILE | BASE NEW]")
-@click.option("--again", is_flag=True, help="Measure again what a comparison left open, in as many runs as it takes.")
+@click.option("--again", is_flag=True, help="Measure again what a comparison left open, as often as each cell needs.")
 @click.option(
-    "--most-runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs that --again makes at the most."
+    "--most-runs", type=click.IntRange(min=1), default=5, show_default=True, help="With --again: at most so many runs."
 )
 @selection_options
 @config_options
@@ -39,7 +39,7 @@ from jobs.options import build_configs, config_options, db_option, sharing_optio
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Measure everything so many times, each time in new processes: runs of one night.",
+    help="Measure everything so many times, as runs of one night.",
 )
 @db_option
 @click.option("--fail", is_flag=True, help="Exit with 1 if a cell fails.")
@@ -66,11 +66,11 @@ def command(
 
     configs = build_configs(**config)
     if again and replicates > 1:
-        raise click.UsageError("--again knows how often each cell needs measuring: leave out --replicates")
+        raise click.UsageError("--again itself decides how often each cell is measured: leave out --replicates")
     check_words(named, again, is_selected=selection.is_narrowed or configs != [Config()])
     if not again and not selection.suites and not selection.models:
         raise click.UsageError(
-            "name what to measure: --model NAME (see `inductor-watch zoo`) or module:function, or --suite NAME for all of one"
+            "name what to measure: --model NAME (`inductor-watch zoo` lists them), --model module:function, or --suite NAME"
         )
     pace = working.pace()
     if again:

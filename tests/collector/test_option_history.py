@@ -61,9 +61,9 @@ def test_an_override_under_the_old_name_acts():
 
 
 def test_an_option_of_a_later_torch_says_since_when():
-    assert why_unknown("cudagraph_policy", (2, 11)) == "it came with torch 2.12"
+    assert why_unknown("cudagraph_policy", (2, 11)) == "it is new in torch 2.12"
     assert why_unknown("cudagraph_policy", (2, 12)) is None
-    assert why_unknown(NEW, (2, 10)) == "it came with torch 2.11"
+    assert why_unknown(NEW, (2, 10)) == "it is new in torch 2.11"
 
 
 @pytest.mark.skipif(HERE < (2, 9), reason="it still is an option")

@@ -124,7 +124,7 @@ def test_an_unknown_commit_of_a_known_branch_says_so(runs):
 
 
 def test_latest_beyond_the_oldest_run_says_how_many_there_are(runs):
-    assert "holds 5 nights" in refusal(runs, "latest~5")
+    assert "has 5 nights" in refusal(runs, "latest~5")
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
@@ -224,7 +224,7 @@ def test_nights_are_counted_by_their_newest_run(store, tmp_path):
         ingest_bundle(store, night(tmp_path, run_id, minutes=minutes, night=name))
     assert resolve_side(store, "latest").run_ids == ("r3", "r1")
     assert resolve_side(store, "latest~1").run_ids == ("r2",)
-    assert "holds 2 nights" in refusal(store, "latest~2")
+    assert "has 2 nights" in refusal(store, "latest~2")
 
 
 def test_a_beginning_of_two_nights_or_of_a_night_and_a_stranger_is_ambiguous(store, tmp_path):

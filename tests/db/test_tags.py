@@ -59,11 +59,15 @@ def test_a_release_that_is_measured_after_the_import_has_its_name_too(store, tmp
     ("tags", "text", "said"),
     [
         ({"v2.9.1": COMMIT_C}, "v2.9.2", r"no night, run, branch, tag or commit is called 'v2\.9\.2'.*v2\.9\.1"),
-        ({"v2.8.0": UNKNOWN}, "v2.8.0", r"no run measured pytorch/pytorch@d4d4d4d4d4, which is tagged v2\.8\.0"),
+        (
+            {"v2.8.0": UNKNOWN},
+            "v2.8.0",
+            r"the tag v2\.8\.0 is pytorch/pytorch@d4d4d4d4d4, which no run in the database measured",
+        ),
         (
             {"main": COMMIT_C},
             "main",
-            r"main is a branch, and a tag of c3c3c3c3c3: write main@a1a1a1a1a1, or c3c3c3c3c3",
+            r"main is a branch and also a tag: write main@a1a1a1a1a1 for the branch, or c3c3c3c3c3 for the tag",
         ),
     ],
 )

@@ -228,7 +228,7 @@ def test_a_bisection_over_commits_prepares_each_and_goes_round_one_that_does_not
     assert lines[0].startswith(f"last good  {shas[2]}")
     assert lines[1].startswith(f"first bad  {shas[4]}")
     assert lines[1].endswith(f"or one of {shas[3]}")
-    assert f"{shas[3]}: skipped: the command ended with exit code 1 (broken)" in done.stderr
+    assert f"{shas[3]}: skipped: the --run command ended with exit code 1 (broken)" in done.stderr
     events = [json.loads(line) for line in (tmp_path / "bisect" / "bisect.jsonl").read_text().splitlines()]
     assert {event["commit"] for event in events if event["event"] == "run"} <= set(shas) - {shas[3]}
 

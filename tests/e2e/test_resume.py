@@ -141,8 +141,8 @@ def test_out_of_time_then_resumed_then_retried(tmp_path):
     words = ["--plan", write_plan(tmp_path, cells), "--samples", "5", "--max-hours"]
     done = call("nightly", *words, "0", folder=tmp_path)
     assert done.returncode == 0, tell(done)
-    assert "3 cells were not begun in time: `inductor-watch resume --out runs` goes on" in done.stdout
-    assert "1 of them are another's program under a second name" in done.stdout
+    assert "3 cells were not started in time: `inductor-watch resume --out runs` measures them" in done.stdout
+    assert "1 of them compile to the same program as another one" in done.stdout
     (path,) = (tmp_path / "runs").iterdir()
     assert (len(read_bundle(path).planned), read_bundle(path).measurements) == (3, [])
     run_id = path.name.removesuffix(".jsonl.gz")

@@ -195,8 +195,8 @@ def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, me
     environment = {"device": "cuda", "torch": "2.99.0", "torch_git": "f" * 40}
     doubts = plans.doubts([SimpleNamespace(environment=environment)], None)
     assert [line.split(":")[0] for line in doubts] == [
-        "this torch is ffffffffffff, which neither side is",
-        "this machine is another testbed than both sides'",
+        "the installed torch is ffffffffffff, not a commit of either side",
+        "this machine is another testbed than that of either side",
     ]
     assert len(plans.doubts([SimpleNamespace(environment=environment)], f"{12:040x}")) == 1
 
@@ -213,7 +213,7 @@ def test_nothing_to_measure_again_is_exit_code_3_with_the_reason(nights, measure
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["plan.json"], "what is 'plan.json'"),
+        (["plan.json"], "unexpected argument 'plan.json'"),
         (["--again", "a", "b", "c"], "takes a file, or BASE and NEW"),
         (["--again", "--model", "x"], "leave out models"),
         (["--again", "--config", "triton"], "leave out models"),

@@ -126,7 +126,7 @@ def test_a_build_whose_cell_fails_has_no_latency_and_is_passed_over():
 
 
 def test_an_end_that_cannot_be_judged_ends_the_search():
-    with pytest.raises(EndError, match="--metric status looks for that"):
+    with pytest.raises(EndError, match="use --metric status"):
         bisect(Noisy(7, failing={NAMES[11]}))
     with pytest.raises(BuildError, match="does not install"):
         bisect(Noisy(7, missing={NAMES[0]}))

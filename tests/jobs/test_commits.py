@@ -266,7 +266,7 @@ def test_lists_show_a_range_and_who_reverted_what(say, clone):
     assert f"[reverted by {revert[:10]}]" in say("list", "--search", "First")
     assert f"reverted by   {revert[:10]}" in say("show", first[:8])
     assert json.loads(say("show", revert, "--json"))["reverts"] == [first]
-    assert "the older one comes first" in say("list", "--between", revert, first)
+    assert "name the older commit first" in say("list", "--between", revert, first)
     assert "no such commit" in say("list", "--search", "nothing like it")
 
 

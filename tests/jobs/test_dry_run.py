@@ -63,7 +63,7 @@ def test_a_program_under_two_names_is_counted_once():
     found = forecast(PLAN, MODEL, Pace(workers=1), identify=lambda config, device: "one")
     assert found.to_json()["hours"] == 1.5
     assert (found.to_json()["planned"], found.to_json()["cells"], found.sources()["measured"]) == (4, 2, 2)
-    assert "4 cells, 2 models, 2 configs; 2 have the program of another" in printed(found)
+    assert "4 cells, 2 models, 2 configs; 2 have the same program as another" in printed(found)
 
 
 def test_measured_slack_makes_hours_longer_and_budgets_shorter():
@@ -103,7 +103,7 @@ def test_people_read_what_dominates_in_order():
     assert "4 cells, 2 models, 2 configs" in text
     assert "left out: c: needs timm, not installed" in text
     assert "--max-hours: 2 of 4 cells would be started within 1.00 h" in text
-    assert "lower bound: no measured night" in text
+    assert "lower bound: there is no measured night" in text
     assert text.index(f"\n {MAX_AUTOTUNE.name} ") < text.index(f"\n {DEFAULT.name} ")
     assert text.index("huggingface/a inference bfloat16 cuda bs8 max-autotune") < text.index("huggingface/b")
 

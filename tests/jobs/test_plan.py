@@ -177,5 +177,5 @@ def test_the_default_dtype_is_that_of_pytorchs_nights(device, phase, dtype):
 def test_a_plan_for_another_device_is_refused(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"cells": [cell.to_json() for cell in make_plan(small()).cells]}))
-    with pytest.raises(PlanError, match="plans cells for cpu, and this night measures on cuda"):
+    with pytest.raises(PlanError, match="plans cells for cpu, and this run measures on cuda"):
         read_plan(path, "cuda")
