@@ -49,7 +49,8 @@ def main() -> int:
             (folder / name).chmod(0o755)
         # A name of its own for every place that somebody may set; a folder that is a device cannot be written by root either.
         tools = [str(folder / "tools"), *([] if options.no_uv else [str(folder / "broken")])]
-        environ = os.environ | {
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environ = inherited | {
             "PATH": os.pathsep.join([*tools, os.environ["PATH"]]),
             "PYTHONPATH": str(folder / "modules"),
             "HOME": "/dev/null",

@@ -87,7 +87,8 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Tests that need a package which is not installed are skipped, with what to install; `.ci/run` has them all."""
     report = yield
-    missing = re.search(r"ModuleNotFoundError: No module named '(\w+)", str(report.longrepr)) if report.failed else None
+    said = r"ModuleNotFoundError: (?:No module named '|import of )(\w+)"
+    missing = re.search(said, str(report.longrepr)) if report.failed else None
     if missing and not find_spec(missing[1]):
         report.outcome = "skipped"
         reason = f"Skipped: {missing[1]} is not installed: pip install -e '.[dev,zoo]'"
