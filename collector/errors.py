@@ -24,6 +24,8 @@ def nearest(word: str, known: Iterable[str], count: int = 3, where: str = "") ->
     `where` says what lists them, where they are too many for a line.
     """
     words = sorted(known)
+    if not words:
+        return "there is none yet"
     # A dotted key is often misspelt in its last part or given without its prefix, so both spellings are compared.
     close = difflib.get_close_matches(word, words, n=count, cutoff=0.5)
     close += [w for w in words if w.rpartition(".")[2] == word.rpartition(".")[2] and w not in close]

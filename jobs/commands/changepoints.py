@@ -87,7 +87,7 @@ def check_metrics(metrics: tuple[str, ...]) -> None:
     known = [*SMALLEST, "status"]
     for metric in metrics:
         if metric not in known:
-            raise click.UsageError(f"--metric {metric!r}: {nearest(metric, known)}")
+            raise click.UsageError(f"no metric {metric!r} is judged: {nearest(metric, known)}")
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -106,7 +106,7 @@ def _check_branch(conn: Connection, branch: str | None) -> None:
     from db.queries import branches
 
     if branch is not None and branch not in (known := [one.branch for one in branches(conn)]):
-        raise click.UsageError(f"--branch {branch!r} has no runs: {nearest(branch, known)}")
+        raise click.UsageError(f"no runs of branch {branch!r}: {nearest(branch, known)}")
 
 
 def _as_json(conn: Connection, found: Survey, drifts: DriftSurvey | None, with_evidence: bool) -> dict[str, Any]:

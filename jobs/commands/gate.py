@@ -79,7 +79,7 @@ def parse_words(text: str) -> frozenset[str]:
         raise click.UsageError(f"--fail-on: name at least one of {', '.join(known)}")
     for word in words:
         if word not in known:
-            raise click.UsageError(f"--fail-on {word!r}: {nearest(word, known)}")
+            raise click.UsageError(f"--fail-on: no outcome is called {word!r}: {nearest(word, known)}")
     return frozenset(words)
 
 

@@ -33,7 +33,11 @@ def command(branch: str | None, limit: int, database: str, as_json: bool) -> Non
         for line in _lines(night):
             click.echo(one_line(line))
     if not nights:
-        click.echo("no runs: measure some with `inductor-watch nightly`, or ingest bundles")
+        click.echo(
+            f"no runs of branch {one_line(branch)!r}: see `inductor-watch runs`"
+            if branch
+            else "no runs: measure some with `inductor-watch nightly`, or add bundles with `inductor-watch ingest`"
+        )
 
 
 def _row(run: RunInfo) -> dict[str, Any]:

@@ -113,6 +113,7 @@ def test_an_unknown_name_or_wrong_type_is_one_line_that_names_the_nearest(reques
         ("tritn", ["triton", "aten"], "did you mean triton?"),
         ("cudagraphs", ["triton.cudagraphs", "debug"], "did you mean triton.cudagraphs?"),
         ("zzz", ["b", "a"], "known: a, b"),
+        ("zzz", [], "there is none yet"),
         ("zzz", [f"k{number:02}" for number in range(21)], "`list` lists them"),
     ],
 )

@@ -55,5 +55,5 @@ def test_json_has_a_row_a_run_with_night_and_attempt(listed):
     assert {row["testbed"]["gpu"] for row in rows} == {"A GPU"}
 
 
-def test_a_branch_without_runs_says_how_to_get_some(listed):
-    assert "inductor-watch nightly" in listed("--branch", "nosuch")
+def test_a_branch_without_runs_is_told_where_the_others_are(listed):
+    assert "no runs of branch 'nosuch'" in listed("--branch", "nosuch")
