@@ -51,9 +51,10 @@ def _built(made: Any, target: str) -> Built:
 def _check_size(built: Built, batch_size: int, name: str) -> None:
     """Raises `ValueError` if the cell's batch size, under which the figures are stored, is not that of the inputs."""
     tensors = [value for value in (*built.args, *built.kwargs.values()) if isinstance(value, torch.Tensor)]
-    # A tensor of one dimension has no room for a batch.
-    size = tensors[0].shape[0] if tensors and tensors[0].dim() > 1 else None
-    if size == batch_size or (size is None and batch_size == 1):
+    first = tuple(tensors[0].shape) if tensors else ()
+    # One dimension is a batch of numbers, such as indices, or a single sample.
+    size = first[0] if len(first) > 1 else None
+    if batch_size in first[:1] or (size is None and batch_size == 1):
         return
     makes = f"makes a batch of {size}" if size else "makes inputs of no known batch"
     instead = f"--batch-size {size}" if size else "no --batch-size"
