@@ -175,7 +175,8 @@ def list_commits(
 def _place(entry: CommitEntry) -> int:
     if entry.position is None:
         raise CommitError(
-            f"{entry.sha[:12]} has no place in the line of {one_line(entry.repo)}: say {_IMPORT}, unless it is no commit of it"
+            f"{entry.sha[:12]} is not on the main line of {one_line(entry.repo)}, as far as it is imported: "
+            f"run {_IMPORT}, unless it is a commit of a release or another branch"
         )
     return entry.position
 

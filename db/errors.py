@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy.exc import DBAPIError
 
@@ -107,6 +107,12 @@ def nearest(wanted: str, known: Iterable[str], count: int = 3) -> str:
     if close:
         return f"; nearest: {', '.join(map(one_line, close))}"
     return f"; known: {', '.join(map(one_line, names[:count]))}{', ...' if len(names) > count else ''}" if names else ""
+
+
+def in_words(words: Sequence[str], last: str) -> str:
+    """`a, b and c`, with `last` for the last comma."""
+    *others, final = words
+    return f"{', '.join(others)} {last} {final}" if others else final
 
 
 def one_line(text: str, limit: int = 80) -> str:

@@ -52,7 +52,7 @@ EXAMPLES = {
     "plan": "plan --model T5Small --config triton --json",
     "ingest": "ingest runs",
     "import": "import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20",
-    "export": "export latest --format csv --output night.csv",
+    "export": "export latest --format csv --out night.csv",
     "compare": "compare latest~1 latest",
     "gate": "gate main my-branch --fail-on regressed,broke",
     "report": "report main my-branch --format html --out report.html",

@@ -13,8 +13,7 @@ from analysis.reports.words import describe_side, pass_rate
 from analysis.verdicts import Judgement
 from db.engine import open_store
 from db.sides import resolve_side
-from jobs.tables import NOTHING, add_row, make_table, plain, signed
-from jobs.tables import console as console
+from jobs.tables import NOTHING, add_row, console, make_table, plain, signed
 from jobs.verdict_table import show_verdicts
 
 #: Columns of the suite tables: metric, heading, digits.

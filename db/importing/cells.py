@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collector.vocabulary import Config, Phase
+from db.errors import in_words
 from db.importing.configs import config_of
 from db.importing.filenames import FileName, parse_name
 from db.importing.own_records import REQUEST
@@ -58,9 +59,10 @@ def identify(row: Row, given: Given) -> Identity | str:
     )
     dtype = row.kind.dtype or name.dtype or given.dtype or fallback
     device = row.device or _device(name) or given.device or fallback
-    words = {"--suite": suite, "--phase": phase, "--dtype": dtype, "--device": device}
+    words = {"suite": suite, "phase": phase, "dtype": dtype, "device": device}
     if missing := [word for word, value in words.items() if value is None]:
-        return f"neither the file nor its name tells {' '.join(missing)}: say it, or name the file as PyTorch's nightly does"
+        options = in_words([f"--{word}" for word in missing], "and")
+        return f"no {in_words(missing, 'or')} in the file or its name: pass {options}, or name it as PyTorch's nightly does"
     assert suite and phase and dtype and device  # noqa: S101 - all four were just looked at
     config = given.config if given.config and not name.config and not row.arguments else _config(row, name)
     return Identity(suite, row.model, phase, dtype, device, config, _accelerator(row, name, device))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from db.errors import one_line
+from db.errors import in_words, one_line
 from db.importing.errors import ImportingError
 from db.importing.rows import Told
 from db.moments import from_epoch, to_epoch
@@ -84,15 +84,15 @@ def settle(told: Told, asked: Provenance) -> Origin | str:
     if here is not None:
         commit, branch = here.sha, branch or (here.branch if not told.commit else None)
         date = to_epoch(here.committed) if date is None else date
-    missing = [word for word, value in (("--commit", commit), ("--branch", branch), ("--date", date)) if value is None]
-    if missing:
-        return f"nobody tells {' '.join(missing)}: say it, or name a repository with --git"
+    if missing := [word for word, value in (("commit", commit), ("branch", branch), ("date", date)) if value is None]:
+        options = in_words([f"--{word}" for word in missing], "and")
+        return f"no {in_words(missing, 'or')}: pass {options}, or --git PATH"
     assert commit and branch and date is not None  # noqa: S101 - all three were just looked at
     try:
         from_epoch(date)
         to_epoch(from_epoch(date).isoformat())
     except (ValueError, OverflowError, OSError):
-        return f"its date {date!r} is none: say --date"
+        return f"{date!r} is no date: pass --date"
     known = (here.authored, here.title) if here else (None, None)
     return Origin(asked.repo or told.repo or _DEFAULT_REPO, branch, commit, date, *known)
 
@@ -128,7 +128,7 @@ def _git(path: Path, *words: str) -> str:
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ImportingError(
-            f"git cannot be asked: {type(error).__name__}: say --commit, --branch and --date"
+            f"git does not run here ({type(error).__name__}): pass --commit, --branch and --date"
         ) from error
     if done.returncode:
         said = one_line(" ".join(done.stderr.split()), 160)

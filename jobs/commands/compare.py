@@ -35,7 +35,8 @@ def command(
     from analysis.verdicts import judge_sides, with_verdicts
     from db.engine import open_store
     from db.sides import resolve_side
-    from jobs.rendering import console, show_comparison
+    from jobs.rendering import show_comparison
+    from jobs.tables import console
 
     with open_store(database, write=False).connect() as connection:
         sides = resolve_side(connection, base), resolve_side(connection, new)

@@ -14,7 +14,9 @@ from jobs.options import db_option
 
 @click.command(help="Open the dashboard (the same as `streamlit run dashboard/app.py`).")
 @db_option
-@click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True)
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="The port on which it listens."
+)
 def command(database: str, port: int) -> None:
     """Becomes Streamlit: whatever ends this process ends the server, and none is left behind."""
     # Found, not imported: the dashboard's modules are no part of the command line.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from jobs.option_groups import Renamed
 from jobs.options import db_option, json_option
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ _BINARY = ("bundle", "parquet")
 
 
 @click.command(
-    help="Write SIDEs (as `compare` takes them) to a file; v3 files are read back by `import`, nothing lost."
+    help="Write SIDEs, as `compare` takes them, to a file [latest]. `import` reads v3 files back without loss."
 )
-@click.argument("sides", nargs=-1, required=True, metavar="SIDE...")
+@click.argument("sides", nargs=-1, metavar="[SIDE]...")
 @click.option(
     "--format",
     "form",
@@ -32,11 +33,14 @@ _BINARY = ("bundle", "parquet")
 )
 @click.option(
     "-o",
-    "--output",
+    "--out",
+    "output",
+    cls=Renamed,
+    former=["--output"],
     type=click.Path(path_type=Path, allow_dash=True),
     help="The file, for bundles the folder; - is standard output. [standard output; none for bundle and parquet]",
 )
-@click.option("--force", is_flag=True, help="Write over what is there.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @db_option
 @json_option
 def command(sides: tuple[str, ...], form: str, output: Path | None, force: bool, database: str, as_json: bool) -> None:
@@ -46,12 +50,13 @@ def command(sides: tuple[str, ...], form: str, output: Path | None, force: bool,
 
     to_terminal = output is None or str(output) == "-"
     if to_terminal and form in _BINARY:
-        raise click.UsageError(f"{form} is no text: name {'a folder' if form == 'bundle' else 'a file'} with -o")
+        raise click.UsageError(f"{form} is binary: name {'a folder' if form == 'bundle' else 'a file'} with -o")
+    sides = sides or ("latest",)
     chosen = cast("Format", form)
     with open_store(database, write=False).connect() as connection:
         if output is None or to_terminal:
             if as_json:
-                raise click.UsageError("--json tells of files: name one with -o")
+                raise click.UsageError("--json lists the written files: name one with -o")
             write_stream(connection, sides, chosen, sys.stdout.buffer)
             return
         written = export_sides(connection, sides, chosen, output, force)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from collector.vocabulary import Phase
+from jobs.option_groups import label_option, no_store_option, out_option
 from jobs.options import db_option, json_option
 
 if TYPE_CHECKING:
@@ -18,31 +19,27 @@ if TYPE_CHECKING:
 
 @click.command(
     "import",
-    help="Read files of benchmarks/dynamo, benchmark-v3 JSON and GraphNet logs; the same twice changes nothing.",
+    help="Read files of benchmarks/dynamo, benchmark-v3 JSON and GraphNet logs. A file that is imported twice changes nothing.",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--commit", help="The commit that was measured [the JSON's, else that of --git].")
-@click.option("--branch", help="Its branch [likewise].")
-@click.option("--date", help="When it was measured, ISO 8601 [the JSON's, else the date of the commit in --git].")
-@click.option("--repo", help="Its repository [the JSON's, else pytorch/pytorch].")
+@click.option("--commit", help="The commit that was measured [the file's own, else that of --git].")
+@click.option("--branch", help="Its branch [the file's own, else that of --git].")
+@click.option("--date", help="When it was measured, ISO 8601 [the file's own, else the date of the commit in --git].")
+@click.option("--repo", help="Its repository [the file's own, else pytorch/pytorch].")
 @click.option(
-    "--git", type=click.Path(path_type=Path), metavar="PATH", help="A repository to ask for what nobody tells."
+    "--git",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A clone that has the commit, branch and date which the files lack.",
 )
-@click.option("--label", default="", help="A word to find these runs by.")
-@click.option("--suite", help="Suite, where neither JSON nor file name tells it; likewise the next four.")
-@click.option("--phase", type=click.Choice([phase.value for phase in Phase]))
-@click.option("--dtype")
-@click.option("--device")
-@click.option("--config", metavar="NAME[+key=value...]")
-@click.option(
-    "--runs",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("runs"),
-    show_default=True,
-    help="Folder for the bundles.",
-)
-@click.option("--no-store", is_flag=True, help="Write the bundles only; `ingest` can store them later, elsewhere.")
+@label_option
+@click.option("--suite", help="The suite, where neither the file nor its name has it.")
+@click.option("--phase", type=click.Choice([phase.value for phase in Phase]), help="The phase, likewise.")
+@click.option("--dtype", help="The dtype, likewise.")
+@click.option("--device", help="The device, likewise.")
+@click.option("--config", metavar="NAME[+key=value...]", help="The config, likewise.")
+@out_option
+@no_store_option
 @db_option
 @json_option
 def command(
@@ -58,7 +55,7 @@ def command(
     dtype: str | None,
     device: str | None,
     config: str | None,
-    folder: Path,
+    out: Path,
     no_store: bool,
     database: str,
     as_json: bool,
@@ -74,7 +71,7 @@ def command(
 
     asked = Provenance(repo, branch, commit, date, git, label, tool_version())
     given = Given(suite, phase, dtype, device, parse_config(config) if config else None)
-    report = import_files(files, asked, given, folder)
+    report = import_files(files, asked, given, out)
     if not no_store and report.runs:
         store(open_store(database, write=True), report, newest_start())
     if as_json:

@@ -11,7 +11,15 @@ import click
 
 from jobs.care import Care
 from jobs.cluster.options import Executing, executing_options
-from jobs.option_groups import Naming, Selection, Working, care_options, measuring_options, naming_options
+from jobs.option_groups import (
+    Naming,
+    Selection,
+    Working,
+    care_options,
+    max_hours_option,
+    measuring_options,
+    naming_options,
+)
 from jobs.options import db_option, json_option, sharing_option
 from jobs.plan import Plan, read_plan
 from jobs.selection import night_options, planned_night
@@ -32,7 +40,7 @@ _FIRST_NIGHTS = 7
 @measuring_options
 @care_options
 @sharing_option
-@click.option("--max-hours", type=click.FloatRange(min=0), help="Start no cell after this; the rest stays missing.")
+@max_hours_option
 @click.option(
     "--replicates",
     type=click.IntRange(min=1),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from jobs.option_groups import branch_option
 from jobs.options import dashboard_option, db_option, json_option
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def command() -> None:
 
 @command.command(name="list", help="Records, the one opened last first; open ones unless --all.")
 @click.option("--all", "with_closed", is_flag=True, help="Closed ones, too.")
-@click.option("--branch", help="Of one branch.")
+@branch_option
 @db_option
 @json_option
 def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -> None:
@@ -58,8 +59,7 @@ def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -
     from db.engine import open_store
     from db.records import list_regressions
     from jobs.regression_text import info_json, table_row
-    from jobs.rendering import console
-    from jobs.tables import add_row, make_table
+    from jobs.tables import add_row, console, make_table
 
     with open_store(database, write=False).connect() as connection:
         found = list_regressions(connection, open_only=not with_closed, branch=branch)
@@ -100,7 +100,7 @@ def show(name: str, database: str, as_json: bool) -> None:
 
 @command.command(help="Write the records as an Atom feed, for any feed reader.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The file to write.")
-@click.option("--branch", help="Of one branch.")
+@branch_option
 @dashboard_option
 @db_option
 def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> None:
@@ -119,7 +119,7 @@ def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> No
 
 
 @command.command(help="Look for change points in the histories and bring the records up to date.")
-@click.option("--branch", help="Of one branch.")
+@branch_option
 @_author
 @db_option
 @json_option
@@ -173,7 +173,7 @@ def open_(
     for line in done.left_out:
         click.echo(_one_line(f"left out: {line}"))
     if not done.records and not done.left_out:
-        click.echo("nothing regressed or broke: no record opened (--cell names one that you know better of)")
+        click.echo("nothing regressed or broke: no record opened (--cell NAME opens one anyway)")
 
 
 @command.command(help="It is real: somebody has measured it again.")
@@ -224,7 +224,7 @@ def note(name: str, text: str, author: str | None, database: str) -> None:
 def set_(ids: tuple[str, ...], owner: str | None, link: str | None, author: str | None, database: str) -> None:
     """Writes owner and link, with who did it in the history."""
     if owner is None and link is None:
-        raise click.UsageError("say --owner NAME or --link URL; an empty one takes it away")
+        raise click.UsageError("pass --owner NAME or --link URL; an empty one removes it")
     _annotate(ids, "", author, database, owner, link)
 
 
@@ -232,7 +232,7 @@ def set_(ids: tuple[str, ...], owner: str | None, link: str | None, author: str 
     help="One GitHub issue for each alert: the open records of one onset; opened, brought up to date, closed."
 )
 @click.option("--repo", required=True, metavar="OWNER/REPO", help="Where the issues go. Needs GITHUB_TOKEN.")
-@click.option("--branch", help="Records of one branch.")
+@branch_option
 @dashboard_option
 @click.option("--dry-run", is_flag=True, help="Print the issues and write nothing.")
 @_author

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jobs.option_groups import CellChoice, Renamed, cell_options
 from jobs.options import dashboard_option, db_option
 
 if TYPE_CHECKING:
@@ -22,27 +23,44 @@ FORMATS = ("markdown", "json", "html")
 )
 @click.argument("base")
 @click.argument("new")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="markdown", show_default=True)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file, whole or not at all.")
-@click.option("--suite", "suites", multiple=True)
-@click.option("--model", "models", multiple=True)
-@click.option("--phase", "phases", multiple=True)
-@click.option("--dtype", "dtypes", multiple=True)
-@click.option("--device", "devices", multiple=True)
-@click.option("--config", "configs", multiple=True, help="A config's name or config_id.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="markdown",
+    show_default=True,
+    help="The format of --out, or of what is printed.",
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file [standard output].")
+@cell_options
 @click.option(
     "--across",
     nargs=2,
     metavar="CONFIG CONFIG",
-    help="Two configs of one side, base and new: BASE and NEW are then the same side.",
+    help="Compare two configs of one side; BASE and NEW are then the same side.",
 )
-@click.option("--rows", type=click.IntRange(min=1), default=50, show_default=True, help="Rows of each Markdown table.")
+@click.option(
+    "--limit",
+    "rows",
+    cls=Renamed,
+    former=["--rows"],
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Rows of each Markdown table.",
+)
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a chart to this file, .svg or .png (for .png: pip install vl-convert-python).",
 )
-@click.option("--chart", type=click.Choice(("changes", "suites")), default="changes", show_default=True, help="Which.")
+@click.option(
+    "--chart",
+    type=click.Choice(("changes", "suites")),
+    default="changes",
+    show_default=True,
+    help="Its chart.",
+)
 @dashboard_option
 @click.option("--github-summary", is_flag=True, help="Append the Markdown to the job's summary (GITHUB_STEP_SUMMARY).")
 @click.option(
@@ -62,12 +80,7 @@ def command(
     new: str,
     form: str,
     out: Path | None,
-    suites: tuple[str, ...],
-    models: tuple[str, ...],
-    phases: tuple[str, ...],
-    dtypes: tuple[str, ...],
-    devices: tuple[str, ...],
-    configs: tuple[str, ...],
+    chosen: CellChoice,
     across: tuple[str, str] | None,
     rows: int,
     picture: Path | None,
@@ -79,7 +92,6 @@ def command(
     database: str,
 ) -> None:
     """Gathers the facts once and writes them wherever they are wanted."""
-    from analysis.compare import CellFilter
     from analysis.reports.facts import build_config_report, build_report
     from collector.output_file import write_output
     from db.engine import open_store
@@ -94,8 +106,8 @@ def command(
         check_picture(picture)
     summary = summary_file() if github_summary else None
     target = (GitHub.from_environment(), *check_pull(pull)) if pull else None
-    filters = CellFilter(suites, models, phases, dtypes, devices, configs)
     with open_store(database, write=False).connect() as connection:
+        filters = chosen.filter(connection)
         report = (
             build_config_report(connection, new, across, filters, dashboard_url)
             if across
@@ -124,7 +136,7 @@ def command(
 
 def _check_across(across: tuple[str, str] | None, base: str, new: str) -> None:
     if across and base != new:
-        raise click.UsageError(f"--across compares two configs of one side: write report {new} {new} --across ...")
+        raise click.UsageError(f"--across compares two configs of one side: write `report {new} {new} --across ...`")
 
 
 def _missing(report: Report, chart: str, has_no_picture: bool) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from jobs.listing import list_configs
+from jobs.option_groups import device_option
 from jobs.options import json_option
 
 
 @click.command(help="The eight templates: effective options, config_id, program_id, and what is missing here.")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="[the GPU if there is one]")
+@device_option
 @json_option
 def command(device: str | None, as_json: bool) -> None:
     """Lists the templates; equal programs show the same program_id."""

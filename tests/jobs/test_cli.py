@@ -92,9 +92,15 @@ def test_every_option_says_what_it_is_for(verb):
 @pytest.mark.parametrize(
     ("verbs", "names"),
     [
-        (("compare", "gate", "changepoints"), {"--suite", "--model", "--phase", "--dtype", "--device", "--config"}),
+        (
+            ("compare", "gate", "report", "changepoints"),
+            {"--suite", "--model", "--phase", "--dtype", "--device", "--config"},
+        ),
         (("run", "nightly", "backfill"), {"--suite", "--model", "--dtype", "--device", "--out", "--no-store"}),
         (("changepoints", "runs"), {"--branch"}),
+        (("run", "resume", "import"), {"--out", "--no-store"}),
+        (("nightly", "resume"), {"--max-hours"}),
+        (("templates", "modes", "run"), {"--device"}),
     ],
 )
 def test_an_option_that_verbs_share_is_the_same_in_each(verbs, names):

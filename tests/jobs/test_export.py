@@ -35,6 +35,12 @@ def test_v3_is_what_comes_out_where_nothing_is_said(called):
     assert (first["schema_version"], first["metric"]["name"]) == ("v3", "cells_planned")
 
 
+def test_the_newest_night_comes_out_where_no_side_is_named(called, tmp_path):
+    assert called("--format", "csv").output == called("latest", "--format", "csv").output
+    assert called("--out", tmp_path / "a").output.endswith("rows of r1\n")
+    assert called("--output", tmp_path / "b").output.endswith("rows of r1\n")  # its former name
+
+
 def test_a_dash_is_standard_output(called):
     assert called("r1", "--format", "csv", "-o", "-").output.count("\n") == 4
 

@@ -21,7 +21,7 @@ TOLD = ("--commit", COMMIT, "--branch", "main", "--date", "2026-08-01T02:00:00")
 @pytest.fixture
 def called(tmp_path):
     """Calls `import` on files below `tmp_path`, with a store and a folder of bundles there."""
-    places = ("--runs", str(tmp_path / "runs"), "--db", str(tmp_path / "s.db"))
+    places = ("--out", str(tmp_path / "runs"), "--db", str(tmp_path / "s.db"))
     return lambda *words: CliRunner().invoke(app, ["import", *map(str, words), *places])
 
 
@@ -85,7 +85,7 @@ def test_nothing_to_read_is_exit_code_2_and_leaves_nothing(called, tmp_path, con
 def test_a_run_that_nobody_tells_of_is_asked_for(called, timed):
     done = called(timed, "--commit", COMMIT)
     assert done.exit_code == 2
-    assert "nobody tells --branch --date: say it, or name a repository with --git" in done.output
+    assert "no branch or date: pass --branch and --date, or --git PATH" in done.output
 
 
 def test_json_has_files_runs_and_problems(called, timed, tmp_path):

@@ -270,8 +270,8 @@ def test_what_neither_file_nor_name_tells_is_asked_for_in_one_line_a_file(tmp_pa
     path = put(tmp_path, "mine.csv", "name,speedup\nbert,1.5\ngpt2,1.6\n")
     report = read(tmp_path, path)
     assert report.problems == [
-        "mine.csv: 2 rows left out (line 2): neither the file nor its name tells --suite --phase --dtype --device:"
-        " say it, or name the file as PyTorch's nightly does"
+        "mine.csv: 2 rows left out (line 2): no suite, phase, dtype or device in the file or its name: "
+        "pass --suite, --phase, --dtype and --device, or name it as PyTorch's nightly does"
     ]
     given = Given("mine", "training", "amp", "cuda", Config(mode="max-autotune"))
     found = measured(read(tmp_path, path, given=given))["bert"].cell
@@ -282,7 +282,7 @@ def test_what_nobody_tells_of_the_run_is_asked_for(tmp_path):
     path = table(tmp_path, "performance", PERFORMANCE, GOOD)
     report = read(tmp_path, path, asked=Provenance(commit=COMMIT))
     assert report.is_empty
-    assert "nobody tells --branch --date" in report.problems[0]
+    assert "no branch or date: pass --branch and --date, or --git PATH" in report.problems[0]
 
 
 def test_the_same_files_twice_are_one_bundle_and_a_changed_digit_another(tmp_path):
