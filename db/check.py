@@ -71,7 +71,7 @@ def _check_pages(conn: Connection) -> None:
     if list(said) != ["ok"]:
         raise DamagedError(
             f"the database is damaged ({one_line('; '.join(map(str, said)), 160)}):"
-            " say `inductor-watch db rebuild NEW_DB BUNDLES...`, the bundles hold everything"
+            " run `inductor-watch db rebuild NEW_DB BUNDLES...`, the bundles hold everything"
         )
 
 

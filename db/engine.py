@@ -78,7 +78,7 @@ def _roll_back(path: Path) -> None:
     except sqlite3.Error as error:
         raise StoreError(
             f"{one_line(str(path), 200)}: a writer was killed and the file cannot be written to undo what it left ({error}):"
-            " let a user who may write there say `inductor-watch db upgrade`"
+            " let a user who may write there run `inductor-watch db upgrade`"
         ) from error
 
 
@@ -110,14 +110,14 @@ def _url(place: str) -> URL:
         return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgres", "postgresql") else url
     except (ArgumentError, ValueError) as error:
         shown = one_line(place.partition("://")[0])
-        raise StoreError(f"{shown}://... is no database URL: say a path or postgresql://user@host/name") from error
+        raise StoreError(f"{shown}://... is no database URL: write a path or postgresql://user@host/name") from error
 
 
 def _server(url: URL, *, write: bool) -> Engine:
     if url.get_backend_name() == "sqlite":
-        raise StoreError(f"{one_line(str(url))} is no database in a file: say its path, or sqlite:///PATH")
+        raise StoreError(f"{one_line(str(url))} is no database in a file: write its path, or sqlite:///PATH")
     if url.get_backend_name() != "postgresql":
-        raise StoreError(f"{url.drivername} is no database this program knows: say a path or postgresql://...")
+        raise StoreError(f"{url.drivername} is no database that inductor-watch knows: write a path or postgresql://...")
     asked = url.query.get("options", ())
     settings = [asked] if isinstance(asked, str) else [*asked]
     settings += [f"-c lock_timeout={_PATIENCE_S}s"] if write else ["-c default_transaction_read_only=on"]
@@ -134,7 +134,7 @@ def _server(url: URL, *, write: bool) -> Engine:
         return engine
     except NoSuchModuleError as error:
         raise StoreError(
-            f"{url.drivername} is no database this program knows: say a path or postgresql://..."
+            f"{url.drivername} is no database that inductor-watch knows: write a path or postgresql://..."
         ) from error
     except ImportError as error:
         raise StoreError(
@@ -225,7 +225,7 @@ def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
     elif is_empty:
         raise StoreError(f"{shown} is empty: {_FILL_IT}")
     else:
-        raise StoreError(f"{shown} has schema {version}, older than this program's: say `inductor-watch db upgrade`")
+        raise StoreError(f"{shown} has schema {version}, older than this program's: run `inductor-watch db upgrade`")
 
 
 def _check_encoding(engine: Engine, shown: str) -> None:

@@ -217,6 +217,6 @@ def _native(values: NDArray[Any]) -> NDArray[Any]:
 
 def _damaged() -> DamagedError:
     return DamagedError(
-        "what is packed of a run cannot be read: the database is damaged; say `inductor-watch db rebuild NEW_DB BUNDLES...`,"
+        "what is packed of a run cannot be read: the database is damaged; run `inductor-watch db rebuild NEW_DB BUNDLES...`,"
         " the bundles hold everything"
     )

@@ -182,7 +182,9 @@ def main() -> None:
         click.echo(f"inductor-watch: {one_line(spell(error))}", err=True)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted: what was measured is in the bundle, `inductor-watch resume` goes on", err=True)
+        measures = sys.argv[1:2] in (["run"], ["nightly"], ["resume"])
+        what = ": what was measured is in the bundle, `inductor-watch resume` measures the rest" if measures else ""
+        click.echo(f"interrupted{what}", err=True)
         code = 130
     except BrokenPipeError:
         # The reader of a pipe has seen enough; without this Python complains once more while it closes.

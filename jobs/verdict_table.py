@@ -28,9 +28,8 @@ def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, li
     rows = ranked(comparison, judgement).head(limit)
     if rows.empty:
         return
-    table = make_table(
-        "cell", "verdict", "by", "base", "new", "change %", "95 %", "more runs", "speedup x", "compile s"
-    )
+    headings = ("cell", "verdict", "by", "base", "new", "change %", "95 %", "more runs", "speedup x", "compile s")
+    table = make_table(*headings, spare=("compile s", "speedup x", "base", "new", "more runs"))
     for row in rows.to_dict("records"):
         metric = str(row["by"])
         add_row(

@@ -63,7 +63,7 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_process_and_no_folder(played, tm
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all of them
     assert process.wait(30) == 130, storm.log()
     assert storm.log().splitlines()[-1].startswith("interrupted: ")
-    assert "`inductor-watch resume` goes on" in storm.log()
+    assert "`inductor-watch resume` measures the rest" in storm.log()
     assert "Traceback" not in storm.log()
     assert storm.processes() == []
     # torch, where it is imported, makes a folder for its cache; that is empty.

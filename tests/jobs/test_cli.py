@@ -107,3 +107,21 @@ def test_an_option_that_verbs_share_is_the_same_in_each(verbs, names):
     found = [{option for option in options_of(verb) if option[0] in names} for verb in verbs]
     assert {name for name, _, _ in found[0]} == names
     assert all(options == found[0] for options in found)
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("compare", "interrupted\n"),
+        ("run", "interrupted: what was measured is in the bundle, `inductor-watch resume` measures the rest\n"),
+    ],
+)
+def test_ctrl_c_speaks_of_resume_only_where_something_was_measured(verb, said, monkeypatch, capsys):
+    def interrupt(**how):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "main", interrupt)
+    monkeypatch.setattr("sys.argv", ["inductor-watch", verb])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, said)
