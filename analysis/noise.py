@@ -18,6 +18,9 @@ FEWEST_NIGHTS = 10
 #: What siblings say is worth at most this many of a cell's own runs, however alike they seem: some cells have two states
 #: (the peak memory of speech_transformer is one of two values that lie 2.7 % apart), which siblings know nothing of.
 MOST_FROM_SIBLINGS = 10.0
+#: Steps of a long series from base to new that are what is judged, and say nothing of how large steps usually are. Of sides
+#: that lie further apart most such steps are noise.
+MOST_BETWEEN = 3
 #: Two runs of one code never agree better than this (relative): what a clock tick and a page of memory are worth.
 FLOOR = 0.001
 
@@ -46,7 +49,11 @@ class Noise:
 
 
 def learn_noise(
-    rows: pd.DataFrame | RepeatRows, metric: str, control: str | None = None, common: Numbers | None = None
+    rows: pd.DataFrame | RepeatRows,
+    metric: str,
+    control: str | None = None,
+    common: Numbers | None = None,
+    between: tuple[int, int] | None = None,
 ) -> Noise:
     """The noise of a metric from the rows of `db.repeats.repeats`, indexed by cell_id.
 
@@ -57,6 +64,10 @@ def learn_noise(
     What a cell's own repeats say is shrunk towards what those of its siblings say (`analysis.stats.shrinkage`). With a
     `control`, another metric of the same process, what it explains is taken away first (`analysis.stats.covariates`), cell
     by cell; rows without it do not count. `common`, of `common_moves`, is taken from both, as it is from two sides.
+
+    `between` are the places in `rows.runs` of the last run of the earlier side and of the first of the later one. Where at most
+    `MOST_BETWEEN` steps of a long series lead from one to the other, they have no say in where steps are cut off: beside
+    an old spike, which makes two large steps, a step that is judged by the noise would pass for usual.
     """
     known = rows if isinstance(rows, RepeatRows) else RepeatRows.of(rows)
     values, usable = _logs(known, metric)
@@ -67,7 +78,7 @@ def learn_noise(
     if common is not None:
         values = values - common
         beside = None if beside is None else beside - common
-    own = _own(_repeats(known, usable, values), values, beside)
+    own = _own(_repeats(known, usable, values, between), values, beside)
     prior = fit_prior(own.variance, own.df)
     if prior is not None:
         prior = replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
@@ -116,10 +127,10 @@ class _Own:
     spread: Numbers
 
 
-def _repeats(rows: RepeatRows, usable: Mask, values: Numbers) -> _Repeats:
+def _repeats(rows: RepeatRows, usable: Mask, values: Numbers, between: tuple[int, int] | None) -> _Repeats:
     """Which of the usable rows repeat which: the same for all metrics that the same rows have, so worked out once for them."""
     kept = rows.without_copies(usable, values)
-    return rows.worked_out(("repeats", kept.tobytes()), lambda: _Repeats(rows, np.flatnonzero(kept)))
+    return rows.worked_out(("repeats", between, kept.tobytes()), lambda: _Repeats(rows, np.flatnonzero(kept), between))
 
 
 def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
@@ -139,7 +150,7 @@ def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
 class _Repeats:
     """Which of the usable rows repeat which: those of few nights by commit, those of many night by night."""
 
-    def __init__(self, rows: RepeatRows, kept: Labels) -> None:
+    def __init__(self, rows: RepeatRows, kept: Labels, between: tuple[int, int] | None) -> None:
         count = int(rows.unit.max(initial=-1)) + 1
         self._kept = kept
         branches = int(rows.branch.max(initial=0)) + 1
@@ -156,6 +167,7 @@ class _Repeats:
         # Series of many nights, and of each of their nights the place of its series among them.
         self._series, self._of_night = places(of_night[self._is_many])
         self.unit, self._count = rows.unit, count
+        self._judged = _judged(nights[self._is_many] % max(1, len(rows.runs)), self._of_night, between)
         owners = self._series[self._of_night[1:][self._of_night[1:] == self._of_night[:-1]]] // branches
         self._owners = np.concatenate((rows.unit[self._few], owners))
         worth = 1 - 1 / np.bincount(self._groups)[self._groups]
@@ -166,7 +178,8 @@ class _Repeats:
         row; for the latter see `successive`."""
         nights = self._nights(values)
         other = None if beside is None else self._nights(beside)
-        by_night = successive(nights, self._of_night, len(self._series), least=FLOOR, beside=other)
+        count = len(self._series)
+        by_night = successive(nights, self._of_night, count, least=FLOOR, beside=other, judged=self._judged)
         return np.concatenate((around_means(values[self._few], self._groups), by_night))
 
     def _nights(self, values: Numbers) -> Numbers:
@@ -177,3 +190,13 @@ class _Repeats:
     def sums(self, of_deviations: Numbers) -> Numbers:
         """What was made of `deviations`, added up by unit; squares over `df` are a variance."""
         return sums(of_deviations, self._owners, self._count)
+
+
+def _judged(runs: Labels, series: Labels, between: tuple[int, int] | None) -> Mask:
+    """Which steps from one night to the next of its series are judged; `runs` are the nights' places in `rows.runs`."""
+    within: Mask = series[1:] == series[:-1]
+    if between is None:
+        return np.zeros_like(within)
+    judged: Mask = within & (runs[:-1] >= between[0]) & (runs[1:] <= between[1])
+    few = np.bincount(series[1:][judged], minlength=int(series.max(initial=0)) + 1) <= MOST_BETWEEN
+    return judged & few[series[1:]]

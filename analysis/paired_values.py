@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +80,15 @@ class PairedValues:
         found: Mask = (before > 0) | (after > 0)
         return found
 
+    @cached_property
+    def between(self) -> tuple[int, int] | None:
+        """The places in `rows.runs` of the last run of the earlier side and of the first of the later one; None for none."""
+        found = [np.flatnonzero(np.isin(self.rows.runs, list(side.keys))) for side in self.sides.values()]
+        if not all(places.size for places in found):
+            return None
+        earlier, later = sorted(found, key=lambda places: int(places[-1]))
+        return int(earlier[-1]), int(later[0])
+
     def common_moves(self, control: str) -> Numbers:
         """What `drift` is of the two sides, of every run that the noise is learned from: `analysis.noise.common_moves`."""
         of_device = CONTROL["compiled_kernel_ms"]
@@ -145,12 +155,12 @@ def beside_eager(known: PairedValues, metric: str, noise: Noise, taken: Taken) -
     if not asked.any():
         return noise, taken
     common = known.common_moves(control)
-    of_control = learn_noise(known.rows, control, common=common)
+    of_control = learn_noise(known.rows, control, common=common, between=known.between)
     before, after = known.values(control)
     moved = after.mean - before.mean - taken.change
     error = np.sqrt(known.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
     witnessed = asked & (held_back | ~_another_program(known, moved, error))
-    learned = learn_noise(known.rows, metric, control, common)
+    learned = learn_noise(known.rows, metric, control, common, known.between)
     slope = known.of_cell(learned.slope, "new")
     variance = known.of_cell(learned.variance, "new") * unrest(np.where(witnessed, moved / error, np.nan))
     doubt = moved**2 / known.of_cell(learned.spread, "new")

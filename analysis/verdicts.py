@@ -160,7 +160,7 @@ def judge_paired(known: PairedValues, smallest: Mapping[str, float] = SMALLEST) 
     noise, degrees = {}, {}
     for metric, least in smallest.items():
         common = known.common_moves(CONTROL[metric]) if metric in CONTROL else None
-        learned = learn_noise(known.rows, metric, common=common)
+        learned = learn_noise(known.rows, metric, common=common, between=known.between)
         taken = known.taken(learned, drift.get(metric, 0.0))
         if metric in CONTROL:
             learned, taken = beside_eager(known, metric, learned, taken)

@@ -11,6 +11,7 @@ from scipy.special import betaincinv, ndtri
 
 Numbers = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.integer[Any]]
+Mask = npt.NDArray[np.bool_]
 
 #: Robust standard deviations at which a step from one night to the next is cut off: steps are changes, not noise.
 CLIP = 3.0
@@ -45,7 +46,13 @@ def around_means(values: Numbers, groups: Labels) -> Numbers:
 
 
 def successive(
-    values: Numbers, series: Labels, count: int, *, least: float = 0.0, beside: Numbers | None = None
+    values: Numbers,
+    series: Labels,
+    count: int,
+    *,
+    least: float = 0.0,
+    beside: Numbers | None = None,
+    judged: Mask | None = None,
 ) -> Numbers:
     """The steps between neighbouring nights of each series, whose squares tell the noise.
 
@@ -57,10 +64,14 @@ def successive(
     their series; its 80th percentile, since what happens every fifth night is no change of the code but a second mode;
     3 x `least`; the step that `beside` takes there: where the control moved as far, the machine did, and not the code. So a
     few changes of the code make the noise look a little larger, never smaller.
+
+    Entry i of `judged` says that the step from value i to the next one is what will be judged: it has no say in where its
+    series is cut off, and is cut off as the others are. None: no step is.
     """
     same = series[1:] == series[:-1]
     steps, owners = np.diff(values)[same], series[1:][same]
-    median, usual = _ranked(np.abs(steps), owners, count, (0.5, USUAL))
+    others = np.ones(len(steps), dtype=bool) if judged is None else ~judged[same]
+    median, usual = _ranked(np.abs(steps[others]), owners[others], count, (0.5, USUAL))
     limit = np.maximum(CLIP * np.maximum(_NORMAL * median, least), usual)[owners]
     if beside is not None:
         limit = np.maximum(limit, np.abs(np.diff(beside)[same]))

@@ -31,10 +31,10 @@ def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, 
         ingest_bundle(store, write_bundle(folder, head, made))
 
 
-def judged(store):
-    """The newest two nights' comparison, its judgement, and the row of the first model."""
+def judged(store, base="latest~1"):
+    """The newest night's comparison, its judgement, and the row of the first model."""
     with store.connect() as conn:
-        sides = [resolve_side(conn, text) for text in ("latest~1", "latest")]
+        sides = [resolve_side(conn, text) for text in (base, "latest")]
         comparison = compare(conn, *sides)
         found = judge_cells(conn, *sides, comparison.cells)
         row = comparison.cells.join(found.cells).set_index("model").loc["m0"].to_dict()
@@ -48,10 +48,10 @@ def nights(tmp_path):
     """A way to make nights, given by what differs in each."""
     store = new_store(tmp_path / "store.db")
 
-    def make(*which, **all_of_them):
+    def make(*which, base="latest~1", **all_of_them):
         for number, differs in enumerate(which):
             make_night(store, tmp_path, number, **(all_of_them | differs))
-        return judged(store)
+        return judged(store, base)
 
     yield make
     store.dispose()
@@ -72,6 +72,14 @@ def test_a_step_after_a_night_of_spikes_is_told(nights):
     spike = [{"slower": 1.5 if number == 2 else 1.12 if number == 8 else 1.0} for number in range(9)]
     row, _, _ = nights(*spike)
     assert row["verdict"] == "regressed"
+
+
+@pytest.mark.parametrize("nights_slower", [1, 2])
+def test_a_spike_long_ago_hides_no_step_where_a_night_has_one_run(nights, nights_slower):
+    spike = {2: {"slower": 1.5}} | {key: {"slower": 1.12} for key in range(10, 10 + nights_slower)}
+    which = [spike.get(number, {}) for number in range(10 + nights_slower)]
+    row, told, _ = nights(*which, runs=1, base=f"latest~{nights_slower}")
+    assert row["verdict"] == "regressed", told
 
 
 def test_one_run_a_night_tells_nothing_by_then(nights):
