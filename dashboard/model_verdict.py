@@ -7,21 +7,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.permalinks import fixed_side as fixed
+from analysis.reports.evidence import eager_lines
 from analysis.verdicts import SMALLEST, Judgement, Outcome
 from dashboard.changes import Change, judged
 from dashboard.model_choice import Choice, Half
 from dashboard.noise import noise_line
 from dashboard.selection import Selection
 from db.errors import FilterError
+from db.queries import MeasurementInfo
 
 
 @dataclass(frozen=True, slots=True)
 class CellVerdict:
-    """The row of one cell in a judgement; `comparable` is false where the machine is not the same on both sides."""
+    """The row of one cell in a judgement; `comparable` is false where the machine is not the same on both sides.
+
+    `eager` is what the eager runs of the two measurements say, a line each.
+    """
 
     row: Mapping[Any, Any]
     judgement: Judgement
     comparable: bool
+    eager: tuple[str, ...] = ()
 
     def change(self, metric: str) -> Change | None:
         """The judged change of a metric; None where it is not judged."""
@@ -35,11 +41,15 @@ class CellVerdict:
 
     @property
     def said(self) -> str:
-        """The noise that was assumed for what is judged here, and what an inconclusive metric needs; may be empty."""
+        """What the eager runs say, the noise that was assumed for what is judged here, and what an inconclusive metric needs;
+        may be empty."""
         metrics = [name for name in SMALLEST if isinstance(self.row.get(f"{name}_verdict"), str)]
         if not metrics:
             return ""
-        line = f"{noise_line(self.judgement, metrics)} This cell's own repeats, where it has any, are weighed in."
+        eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in self.eager).replace("?. ", "? ")
+        line = (
+            f"{eager}{noise_line(self.judgement, metrics)} This cell's own repeats, where it has any, are weighed in."
+        )
         return line if self.comparable else f"{line} The machine is another one, or has changed: nothing is judged."
 
 
@@ -55,7 +65,15 @@ def cell_verdict(selection: Selection, choice: Choice, sides: Sequence[Half]) ->
     row = found.cells.loc[cell_id].to_dict()
     testbeds = [set(choice.history["testbed_id"][choice.history["run_id"] == half.run_id]) for half in measured]
     same_machine = testbeds[0] == testbeds[1]
-    return CellVerdict(row, found, same_machine and row["verdict"] != Outcome.ENVIRONMENT_CHANGED.value)
+    eager = eager_lines(row | _eager_times(measured))
+    return CellVerdict(row, found, same_machine and row["verdict"] != Outcome.ENVIRONMENT_CHANGED.value, tuple(eager))
+
+
+def _eager_times(measured: Sequence[MeasurementInfo]) -> dict[str, float | None]:
+    """The eager latency (ms) of base and new."""
+    return {
+        f"eager_ms_{side}": one.metrics.get("eager_ms") for side, one in zip(("base", "new"), measured, strict=True)
+    }
 
 
 def _judgement(selection: Selection, choice: Choice) -> Judgement | None:

@@ -33,7 +33,7 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
         *_reason_changes(*details),
         *_kernel_changes(row, *details),
         *_option_changes(*options),
-        *_eager(row),
+        *eager_lines(row),
         *_machine(row),
         *_held_back(*details),
         *_disturbed(*details),
@@ -136,7 +136,12 @@ def _option_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
     return lines + more
 
 
-def _eager(row: Mapping[Any, Any]) -> list[str]:
+def eager_lines(row: Mapping[Any, Any]) -> list[str]:
+    """What the eager runs beside them say of two measurements; nothing where they moved by less than 2 %.
+
+    `row` has eager_ms_base and eager_ms_new (ms; None or NaN where not measured), and may have compiled_ms_change and
+    compiled_ms_explained (relative) of a `Judgement`.
+    """
     base, new = row["eager_ms_base"], row["eager_ms_new"]
     if not (base and new and base > 0 and new > 0) or abs(new / base - 1) < _EAGER_PART:
         return []
