@@ -140,3 +140,13 @@ def test_drift_is_what_most_cells_have_in_common():
     assert common_drift(changes) == pytest.approx(0.03)
     assert common_drift(changes, fewest=22) == 0.0
     assert common_drift([]) == 0.0
+
+
+def test_a_step_that_is_judged_is_cut_off_where_the_others_say():
+    # Three of ten steps are large: a spike's two, and the last.
+    values = np.array([0.0, 0.01, 0.5, 0.01, 0.0, 0.01, 0.0, 0.01, 0.0, 0.01, 0.2])
+    judged = np.arange(10) == 9
+    kept, cut = (successive(values, np.zeros(11, dtype=int), 1, judged=one)[-1] for one in (None, judged))
+    worth = np.sqrt(EFFICIENCY / 2)
+    assert kept == pytest.approx(0.19 * worth)
+    assert cut == pytest.approx(3 * 1.4826 * 0.01 * worth)
