@@ -162,7 +162,9 @@ def _latest(conn: Connection, text: str, back: int) -> Side:
     )
 
 
-_EMPTY = "the database has no runs yet: measure some with `inductor-watch nightly`, or use `inductor-watch ingest BUNDLE`"
+_EMPTY = (
+    "the database has no runs yet: measure some with `inductor-watch nightly`, or use `inductor-watch ingest BUNDLE`"
+)
 
 
 def _exact_run(conn: Connection, text: str) -> Side | None:

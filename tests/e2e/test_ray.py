@@ -29,9 +29,7 @@ from tests.e2e.test_cli import ROOT
 from tests.jobs.acting import CORES, PLAYER, player_variables
 from tests.jobs.test_places import TWO, play_driver
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray"
-)
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
 #: `--log-cli-level=INFO` shows what the nights said.
 LOG = logging.getLogger(__name__)
 #: Whether this machine has a token for clusters of its own is not the tests' affair.
