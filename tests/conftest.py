@@ -13,6 +13,7 @@ import locale
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -54,6 +55,8 @@ def _clean() -> None:
         os.environ.update(HOME=home, PATH=programs)
     os.environ.update(XDG_CONFIG_HOME=f"{os.environ['HOME']}/config", XDG_CACHE_HOME=f"{os.environ['HOME']}/cache")
     os.umask(0o022)
+    # Under nohup a hang-up is ignored, and whatever is started inherits that.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     time.tzset()
     locale.setlocale(locale.LC_ALL, _SET["LC_ALL"])
 
