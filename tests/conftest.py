@@ -55,8 +55,9 @@ def _clean() -> None:
         os.environ.update(HOME=home, PATH=programs)
     os.environ.update(XDG_CONFIG_HOME=f"{os.environ['HOME']}/config", XDG_CACHE_HOME=f"{os.environ['HOME']}/cache")
     os.umask(0o022)
-    # Under nohup a hang-up is ignored, and whatever is started inherits that.
+    # nohup ignores a hang-up, and a shell's background job an interrupt; whatever is started would inherit that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     time.tzset()
     locale.setlocale(locale.LC_ALL, _SET["LC_ALL"])
 
