@@ -78,6 +78,15 @@ if find_spec("hypothesis"):
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+@pytest.fixture(autouse=True)
+def _environment() -> Generator[None]:
+    """Undoes what a test leaves in the environment: torch sets TORCHINDUCTOR_CACHE_DIR once something was compiled."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Without pytest-timeout nothing is timed out, and pyproject.toml may say so all the same."""
     if not find_spec("pytest_timeout"):
