@@ -128,12 +128,12 @@ def optimizers(runner: Path) -> dict[str, str]:
 
 def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: int) -> Iterator[dict[str, Any]]:
     """Measures a few cells at a time with both; yields a row a cell, and writes our measurements into bundles."""
-    from jobs.asked import to_asked
-    from jobs.host import probe
-    from jobs.places import choose_gpus, list_gpus, make_places
-    from jobs.pool import Pool
-    from jobs.runner import Pace, RunNames, Shift, lane_of, make_header, now, record
-    from jobs.twins import Work
+    from jobs.plan.duplicate_programs import Work
+    from jobs.pool.device_pool import Pool
+    from jobs.pool.device_slots import choose_gpus, list_gpus, make_places
+    from jobs.pool.host import probe
+    from jobs.pool.requested_options import to_asked
+    from jobs.pool.runner import Pace, RunNames, Shift, lane_of, make_header, now, record
 
     device, pace = cells[0].device, Pace(workers)
     (place,) = make_places(choose_gpus(list_gpus() if device == "cuda" else [], None), workers, pace.start)
@@ -193,7 +193,7 @@ def groups(cells: Sequence[Cell], sgd: Mapping[str, str], many: int) -> Iterator
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: what the runner measured, and ours over the runner's; below it how many cells agree.
 
-    A cell that was disturbed (`jobs.company`) is shown and not counted.
+    A cell that was disturbed (`jobs.pool.company`) is shown and not counted.
     """
     heads = [
         "model",

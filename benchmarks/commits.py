@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from db.commits import commit_range, find_commits, landings, list_commits
+from db.commits.ranges import commit_range, find_commits, landings, list_commits
 from db.engine import open_store
-from jobs.commit_import import Wanted, import_commits, read_history
-from jobs.git_log import Repository
+from jobs.git.commit_import import Wanted, import_commits, read_history
+from jobs.git.log import Repository
 
 T = TypeVar("T")
 _SEED, _START = 1, 1_500_000_000

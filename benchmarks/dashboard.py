@@ -41,8 +41,8 @@ from benchmarks.dashboard_steps import Names, rounds, script
 from benchmarks.dashboard_table import Times, load_average, print_table
 from benchmarks.synthetic_nights import WORD, Shape
 from benchmarks.synthetic_store import fill
-from db import queries
 from db.engine import open_store
+from db.queries import cells as queries
 from db.schema import Run
 
 #: MB of the server, at most.

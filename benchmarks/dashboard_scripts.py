@@ -45,7 +45,7 @@ def _pages(place: str, runs: int) -> None:
     app = AppTest.from_file(str(_APP), default_timeout=300)
     for page in _PAGES:
         if page != _PAGES[0]:
-            app.switch_page(f"views/{page}.py")
+            app.switch_page(f"pages/{page}/page.py")
         first, *others = [_spent(app.run) for _ in range(1 + runs)]
         if app.exception:
             raise SystemExit(f"{page}: {app.exception[0].message}")
@@ -53,8 +53,8 @@ def _pages(place: str, runs: int) -> None:
 
 
 def _pairs(place: str) -> None:
-    from analysis.verdicts import judge_sides
-    from db.queries import resolve_side
+    from analysis.compare.verdicts import judge_sides
+    from db.queries.cells import resolve_side
 
     engine = open_store(place, write=False)
     new = resolve_side(engine, "latest")

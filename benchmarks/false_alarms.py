@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.paired_values import PairedValues
-from analysis.repeated import RepeatRows
+from analysis.compare.paired_values import PairedValues
+from analysis.compare.repeated import RepeatRows
+from analysis.compare.transitions import Transition
+from analysis.compare.verdicts import judge_paired
 from analysis.stats.verdicts import Verdict
-from analysis.transitions import Transition
-from analysis.verdicts import judge_paired
-from db.sides import Side, SideRun
+from db.queries.sides import Side, SideRun
 
 _METRICS = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms", "throttled", "leak_bytes_per_call")
 _CHANGED = (Verdict.REGRESSED.value, Verdict.IMPROVED.value)

@@ -23,19 +23,19 @@ from typing import TypeVar
 import numpy as np
 from sqlalchemy import Engine
 
-from analysis.alerts import survey
-from analysis.history import INCREMENT, History
-from analysis.history_changes import Certainty
-from analysis.history_series import read_series
+from analysis.compare.verdicts import SMALLEST
+from analysis.history.alerts import survey
+from analysis.history.changes import Certainty
+from analysis.history.series import read_series
+from analysis.history.timelines import INCREMENT, History
 from analysis.stats.level_changes import level_changes
 from analysis.stats.many import detect_many
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
-from analysis.verdicts import SMALLEST
 from benchmarks.changepoints import correlated
 from benchmarks.synthetic_nights import CONFIGS, Shape, World
 from benchmarks.synthetic_store import fill
 from db.engine import open_store
-from jobs.recording import record_alerts
+from jobs.regressions.recording import record_alerts
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ SUSPECTS = {
     "alternated": "eager and compiled swap their order in each round",
     "waiting": "a pause of 20 ms before each round, as behind other cells",
     "pinned": "kept to two cores",
-    "quietest": "driven from the quietest core (collector/quiet_cores.py)",
+    "quietest": "driven from the quietest core (collector/machine/quiet_cores.py)",
 }
 _ROUNDS = 20
 _MODELS = ["timm/deit_tiny_patch16_224.fb_in1k", "huggingface/OPTForCausalLM"]
@@ -63,8 +63,8 @@ def import_all(models: list[str]) -> None:
 
 def prepare(models: list[str], device: str) -> tuple[Calls, list[Any]]:
     """The eager and the compiled call of each model, and the models with which they were made."""
-    from collector.program import Subject, seed_everything
-    from collector.templates import resolve_config
+    from collector.configs.templates import resolve_config
+    from collector.measure.program import Subject, seed_everything
     from collector.vocabulary import Cell, Config, Phase
     from collector.zoo.registry import find
 
@@ -88,7 +88,7 @@ def prepare(models: list[str], device: str) -> tuple[Calls, list[Any]]:
 
 def time_calls(calls: Calls, device: str, suspect: str = "") -> dict[str, dict[str, float]]:
     """Median milliseconds of the eager and the compiled call of each model."""
-    from collector.clock import timed_s
+    from collector.measure.clock import timed_s
 
     found = {}
     for name, pair in calls.items():
@@ -129,7 +129,7 @@ def turned_on(suspect: str) -> Iterator[None]:
     elif suspect == "pinned":
         os.sched_setaffinity(0, random.sample(sorted(cores), 2))
     elif suspect == "quietest":
-        from collector.quiet_cores import Cores
+        from collector.machine.quiet_cores import Cores
 
         Cores(sorted(cores), 2).settle()
     try:

@@ -28,14 +28,14 @@ from typing import Any
 
 from sqlalchemy import Engine, delete, func, select, text
 
-from analysis.compare import compare, compare_cells
+from analysis.compare.tables import compare, compare_cells
 from benchmarks.synthetic_nights import WORD, Shape, World
 from benchmarks.synthetic_store import fill
 from benchmarks.throwaway_postgres import postgres
-from db import queries
 from db.engine import open_store
-from db.filters import CellFilter
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
+from db.queries.filters import CellFilter
 from db.schema import Evidence, Model, Run, Samples, measurements
 
 _MS = 1000

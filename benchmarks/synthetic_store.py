@@ -20,9 +20,9 @@ from collector.vocabulary import short_hash
 from db.dimensions import branch_key, cell_keys, environment_keys, program_keys, testbed_key
 from db.incoming import Incoming, version_of
 from db.ingest import ingest_bundle
-from db.packed import write_measured
+from db.packing.packed import write_measured
+from db.packing.summaries import refresh
 from db.schema import Commit, Meta, Planned, Run, measurements
-from db.summaries import refresh
 
 
 def fill(engine: Engine, shape: Shape | None = None, seed: int = 1) -> World:

@@ -60,8 +60,8 @@ HINT_OF_EXIT = "the model or a library called exit: the end of the log is all th
 _COMPILERS = {
     "torch._dynamo.exc.TorchDynamoException",
     "torch._inductor.exc.InductorError",
-    "collector.ahead_of_time.ExportFailedError",
-    "collector.ahead_of_time.AheadOfTimeError",
+    "collector.measure.ahead_of_time.ExportFailedError",
+    "collector.measure.ahead_of_time.AheadOfTimeError",
 }
 _LONGEST = 2000
 

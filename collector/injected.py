@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from collector import profiling
-from collector.clock import Call, interleaved_ms, timed_s
 from collector.injection import delayed
-from collector.quiet_cores import quietest
+from collector.machine.quiet_cores import quietest
+from collector.measure import profiling
+from collector.measure.clock import Call, interleaved_ms, timed_s
 from collector.settings import Settings
 
 

@@ -71,7 +71,7 @@ def short_hash(value: Any, length: int = 12) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
 
 
-#: Exported, compiled into a library and loaded again (`collector.ahead_of_time`).
+#: Exported, compiled into a library and loaded again (`collector.measure.ahead_of_time`).
 AHEAD_OF_TIME = "aot_inductor"
 #: Back-ends that are Inductor and take its options.
 INDUCTORS = ("inductor", AHEAD_OF_TIME)

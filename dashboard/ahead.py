@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboard import turns
 from dashboard.data import Data
 from db.errors import FilterError, SideError, StoreError
-from db.filters import EVERYTHING, CellFilter
+from db.queries.filters import EVERYTHING, CellFilter
 
 #: So long nobody must have waited for a page, in seconds: the browser that draws it may be on the same machine. And how long a
 #: wish waits for such a moment.

@@ -10,23 +10,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard import (
-    ahead,
-    data,
-    headline,
-    hud_links,
-    in_browser,
-    parts,
-    selection,
-    sending,
-    sidebar,
-    states,
-    style,
-    turns,
-    url,
-    warm,
-)
-from dashboard.markup import text
+from dashboard import ahead, data, hud_links, in_browser, parts, selection, sending, turns, url, warm
+from dashboard.components import empty_states as states
+from dashboard.components import sidebar, style
+from dashboard.components.markup import text
+from dashboard.pages.overview import headline
 
 #: Drawn here: an icon by name would be fetched from another host.
 _ICON = (
@@ -38,13 +26,13 @@ _ICON = (
 def pages() -> list[st.Page]:
     """The pages, in the order of the navigation."""
     return [
-        st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
-        st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-        st.Page("views/model.py", title="Model", icon=":material/stethoscope:", url_path="model"),
-        st.Page("views/trends.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
-        st.Page("views/regressions.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
-        st.Page("views/runs.py", title="Runs", icon=":material/event_available:", url_path="runs"),
-        st.Page("views/about.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
+        st.Page("pages/overview/page.py", title="Overview", icon=":material/grid_view:", default=True),
+        st.Page("pages/compare/page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+        st.Page("pages/model/page.py", title="Model", icon=":material/stethoscope:", url_path="model"),
+        st.Page("pages/trends/page.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
+        st.Page("pages/regressions/page.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
+        st.Page("pages/runs/page.py", title="Runs", icon=":material/event_available:", url_path="runs"),
+        st.Page("pages/about/page.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
     ]
 
 

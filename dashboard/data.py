@@ -19,21 +19,21 @@ import streamlit as st
 from numpy.typing import NDArray
 from sqlalchemy import Engine, event
 
-from analysis.compare import EVERYTHING, Comparison, SideSummary, compare, compare_configs, summarise
-from analysis.recent import Recent, nights_up_to, recent
-from analysis.record import Listed, Record, listed, record_of
-from analysis.verdicts import Judgement, judge_cells
-from dashboard.groups import Sure, group_intervals
-from dashboard.headline import Card, compared_cards
-from dashboard.outcomes import with_outcomes
-from db import queries
+from analysis.compare.tables import EVERYTHING, Comparison, SideSummary, compare, compare_configs, summarise
+from analysis.compare.verdicts import Judgement, judge_cells
+from analysis.history.recent import Recent, nights_up_to, recent
+from analysis.history.record import Listed, Record, listed, record_of
+from dashboard.components.outcomes import with_outcomes
+from dashboard.pages.overview.groups import Sure, group_intervals
+from dashboard.pages.overview.headline import Card, compared_cards
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
-from db.filters import CellFilter
-from db.records import RegressionInfo
+from db.queries import cells as queries
+from db.queries.filters import CellFilter
+from db.queries.side_rows import names_of, side_cells
+from db.queries.sides import Side
+from db.regressions.records import RegressionInfo
 from db.schema import HISTORY_METRICS
-from db.side_rows import names_of, side_cells
-from db.sides import Side
 
 _FEW, _MANY = 12, 512
 #: What the page of a model can draw over the nights.
@@ -42,7 +42,7 @@ _MODEL_METRICS = (*HISTORY_METRICS, "device_speedup", "compression", "eager_ms",
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """An open store at one revision. The questions are those of `db.queries` and `analysis.compare`."""
+    """An open store at one revision. The questions are those of `db.queries.cells` and `analysis.compare.tables`."""
 
     engine: Engine
     stamp: str
@@ -80,15 +80,15 @@ class Data:
         return _judged_configs(self.engine, self.stamp, side, base, new, filters.to_json())
 
     def judged(self, base: str, new: str, filters: CellFilter) -> pd.DataFrame:
-        """The cells of `comparison` with their verdicts and outcomes, as `dashboard.outcomes.with_outcomes` says."""
+        """The cells of `comparison` with their verdicts and outcomes, as `dashboard.components.outcomes.with_outcomes` says."""
         return _judged_cells(self.engine, self.stamp, base, new, filters.to_json())
 
     def intervals(self, base: str, new: str, filters: CellFilter) -> dict[tuple[str, str], Sure]:
-        """The intervals of the averages of `comparison`, as `dashboard.groups.group_intervals` says."""
+        """The intervals of the averages of `comparison`, as `dashboard.pages.overview.groups.group_intervals` says."""
         return _intervals(self.engine, self.stamp, base, new, filters.to_json())
 
     def key_figures(self, base: str, new: str, filters: CellFilter) -> list[Card]:
-        """The overview's key figures of `comparison`, as `dashboard.headline.compared_cards` says."""
+        """The overview's key figures of `comparison`, as `dashboard.pages.overview.headline.compared_cards` says."""
         return _key_figures(self.engine, self.stamp, base, new, filters.to_json())
 
     def cell_ids(self, side: str) -> frozenset[str]:

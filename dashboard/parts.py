@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from dashboard import data, sending, states, turns
+from dashboard import data, sending, turns
+from dashboard.components import empty_states as states
 from dashboard.selection import Selection
 
 _WHOLE = "whole"

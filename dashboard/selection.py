@@ -7,13 +7,13 @@ from typing import cast
 
 import streamlit as st
 
-from analysis.permalinks import fixed_side as fixed
+from analysis.reports.permalinks import fixed_side as fixed
 from dashboard import url
 from dashboard.data import Data
 from db.errors import SideError, nearest, one_line
-from db.filters import CellFilter
-from db.queries import Axes, NightInfo
-from db.sides import Side
+from db.queries.cells import Axes, NightInfo
+from db.queries.filters import CellFilter
+from db.queries.sides import Side
 
 LATEST, PREVIOUS, NOTHING = "latest", "previous", "none"
 #: What an address without the key stands for.

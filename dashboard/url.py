@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import streamlit as st
 
-from analysis.permalinks import address as address
+from analysis.reports.permalinks import address as address
 
 #: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
 SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")

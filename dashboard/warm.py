@@ -35,7 +35,8 @@ def prepare() -> threading.Thread:
     """Imports what pages import, and starts to read what the first page shows; the thread that reads."""
     _share_memory()
     # Imported here and not above: a page that draws no chart runs without them where there is no such start (in tests).
-    from dashboard import charts, data, groups, headline, reasons, selection, sidebar, trends  # noqa: F401
+    from dashboard import data, selection  # noqa: F401
+    from dashboard.pages.trends import levels  # noqa: F401
 
     reader = threading.Thread(target=_read, name="first comparison", daemon=True)
     reader.start()
@@ -54,9 +55,10 @@ def _share_memory() -> None:
 
 def _read() -> None:
     """The newest night against the one before it. What goes wrong is said by the page, which meets it again."""
-    from analysis.permalinks import fixed_side as fixed
-    from dashboard import data, headline, selection
-    from db.filters import CellFilter
+    from analysis.reports.permalinks import fixed_side as fixed
+    from dashboard import data, selection
+    from dashboard.pages.overview import headline
+    from db.queries.filters import CellFilter
 
     try:
         store = data.opened()

@@ -12,10 +12,10 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, m
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from db import migrate
 from db.base import VERSIONS
 from db.connecting import BINARY
 from db.errors import StoreError, explain, one_line
+from db.maintenance import migrate
 
 #: Names the store where no path or URL is given.
 VARIABLE = "INDUCTOR_WATCH_DB"

@@ -13,7 +13,7 @@ from collector.vocabulary import Cell, Measurement, short_hash
 from db.errors import one_line
 from db.fitness import UNFIT, said, whole
 from db.incoming_rows import IncomingMeasurement, to_rows
-from db.moments import to_epoch
+from db.queries.moments import to_epoch
 from db.texts import clean, clean_json
 
 

@@ -10,7 +10,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import Measurement
 from db.arrays import pack, relative_spread
 from db.fitness import finite, whole
-from db.held_back import THROTTLED, throttled_of
+from db.packing.throttling import THROTTLED, throttled_of
 from db.texts import clean, clean_compact
 
 

@@ -16,10 +16,10 @@ from db.changing import changing
 from db.dimensions import branch_key, cell_keys, commit_key, environment_keys, program_keys, testbed_key
 from db.errors import StoreError, one_line
 from db.incoming import Incoming, read_incoming
-from db.moments import from_epoch
-from db.packed import STORED, metrics_of_run, write_measured
+from db.packing.packed import STORED, metrics_of_run, write_measured
+from db.packing.summaries import refresh
+from db.queries.moments import from_epoch
 from db.schema import Commit, Evidence, MeasurementRow, Planned, Run, Samples, measurements
-from db.summaries import refresh
 
 
 class OtherRunError(StoreError, BundleError):

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, select
 
 from db.connecting import Source, connected
-from db.moments import from_epoch, moment_of
+from db.queries.moments import from_epoch, moment_of
 from db.schema import Commit, Run, Testbed
 
 

@@ -16,7 +16,7 @@ from db.arrays import PackedText
 from db.base import CLUSTERED, Base
 
 #: Metrics that stand in `packed_cells`, where comparisons and histories read them; all others in `packed_metrics`. Each
-#: costs 8 bytes a measurement. Another one needs another format in `db.packed`.
+#: costs 8 bytes a measurement. Another one needs another format in `db.packing.packed`.
 HISTORY_METRICS = ("speedup", "compiled_ms", "compiled_kernel_ms", "compile_cold_s")
 
 
@@ -192,7 +192,7 @@ class Planned(Base):
     cell: Mapped[int] = mapped_column(ForeignKey("cells.id"), primary_key=True)
 
 
-#: How each measurement came about and ended. Its metrics are packed with those of its neighbours, see `db.packed`: in a
+#: How each measurement came about and ended. Its metrics are packed with those of its neighbours, see `db.packing.packed`: in a
 #: column each they took twice the bytes on a server. Failure texts last: few rows have them.
 #: `version` is the attempt and line of the bundle that told (`db.incoming.version_of`): the highest of a run's wins.
 measurements = Table(
@@ -294,7 +294,7 @@ class Summary(Base):
 
 
 class PackedCells(Base):
-    """The measurements that a run has of one model, with the metrics that histories read, in few bytes: see `db.packed`.
+    """The measurements that a run has of one model, with the metrics that histories read, in few bytes: see `db.packing.packed`.
 
     By model first: a history reads rows that lie side by side. `part` counts from 0, where a model has many cells.
     """
@@ -308,7 +308,7 @@ class PackedCells(Base):
 
 
 class PackedMetrics(Base):
-    """All other metrics of the measurements in the row of `packed_cells` that has the same key: see `db.packed_metrics`.
+    """All other metrics of the measurements in the row of `packed_cells` that has the same key: see `db.packing.packed_metrics`.
 
     By run first: more is asked of runs than of models. Not clustered, as rows are long.
     """
@@ -322,7 +322,7 @@ class PackedMetrics(Base):
 
 
 class PackedSums(Base):
-    """A run's summary rows once more, in few: see `db.packed`. Not clustered, as they are long."""
+    """A run's summary rows once more, in few: see `db.packing.packed`. Not clustered, as they are long."""
 
     __tablename__ = "packed_sums"
     run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)

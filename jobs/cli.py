@@ -114,7 +114,7 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except Exception as error:
             if DATABASE in ctx.meta and _has_store() and _is_unforeseen(error):
-                from db.damage import damage_of
+                from db.maintenance.damage import damage_of
 
                 if damage := damage_of(ctx.meta[DATABASE]):
                     raise damage from error
@@ -150,10 +150,10 @@ def expected_errors() -> dict[type[BaseException], int]:
     """Errors that are somebody's input or surroundings, with their exit code; all others are ours."""
     from collector.bundle import BundleError
     from collector.errors import ConfigError
-    from collector.launcher import LauncherError
+    from collector.process.launcher import LauncherError
     from collector.zoo.spec import ZooError
-    from jobs.host import HostError
-    from jobs.lane import LostDeviceError
+    from jobs.pool.gpu_scheduler import LostDeviceError
+    from jobs.pool.host import HostError
 
     found: dict[type[BaseException], int] = dict.fromkeys((ConfigError, ZooError, HostError, BundleError), USAGE)
     found |= {LostDeviceError: INTERNAL, LauncherError: INTERNAL}
@@ -161,7 +161,7 @@ def expected_errors() -> dict[type[BaseException], int]:
         from db.errors import CommitError, FilterError, RecordError, SideError, StoreError
         from db.exporting.errors import ExportingError
         from db.importing.errors import ImportingError
-        from jobs.git_log import GitError
+        from jobs.git.log import GitError
 
         found |= {ImportingError: USAGE, ExportingError: USAGE, RecordError: USAGE}
         found |= {SideError: USAGE, FilterError: USAGE, CommitError: USAGE, GitError: USAGE, StoreError: INTERNAL}
@@ -243,7 +243,7 @@ def _comes_from_torch(error: Exception) -> bool:
 
 def one_line(text: str) -> str:
     """A message's words on one line, without what would steer the terminal."""
-    from jobs import terminal
+    from jobs.output import terminal
 
     return terminal.one_line(" ".join(text.split()))
 

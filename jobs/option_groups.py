@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from collector.backend_flags import BackendFlags
+from collector.configs.backend_flags import BackendFlags
 from collector.settings import OPTIMIZERS, Settings
 from collector.vocabulary import DTYPES, Phase
-from jobs.care import Care
+from jobs.pool.extra_measurements import Care
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from db.filters import CellFilter
-    from jobs.runner import Pace, RunNames
+    from db.queries.filters import CellFilter
+    from jobs.pool.runner import Pace, RunNames
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
@@ -127,7 +127,7 @@ class CellChoice:
 
     def filter(self, connection: Connection) -> CellFilter:
         """The same for a database, patterns as the names that they match. Raises `FilterError` for what matches none."""
-        from db.filters import CellFilter, expand_patterns
+        from db.queries.filters import CellFilter, expand_patterns
 
         return expand_patterns(connection, CellFilter(**asdict(self)))
 
@@ -205,7 +205,7 @@ class Naming:
 
     def names(self, trigger: str, night: str = "") -> RunNames:
         """The names of runs that `trigger` started, of the night `night` if that is not empty."""
-        from jobs.runner import RunNames
+        from jobs.pool.runner import RunNames
 
         return RunNames(self.branch, self.commit, self.repo, trigger, self.label, branch_start=self.base, night=night)
 
@@ -223,7 +223,7 @@ naming_options = as_one(
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """How many samples and seconds, where the bundles go, and who works: `jobs.runner.Pace` has more of the last."""
+    """How many samples and seconds, where the bundles go, and who works: `jobs.pool.runner.Pace` has more of the last."""
 
     samples: int
     timeout: float
@@ -237,7 +237,7 @@ class Working:
 
     def pace(self, **more: Any) -> Pace:
         """How a plan is worked through; `more` are fields of `Pace` that no option here sets."""
-        from jobs.runner import Pace
+        from jobs.pool.runner import Pace
 
         return Pace(self.workers, start=self.start, gpus=self.gpus, **more)
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from collector.environment import TUNING_VARIABLE
-from collector.spelling import parse_config, parse_value
+from collector.configs.spelling import parse_config, parse_value
+from collector.machine.environment import TUNING_VARIABLE
 from collector.vocabulary import Config, OptionValue, Phase
 from jobs.option_groups import together
 

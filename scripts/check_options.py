@@ -2,7 +2,7 @@
 
     ENV/bin/python scripts/check_options.py [--source FOLDER] [--json]
 
-Prints a line a row of `collector/option_history.py`: `holds`, `WRONG`, or `-` where this torch has none yet. Needs torch
+Prints a line a row of `collector/configs/option_history.py`: `holds`, `WRONG`, or `-` where this torch has none yet. Needs torch
 and nothing else; with `--source` not even that, but a folder in which `torch/` lies as a wheel has it. Exit code 1 if a row
 is wrong. Whether a name is taken is asked of torch (of `torch/_inductor/config.py` with `--source`); whether its code reads
 the option is looked for in its source.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from collector.option_history import CAME, STOPPED, Came, Stopped, Version, version_of
+from collector.configs.option_history import CAME, STOPPED, Came, Stopped, Version, version_of
 
 #: A row's key, whether it holds, and what was found.
 Row = tuple[str, str, str]

@@ -21,7 +21,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from collector.bundle import read_bundle
-from collector.spelling import parse_config
+from collector.configs.spelling import parse_config
 from collector.vocabulary import Measurement
 
 _METRICS = ("compiled_ms", "compiled_kernel_ms", "eager_ms", "compiled_peak_bytes")

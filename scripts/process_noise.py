@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.stats.covariates import fit_slopes
 from collector.bundle import read_bundle
-from collector.choices import found_all
+from collector.measure.autotune_results import found_all
 from collector.metrics import TIMINGS
 from collector.vocabulary import Measurement, Status
 

@@ -25,14 +25,14 @@ from sqlalchemy import Engine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analysis.compare import compare
-from analysis.verdicts import Outcome, judge_sides
+from analysis.compare.tables import compare
+from analysis.compare.verdicts import Outcome, judge_sides
 from collector.bundle import BundleContents, BundleWriter, read_bundle
-from collector.choices import found_all
+from collector.measure.autotune_results import found_all
 from collector.vocabulary import Measurement, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.sides import resolve_side
+from db.queries.sides import resolve_side
 from scripts.rivals import RIVALS, Case, Rule
 
 #: What a false alarm is counted per: the cells of a night.

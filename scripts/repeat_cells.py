@@ -21,17 +21,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from collector.bundle import BundleWriter
-from collector.environment import environment_id
+from collector.machine.environment import environment_id
 from collector.settings import Settings
 from collector.vocabulary import Cell
-from jobs.asked import to_asked
-from jobs.cost import CostModel, learn_from
-from jobs.host import cell_variables
-from jobs.pool import Pool
-from jobs.runner import Pace, RunNames, Shift, lane_of, make_header, new_run_id, now, record
-from jobs.schedule import longest_first, shares
-from jobs.testbeds import Testbed, find_testbeds
-from jobs.twins import Work
+from jobs.plan.cost import CostModel, learn_from
+from jobs.plan.duplicate_programs import Work
+from jobs.plan.schedule import longest_first, shares
+from jobs.pool.device_pool import Pool
+from jobs.pool.host import cell_variables
+from jobs.pool.requested_options import to_asked
+from jobs.pool.runner import Pace, RunNames, Shift, lane_of, make_header, new_run_id, now, record
+from jobs.pool.testbeds import Testbed, find_testbeds
 
 
 def main() -> None:

@@ -20,10 +20,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analysis.bisection import level_of, looks
-from jobs.bisection import Bisection
-from jobs.bisection_judges import MetricJudge
-from jobs.bisection_log import BisectionLog, Reading
+from analysis.history.bisection import level_of, looks
+from jobs.bisect.judges import MetricJudge
+from jobs.bisect.log import BisectionLog, Reading
+from jobs.bisect.search import Bisection
 
 NOISE = (0.005, 0.01, 0.02, 0.03, 0.04)
 LEAST, MOST = 3, 12

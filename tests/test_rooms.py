@@ -21,8 +21,14 @@ def test_no_room_reaches_where_it_must_not():
 @pytest.mark.parametrize(
     "modules",
     [
-        ("collector.vocabulary", "collector.bundle", "collector.metrics", "collector.repro", "collector.spelling"),
-        ("db.engine", "db.queries", "db.ingest", "analysis.compare"),
+        (
+            "collector.vocabulary",
+            "collector.bundle",
+            "collector.metrics",
+            "collector.repro",
+            "collector.configs.spelling",
+        ),
+        ("db.engine", "db.queries.cells", "db.ingest", "analysis.compare.tables"),
         ("dashboard.data",),
         ("jobs.cli", "jobs.commands.compare", "jobs.commands.zoo", "jobs.commands.run", "jobs.commands.ingest"),
         ("collector.zoo.registry",),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare import Comparison
-from analysis.ranking import ranked
-from analysis.verdicts import Judgement, Outcome
+from analysis.compare.ranking import ranked
+from analysis.compare.tables import Comparison
+from analysis.compare.verdicts import Judgement, Outcome
 from collector.vocabulary import Cell, Config, Phase
 
 #: What one more run confirms or clears up.

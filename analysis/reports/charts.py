@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from analysis.compare.verdicts import Outcome
 from analysis.reports.facts import CellFacts, Report
 from analysis.reports.forest import ON_PAPER, Line, Look, Mark, draw
 from analysis.reports.suites import SHOWN, AverageFacts, SuiteFacts
 from analysis.reports.words import WORDS, percent
-from analysis.verdicts import Outcome
 from collector.metrics import METRICS
 
 #: Lines of a picture: more would not be read.

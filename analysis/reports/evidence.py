@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from analysis.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
-from collector.checked_by import status_words
+from analysis.compare.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
+from collector.correctness.checked_by import status_words
 from collector.vocabulary import Status
-from db.details import evidence, program
-from db.held_back import reasons_of, throttled_of
+from db.packing.throttling import reasons_of, throttled_of
+from db.queries.details import evidence, program
 
 #: Lines of one kind.
 _MOST = 4
@@ -24,7 +24,8 @@ _ANOTHER_MODEL = 0.2
 
 
 def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
-    """One line for each thing that the two measurements of a compared cell differ in; `row` is of `analysis.pairing.pair`."""
+    """One line for each thing that the two measurements of a compared cell differ in; `row` is of
+    `analysis.compare.pairing.pair`."""
     details = [_details(conn, row, side) for side in ("base", "new")]
     options = [_options(conn, row[f"program_id_{side}"]) for side in ("base", "new")]
     lines = [
@@ -81,7 +82,7 @@ def _held_back(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _disturbed(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Which side shared the GPU with another process (`jobs.company`)."""
+    """Which side shared the GPU with another process (`jobs.pool.company`)."""
     sides = {"base": base.get("disturbed"), "new": new.get("disturbed")}
     return [f"the measurement of {side} was disturbed: {reason}" for side, reason in sides.items() if reason]
 

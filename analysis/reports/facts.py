@@ -10,20 +10,20 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import Connection
 
-from analysis.compare import EVERYTHING, CellFilter, Comparison, compare, compare_configs
-from analysis.gating import decide
-from analysis.permalinks import cell_link, comparison_link, fixed_side
-from analysis.ranking import ranked
+from analysis.compare.gating import decide
+from analysis.compare.ranking import ranked
+from analysis.compare.results import EnvironmentDifference
+from analysis.compare.tables import EVERYTHING, CellFilter, Comparison, compare, compare_configs
+from analysis.compare.verdicts import Judgement, Outcome, judge_cells, judge_sides, with_verdicts
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
 from analysis.reports.evidence import evidence_of
+from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.reports.suites import SuiteFacts, suite_facts
 from analysis.reports.words import several, tally
-from analysis.results import EnvironmentDifference
-from analysis.verdicts import Judgement, Outcome, judge_cells, judge_sides, with_verdicts
 from collector.repro import repro_command
 from collector.vocabulary import Config
-from db.config_requests import configs_of
-from db.sides import Side, resolve_side
+from db.queries.config_requests import configs_of
+from db.queries.sides import Side, resolve_side
 
 #: What the sentence at the top is about, as `gate` is told by default.
 FAIL_ON = frozenset({"regressed", "broke", "missing"})

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from analysis.compare.verdicts import Outcome
 from analysis.reports.charts import changes_chart, suites_chart
 from analysis.reports.facts import ORDER, CellFacts, Report
 from analysis.reports.forest import IN_PAGE
 from analysis.reports.suites import SHOWN, AverageFacts
 from analysis.reports.words import NOTHING, WORDS, describe_side, interval, pass_rate, percent, several, value
-from analysis.verdicts import Outcome
 from db.errors import one_line
 
 #: Rows of a table before the rest is counted only: a browser lays out some thousand rows well.

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.compare import Comparison, Counts, Group
-from analysis.results import SuiteChange
+from analysis.compare.results import SuiteChange
+from analysis.compare.tables import Comparison, Counts, Group
+from analysis.compare.transitions import Transition
 from analysis.stats.bootstrap import Interval, geomean_interval, sums_interval
-from analysis.transitions import Transition
 
 #: The averages of the table and what they are called: compression is eager over compiled peak memory.
 SHOWN = {"speedup": "speedup", "compile_cold_s": "compile time", "compression": "compression"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.figures import Counts
+from analysis.compare.figures import Counts
 from collector.metrics import METRICS
+from db.queries.sides import Side
 from db.runs import device_name
-from db.sides import Side
 
 #: What stands for "not measured".
 NOTHING = "-"

@@ -17,7 +17,7 @@ from db.exporting.stored_runs import stored_run
 from db.exporting.tables import as_csv, as_parquet, side_table
 from db.exporting.v3_lines import v3_lines
 from db.importing.bundle_files import pack_run
-from db.sides import Side, resolve_side
+from db.queries.sides import Side, resolve_side
 
 Format = Literal["v3", "csv", "bundle", "parquet"]
 

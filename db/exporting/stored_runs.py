@@ -11,8 +11,8 @@ from collector.bundle import BundleContents, RunHeader
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
 from db.arrays import unpack
 from db.connecting import Source, connected
-from db.moments import from_epoch
-from db.packed import metrics_of_run
+from db.packing.packed import metrics_of_run
+from db.queries.moments import from_epoch
 from db.schema import (
     Branch,
     CellRow,

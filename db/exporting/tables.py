@@ -11,8 +11,8 @@ import pandas as pd
 
 from db.connecting import Source
 from db.exporting.errors import ExportingError
-from db.side_rows import side_rows
-from db.sides import Side
+from db.queries.side_rows import side_rows
+from db.queries.sides import Side
 
 #: What a spreadsheet takes for the beginning of a formula, itself or behind blanks and line ends that it drops.
 _FORMULAS = ("=", "+", "-", "@")

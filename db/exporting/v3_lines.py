@@ -17,7 +17,7 @@ from collector.bundle import BundleContents
 from collector.metrics import METRICS
 from collector.vocabulary import Measurement, Status
 from db.importing.own_records import FORMAT, KEY, REQUEST
-from db.moments import to_epoch
+from db.queries.moments import to_epoch
 
 #: Metrics that PyTorch has by another name, with the same meaning and unit; all others keep ours.
 _NAMES = {"compiled_ms": "abs_latency", "compression": "compression_ratio", "graphs": "unique_graphs"}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from collector.outcome import Outcome
+from collector.process.outcome import Outcome
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status, short_hash
 from db.errors import one_line
 from db.importing import graphnet
@@ -22,7 +22,7 @@ from db.importing.measured import METRIC_OF, metrics_of
 from db.importing.rows import Row, Target
 from db.importing.statuses import meaning_of
 from db.importing.values import number
-from db.moments import from_epoch
+from db.queries.moments import from_epoch
 
 _ACCURACY_PHASES = "accuracy_compile_phases"
 

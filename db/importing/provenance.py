@@ -10,7 +10,7 @@ from pathlib import Path
 from db.errors import in_words, one_line
 from db.importing.errors import ImportingError
 from db.importing.rows import Told
-from db.moments import from_epoch, to_epoch
+from db.queries.moments import from_epoch, to_epoch
 
 _DEFAULT_REPO = "pytorch/pytorch"
 

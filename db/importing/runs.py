@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from collector.bundle import BundleContents, RunHeader
-from collector.outcome import Outcome
+from collector.process.outcome import Outcome
 from collector.vocabulary import canonical_json, short_hash
 from db.importing.cells import Given, Identity, identify
 from db.importing.merging import merge
 from db.importing.provenance import Origin, Provenance, settle
 from db.importing.rows import Row, Target, Told
-from db.moments import from_epoch
+from db.queries.moments import from_epoch
 
 #: How a run that was measured elsewhere says so; the cost model leaves such runs out.
 TRIGGER = "import"

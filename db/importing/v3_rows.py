@@ -17,7 +17,7 @@ from db.importing.filenames import parse_name
 from db.importing.rows import Kind, Row, Source, Target, Told
 from db.importing.sources import lines_of
 from db.importing.values import Value, meant, number, plain, whole_number
-from db.moments import to_epoch
+from db.queries.moments import to_epoch
 
 #: The beginning of a line that holds a record.
 _RECORD = re.compile(r'^\{"', re.MULTILINE)

@@ -1,1 +1,1 @@
-"""Alembic's environment; `db.migrate` drives it."""
+"""Alembic's environment; `db.maintenance.migrate` drives it."""

@@ -1,4 +1,5 @@
-"""Run by Alembic for every command: the connection is the one that `db.migrate` hands over, its transaction included."""
+"""Run by Alembic for every command: the connection is the one that `db.maintenance.migrate` hands over, its
+transaction included."""
 
 from __future__ import annotations
 

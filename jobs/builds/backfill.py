@@ -17,7 +17,7 @@ from jobs.builds.environment import Environments, Ready
 from jobs.builds.index import Listing
 from jobs.builds.measuring import bundle_files, complete_bundles, measure_in
 from jobs.builds.request import Request
-from jobs.runner import new_run_id
+from jobs.pool.runner import new_run_id
 
 #: The branch that releases are points of: in their own branches, such as `release/2.9`, a series has one point.
 RELEASES, NIGHTLIES = "releases", "nightly"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.terminal import one_line
+from jobs.output.terminal import one_line
 
 _LONGEST = 300
 #: How pip begins its list of what excludes each other, and how it names what was asked for and what a file holds.

@@ -14,7 +14,7 @@ from jobs.builds.build import BuildError
 from jobs.builds.installer import clean_environment
 from jobs.builds.own_code import code_path
 from jobs.builds.request import Request
-from jobs.terminal import one_line
+from jobs.output.terminal import one_line
 
 
 def measure_in(python: Path, request: Request, folder: Path, log: Path | None = None) -> list[BundleContents]:

@@ -33,7 +33,7 @@ class Making:
     def environments(self, device: str | None) -> Environments:
         """The environments for measuring on a device."""
         from jobs.builds.pins import constraints_here, pins_here
-        from jobs.places import list_gpus
+        from jobs.pool.device_slots import list_gpus
 
         cuda = bool(device != "cpu" and list_gpus()) if self.cuda_builds is None else self.cuda_builds
         packages = self.packages or tuple(pins_here())

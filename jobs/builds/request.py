@@ -9,7 +9,7 @@ from typing import Any
 from collector.settings import Settings
 from collector.vocabulary import short_hash
 from jobs.option_groups import Selection
-from jobs.runner import Pace, RunNames
+from jobs.pool.runner import Pace, RunNames
 
 
 @dataclass(frozen=True, slots=True)

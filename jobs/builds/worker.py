@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jobs.builds.request import Request
-from jobs.child import serve
+from jobs.pool.child import serve
 
 
 def measure(request: Request) -> None:
@@ -19,14 +19,14 @@ def measure(request: Request) -> None:
         NothingPlannedError: no cell can be measured here.
         ResumeError: what was begun was begun with another torch or on another testbed.
     """
-    from jobs.resuming import asked_of, find_night
-    from jobs.selection import planned_night
-    from jobs.session import measure_and_store, resume_and_store
-    from jobs.testbeds import device_of, find_testbeds, testbeds_of
+    from jobs.plan.selection import planned_night
+    from jobs.pool.resuming import asked_of, find_night
+    from jobs.pool.session import measure_and_store, resume_and_store
+    from jobs.pool.testbeds import device_of, find_testbeds, testbeds_of
 
     folder = Path(request.folder)
     if any(folder.glob("*.jsonl*")):
-        from jobs.asked import asked_pace
+        from jobs.pool.requested_options import asked_pace
 
         found = find_night(folder, None)
         if found:

@@ -16,9 +16,9 @@ from collector.bundle import BundleContents, BundleError, BundleWriter, RunHeade
 from collector.bundle_file import both_paths
 from collector.output_file import write_output
 from collector.vocabulary import Cell, Measurement, canonical_json
-from jobs.ci import job_url
-from jobs.plan import Plan
-from jobs.runner import new_run_id, now
+from jobs.github.ci import job_url
+from jobs.plan.planning import Plan
+from jobs.pool.runner import new_run_id, now
 
 
 @dataclass(frozen=True, slots=True)

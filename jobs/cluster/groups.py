@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from collector.vocabulary import Cell
 from jobs.cluster.engine import Node
 from jobs.cluster.request import Spot
-from jobs.cost import CostModel
-from jobs.schedule import Group, group_of, shares
+from jobs.plan.cost import CostModel
+from jobs.plan.schedule import Group, group_of, shares
 
 #: Groups a node that a night is cut into: what is lost with a node, and the wait for the last one, get smaller with more;
 #: each starts anew what imports torch.
@@ -30,7 +30,8 @@ def cut_groups(
 ) -> list[CellGroup]:
     """About `count` groups, the dearest first; the cells of a model in one phase are in one of them, in the plan's order.
 
-    Where a host among the nodes is known to have measured some of the cells, each node gets its share (`jobs.schedule.shares`),
+    Where a host among the nodes is known to have measured some of the cells, each node gets its share
+    (`jobs.plan.schedule.shares`),
     those cells as far as that leaves nobody much longer than the others; else Ray gives each group to whom is free.
 
     Raises:

@@ -20,7 +20,7 @@ from jobs.cluster.engine import ClusterError, Engine, LostError, Share, Wish
 from jobs.cluster.gathering import Gathering
 from jobs.cluster.groups import CellGroup, cut_again
 from jobs.cluster.request import Request
-from jobs.terminal import one_line
+from jobs.output.terminal import one_line
 
 #: Tasks in a row that may be lost with a cell under way or waiting in them before nobody tries it again.
 _ATTEMPTS = 3

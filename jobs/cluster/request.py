@@ -10,9 +10,9 @@ from typing import Any
 from collector.bundle import BundleContents
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement, Status
-from jobs.cost import CostModel
-from jobs.runner import Pace, RunNames
-from jobs.schedule import Group, group_of
+from jobs.plan.cost import CostModel
+from jobs.plan.schedule import Group, group_of
+from jobs.pool.runner import Pace, RunNames
 
 #: Host and number of the GPU (None on a CPU) that a group of cells was measured on.
 Spot = tuple[str, int | None]

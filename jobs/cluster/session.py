@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from collector.bundle import RunHeader
-from collector.environment import TUNING_VARIABLE
+from collector.machine.environment import TUNING_VARIABLE
 from collector.settings import Settings
 from jobs.cli import tool_version
 from jobs.cluster.engine import ClusterError, Engine, Node, connected, share_of
@@ -22,12 +22,12 @@ from jobs.cluster.groups import GROUPS_A_NODE, cut_groups
 from jobs.cluster.night import ClusterNight, Telling, counted
 from jobs.cluster.options import Executing
 from jobs.cluster.request import Request, known_costs, last_spots
-from jobs.cost import CostModel, read_history
-from jobs.host import probe
-from jobs.plan import Plan
-from jobs.progress import RunProgress
-from jobs.runner import Pace, RunNames, new_run_id
-from jobs.session import require_cells, storing
+from jobs.plan.cost import CostModel, read_history
+from jobs.plan.planning import Plan
+from jobs.pool.host import probe
+from jobs.pool.progress import RunProgress
+from jobs.pool.runner import Pace, RunNames, new_run_id
+from jobs.pool.session import require_cells, storing
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _say_missing(console: Console, asked: Asked, plan: Plan, gathering: Gatherin
         _say(console, _again(gathering, path))
     if asked.database and gathering.run_ids:
         from db.engine import open_store
-        from jobs.shards_merge import merge_night
+        from jobs.plan.shards_merge import merge_night
 
         merged = merge_night(open_store(asked.database, write=True), replace(plan, night=night), asked.folder)
         _say(console, str(merged))

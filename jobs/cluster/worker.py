@@ -19,16 +19,16 @@ from collector.bundle import BundleWriter
 from collector.errors import ConfigError
 from collector.vocabulary import Measurement
 from collector.zoo.registry import find
-from jobs.asked import to_asked
-from jobs.child import serve
 from jobs.cli import tool_version
 from jobs.cluster.request import Request
-from jobs.cost import CostModel
-from jobs.host import cell_variables
-from jobs.runner import Shift, make_header, measure_shifts
-from jobs.schedule import longest_first, shares
-from jobs.testbeds import Testbed, find_testbeds
-from jobs.twins import plan_work
+from jobs.plan.cost import CostModel
+from jobs.plan.duplicate_programs import plan_work
+from jobs.plan.schedule import longest_first, shares
+from jobs.pool.child import serve
+from jobs.pool.host import cell_variables
+from jobs.pool.requested_options import to_asked
+from jobs.pool.runner import Shift, make_header, measure_shifts
+from jobs.pool.testbeds import Testbed, find_testbeds
 
 
 class NodeError(ConfigError):

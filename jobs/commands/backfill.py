@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from jobs.builds.options import Making, making_options
-from jobs.care import Care
 from jobs.option_groups import Selection, Working, care_options, label_option, measuring_options
 from jobs.options import db_option, json_option
-from jobs.selection import night_options
+from jobs.plan.selection import night_options
+from jobs.pool.extra_measurements import Care
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def command(
     from jobs.builds.build import in_order, parse_build
     from jobs.builds.index import ask_or_nothing
     from jobs.builds.request import Request
-    from jobs.runner import RunNames
+    from jobs.pool.runner import RunNames
 
     builds = in_order(map(parse_build, versions))
     environments = making.environments(selection.device)
@@ -95,7 +95,7 @@ def _filled(work: Backfill, build: Build) -> Filled:
 
 
 def _tell(line: str) -> None:
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     click.echo(one_line(line), err=True)
 
@@ -115,7 +115,7 @@ def _open(database: str) -> Store:
 
 
 def _sum_up(filled: list[Filled], as_json: bool) -> None:
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     if as_json:
         click.echo(json.dumps([one.to_json() for one in filled], indent=2))

@@ -25,9 +25,9 @@ from jobs.option_groups import (
 from jobs.options import json_option
 
 if TYPE_CHECKING:
-    from jobs.bisection import Answer
-    from jobs.bisection_judges import Judge
-    from jobs.bisection_places import Checkouts, TorchBuilds
+    from jobs.bisect.judges import Judge
+    from jobs.bisect.places import Checkouts, TorchBuilds
+    from jobs.bisect.search import Answer
     from jobs.builds.request import Request
 
 #: What looks for a cell that broke, instead of one that got slower.
@@ -145,12 +145,12 @@ def command(
     as_json: bool,
 ) -> None:
     """Bisects and prints what was found, with its figures and what to do next."""
+    from collector.configs.spelling import parse_config
     from collector.settings import Settings
-    from collector.spelling import parse_config
-    from jobs.bisection import Bisection
-    from jobs.bisection_log import BisectionLog
+    from jobs.bisect.log import BisectionLog
+    from jobs.bisect.search import Bisection
     from jobs.builds.request import Request
-    from jobs.runner import Pace, RunNames
+    from jobs.pool.runner import Pace, RunNames
 
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
@@ -189,7 +189,7 @@ def command(
 
 
 def _candidates(good: str, bad: str, versions: tuple[str, ...], clone: Path | None, making: Making) -> list[str]:
-    from jobs.bisection_candidates import builds_between, commits_between
+    from jobs.bisect.candidates import builds_between, commits_between
 
     if clone is None:
         return builds_between(good, bad, versions, making.origin)
@@ -199,7 +199,7 @@ def _candidates(good: str, bad: str, versions: tuple[str, ...], clone: Path | No
 def _place(
     prepare: str | None, clone: Path | None, making: Making, request: Request, metric: str, out: Path
 ) -> TorchBuilds | Checkouts:
-    from jobs.bisection_places import Checkouts, TorchBuilds
+    from jobs.bisect.places import Checkouts, TorchBuilds
 
     if prepare is None or clone is None:
         return TorchBuilds(making.environments(request.selection.device), request, metric, out)
@@ -207,8 +207,8 @@ def _place(
 
 
 def _judge(metric: str, smallest: float | None, builds: int, least: int, most: int) -> Judge:
-    from analysis.bisection import level_of, looks
-    from jobs.bisection_judges import MetricJudge, StatusJudge
+    from analysis.history.bisection import level_of, looks
+    from jobs.bisect.judges import MetricJudge, StatusJudge
 
     if metric == STATUS:
         return StatusJudge()
@@ -239,7 +239,7 @@ def _lines(answer: Answer, shas: dict[str, str], out: Path, model: str, config: 
 
 
 def _quoted(text: Any) -> str:
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     return one_line(shlex.quote(str(text)))
 
@@ -253,6 +253,6 @@ def _why(answer: Answer) -> str:
 
 
 def _tell(line: str) -> None:
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     click.echo(one_line(line), err=True)

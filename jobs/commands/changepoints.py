@@ -14,8 +14,8 @@ from jobs.options import db_option, json_option
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from analysis.alerts import Survey
-    from analysis.history_drift import DriftSurvey
+    from analysis.history.alerts import Survey
+    from analysis.history.drift import DriftSurvey
 
 _NOTHING = (
     "nothing to judge: on one branch and testbed, statuses need two measured commits, all other metrics need ten; "
@@ -57,10 +57,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Prints the alerts, and the drifts where a pin is given."""
-    from analysis.alerts import survey
-    from analysis.history_drift import slow_drift
+    from analysis.history.alerts import survey
+    from analysis.history.drift import slow_drift
     from db.engine import open_store
-    from db.sides import resolve_side
+    from db.queries.sides import resolve_side
 
     check_metrics(metrics)
     moment = _moment(since)
@@ -81,7 +81,7 @@ def command(
 
 def check_metrics(metrics: tuple[str, ...]) -> None:
     """Raises `click.UsageError` for a metric that is not judged."""
-    from analysis.verdicts import SMALLEST
+    from analysis.compare.verdicts import SMALLEST
     from collector.errors import nearest
 
     known = [*SMALLEST, "status"]
@@ -91,7 +91,7 @@ def check_metrics(metrics: tuple[str, ...]) -> None:
 
 
 def _moment(text: str | None) -> datetime | None:
-    from db.moments import from_epoch, to_epoch
+    from db.queries.moments import from_epoch, to_epoch
 
     try:
         return None if text is None else from_epoch(to_epoch(text))
@@ -103,14 +103,14 @@ def _moment(text: str | None) -> datetime | None:
 
 def _check_branch(conn: Connection, branch: str | None) -> None:
     from collector.errors import nearest
-    from db.queries import branches
+    from db.queries.cells import branches
 
     if branch is not None and branch not in (known := [one.branch for one in branches(conn)]):
         raise click.UsageError(f"no runs of branch {branch!r}: {nearest(branch, known)}")
 
 
 def _as_json(conn: Connection, found: Survey, drifts: DriftSurvey | None, with_evidence: bool) -> dict[str, Any]:
-    from analysis.alerts_evidence import evidence_of
+    from analysis.history.alerts_evidence import evidence_of
 
     alerts = []
     for alert in found.alerts:
@@ -128,8 +128,8 @@ def _as_json(conn: Connection, found: Survey, drifts: DriftSurvey | None, with_e
 def _show(
     conn: Connection, found: Survey, drifts: DriftSurvey | None, with_evidence: bool, cells: int, limit: int
 ) -> None:
-    from analysis.alerts_evidence import evidence_of
-    from jobs.alert_lines import alert_lines, drift_line
+    from analysis.history.alerts_evidence import evidence_of
+    from jobs.regressions.alert_lines import alert_lines, drift_line
 
     series = sum(found.history.series.values())
     click.echo(f"{found.cells} cells judged; {series} series by metric; {len(found.alerts)} alerts")

@@ -14,7 +14,7 @@ from jobs.option_groups import Renamed
 from jobs.options import db_option, json_option
 
 if TYPE_CHECKING:
-    from db.commits import CommitEntry, Landing
+    from db.commits.ranges import CommitEntry, Landing
 
 _REPO = "pytorch/pytorch"
 
@@ -61,11 +61,11 @@ def import_(
     as_json: bool,
 ) -> None:
     """Stores the history in one transaction and prints what it brought."""
-    from db.branch_starts import check_repo
+    from db.commits.branch_starts import check_repo
     from db.engine import open_store
     from db.errors import one_line
-    from jobs.commit_import import Wanted, import_commits, read_history
-    from jobs.git_log import Repository
+    from jobs.git.commit_import import Wanted, import_commits, read_history
+    from jobs.git.log import Repository
 
     repository = Repository(clone)
     wanted = Wanted(check_repo(repo), ref or repository.main_ref(), path, needed, branches, replace)
@@ -121,7 +121,7 @@ def list_(
     as_json: bool,
 ) -> None:
     """Prints a line a commit."""
-    from db.commits import commit_range, find_commits, list_commits
+    from db.commits.ranges import commit_range, find_commits, list_commits
     from db.engine import open_store
 
     if sum(one is not None for one in (since, between, pr, search)) > 1:
@@ -148,7 +148,7 @@ def list_(
 
 
 def _epoch(text: str | None) -> float | None:
-    from db.moments import to_epoch
+    from db.queries.moments import to_epoch
 
     try:
         return None if text is None else to_epoch(text)
@@ -165,7 +165,7 @@ def _epoch(text: str | None) -> float | None:
 @json_option
 def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
     """Prints a commit, and what reverted it or landed it again; of digits that are both, the pull request."""
-    from db.commits import find_commit, landings
+    from db.commits.ranges import find_commit, landings
     from db.engine import open_store
 
     engine = open_store(database, write=False)
@@ -197,7 +197,7 @@ def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
 @json_option
 def branch(name: str | None, start: str | None, repo: str, database: str, as_json: bool) -> None:
     """Stores a branch's start where one is given, and prints what is known."""
-    from db.branch_starts import branch_starts, check_repo, set_branch_start
+    from db.commits.branch_starts import branch_starts, check_repo, set_branch_start
     from db.engine import open_store
     from db.errors import one_line
 
@@ -220,7 +220,7 @@ def branch(name: str | None, start: str | None, repo: str, database: str, as_jso
 
 
 def _story(engine: Any, pr: int, repo: str | None, as_json: bool) -> None:
-    from db.commits import landings
+    from db.commits.ranges import landings
 
     found = landings(engine, pr, repo)
     if as_json:

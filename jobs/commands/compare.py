@@ -31,12 +31,12 @@ def command(
     as_json: bool,
 ) -> None:
     """Prints what changed between two sides."""
-    from analysis.compare import Transition, compare
-    from analysis.verdicts import judge_sides, with_verdicts
+    from analysis.compare.tables import Transition, compare
+    from analysis.compare.verdicts import judge_sides, with_verdicts
     from db.engine import open_store
-    from db.sides import resolve_side
-    from jobs.rendering import show_comparison
-    from jobs.tables import console
+    from db.queries.sides import resolve_side
+    from jobs.output.rendering import show_comparison
+    from jobs.output.tables import console
 
     with open_store(database, write=False).connect() as connection:
         sides = resolve_side(connection, base), resolve_side(connection, new)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobs.options import db_option, json_option
-from jobs.terminal import one_line
+from jobs.output.terminal import one_line
 
 if TYPE_CHECKING:
-    from db.check import Finding
-    from db.check_bundles import BundleCheck
     from db.ingest import IngestReport
-    from db.prune import PruneReport, RemovedRun
-    from db.rebuild import RebuildReport
+    from db.maintenance.check import Finding
+    from db.maintenance.check_bundles import BundleCheck
+    from db.maintenance.prune import PruneReport, RemovedRun
+    from db.maintenance.rebuild import RebuildReport
 
 #: Findings that are printed; `--json` has all of them.
 _SHOWN = 50
@@ -50,7 +50,7 @@ def command() -> None:
 def upgrade(database: str) -> None:
     """Migrates to the newest schema."""
     from db.engine import open_store, shown
-    from db.migrate import current
+    from db.maintenance.migrate import current
 
     engine = open_store(database, write=True)
     click.echo(f"{shown(database)}: schema {current(engine)}")
@@ -62,8 +62,8 @@ def upgrade(database: str) -> None:
 def info(database: str, as_json: bool) -> None:
     """Prints what the database holds in a few lines."""
     from db.engine import open_store, shown
-    from db.migrate import current
-    from db.queries import list_runs, revision
+    from db.maintenance.migrate import current
+    from db.queries.cells import list_runs, revision
 
     engine = open_store(database, write=False)
     runs = list_runs(engine)
@@ -94,9 +94,9 @@ def info(database: str, as_json: bool) -> None:
 @click.pass_context
 def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: str, as_json: bool) -> None:
     """Compares with the bundles named, else with those of the folder that runs go to, if there is one."""
-    from db.check import check_store
-    from db.check_bundles import check_bundles
     from db.engine import open_store
+    from db.maintenance.check import check_store
+    from db.maintenance.check_bundles import check_bundles
     from jobs.commands.ingest import find_bundles
 
     engine = open_store(database, write=False)
@@ -152,9 +152,9 @@ def prune(
 ) -> None:
     """Never touches what an open regression was found with."""
     from db.engine import open_store
-    from db.prune import Ages
-    from db.prune import prune as thin_out
-    from db.prune import vacuum as give_room_back
+    from db.maintenance.prune import Ages
+    from db.maintenance.prune import prune as thin_out
+    from db.maintenance.prune import vacuum as give_room_back
 
     engine = open_store(database, write=not dry_run)
     ages = Ages(keep_samples or older_than, older_than, drop_runs_older_than)
@@ -177,7 +177,7 @@ def prune(
 def remove(ctx: click.Context, run: str, yes: bool, database: str, as_json: bool) -> None:
     """Says what goes, asks, and removes it; RUN is the whole name that `runs` shows."""
     from db.engine import open_store
-    from db.prune import remove_run
+    from db.maintenance.prune import remove_run
 
     engine = open_store(database, write=True)
     found = remove_run(engine, run, dry_run=True)
@@ -235,7 +235,7 @@ def rebuild(
 ) -> None:
     """NEW_DB is a path or URL where nothing is yet; the old database is read only."""
     from db.engine import open_store, shown
-    from db.rebuild import rebuild as build
+    from db.maintenance.rebuild import rebuild as build
     from jobs.commands.ingest import find_bundles
 
     def tell(path: Path, report: IngestReport) -> None:

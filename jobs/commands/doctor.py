@@ -26,7 +26,7 @@ def command(as_json: bool) -> None:
 
 
 def _torch() -> list[tuple[bool, str, str]]:
-    from jobs.host import HostError, probe
+    from jobs.pool.host import HostError, probe
 
     try:
         found = probe(None)
@@ -53,9 +53,9 @@ def _templates() -> list[tuple[bool, str, str]]:
         import torch
     except ImportError:
         return []
-    from collector import availability
+    from collector.configs import availability
+    from collector.configs.templates import TEMPLATES, resolve
     from collector.errors import ConfigError, UnavailableError
-    from collector.templates import TEMPLATES, resolve
     from collector.vocabulary import Phase
 
     device = "cuda" if torch.cuda.is_available() else "cpu"

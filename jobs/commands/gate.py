@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from analysis.gating import decide
+from analysis.compare.gating import decide
 from jobs.option_groups import CellChoice, cell_options
 from jobs.options import db_option, json_option
 
@@ -42,10 +42,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Prints the counts of all outcomes and the cells that failed, and exits with 0, 1 or 3."""
-    from analysis.compare import compare
-    from analysis.verdicts import judge_sides
+    from analysis.compare.tables import compare
+    from analysis.compare.verdicts import judge_sides
     from db.engine import open_store
-    from db.sides import resolve_side
+    from db.queries.sides import resolve_side
 
     words = parse_words(fail_on)
     with open_store(database, write=False).connect() as connection:
@@ -70,7 +70,7 @@ def parse_words(text: str) -> frozenset[str]:
     Raises:
         click.UsageError: none, or one that is no outcome.
     """
-    from analysis.verdicts import Outcome
+    from analysis.compare.verdicts import Outcome
     from collector.errors import nearest
 
     known = [outcome.value for outcome in Outcome]
@@ -84,7 +84,7 @@ def parse_words(text: str) -> frozenset[str]:
 
 
 def _show(counts: Mapping[str, int], failed: list[str], reason: str) -> None:
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     click.echo(", ".join(f"{count} {word}" for word, count in counts.items()) or "neither side has a cell")
     for line in failed[:_NAMED]:

@@ -61,7 +61,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Imports what can be read, and says a line for each file or row that cannot; exit code 2 if nothing can."""
-    from collector.spelling import parse_config
+    from collector.configs.spelling import parse_config
     from db.engine import open_store
     from db.importing.cells import Given
     from db.importing.importer import import_files, store

@@ -15,7 +15,7 @@ from jobs.options import db_option, json_option
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from jobs.plan import Plan
+    from jobs.plan.planning import Plan
 
 #: Seconds by which the clock of a host that measured may be ahead of this one.
 _SKEW_S = 600
@@ -63,7 +63,7 @@ def command(
 
 def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
     from db.ingest import ingest_bundle
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     report = ingest_bundle(engine, path, not_after=newest_start())
     if as_json:
@@ -76,7 +76,7 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
 
 
 def _tell_bad(path: Path, error: Exception, as_json: bool) -> None:
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     if as_json:
         click.echo(json.dumps({"bundle": str(path), "problem": str(error)}))
@@ -84,8 +84,8 @@ def _tell_bad(path: Path, error: Exception, as_json: bool) -> None:
 
 
 def _night_plan(path: Path) -> Plan:
-    from jobs.plan import load_plan
-    from jobs.shards_merge import night_of
+    from jobs.plan.planning import load_plan
+    from jobs.plan.shards_merge import night_of
 
     plan = load_plan(path)
     night_of(plan, path)
@@ -93,9 +93,9 @@ def _night_plan(path: Path) -> Plan:
 
 
 def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:
-    from jobs.ci import write_outputs
-    from jobs.shards_merge import merge_night
-    from jobs.terminal import one_line
+    from jobs.github.ci import write_outputs
+    from jobs.output.terminal import one_line
+    from jobs.plan.shards_merge import merge_night
 
     merged = merge_night(engine, plan, folder)
     click.echo(json.dumps({**asdict(merged), "bundle": str(merged.bundle or "")}) if as_json else one_line(str(merged)))

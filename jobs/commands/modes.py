@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from jobs.listing import list_configs
 from jobs.option_groups import device_option
 from jobs.options import json_option
+from jobs.output.listing import list_configs
 
 
 @click.command(help="The modes of the installed torch: effective options, config_id and program_id.")
@@ -14,6 +14,6 @@ from jobs.options import json_option
 @json_option
 def command(device: str | None, as_json: bool) -> None:
     """Lists the modes; equal programs show the same program_id."""
-    from jobs.plan import mode_configs
+    from jobs.plan.planning import mode_configs
 
     list_configs(mode_configs(), device, as_json, {})

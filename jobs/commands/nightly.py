@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.care import Care
 from jobs.cluster.options import Executing, executing_options
 from jobs.option_groups import (
     Naming,
@@ -21,13 +20,14 @@ from jobs.option_groups import (
     naming_options,
 )
 from jobs.options import db_option, json_option, sharing_option
-from jobs.plan import Plan, read_plan
-from jobs.selection import night_options, planned_night
+from jobs.plan.planning import Plan, read_plan
+from jobs.plan.selection import night_options, planned_night
+from jobs.pool.extra_measurements import Care
 
 if TYPE_CHECKING:
     from collector.settings import Settings
-    from jobs.runner import RunNames
-    from jobs.testbeds import Testbed
+    from jobs.pool.runner import RunNames
+    from jobs.pool.testbeds import Testbed
 
 
 #: While a branch has fewer nights than this in the store, a night is measured twice: its runs tell how noisy they are.
@@ -91,11 +91,11 @@ def command(
     database: str,
 ) -> None:
     """Plans, measures, stores; prints the summary table and how to look further."""
-    from jobs.dry_run import run_dry
-    from jobs.runner import new_run_id
-    from jobs.session import measure_and_store, print_night, require_cells
-    from jobs.shards import check_night
-    from jobs.testbeds import device_of, find_testbeds
+    from jobs.plan.dry_run import run_dry
+    from jobs.plan.shards import check_night
+    from jobs.pool.runner import new_run_id
+    from jobs.pool.session import measure_and_store, print_night, require_cells
+    from jobs.pool.testbeds import device_of, find_testbeds
 
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
@@ -148,7 +148,7 @@ def _replicates(database: str | None, names: RunNames, testbeds: Sequence[Testbe
     """How often a night is measured when nobody says so: twice while the store does not know the branch's noise."""
     from db.engine import open_store
     from db.runs import list_nights
-    from jobs.runner import make_header
+    from jobs.pool.runner import make_header
 
     if database is None:
         return 1

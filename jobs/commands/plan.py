@@ -12,12 +12,12 @@ import click
 
 from jobs.option_groups import Selection, care_options
 from jobs.options import json_option
-from jobs.selection import night_options, planned_night
+from jobs.plan.selection import night_options, planned_night
 
 if TYPE_CHECKING:
-    from jobs.care import Care
-    from jobs.plan import Plan
-    from jobs.shards import Shard
+    from jobs.plan.planning import Plan
+    from jobs.plan.shards import Shard
+    from jobs.pool.extra_measurements import Care
 
 
 @click.command(
@@ -82,8 +82,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Prints one line a cell, then counts by config; or writes the shards' plans and prints what they are."""
-    from jobs.ci import outputs_file
-    from jobs.host import probe
+    from jobs.github.ci import outputs_file
+    from jobs.pool.host import probe
 
     if shards is None:
         _refuse_alone(context)
@@ -113,11 +113,11 @@ def _refuse_alone(context: click.Context) -> None:
 
 
 def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -> tuple[list[Shard], str]:
-    from jobs.ci import workflow_night
-    from jobs.cost import CostModel, read_history
-    from jobs.runner import new_run_id
-    from jobs.session import require_cells
-    from jobs.shards import cut, write_plans
+    from jobs.github.ci import workflow_night
+    from jobs.plan.cost import CostModel, read_history
+    from jobs.plan.shards import cut, write_plans
+    from jobs.pool.runner import new_run_id
+    from jobs.pool.session import require_cells
 
     require_cells(plan)
     history = read_history(costs) if costs else []
@@ -128,8 +128,8 @@ def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -
 
 
 def _hand_over(made: list[Shard], cells: int, night: str, form: str, github_output: bool, out: Path) -> None:
-    from jobs.ci import write_outputs
-    from jobs.shards import matrix
+    from jobs.github.ci import write_outputs
+    from jobs.plan.shards import matrix
 
     if github_output:
         write_outputs({"matrix": matrix(made), "shards": str(len(made)), "cells": str(cells), "night": night})

@@ -17,7 +17,7 @@ from jobs.option_groups import branch_option
 from jobs.options import dashboard_option, db_option, json_option
 
 if TYPE_CHECKING:
-    from db.records import RegressionInfo
+    from db.regressions.records import RegressionInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,11 +55,11 @@ def command() -> None:
 @json_option
 def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -> None:
     """Prints a row a record."""
-    from analysis.record import cell_of
+    from analysis.history.record import cell_of
     from db.engine import open_store
-    from db.records import list_regressions
-    from jobs.regression_text import info_json, table_row
-    from jobs.tables import add_row, console, make_table
+    from db.regressions.records import list_regressions
+    from jobs.output.tables import add_row, console, make_table
+    from jobs.regressions.text import info_json, table_row
 
     with open_store(database, write=False).connect() as connection:
         found = list_regressions(connection, open_only=not with_closed, branch=branch)
@@ -84,10 +84,10 @@ def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -
 @json_option
 def show(name: str, database: str, as_json: bool) -> None:
     """Prints all that is known of a record."""
-    from analysis.record import record_of
+    from analysis.history.record import record_of
     from db.engine import open_store
-    from db.records import find_regression
-    from jobs.regression_text import lines_of, to_json
+    from db.regressions.records import find_regression
+    from jobs.regressions.text import lines_of, to_json
 
     with open_store(database, write=False).connect() as connection:
         record = record_of(connection, find_regression(connection, name))
@@ -105,11 +105,11 @@ def show(name: str, database: str, as_json: bool) -> None:
 @db_option
 def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> None:
     """Writes the file in one step: a reader sees the old one or the new one."""
-    from analysis.record import cell_of
+    from analysis.history.record import cell_of
     from collector.output_file import write_output
     from db.engine import open_store
-    from db.records import list_regressions
-    from jobs.atom_feed import atom
+    from db.regressions.records import list_regressions
+    from jobs.regressions.atom_feed import atom
 
     with open_store(database, write=False).connect() as connection:
         found = list_regressions(connection, branch=branch)
@@ -127,10 +127,10 @@ def detect(branch: str | None, author: str | None, database: str, as_json: bool)
     """Opens records for alerts, takes returned ones up again, and says what became of them."""
     from dataclasses import asdict
 
-    from analysis.alerts import find_alerts
+    from analysis.history.alerts import find_alerts
     from db.engine import open_store
-    from jobs.authors import author_of
-    from jobs.recording import record_alerts
+    from jobs.git.authors import author_of
+    from jobs.regressions.recording import record_alerts
 
     engine = open_store(database, write=True)
     alerts = find_alerts(engine, branch=branch)
@@ -159,8 +159,8 @@ def open_(
 ) -> None:
     """Opens what the verdicts or a person say."""
     from db.engine import open_store
-    from jobs.authors import author_of
-    from jobs.regression_opening import open_from_sides
+    from jobs.git.authors import author_of
+    from jobs.regressions.opening import open_from_sides
 
     engine = open_store(database, write=True)
     done = open_from_sides(engine, base, new, cells, at=_now(), author=author_of(author), text=text)
@@ -242,9 +242,9 @@ def publish(
 ) -> None:
     """Writes issues and remembers their addresses in the records."""
     from db.engine import open_store
-    from jobs.authors import author_of
-    from jobs.github_api import GitHub, check_repo
-    from jobs.github_issues import issues_of, publish_issues
+    from jobs.git.authors import author_of
+    from jobs.github.api import GitHub, check_repo
+    from jobs.github.issues import issues_of, publish_issues
 
     check_repo(repo)
     github = None if dry_run else GitHub.from_environment()
@@ -273,8 +273,8 @@ def _move(
 ) -> None:
     """Moves all records or none, and prints how each stands."""
     from db.engine import open_store
-    from db.records import change_state, find_regression
-    from jobs.authors import author_of
+    from db.regressions.records import change_state, find_regression
+    from jobs.git.authors import author_of
 
     who = author_of(author)
     with open_store(database, write=True).begin() as connection:
@@ -291,8 +291,8 @@ def _annotate(
     ids: tuple[str, ...], text: str, author: str | None, database: str, owner: str | None, link: str | None
 ) -> None:
     from db.engine import open_store
-    from db.records import find_regression, note_regression
-    from jobs.authors import author_of
+    from db.regressions.records import find_regression, note_regression
+    from jobs.git.authors import author_of
 
     who = author_of(author)
     with open_store(database, write=True).begin() as connection:
@@ -304,7 +304,7 @@ def _annotate(
 
 
 def _one_line(text: str) -> str:
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     return one_line(text)
 

@@ -95,10 +95,10 @@ def command(
     from analysis.reports.facts import build_config_report, build_report
     from collector.output_file import write_output
     from db.engine import open_store
-    from jobs.github_api import GitHub, check_pull
-    from jobs.github_comment import put_comment
-    from jobs.report_markdown import BODY_BYTES, markdown
-    from jobs.report_output import append_summary, check_picture, draw_picture, summary_file
+    from jobs.github.api import GitHub, check_pull
+    from jobs.github.comment import put_comment
+    from jobs.output.report_markdown import BODY_BYTES, markdown
+    from jobs.output.report_output import append_summary, check_picture, draw_picture, summary_file
 
     # All that can be wrong with the request is found before anything is written.
     _check_across(across, base, new)
@@ -154,6 +154,6 @@ def draw(report: Report, form: str, rows: int) -> str:
         from analysis.reports.html import html
 
         return html(report)
-    from jobs.report_markdown import markdown
+    from jobs.output.report_markdown import markdown
 
     return markdown(report, rows=rows)

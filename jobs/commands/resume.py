@@ -29,10 +29,10 @@ def command(
     database: str,
 ) -> None:
     """Finds the run, sees that this is its machine and its torch, measures what is left and prints the summary."""
-    from jobs.asked import asked_pace
-    from jobs.resuming import asked_of, find_night
-    from jobs.session import print_night, resume_and_store
-    from jobs.testbeds import testbeds_of
+    from jobs.pool.requested_options import asked_pace
+    from jobs.pool.resuming import asked_of, find_night
+    from jobs.pool.session import print_night, resume_and_store
+    from jobs.pool.testbeds import testbeds_of
 
     found = find_night(out, run, retry_failed)
     if not found:

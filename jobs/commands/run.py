@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from jobs.care import Care
 from jobs.option_groups import (
     Naming,
     Selection,
@@ -17,6 +16,7 @@ from jobs.option_groups import (
     selection_options,
 )
 from jobs.options import build_configs, config_options, db_option, sharing_option
+from jobs.pool.extra_measurements import Care
 
 
 @click.command(
@@ -58,11 +58,11 @@ def command(
 ) -> None:
     """Plans what the options select, measures it and prints one line a cell."""
     from collector.vocabulary import Config
-    from jobs.again_run import Rounds, check_words, plans_again
-    from jobs.runner import new_run_id
-    from jobs.selection import selected
-    from jobs.session import measure_and_store, print_next
-    from jobs.testbeds import device_of, find_testbeds
+    from jobs.plan.again_run import Rounds, check_words, plans_again
+    from jobs.plan.selection import selected
+    from jobs.pool.runner import new_run_id
+    from jobs.pool.session import measure_and_store, print_next
+    from jobs.pool.testbeds import device_of, find_testbeds
 
     configs = build_configs(**config)
     if again and replicates > 1:

@@ -23,7 +23,7 @@ def command(branch: str | None, limit: int, database: str, as_json: bool) -> Non
     """Prints a line a night, and below it one for each of its runs where there are several; as JSON a row a run."""
     from db.engine import open_store
     from db.runs import list_nights
-    from jobs.terminal import one_line
+    from jobs.output.terminal import one_line
 
     nights = list_nights(open_store(database, write=False), branch=branch, limit=limit)
     if as_json:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from jobs.listing import list_configs
 from jobs.option_groups import device_option
 from jobs.options import json_option
+from jobs.output.listing import list_configs
 
 
 @click.command(help="The eight templates: effective options, config_id, program_id, and what is missing here.")
@@ -14,7 +14,7 @@ from jobs.options import json_option
 @json_option
 def command(device: str | None, as_json: bool) -> None:
     """Lists the templates; equal programs show the same program_id."""
-    from collector.templates import TEMPLATES
-    from jobs.plan import template_configs
+    from collector.configs.templates import TEMPLATES
+    from jobs.plan.planning import template_configs
 
     list_configs(template_configs(), device, as_json, {name: template.note for name, template in TEMPLATES.items()})

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.bisection import RISK, Word, compare_ends, find_side, level_of, looks
+from analysis.history.bisection import RISK, Word, compare_ends, find_side, level_of, looks
 
 GOOD, BAD = [0.0, 0.01, -0.01], [0.2, 0.21, 0.19]
 

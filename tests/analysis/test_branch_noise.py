@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.compare import compare
-from analysis.verdicts import judge_cells
-from db.sides import resolve_side
+from analysis.compare.tables import compare
+from analysis.compare.verdicts import judge_cells
+from db.queries.sides import resolve_side
 from tests.analysis.test_verdicts import MODELS, make_run
 from tests.factories import new_store
 
@@ -73,7 +73,7 @@ def test_nights_on_another_testbed_say_nothing_of_the_branch(store, tmp_path):
 
 
 def test_the_branchs_start_is_stored_with_it(store, tmp_path):
-    from db.branch_starts import branch_starts
+    from db.commits.branch_starts import branch_starts
 
     make_run(store, tmp_path, 11)
     branch_run(store, tmp_path)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from analysis.changes import direction, percent, ratio
+from analysis.compare.changes import direction, percent, ratio
 
 
 @pytest.mark.parametrize(

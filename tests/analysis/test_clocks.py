@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare import compare
+from analysis.compare.tables import compare
+from analysis.compare.verdicts import judge_cells, with_verdicts
 from analysis.reports.evidence import evidence_of
-from analysis.verdicts import judge_cells, with_verdicts
 from db.ingest import ingest_bundle
-from db.sides import resolve_side
+from db.queries.sides import resolve_side
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 MODELS = [f"model{number:02}" for number in range(24)]

@@ -3,13 +3,13 @@ import json
 import pytest
 from sqlalchemy.event import listen
 
-from analysis.compare import Transition, compare, compare_configs, summarise
+from analysis.compare.tables import Transition, compare, compare_configs, summarise
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status
 from db.errors import FilterError
-from db.filters import CellFilter
 from db.ingest import ingest_bundle
-from db.sides import resolve_side
+from db.queries.filters import CellFilter
+from db.queries.sides import resolve_side
 from tests.factories import (
     COMMIT_A,
     COMMIT_B,

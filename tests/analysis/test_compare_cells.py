@@ -1,14 +1,14 @@
 import pandas as pd
 import pytest
 
-from analysis.compare import compare, compare_cells
+from analysis.compare.tables import compare, compare_cells
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from db.errors import FilterError
-from db.filters import CellFilter
 from db.ingest import ingest_bundle
+from db.queries.filters import CellFilter
+from db.queries.sides import resolve_side
 from db.schema import HISTORY_METRICS
-from db.sides import resolve_side
 from tests.factories import COMMIT_B, cell, failing, header, matrix, night, passing, write_bundle
 
 

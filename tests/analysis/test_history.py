@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from analysis.history import judge_history
-from analysis.history_drift import slow_drift
-from analysis.verdicts import SMALLEST
-from db.filters import CellFilter
-from db.sides import resolve_side
+from analysis.compare.verdicts import SMALLEST
+from analysis.history.drift import slow_drift
+from analysis.history.timelines import judge_history
+from db.queries.filters import CellFilter
+from db.queries.sides import resolve_side
 from tests.analysis.histories import A_NIGHT, MODELS, History, slower
 from tests.factories import TESTBED
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from analysis.noise import FLOOR, MOST_FROM_SIBLINGS, learn_noise
+from analysis.compare.noise import FLOOR, MOST_FROM_SIBLINGS, learn_noise
 from db.ingest import ingest_bundle
-from db.repeats import repeats
-from db.sides import resolve_side
+from db.queries.repeats import repeats
+from db.queries.sides import resolve_side
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, header, night, passing, write_bundle
 
 MODELS = [f"model{number}" for number in range(12)]

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from analysis.figures import FIGURES
-from analysis.recent import RATE, nights_up_to, recent
+from analysis.compare.figures import FIGURES
+from analysis.history.recent import RATE, nights_up_to, recent
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.queries import list_nights, suite_history
-from db.sides import resolve_side
+from db.queries.cells import list_nights, suite_history
+from db.queries.sides import resolve_side
 from tests.factories import TESTBED, cell, failing, header, night, passing, write_bundle
 
 CELLS = [cell("bert"), cell("gpt2"), cell("resnet", suite="timm")]

@@ -8,12 +8,12 @@ import shutil
 import numpy as np
 import pytest
 
-from analysis.compare import compare, compare_configs
-from analysis.verdicts import SMALLEST, judge_cells
+from analysis.compare.tables import compare, compare_configs
+from analysis.compare.verdicts import SMALLEST, judge_cells
 from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.sides import resolve_side
+from db.queries.sides import resolve_side
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, header, new_store, passing, write_bundle
 
 MODELS = [f"model{number:02}" for number in range(24)]

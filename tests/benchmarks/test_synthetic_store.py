@@ -6,8 +6,8 @@ from benchmarks.synthetic_nights import WORD, Shape, World
 from benchmarks.synthetic_store import fill
 from collector.bundle import read_bundle
 from collector.metrics import METRICS
-from db import queries
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
 from tests.db.answers import answers
 from tests.factories import new_store
 

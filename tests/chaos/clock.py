@@ -11,7 +11,7 @@ from collector.bundle import BundleWriter
 from collector.vocabulary import Cell
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.queries import measurement
+from db.queries.cells import measurement
 from db.runs import list_runs
 from tests.chaos import material
 from tests.chaos.material import Reference

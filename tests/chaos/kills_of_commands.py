@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collector.bundle import read_bundle
-from db import migrate
 from db.engine import open_store
 from db.ingest import ingest_bundle
+from db.maintenance import migrate
 from tests.chaos import material, mutated_imports
 from tests.chaos.material import Reference
 from tests.chaos.processes import Child, cli, start_cli, struck, usual_duration

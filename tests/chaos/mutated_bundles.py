@@ -15,7 +15,7 @@ from collector.vocabulary import Measurement
 from db.errors import StoreError
 from db.incoming import read_incoming
 from db.ingest import ingest_bundle
-from db.packed import metrics_of_run
+from db.packing.packed import metrics_of_run
 from db.schema import CellRow, Run, measurements
 from tests.chaos import material
 from tests.chaos.mutators import mutate

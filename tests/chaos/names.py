@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 
 from collector.bundle import BundleError, BundleWriter, RunHeader
 from collector.vocabulary import Cell, Config, Measurement
-from db import queries
 from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
 from db.runs import list_runs
 from db.texts import clean
 from tests.chaos.processes import Done, cli

@@ -21,7 +21,15 @@ from sqlalchemy.pool import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What a fork must not import again; the command line loads its verbs late.
-_WARM = ("jobs.cli", "jobs.options", "jobs.rendering", "db.engine", "db.ingest", "analysis.compare", "db.queries")
+_WARM = (
+    "jobs.cli",
+    "jobs.options",
+    "jobs.output.rendering",
+    "db.engine",
+    "db.ingest",
+    "analysis.compare.tables",
+    "db.queries.cells",
+)
 _VERBS = ("ingest", "db", "runs", "compare", "import_")
 _UNFORESEEN = 70
 _WRITES = ("INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP")

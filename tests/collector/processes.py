@@ -10,9 +10,9 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from collector.launcher import Launcher, Preload
+from collector.process.launcher import Launcher, Preload
+from collector.process.tokens import PREFIX, VARIABLE, kill_tokens, processes_with_token
 from collector.settings import Settings
-from collector.tokens import PREFIX, VARIABLE, kill_tokens, processes_with_token
 from collector.vocabulary import Cell, Config, Phase, Status
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,15 +36,15 @@ def run():
     os._exit(0)
 """
 _PRELOADED = """
-import collector.worker, hook
+import collector.process.worker, hook
 
-serve = collector.worker.serve
+serve = collector.process.worker.serve
 
 def run_or_serve(request, host):
     hook.run()
     serve(request, host)
 
-collector.worker.serve = run_or_serve
+collector.process.worker.serve = run_or_serve
 """
 
 #: Imports torch and the hook; there is no such device to compile for, which saves twenty seconds.
@@ -109,7 +109,7 @@ def servers():
     found = []
     for pid in children(os.getpid()):
         with suppress(OSError):
-            if b"collector.forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"collector.process.forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
 

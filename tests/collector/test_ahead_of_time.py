@@ -9,17 +9,17 @@ import torch
 import torch._inductor
 from torch import nn
 
-from collector.ahead_of_time import NOT_COUNTED
+from collector.configs.spelling import parse_config
+from collector.configs.templates import resolve_config
 from collector.errors import ConfigError
-from collector.measure import measure
+from collector.measure.ahead_of_time import NOT_COUNTED
+from collector.measure.cell import measure
 from collector.settings import Settings
-from collector.spelling import parse_config
-from collector.templates import resolve_config
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Status
 from collector.zoo.spec import Built
-from jobs.plan import check_config
-from jobs.tuning import tunes
-from jobs.twins import program_key
+from jobs.plan.duplicate_programs import program_key
+from jobs.plan.planning import check_config
+from jobs.plan.tuning import tunes
 
 AHEAD = Config(backend=AHEAD_OF_TIME)
 CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, AHEAD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from collector.backend_flags import BackendFlags
+from collector.configs.backend_flags import BackendFlags
 from collector.settings import Settings
 
 

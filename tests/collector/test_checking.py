@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from collector.checked_by import status_words
-from collector.checking import check
-from collector.program import Subject, seed_everything
-from collector.templates import resolve_config
+from collector.configs.templates import resolve_config
+from collector.correctness.checked_by import status_words
+from collector.correctness.checking import check
+from collector.measure.program import Subject, seed_everything
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
 from collector.zoo.spec import Built
 

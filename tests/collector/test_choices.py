@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from collector import choices
+from collector.measure import autotune_results as choices
 
 
 class Config:

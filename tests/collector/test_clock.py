@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collector import clock
-from collector.clock import interleaved_ms, settle
+from collector.measure import clock
+from collector.measure.clock import interleaved_ms, settle
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from collector.cores import VARIABLE, share_out
+from collector.machine.cores import VARIABLE, share_out
 
-ASK = "import os; from collector.cores import pin_to_cores; pin_to_cores(); print(sorted(os.sched_getaffinity(0)))"
+ASK = "import os; from collector.machine.cores import pin_to_cores; pin_to_cores(); print(sorted(os.sched_getaffinity(0)))"
 
 
 @pytest.mark.parametrize(

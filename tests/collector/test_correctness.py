@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch._dynamo.utils
 
-from collector.correctness import compare, identical, without_numbers
-from collector.tolerances import Tolerance
+from collector.correctness.comparing import compare, identical, without_numbers
+from collector.correctness.tolerances import Tolerance
 
 TIGHT = Tolerance(1e-3, 2.0)
 

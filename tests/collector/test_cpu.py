@@ -9,7 +9,7 @@ import pytest
 
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
 #: Times come in ticks of a hundredth of a second, rounded down for each process.
-ASK = "from collector.cpu import session_cpu_s; print(session_cpu_s())"
+ASK = "from collector.measure.cpu_time import session_cpu_s; print(session_cpu_s())"
 
 
 def asked(code, start_new_session=True):

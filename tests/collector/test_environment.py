@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.cores import VARIABLE as CORES_VARIABLE
-from collector.environment import (
+from collector.machine.cores import VARIABLE as CORES_VARIABLE
+from collector.machine.environment import (
     GPU_VARIABLE,
     GPUS_VARIABLE,
     START_VARIABLE,
@@ -65,7 +65,7 @@ def last_core():
 def asked(variables):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("INDUCTOR_", "TORCH", "OMP_"))}
     done = subprocess.run(
-        [sys.executable, "-m", "collector.environment", "cpu"],
+        [sys.executable, "-m", "collector.machine.environment", "cpu"],
         env={**clean, **variables},
         cwd=ROOT,
         capture_output=True,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from collector.health import is_suspect, why_unhealthy
+from collector.machine.health import is_suspect, why_unhealthy
 from tests.collector.processes import ROOT, dead, wait_until
 
 needs_no_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
@@ -72,7 +72,7 @@ def test_without_a_gpu_the_reason_is_one_line_that_names_the_error():
 
 def test_the_reason_is_the_error_and_not_the_advice_that_cuda_appends(tmp_path):
     text = """Traceback (most recent call last):
-  File "collector/health.py", line 1, in main
+  File "collector/machine/health.py", line 1, in main
 torch.AcceleratorError: CUDA error: unspecified launch failure
 Search for `cudaErrorLaunchFailure' in https://docs.nvidia.com/cuda/ for more information.
 CUDA kernel errors might be asynchronously reported at some other API call.

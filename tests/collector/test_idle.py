@@ -19,8 +19,8 @@ import pytest
 import torch
 from torch import nn
 
-from collector.idle import IdleProbe
-from collector.measure import Alone, measure
+from collector.machine.idle import IdleProbe
+from collector.measure.cell import Alone, measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built

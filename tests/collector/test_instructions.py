@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from collector.instructions import counted
+from collector.measure.instructions import counted
 
 
 def counter(monkeypatch, start, end=0):

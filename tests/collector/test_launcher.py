@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.tokens import kill_tokens, processes_with_token
+from collector.process.tokens import kill_tokens, processes_with_token
 from tests.collector.processes import FAMILY, SLEEP, Script, dead, serving, state, wait_until
 
 
@@ -187,7 +187,5 @@ def test_the_server_has_one_thread(launcher):
 
 
 def test_only_a_forked_process_has_torch_before_it_begins(script, kind):
-    code = (
-        "import json, sys; print(json.dumps([name in sys.modules for name in ('torch', 'collector.measure', 'wave')]))"
-    )
+    code = "import json, sys; print(json.dumps([name in sys.modules for name in ('torch', 'collector.measure.cell', 'wave')]))"
     assert script(code).result() == [kind == "fork"] * 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.leaks import CALLS, allocated, bytes_per_call
+from collector.measure.leaks import CALLS, allocated, bytes_per_call
 
 
 class Heap:

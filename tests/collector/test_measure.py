@@ -13,11 +13,11 @@ import torch
 import torch._inductor.config
 from torch import nn
 
-from collector.measure import Alone, _Run, measure
+from collector.configs.templates import resolve_config
+from collector.measure.cell import Alone, _Run, measure
+from collector.measure.program import Subject
 from collector.metrics import METRICS
-from collector.program import Subject
 from collector.settings import Settings
-from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
 from collector.zoo.spec import Built
 
@@ -179,7 +179,7 @@ def test_a_form_that_waits_for_launches_is_flagged():
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])
 def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
     made = []
-    monkeypatch.setattr("collector.leaks.allocated", lambda device: after + 8 * len(made))
+    monkeypatch.setattr("collector.measure.leaks.allocated", lambda device: after + 8 * len(made))
     run = _Run(CELL, FEW, Alone())
     run._take_leak(lambda: made.append(1), before, after)
     assert run.metrics == {"leak_bytes_per_call": leaked}

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from collector import counters
+from collector.measure import counters
 from collector.metrics import METRICS, TIMINGS
 from tests.collector.processes import ROOT
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch._inductor import config as inductor_config
 
-from collector.errors import ConfigError
-from collector.option_history import (
+from collector.configs.option_history import (
     CAME,
     NEW_SECTION,
     OLD_SECTION,
@@ -18,7 +17,8 @@ from collector.option_history import (
     why_ignored,
     why_unknown,
 )
-from collector.templates import resolve
+from collector.configs.templates import resolve
+from collector.errors import ConfigError
 
 KNOWN = inductor_config.get_config_copy()
 HERE = version_of(torch.__version__)

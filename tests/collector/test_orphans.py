@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from collector.tokens import kill_tokens, processes_with_token
+from collector.process.tokens import kill_tokens, processes_with_token
 from tests.collector.processes import ROOT, children, dead, state, wait_until, write_hook
 
 #: A run with three cells: a working one, a stopped one, and one with a child that left its session.
 RUN = """
 import os, signal, sys, time
-from collector.launcher import Launcher, Preload
+from collector.process.launcher import Launcher, Preload
 from tests.collector.processes import FAMILY, SLEEP, Script
 
 folder, preloaded = sys.argv[1:]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from collector.paths import shorten
-from collector.process import tell_no_paths
+from collector.process.cell_process import tell_no_paths
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ PACKAGES = sysconfig.get_path("purelib")
         ("/home/ann/.venv/lib/python3.11/site-packages/torch/x.py:3", "torch/x.py:3"),
         ("/usr/lib/python3/dist-packages/numpy/core.py", "numpy/core.py"),
         ("/opt/conda/lib/python3.12/contextlib.py", "contextlib.py"),
-        (f"{PROJECT}/collector/measure.py", "collector/measure.py"),
+        (f"{PROJECT}/collector/measure/cell.py", "collector/measure/cell.py"),
         (f"({PROJECT}/collector/a.py, {PACKAGES}/torch/b.py)", "(collector/a.py, torch/b.py)"),
         ("no path here: a/b", "no path here: a/b"),
         ("", ""),
@@ -40,7 +40,7 @@ def test_a_structure_is_shortened_throughout():
 
 
 def test_nothing_of_this_machine_is_left_in_a_measurement():
-    where = f"{torch.__file__}:1 {PROJECT}/collector/worker.py:2"
+    where = f"{torch.__file__}:1 {PROJECT}/collector/process/worker.py:2"
     cell = Cell("s", "m", Phase.INFERENCE, "float32", "cpu", 1, Config())
     found = Measurement(cell, Status.CRASHED, "2026-08-01T00:00:00+00:00", 1.0)
     found.details, found.log_tail = {"reasons": {where: 1}}, f"Traceback\n  {where}\n"
@@ -50,4 +50,4 @@ def test_nothing_of_this_machine_is_left_in_a_measurement():
     assert str(PROJECT) not in text
     assert PACKAGES not in text
     assert sys.prefix not in text
-    assert "torch/__init__.py:1 collector/worker.py:2" in text
+    assert "torch/__init__.py:1 collector/process/worker.py:2" in text

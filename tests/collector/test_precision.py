@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from collector.precision import drift, is_precise, relative_half_width
+from collector.measure.precision import drift, is_precise, relative_half_width
 
 
 def test_the_interval_covers_the_median_nineteen_times_in_twenty():

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.launcher import Launcher, LauncherError
-from collector.process import CellProcess, cell_environment
+from collector.process.cell_process import CellProcess, cell_environment
+from collector.process.launcher import Launcher, LauncherError
+from collector.process.tokens import LENGTH, VARIABLE, processes_with_token
 from collector.settings import Settings
-from collector.tokens import LENGTH, VARIABLE, processes_with_token
 from collector.vocabulary import Measurement, Stage, Status
 from tests.collector.processes import LONG, cell, dead, state, wait_until
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from collector.program import Subject, deterministic_algorithms
-from collector.templates import resolve_config
+from collector.configs.templates import resolve_config
+from collector.measure.program import Subject, deterministic_algorithms
 from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import Built
 

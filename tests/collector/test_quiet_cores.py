@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from collector import quiet_cores
-from collector.environment import FREE_CORES_VARIABLE, _driven_from
-from collector.quiet_cores import Anywhere, Cores, _move, loop_s, quietest
+from collector.machine import quiet_cores
+from collector.machine.environment import FREE_CORES_VARIABLE, _driven_from
+from collector.machine.quiet_cores import Anywhere, Cores, _move, loop_s, quietest
 
 OWN = sorted(os.sched_getaffinity(0))
 two = pytest.mark.skipif(len(OWN) < 2, reason="needs two cores")

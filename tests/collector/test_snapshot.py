@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from collector.snapshot import UnknownOutputError, snapshot
+from collector.correctness.snapshot import UnknownOutputError, snapshot
 
 Pair = namedtuple("Pair", ["left", "right"])
 

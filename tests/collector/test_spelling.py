@@ -9,9 +9,9 @@ import shlex
 import pytest
 from hypothesis import given, settings
 
+from collector.configs.spelling import parse_config, parse_value
 from collector.errors import ConfigError
 from collector.repro import repro_command
-from collector.spelling import parse_config, parse_value
 from collector.vocabulary import Cell, Config, Phase
 from jobs.commands.run import command
 from jobs.options import build_configs

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from collector.state import State
+from collector.correctness.state import State
 
 
 class Model(nn.Module):

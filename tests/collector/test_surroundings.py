@@ -6,8 +6,8 @@ import ctypes
 
 import pytest
 
-from collector import surroundings
-from collector.surroundings import Watcher, throttled
+from collector.machine import telemetry as surroundings
+from collector.machine.telemetry import Watcher, throttled
 
 
 class Driver:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch._inductor import config as inductor_config
 
-from collector.availability import check
+from collector.configs.availability import check
+from collector.configs.templates import TEMPLATES, modes, resolve, resolve_config
 from collector.errors import ConfigError, UnavailableError, nearest
-from collector.templates import TEMPLATES, modes, resolve, resolve_config
 from collector.vocabulary import Config, Phase
 
 NAMES = ("triton", "cpp_wrapper", "cutlass", "aten", "cudagraphs", "max_autotune", "freezing", "tma")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.tokens import LENGTH, PLACEHOLDER, PREFIX, VARIABLE, kill_tokens, processes_with_token
+from collector.process.tokens import LENGTH, PLACEHOLDER, PREFIX, VARIABLE, kill_tokens, processes_with_token
 from tests.collector.processes import dead, wait_until
 
 TOKEN = PREFIX + "abcdefgh"

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from collector import toolchain
-from collector.launcher import Launcher, Preload
-from collector.toolchain import SKIP_VARIABLE
-from jobs import host
+from collector.machine import toolchain
+from collector.machine.toolchain import SKIP_VARIABLE
+from collector.process.launcher import Launcher, Preload
+from jobs.pool import host
 from tests.collector.processes import ROOT, Script, write_hook
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def environ_with(cxx, **more):
 
 
 def code_of(environ):
-    return subprocess.run([sys.executable, "-m", "collector.toolchain"], env=environ, check=False).returncode
+    return subprocess.run([sys.executable, "-m", "collector.machine.toolchain"], env=environ, check=False).returncode
 
 
 def test_a_compiler_that_takes_the_flags_is_asked_once_and_builds_nothing(tmp_path):

@@ -11,14 +11,14 @@ import types
 import pytest
 import torch
 
-from collector import warm
-from collector.launcher import Preload
+from collector.machine.toolchain import SKIP_VARIABLE
+from collector.measure import warm
+from collector.measure.warm import NoWarmCompileError, compile_again, warm_compile
+from collector.process.launcher import Preload
 from collector.settings import Settings
-from collector.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Cell, Config, Phase, Status
-from collector.warm import NoWarmCompileError, compile_again, warm_compile
-from jobs.lane import Lane, Place
-from jobs.pool import Pool
+from jobs.pool.device_pool import Pool
+from jobs.pool.gpu_scheduler import Lane, Place
 from tests.collector.processes import ROOT
 
 CELL = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.INFERENCE, "float32", "cpu", 4, Config(backend="eager"))
@@ -41,7 +41,7 @@ def test_the_process_is_told_the_cell_and_what_to_import_first(monkeypatch):
     asked = answering(monkeypatch, 'the model prints\n{"compile_warm_s": 1.5, "window": [1, 3], "hits": 2}\n')
     assert compile_again(CELL, 30)["compile_warm_s"] == 1.5
     ((command, request, timeout_s),) = asked
-    assert command == [sys.executable, "-m", "collector.warm"]
+    assert command == [sys.executable, "-m", "collector.measure.warm"]
     assert Cell.from_json(request["cell"]) == CELL
     assert timeout_s == 30
     assert torch.__name__ in request["modules"]

@@ -6,13 +6,14 @@ import threading
 import pandas as pd
 import pytest
 
-from analysis.permalinks import fixed_side
-from analysis.verdicts import judge_sides
-from dashboard import ahead, data, headline, turns
+from analysis.compare.verdicts import judge_sides
+from analysis.reports.permalinks import fixed_side
+from dashboard import ahead, data, turns
+from dashboard.pages.overview import headline
 from db.engine import open_store
 from db.errors import SideError
-from db.filters import CellFilter
 from db.ingest import ingest_bundle
+from db.queries.filters import CellFilter
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran
 

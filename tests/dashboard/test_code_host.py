@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dashboard import code_host
-from db.sides import Side, SideRun
+from dashboard.components import code_host
+from db.queries.sides import Side, SideRun
 from tests.dashboard import stores
 from tests.dashboard.conftest import text_of
 

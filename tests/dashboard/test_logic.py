@@ -5,11 +5,13 @@ import math
 import pandas as pd
 import pytest
 
-from analysis import evidence
+from analysis.compare import evidence
+from analysis.compare.verdicts import SMALLEST, Outcome
 from analysis.stats.bootstrap import Interval
-from analysis.verdicts import SMALLEST, Outcome
-from dashboard import changes, formats, outcomes, rows, url
-from dashboard.markup import markdown
+from dashboard import url
+from dashboard.components import changes, formats, outcomes
+from dashboard.components.markup import markdown
+from dashboard.pages.compare import rows
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 import pandas as pd
 import pytest
 
-from dashboard import model_history, trends, warm
-from dashboard.trends import by_night
+from dashboard import warm
+from dashboard.pages.model import history as model_history
+from dashboard.pages.trends import levels as trends
+from dashboard.pages.trends.levels import by_night
 from db.engine import open_store
-from db.records import Finding, open_regression
+from db.regressions.records import Finding, open_regression
 from tests.dashboard import stores
 from tests.dashboard.conftest import text_of
 from tests.dashboard.test_more_pages import history

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from dashboard import sidebar
+from dashboard.components import sidebar
+from dashboard.components.sidebar import found_side
 from dashboard.data import opened
-from dashboard.periods import averaged
-from dashboard.sidebar import found_side
-from dashboard.trends import RATE, by_night, with_pass_rate
+from dashboard.pages.trends.levels import RATE, by_night, with_pass_rate
+from dashboard.pages.trends.periods import averaged
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran, text_of, unfolded
 from tests.dashboard.test_more_pages import history

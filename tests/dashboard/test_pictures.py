@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis.compare import EVERYTHING
+from analysis.compare.tables import EVERYTHING
 from analysis.reports.html import html
 from analysis.reports.png import PictureError
-from dashboard import handing_on, pictures
+from dashboard.components import downloads as handing_on
+from dashboard.components import pictures
 from tests.dashboard import stores
 from tests.dashboard.conftest import text_of, unfolded
 

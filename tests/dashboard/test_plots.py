@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from dashboard import plots
+from dashboard.components import plots
 
 
 def line(values, **how):

@@ -5,7 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from dashboard import changes, markup, rows
+from dashboard.components import changes, markup
+from dashboard.pages.compare import rows
 
 NAN = float("nan")
 

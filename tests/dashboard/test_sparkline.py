@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from math import nan
 from urllib.parse import unquote
 
-from analysis.recent import RATE, Recent
-from dashboard import headline
-from dashboard.sparkline import sparkline
+from analysis.history.recent import RATE, Recent
+from dashboard.components.sparkline import sparkline
+from dashboard.pages.overview import headline
 
 
 def drawn(found):

@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare import EVERYTHING, compare
-from analysis.verdicts import SMALLEST, judge_cells
-from dashboard import groups, headline, outcomes, rows
+from analysis.compare.tables import EVERYTHING, compare
+from analysis.compare.verdicts import SMALLEST, judge_cells
+from dashboard.components import outcomes
 from dashboard.data import Data
+from dashboard.pages.compare import rows
+from dashboard.pages.overview import groups, headline
 from db.engine import open_store
-from db.sides import resolve_side
+from db.queries.sides import resolve_side
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain
 

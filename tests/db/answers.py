@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from analysis.compare import summarise
-from db import queries
+from analysis.compare.tables import summarise
+from db.queries import cells as queries
 
 
 def answers(engine: Engine) -> dict[str, Any]:

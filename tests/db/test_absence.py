@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
-from db.absence import drop_promises, previous_night, taken_on
 from db.errors import StoreError
 from db.ingest import ingest_bundle
+from db.queries.missing_cells import drop_promises, previous_night, taken_on
 from db.runs import list_nights
 from db.schema import Planned, Run
 from tests.factories import cell, header, night, passing, write_bundle

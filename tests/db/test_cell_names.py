@@ -2,12 +2,12 @@
 
 import pytest
 
-from db import cell_names as module
-from db.cell_names import cell_names
 from db.connecting import connected
-from db.filters import CellFilter
 from db.ingest import ingest_bundle
-from db.queries import resolve_side, side_rows
+from db.queries import cell_names as module
+from db.queries.cell_names import cell_names
+from db.queries.cells import resolve_side, side_rows
+from db.queries.filters import CellFilter
 from tests.factories import cell, header, matrix, night, passing, write_bundle
 
 

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import text
 
 from collector.vocabulary import Status
-from db.check import check_store
-from db.check_bundles import check_bundles
 from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.packed import metrics_of_run, write_measured
+from db.maintenance.check import check_store
+from db.maintenance.check_bundles import check_bundles
+from db.packing.packed import metrics_of_run, write_measured
 from tests.factories import at, cell, failing, header, matrix, night, passing, write_bundle
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from db.columns import coded, fetched, floats, turned, whole
 from db.connecting import connected
 from db.errors import StoreError
+from db.queries.columns import coded, fetched, floats, turned, whole
 
 
 def test_an_error_while_rows_are_read_is_one_line(file_store):

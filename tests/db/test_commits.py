@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from db.branch_starts import branch_starts, measured_commits, set_branch_start, unplaced_commits
-from db.commit_store import LandedCommit, store_commits
-from db.commits import commit_range, find_commit, find_commits, landings, list_commits
+from db.commits.branch_starts import branch_starts, measured_commits, set_branch_start, unplaced_commits
+from db.commits.ranges import commit_range, find_commit, find_commits, landings, list_commits
+from db.commits.storing import LandedCommit, store_commits
 from db.errors import CommitError, StoreError
 from db.ingest import ingest_bundle
-from db.queries import revision
+from db.queries.cells import revision
 from db.schema import Commit
 from tests.factories import cell, night
 

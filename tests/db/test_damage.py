@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.bundle import BundleError
-from db import queries
 from db.errors import StoreError
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
 from tests.factories import cell, failing, header, matrix, passing, write_bundle
 
 REUSED = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from db import migrate
 from db.engine import open_store, shown
 from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.queries import list_runs, revision
+from db.maintenance import migrate
+from db.queries.cells import list_runs, revision
 from tests.factories import night
 
 
@@ -98,7 +98,7 @@ def test_an_older_schema_sends_readers_to_the_upgrade_and_writers_through_it(tmp
         old.execute("INSERT INTO alembic_version VALUES ('0000')")
     assert "inductor-watch db upgrade" in refusal(tmp_path / "old.db", write=False)
     called = []
-    monkeypatch.setattr("db.migrate.upgrade", called.append)
+    monkeypatch.setattr("db.maintenance.migrate.upgrade", called.append)
     open_store(tmp_path / "old.db", write=True)
     assert len(called) == 1
 

@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 
-from db.damage import damage_of
 from db.ingest import ingest_bundle
+from db.maintenance.damage import damage_of
 from tests.chaos.processes import cli, warm_up
 from tests.factories import new_store, night
 

@@ -1,7 +1,7 @@
 import pytest
 
-from collector.surroundings import THROTTLING
-from db.held_back import REASONS, reasons_of, throttled_of
+from collector.machine.telemetry import THROTTLING
+from db.packing.throttling import REASONS, reasons_of, throttled_of
 
 
 def after(held_by):

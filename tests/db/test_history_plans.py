@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import event
 
-from analysis.compare import compare_cells
-from db import queries
+from analysis.compare.tables import compare_cells
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
 from db.schema import HISTORY_METRICS
 from tests.factories import cell, new_store, night
 

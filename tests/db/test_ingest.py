@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 
 from collector.bundle import BundleError
 from collector.vocabulary import Config, Status
-from db import queries
-from db.check import check_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.moments import to_epoch
-from db.packed import metrics_of_run
+from db.maintenance.check import check_store
+from db.packing.packed import metrics_of_run
+from db.queries import cells as queries
+from db.queries.moments import to_epoch
 from tests.db.answers import answers
 from tests.factories import (
     CONFIGS,

@@ -10,14 +10,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Double, MetaData, Table, create_engine, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
-from db import migrate
 from db.base import VERSIONS, Base
-from db.check import check_store
 from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
+from db.maintenance import migrate
+from db.maintenance.check import check_store
 from db.migrations.versions import v0005_metrics, v0006_tags
-from db.packed import metrics_of_run
+from db.packing.packed import metrics_of_run
 from db.runs import list_runs
 from db.schema import Branch, Run
 from tests.db.answers import answers

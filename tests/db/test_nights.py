@@ -7,7 +7,7 @@ import pytest
 from collector.bundle import check_bundle
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.queries import list_nights, list_runs, resolve_side, revision, side_rows
+from db.queries.cells import list_nights, list_runs, resolve_side, revision, side_rows
 from db.runs import describe_places
 from tests.db.answers import answers
 from tests.factories import COMMIT_A, TESTBED, at, cell, failing, header, night, passing, write_bundle

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from collector.bundle import BundleWriter
 from collector.vocabulary import Status
-from db.check import check_store
-from db.check_bundles import check_bundles
 from db.ingest import ingest_bundle
+from db.maintenance.check import check_store
+from db.maintenance.check_bundles import check_bundles
 from tests.db.answers import answers
 from tests.factories import CONFIGS, at, cell, failing, header, matrix, passing, write_bundle
 

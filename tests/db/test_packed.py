@@ -8,13 +8,13 @@ from sqlalchemy import select, text
 
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status
-from db import queries
-from db.check import check_store
 from db.errors import DamagedError
-from db.filters import CellFilter
 from db.ingest import ingest_bundle
-from db.packed import PACKED, STATUSES
-from db.prune import Ages, prune
+from db.maintenance.check import check_store
+from db.maintenance.prune import Ages, prune
+from db.packing.packed import PACKED, STATUSES
+from db.queries import cells as queries
+from db.queries.filters import CellFilter
 from db.schema import HISTORY_METRICS, PackedCells, PackedSums
 from tests.factories import at, cell, failing, header, night, passing, write_bundle
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.metrics import METRICS
-from db import queries
 from db.ingest import ingest_bundle
-from db.packed_metrics import KERNEL, OTHERS, UnreadableError, pack, unpack
+from db.packing.packed_metrics import KERNEL, OTHERS, UnreadableError, pack, unpack
+from db.queries import cells as queries
 from db.schema import HISTORY_METRICS
 from tests.factories import cell, header, passing, write_bundle
 

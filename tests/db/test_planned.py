@@ -3,7 +3,7 @@
 from sqlalchemy import func, select
 
 from db.ingest import ingest_bundle
-from db.queries import list_runs
+from db.queries.cells import list_runs
 from db.schema import Planned
 from tests.db.answers import answers
 from tests.factories import cell, header, matrix, new_store, passing, write_bundle

@@ -10,14 +10,14 @@ from sqlalchemy import Double, Text, literal, select, text
 from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError
 
-from db import queries
-from db.columns import fetched
 from db.engine import open_store
 from db.errors import FilterError, SideError, StoreError
 from db.ingest import ingest_bundle
-from db.notes import add_note
-from db.prune import Ages, prune
-from db.records import list_regressions
+from db.maintenance.prune import Ages, prune
+from db.packing.notes import add_note
+from db.queries import cells as queries
+from db.queries.columns import fetched
+from db.regressions.records import list_regressions
 from tests.db.answers import answers
 from tests.db.test_damage import FIELDS, NAMES, VALUES
 from tests.factories import START, cell, header, night, passing, write_bundle

@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import text
 
 from collector.vocabulary import Config, Phase, Status
-from db import queries
 from db.errors import FilterError, StoreError
-from db.filters import CellFilter, check_filter, expand_patterns
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
+from db.queries.filters import CellFilter, check_filter, expand_patterns
 from tests.factories import (
     COMMIT_A,
     COMMIT_B,

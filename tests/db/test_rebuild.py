@@ -6,17 +6,17 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from collector.bundle import BundleError
-from db.check import check_store
-from db.check_bundles import check_bundles
-from db.commit_store import LandedCommit, store_commits
+from db.commits.storing import LandedCommit, store_commits
 from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.notes import add_note, notes
-from db.queries import list_runs, revision
-from db.rebuild import rebuild
-from db.record_transfer import export_records
-from db.records import Finding, change_state, open_regression
+from db.maintenance.check import check_store
+from db.maintenance.check_bundles import check_bundles
+from db.maintenance.rebuild import rebuild
+from db.packing.notes import add_note, notes
+from db.queries.cells import list_runs, revision
+from db.regressions.records import Finding, change_state, open_regression
+from db.regressions.transfer import export_records
 from db.schema import Branch, Commit, CommitLink
 from tests.db.answers import answers
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, failing, header, night, passing, write_bundle

@@ -8,11 +8,9 @@ from sqlalchemy import update
 
 from db.errors import RecordError
 from db.ingest import ingest_bundle
-from db.notes import add_note, notes
-from db.queries import revision
-from db.record_states import OPEN, STATES
-from db.record_transfer import export_records, import_records
-from db.records import (
+from db.packing.notes import add_note, notes
+from db.queries.cells import revision
+from db.regressions.records import (
     Finding,
     change_state,
     find_regression,
@@ -21,6 +19,8 @@ from db.records import (
     open_regression,
     regression,
 )
+from db.regressions.states import OPEN, STATES
+from db.regressions.transfer import export_records, import_records
 from db.schema import Regression
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, night
 
@@ -96,7 +96,7 @@ def test_a_state_that_cannot_follow_is_refused_with_those_that_can(nights, state
 
 
 def test_every_state_but_new_can_be_left_and_none_can_become_new():
-    from db.record_states import _AFTER
+    from db.regressions.states import _AFTER
 
     assert set(_AFTER) == set(STATES)
     assert all(after and "new" not in after and state not in after for state, after in _AFTER.items())

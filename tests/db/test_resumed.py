@@ -9,8 +9,8 @@ import pytest
 
 from collector.bundle import BundleWriter
 from collector.vocabulary import Status
-from db import queries
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
 from tests.db.answers import answers
 from tests.factories import at, cell, failing, header, passing, write_bundle
 

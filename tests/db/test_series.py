@@ -6,10 +6,10 @@ import numpy as np
 from sqlalchemy import update
 
 from collector.vocabulary import Status
-from db.cell_names import cell_names
 from db.ingest import ingest_bundle
+from db.queries.cell_names import cell_names
+from db.queries.series import environments_of, programs_of, series_runs, series_values, surroundings
 from db.schema import Commit
-from db.series import environments_of, programs_of, series_runs, series_values, surroundings
 from tests.factories import ENVIRONMENT, TESTBED, cell, failing, header, night, passing, write_bundle
 
 SHAS = [f"{number:040x}" for number in range(6)]
@@ -63,7 +63,7 @@ def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
 
 
 def test_many_runs_are_read_some_at_a_time(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("db.series._CHUNK", 2)
+    monkeypatch.setattr("db.queries.series._CHUNK", 2)
     for number in range(5):
         ingest_bundle(store, night(tmp_path, f"r{number}", minutes=number, cells=[cell()], testbed=TESTBED))
     keys = [run.key for run in series_runs(store)]

@@ -3,7 +3,7 @@ import pytest
 from db.engine import open_store
 from db.errors import SideError
 from db.ingest import ingest_bundle
-from db.sides import resolve_side
+from db.queries.sides import resolve_side
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header, night, passing, write_bundle
 
 A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A

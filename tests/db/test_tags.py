@@ -3,14 +3,14 @@
 import pytest
 from sqlalchemy import select
 
-from db.commit_store import LandedCommit, store_commits
-from db.commits import find_commit
+from db.commits.ranges import find_commit
+from db.commits.storing import LandedCommit, store_commits
 from db.engine import open_store
 from db.errors import SideError
 from db.ingest import ingest_bundle
-from db.rebuild import rebuild
+from db.maintenance.rebuild import rebuild
+from db.queries.sides import resolve_side
 from db.schema import Tag
-from db.sides import resolve_side
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, header, passing, write_bundle
 
 REPO = "pytorch/pytorch"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.tokens import PREFIX
+from collector.process.tokens import PREFIX
 from tests.factories import new_store
 
 ROOT = Path(__file__).resolve().parents[2]

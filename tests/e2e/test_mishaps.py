@@ -18,7 +18,7 @@ import time
 import pytest
 
 from collector.bundle import read_bundle
-from collector.toolchain import SKIP_VARIABLE
+from collector.machine.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Config
 from tests.e2e.killing import Storm
 from tests.e2e.test_cli import ROOT, call, is_one_line, tell

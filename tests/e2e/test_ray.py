@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import read_bundle
-from collector.toolchain import SKIP_VARIABLE
+from collector.machine.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Cell, Config, Phase, Status
 from db.engine import open_store
+from db.queries.side_rows import side_rows
+from db.queries.sides import resolve_side
 from db.runs import list_nights
-from db.side_rows import side_rows
-from db.sides import resolve_side
 from tests.e2e.test_cli import ROOT
 from tests.jobs.acting import CORES, PLAYER, player_variables
 from tests.jobs.test_places import TWO, play_driver

@@ -7,7 +7,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare import EVERYTHING
+from analysis.compare.tables import EVERYTHING
 from analysis.reports.facts import Report, build_report
 from db.engine import open_store
 from jobs.cli import app

@@ -12,9 +12,9 @@ from collections import Counter
 import pytest
 
 from collector.bundle import read_bundle
-from collector.toolchain import SKIP_VARIABLE
+from collector.machine.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.twins import SAME_PROGRAM
+from jobs.plan.duplicate_programs import SAME_PROGRAM
 from tests.e2e.killing import ROOT, Storm
 from tests.e2e.test_cli import call, is_one_line, tell
 from tests.factories import cell

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collector.outcome import Outcome
+from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase
-from jobs.lane import Lane, Place
-from jobs.pool import Pool
+from jobs.pool.device_pool import Pool
+from jobs.pool.gpu_scheduler import Lane, Place
 
 PLAYER = Path(__file__).parent / "player"
 #: Far more than any script takes: a cell that waits for ever becomes a timeout, not a hanging test.

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare import EVERYTHING
+from analysis.compare.tables import EVERYTHING
 from analysis.reports.again import find_again
 from analysis.reports.facts import build_report
 from analysis.stats import verdicts
@@ -17,11 +17,11 @@ from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import ZooError
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from jobs import again_plan, again_run
-from jobs.again_plan import read_again, rounds
 from jobs.cli import app
 from jobs.commands.report import draw
-from jobs.plan import Plan, PlanError, read_plan
+from jobs.plan import again_plan, again_run
+from jobs.plan.again_plan import read_again, rounds
+from jobs.plan.planning import Plan, PlanError, read_plan
 from tests.analysis.test_verdicts import MODELS, OTHER_TESTBED, make_run
 from tests.factories import cell, failing, header, new_store, write_bundle
 
@@ -81,9 +81,9 @@ def test_no_run_settles_another_testbed_or_what_was_never_measured(nights):
 
 
 def test_a_config_of_another_version_is_counted_and_left_out(nights):
-    from analysis.compare import compare
-    from analysis.verdicts import judge_sides
-    from db.sides import resolve_side
+    from analysis.compare.tables import compare
+    from analysis.compare.verdicts import judge_sides
+    from db.queries.sides import resolve_side
 
     with open_store(nights, write=False).connect() as conn:
         sides = resolve_side(conn, "r11"), resolve_side(conn, "r12")
@@ -94,7 +94,7 @@ def test_a_config_of_another_version_is_counted_and_left_out(nights):
 
 
 def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.plan.find", lambda suite, model: None)
+    monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model: None)
     path = tmp_path / "again.json"
     done = CliRunner().invoke(app, ["report", "r11", "r12", "--again-plan", str(path), "--db", nights])
     assert done.exit_code == 0
@@ -136,10 +136,10 @@ def measured(monkeypatch):
         calls.append(([item.cell_id for item in plan.cells], names.trigger, names.night))
         return ["run"], SimpleNamespace(failing=0)
 
-    monkeypatch.setattr("jobs.session.measure_and_store", measure)
-    monkeypatch.setattr("jobs.testbeds.find_testbeds", lambda device, pace, serve: calls.append(device) or [])
-    monkeypatch.setattr("jobs.plan.find", lambda suite, model: None)
-    monkeypatch.setattr("jobs.again_run.find", lambda suite, model: None)
+    monkeypatch.setattr("jobs.pool.session.measure_and_store", measure)
+    monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", lambda device, pace, serve: calls.append(device) or [])
+    monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model: None)
+    monkeypatch.setattr("jobs.plan.again_run.find", lambda suite, model: None)
     return calls
 
 
@@ -180,7 +180,7 @@ def test_models_that_the_zoo_does_not_have_are_left_out_and_named(nights, monkey
         if model not in known:
             raise ZooError(f"no model {model}")
 
-    monkeypatch.setattr("jobs.again_run.find", find)
+    monkeypatch.setattr("jobs.plan.again_run.find", find)
     plan = again_run.plans_again(["r11", "r12"], nights, None, 1).plans[0]
     assert {cell.model for cell in plan.cells} <= set(known)
     assert len(plan.cells) + len(plan.left_out) == len(report_of(nights).again.cells)

@@ -17,8 +17,8 @@ import pytest
 
 from collector.settings import Settings
 from collector.vocabulary import Status
-from jobs.lane import LostDeviceError
-from jobs.pool import Pool
+from jobs.pool.device_pool import Pool
+from jobs.pool.gpu_scheduler import LostDeviceError
 from tests.collector.processes import servers
 from tests.jobs.acting import CORES, Stage, acted, alive, place, player_variables, read_log, read_trace, when
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs import authors
-from jobs.authors import author_of
+from jobs.git import authors
+from jobs.git.authors import author_of
 
 
 @pytest.mark.parametrize(

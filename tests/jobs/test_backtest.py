@@ -8,9 +8,9 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.vocabulary import Status
-from jobs.backtest import backtest, backtests, slack
-from jobs.cost import read_history
-from jobs.twins import copy_for
+from jobs.plan.cost import read_history
+from jobs.plan.duplicate_programs import copy_for
+from jobs.regressions.backtest import backtest, backtests, slack
 from tests.factories import CUDAGRAPHS, at, cell, failing, header, passing, write_bundle
 
 MEASURED = Path(__file__).resolve().parents[2] / "data" / "releases"

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from analysis.bisection import RISK, Word, level_of, looks
-from jobs.bisection import Bisection, EndError
-from jobs.bisection_judges import MetricJudge, StatusJudge
-from jobs.bisection_log import BisectionLog, Reading
+from analysis.history.bisection import RISK, Word, level_of, looks
+from jobs.bisect.judges import MetricJudge, StatusJudge
+from jobs.bisect.log import BisectionLog, Reading
+from jobs.bisect.search import Bisection, EndError
 from jobs.builds.build import BuildError
 
 NAMES = [f"synthetic-{number:02d}" for number in range(12)]

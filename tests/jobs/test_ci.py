@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.ci import job_url
+from jobs.github.ci import job_url
 
 GITHUB = {
     "GITHUB_SERVER_URL": "https://github.com",

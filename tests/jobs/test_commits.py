@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from db.branch_starts import branch_starts
-from db.commits import commit_range, list_commits
+from db.commits.branch_starts import branch_starts
+from db.commits.ranges import commit_range, list_commits
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.sides import resolve_side
+from db.queries.sides import resolve_side
 from jobs.cli import app, expected_errors
-from jobs.git_log import GitError, Repository
+from jobs.git.log import GitError, Repository
 from tests.factories import cell, new_store, night
 from tests.jobs.commit_list import read_commit_list
 from tests.jobs.repositories import RepositoryWriter, run_git

@@ -11,8 +11,8 @@ import pytest
 
 from collector.bundle import BundleError
 from collector.vocabulary import Phase, Status
-from jobs.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, learn_from, read_history
-from jobs.ladder import Source
+from jobs.plan.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, learn_from, read_history
+from jobs.plan.fallback_estimates import Source
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, failing, header, passing, write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +131,7 @@ def test_the_measured_bundles_are_learned_from_completely():
 
 
 def test_costs_and_schedules_need_no_torch_and_no_command_line():
-    code = "import jobs.cost, jobs.schedule, sys; print([n for n in ('torch', 'click', 'rich') if n in sys.modules])"
+    code = "import jobs.plan.cost, jobs.plan.schedule, sys; print([n for n in ('torch', 'click', 'rich') if n in sys.modules])"
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
     assert done.stdout.strip() == "[]"

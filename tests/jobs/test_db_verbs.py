@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.notes import add_note, notes
-from db.queries import list_runs, samples
+from db.packing.notes import add_note, notes
+from db.queries.cells import list_runs, samples
 from jobs.cli import expected_errors
 from jobs.commands.db import command
 from tests.factories import cell, night

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from collector.vocabulary import Config, Phase
 from jobs.commands.nightly import command
-from jobs.cost import CostModel
-from jobs.dry_run import show
-from jobs.forecast import forecast, forecast_from
-from jobs.plan import Plan
-from jobs.runner import Pace
+from jobs.plan.cost import CostModel
+from jobs.plan.dry_run import show
+from jobs.plan.forecast import forecast, forecast_from
+from jobs.plan.planning import Plan
+from jobs.pool.runner import Pace
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import click
 import pytest
 
-from jobs.github_api import GitHub, GitHubError, LostAnswerError, check_pull, check_repo
-from jobs.github_comment import MARKER, put_comment
+from jobs.github.api import GitHub, GitHubError, LostAnswerError, check_pull, check_repo
+from jobs.github.comment import MARKER, put_comment
 from tests.jobs.github_server import TOKEN, Failure, github_server
 
 

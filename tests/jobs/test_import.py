@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from collector.bundle import read_bundle
-from db import queries
 from db.engine import open_store
+from db.queries import cells as queries
 from jobs.cli import VERBS, app, expected_errors
-from jobs.cost import read_history
+from jobs.plan.cost import read_history
 from tests.db.importing.foreign import COMMIT, GOOD, PERFORMANCE, STEM, lines, put, record, table
 from tests.factories import night
 

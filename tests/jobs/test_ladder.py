@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from collector.vocabulary import Config, Phase
-from jobs.ladder import Ladder, Source
+from jobs.plan.fallback_estimates import Ladder, Source
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell
 
 TRAINING = Phase.TRAINING

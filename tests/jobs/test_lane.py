@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from collector.launcher import Launcher, LauncherError, Preload
+from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.settings import Settings
 from collector.vocabulary import Stage, Status
-from jobs.lane import Lane, LostDeviceError, Place
-from jobs.pool import Pool
+from jobs.pool.device_pool import Pool
+from jobs.pool.gpu_scheduler import Lane, LostDeviceError, Place
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, ROOT, cell, children, dead, servers, wait_until
 
 needs_no_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
@@ -60,7 +60,9 @@ def test_a_lane_uses_the_fork_server_that_was_started_for_it_unless_that_has_gon
     if gone:
         early.close()
     started = []
-    monkeypatch.setattr("jobs.lane.Launcher", lambda *rest: started.append(Launcher(*rest)) or started[-1])
+    monkeypatch.setattr(
+        "jobs.pool.gpu_scheduler.Launcher", lambda *rest: started.append(Launcher(*rest)) or started[-1]
+    )
     one = Lane(EARLY[:1], LONG, Place([[]]), os.environ, launcher=early)
     assert one.first_at is None
     began = time.monotonic()
@@ -198,11 +200,11 @@ def test_after_three_lost_servers_it_gives_up_and_leaves_nothing(temp, killer):
 def test_a_server_lost_when_only_cells_to_run_alone_are_left_is_replaced(temp, tmp_path):
     # Every cell runs out of memory: beside another that proves nothing, and it is measured again alone.
     (tmp_path / "no_memory.py").write_text(
-        "import collector.worker, time\n"
+        "import collector.process.worker, time\n"
         "def serve(request, host):\n"
         "    time.sleep(0.3)\n"
         "    raise MemoryError('no memory')\n"
-        "collector.worker.serve = serve\n"
+        "collector.process.worker.serve = serve\n"
     )
     cells = [cell(), cell("aten")]
     preload = Preload("nowhere", ["no_memory"])
@@ -261,8 +263,8 @@ def test_a_cell_that_does_not_come_back_is_suspicious_on_a_gpu_only(temp):
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_a_cell_whose_reference_had_no_room_beside_others_is_measured_again_alone(temp, tmp_path):
     (tmp_path / "no_room.py").write_text(
-        "import collector.worker, pathlib, time\n"
-        "from collector.outcome import Outcome\n"
+        "import collector.process.worker, pathlib, time\n"
+        "from collector.process.outcome import Outcome\n"
         "from collector.vocabulary import Cell, Measurement, Status\n"
         f"here = pathlib.Path({str(tmp_path)!r})\n"
         "def serve(request, host):\n"
@@ -276,8 +278,8 @@ def test_a_cell_whose_reference_had_no_room_beside_others_is_measured_again_alon
         "    time.sleep(0.2)\n"
         "    details = {'no_room_for_float64': True} if name == 'aten' and turn == 0 else {'turn': turn}\n"
         "    found = Measurement(cell, Status.PASS, '2026-01-01T00:00:00+00:00', 1.0, details=details)\n"
-        "    host.send({'outcome': collector.worker.outcome_to_json(Outcome(found, {}, {}))})\n"
-        "collector.worker.serve = serve\n"
+        "    host.send({'outcome': collector.process.worker.outcome_to_json(Outcome(found, {}, {}))})\n"
+        "collector.process.worker.serve = serve\n"
     )
     preload = Preload("nowhere", ["no_room"])
     one = lane([cell(), cell("aten")], cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}")

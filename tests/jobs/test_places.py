@@ -8,8 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from collector.environment import FREE_CORES_VARIABLE, GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
-from jobs.places import (
+from collector.machine.environment import (
+    FREE_CORES_VARIABLE,
+    GPU_VARIABLE,
+    GPUS_VARIABLE,
+    START_VARIABLE,
+    WORKERS_VARIABLE,
+)
+from jobs.pool.device_slots import (
     Gpu,
     PlaceError,
     choose_gpus,

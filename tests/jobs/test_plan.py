@@ -10,8 +10,17 @@ from collector.errors import ConfigError
 from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models
 from collector.zoo.spec import ZooError
-from jobs.night import CPU_CONFIGS, all_configs, default_dtype, join, night_plan
-from jobs.plan import Matrix, Plan, PlanError, check_config, make_plan, mode_configs, read_plan, template_configs
+from jobs.plan.default_night import CPU_CONFIGS, all_configs, default_dtype, join, night_plan
+from jobs.plan.planning import (
+    Matrix,
+    Plan,
+    PlanError,
+    check_config,
+    make_plan,
+    mode_configs,
+    read_plan,
+    template_configs,
+)
 
 TRITON, ATEN = Config(template="triton"), Config(template="aten")
 

@@ -28,10 +28,10 @@ from jobs.cluster.options import Executing
 from jobs.cluster.request import Request, known_costs, last_spots
 from jobs.cluster.session import Asked, measure_on_cluster
 from jobs.cluster.task import follow
-from jobs.cost import CostModel
-from jobs.plan import Plan, load_plan
-from jobs.runner import Pace, RunNames
-from jobs.schedule import group_of
+from jobs.plan.cost import CostModel
+from jobs.plan.planning import Plan, load_plan
+from jobs.plan.schedule import group_of
+from jobs.pool.runner import Pace, RunNames
 from tests.factories import CONFIGS, ENVIRONMENT, cell, header, new_store, night, passing
 
 CELLS = [cell(f"m{number}", config, device="cpu") for config in CONFIGS for number in range(4)]

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from db.engine import open_store
 from db.errors import RecordError
-from db.notes import add_note
-from db.records import find_regression, list_regressions, note_regression, regression
+from db.packing.notes import add_note
+from db.regressions.records import find_regression, list_regressions, note_regression, regression
 from jobs.cli import app
 from tests.analysis.test_verdicts import MODELS, make_run
 from tests.factories import START, failing, new_store

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from analysis.compare import Counts, compare, summarise
+from analysis.compare.tables import Counts, compare, summarise
+from analysis.compare.verdicts import judge_cells
 from analysis.reports.words import pass_rate
-from analysis.verdicts import judge_cells
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.sides import resolve_side
-from jobs.rendering import print_summary, show_comparison, show_summary
+from db.queries.sides import resolve_side
+from jobs.output.rendering import print_summary, show_comparison, show_summary
 from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]

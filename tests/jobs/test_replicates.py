@@ -6,10 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from db.ingest import ingest_bundle
-from jobs import session, testbeds
 from jobs.cli import app
-from jobs.runner import Place
-from jobs.testbeds import Testbed
+from jobs.pool import session, testbeds
+from jobs.pool.runner import Place
+from jobs.pool.testbeds import Testbed
 from tests.factories import new_store, night
 
 SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton", "--branch", "main")

@@ -12,17 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from analysis.compare import EVERYTHING
+from analysis.compare.tables import EVERYTHING
 from analysis.reports.facts import build_report
 from analysis.reports.html import html
 from collector.vocabulary import Config, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.cli import app
-from jobs.github_comment import MARKER
-from jobs.report_escaping import code, fence, prose
-from jobs.report_markdown import SUMMARY_BYTES, cut, markdown
-from jobs.terminal import one_line
+from jobs.github.comment import MARKER
+from jobs.output.report_escaping import code, fence, prose
+from jobs.output.report_markdown import SUMMARY_BYTES, cut, markdown
+from jobs.output.terminal import one_line
 from tests.analysis.test_verdicts import MODELS, make_run
 from tests.factories import cell, failing, header, new_store, night, passing, write_bundle
 from tests.jobs.github_server import TOKEN, github_server

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare import EVERYTHING
+from analysis.compare.tables import EVERYTHING
 from analysis.reports.charts import CHARTS, changes_chart, suites_chart
 from analysis.reports.facts import build_config_report
 from analysis.reports.forest import Line, Mark, draw

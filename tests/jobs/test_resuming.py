@@ -9,10 +9,10 @@ import pytest
 from collector.bundle import BundleWriter
 from collector.settings import Settings
 from collector.vocabulary import Config, Status
-from jobs.asked import asked_pace, asked_settings, to_asked
-from jobs.resuming import ResumeError, asked_of, check_place, find_night, find_run
-from jobs.runner import Pace
-from jobs.twins import copy_for
+from jobs.plan.duplicate_programs import copy_for
+from jobs.pool.requested_options import asked_pace, asked_settings, to_asked
+from jobs.pool.resuming import ResumeError, asked_of, check_place, find_night, find_run
+from jobs.pool.runner import Pace
 from tests.factories import at, cell, failing, header, passing, write_bundle
 
 #: Back-ends of which none is another's twin, so that no torch is asked.

@@ -12,20 +12,20 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from collector.environment import TUNING_VARIABLE
 from collector.errors import ConfigError
+from collector.machine.environment import TUNING_VARIABLE
 from collector.settings import Settings
 from collector.vocabulary import Config
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from jobs.asked import asked_settings, to_asked
-from jobs.care import Care
 from jobs.cli import app
 from jobs.commands import run
 from jobs.options import build_configs
-from jobs.plan import load_plan
-from jobs.runner import Pace
-from jobs.session import print_next
+from jobs.plan.planning import load_plan
+from jobs.pool.extra_measurements import Care
+from jobs.pool.requested_options import asked_settings, to_asked
+from jobs.pool.runner import Pace
+from jobs.pool.session import print_next
 from tests.factories import night
 
 NOTHING = {"configs": (), "template": None, "mode": None, "overrides": (), "freezing": None, "dynamic": None}
@@ -43,9 +43,9 @@ def asked(monkeypatch):
         found.append((plan, settings, names))
         return [], Nobody()
 
-    monkeypatch.setattr("jobs.session.measure_and_store", note)
-    monkeypatch.setattr("jobs.testbeds.find_testbeds", lambda device, pace, serve: [])
-    monkeypatch.setattr("jobs.testbeds.device_of", lambda testbeds: "cpu")
+    monkeypatch.setattr("jobs.pool.session.measure_and_store", note)
+    monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", lambda device, pace, serve: [])
+    monkeypatch.setattr("jobs.pool.testbeds.device_of", lambda testbeds: "cpu")
     return found
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from collector.backend_flags import BackendFlags
 from collector.bundle import BundleWriter, read_bundle
-from collector.outcome import Outcome
+from collector.configs.backend_flags import BackendFlags
+from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.asked import to_asked
-from jobs.lane import Place
-from jobs.runner import Pace, RunNames, Shift, branch_of, make_header, measure_shifts, new_run_id, now, record
-from jobs.twins import Work
+from jobs.plan.duplicate_programs import Work
+from jobs.pool.gpu_scheduler import Place
+from jobs.pool.requested_options import to_asked
+from jobs.pool.runner import Pace, RunNames, Shift, branch_of, make_header, measure_shifts, new_run_id, now, record
 from tests.factories import ENVIRONMENT, header, passing
 
 FACTS = {"torch": "2.13.0+cpu", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "python": "3.11"}

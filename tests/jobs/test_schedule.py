@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.vocabulary import Phase
-from jobs.cost import CostModel
-from jobs.schedule import bounds, group_of, longest_first, predicted_s, shares, started_within
+from jobs.plan.cost import CostModel
+from jobs.plan.schedule import bounds, group_of, longest_first, predicted_s, shares, started_within
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, passing
 
 SECONDS = st.lists(st.integers(0, 300), min_size=1, max_size=25)

@@ -14,20 +14,21 @@ from collector.bundle import read_bundle
 from collector.settings import Settings
 from collector.vocabulary import Phase
 from db.engine import open_store
+from db.queries.side_rows import side_rows
+from db.queries.sides import resolve_side
 from db.runs import list_nights
-from db.side_rows import side_rows
-from db.sides import resolve_side
-from jobs import ci, session, testbeds
-from jobs.ci import CiError, workflow_night, write_outputs
 from jobs.cli import app
-from jobs.cost import CostModel
-from jobs.lane import Place
-from jobs.plan import Plan, load_plan, read_plan
-from jobs.runner import Pace, Result, RunNames
-from jobs.schedule import group_of
-from jobs.session import measure_and_store
-from jobs.shards import MOST_JOBS, ShardError, check_night, cut, matrix, write_plans
-from jobs.testbeds import Testbed
+from jobs.github import ci
+from jobs.github.ci import CiError, workflow_night, write_outputs
+from jobs.plan.cost import CostModel
+from jobs.plan.planning import Plan, load_plan, read_plan
+from jobs.plan.schedule import group_of
+from jobs.plan.shards import MOST_JOBS, ShardError, check_night, cut, matrix, write_plans
+from jobs.pool import session, testbeds
+from jobs.pool.gpu_scheduler import Place
+from jobs.pool.runner import Pace, Result, RunNames
+from jobs.pool.session import measure_and_store
+from jobs.pool.testbeds import Testbed
 from tests.factories import CONFIGS, ENVIRONMENT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
 
 MODELS = [f"m{number:02}" for number in range(12)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from collector.bundle import BundleWriter, read_bundle
-from collector.launcher import LauncherError
+from collector.process.launcher import LauncherError
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.lane import LostDeviceError, Place
-from jobs.resuming import find_night
-from jobs.runner import Pace, Shift, measure_shifts, now
-from jobs.tuning import tunes
-from jobs.twins import SAME_PROGRAM, Work
+from jobs.plan.duplicate_programs import SAME_PROGRAM, Work
+from jobs.plan.tuning import tunes
+from jobs.pool.gpu_scheduler import LostDeviceError, Place
+from jobs.pool.resuming import find_night
+from jobs.pool.runner import Pace, Shift, measure_shifts, now
 from tests.collector.processes import servers
 from tests.factories import header
 from tests.jobs.acting import CORES, PATIENT, acted, place, player_variables, read_log, read_trace, when

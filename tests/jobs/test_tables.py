@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from jobs.tables import add_row, console, make_table
+from jobs.output.tables import add_row, console, make_table
 
 NAME = "huggingface/ResNet18ForImageClassification inference float32 cpu bs1 triton"
 

@@ -7,19 +7,19 @@ import os
 
 import pytest
 
-from collector.environment import extract_testbed
-from collector.launcher import Preload
+from collector.machine.environment import extract_testbed
+from collector.machine.toolchain import SKIP_VARIABLE
+from collector.process.launcher import Preload
 from collector.settings import Settings
-from collector.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Config
-from jobs.asked import asked_pace, to_asked
-from jobs.host import HostError
-from jobs.places import PlaceError
-from jobs.preloading import preload_for
-from jobs.resuming import ResumeError, find_night
-from jobs.runner import Pace
-from jobs.testbeds import device_of, find_testbeds
-from jobs.testbeds import testbeds_of as places_again
+from jobs.pool.device_slots import PlaceError
+from jobs.pool.host import HostError
+from jobs.pool.preloading import preload_for
+from jobs.pool.requested_options import asked_pace, to_asked
+from jobs.pool.resuming import ResumeError, find_night
+from jobs.pool.runner import Pace
+from jobs.pool.testbeds import device_of, find_testbeds
+from jobs.pool.testbeds import testbeds_of as places_again
 from tests.factories import cell, header, passing, write_bundle
 from tests.jobs.acting import CORES, PLAYER
 from tests.jobs.test_places import TWO, play_driver
@@ -61,7 +61,7 @@ class Server:
 def servers(monkeypatch):
     """The fork servers that were started."""
     monkeypatch.setattr(Server, "started", [], raising=False)
-    monkeypatch.setattr("jobs.testbeds.Launcher", Server)
+    monkeypatch.setattr("jobs.pool.testbeds.Launcher", Server)
     return Server.started
 
 
@@ -88,7 +88,7 @@ def test_where_torch_does_not_start_the_fork_server_ends(two_gpus, servers, monk
     def fail(*_):
         raise HostError("torch does not start here")
 
-    monkeypatch.setattr("jobs.testbeds.probe", fail)
+    monkeypatch.setattr("jobs.pool.testbeds.probe", fail)
     with pytest.raises(HostError):
         find_testbeds(None, Pace(), serve=True)
     assert [server.closed for server in servers] == [True]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from collector.spelling import parse_config
+from collector.configs.spelling import parse_config
 from collector.vocabulary import Config, Phase, Status
-from jobs.twins import SAME_PROGRAM, copy_for, find_twins, plan_work, program_key
+from jobs.plan.duplicate_programs import SAME_PROGRAM, copy_for, find_twins, plan_work, program_key
 from tests.factories import cell, failing, passing
 
 BERT = [cell("bert", Config(mode=name)) for name in ("a1", "b1", "a2", "a3")]

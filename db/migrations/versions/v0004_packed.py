@@ -79,7 +79,7 @@ def _tables() -> None:
 
 
 def _cells(conn: sa.Connection, run: int) -> Iterator[dict[str, Any]]:
-    """As `db.packed` of this version packs them."""
+    """As `db.packing.packed` of this version packs them."""
     columns = ", ".join(f"r.{name}" for name in ("cell", "replicate", "status", "program", *_METRICS))
     query = f"SELECT c.model, {columns} FROM measurements r JOIN cells c ON c.id = r.cell WHERE r.run = :run"  # noqa: S608 -- our own words
     rows = sorted(conn.execute(sa.text(query), {"run": run}).all(), key=lambda row: tuple(row[:3]))

@@ -75,7 +75,7 @@ def upgrade() -> None:
 
 
 def _packed(conn: sa.Connection, run: int) -> Iterator[dict[str, Any]]:
-    """As `db.packed_metrics` of this version packs what the columns hold, a row for each of `packed_cells`."""
+    """As `db.packing.packed_metrics` of this version packs what the columns hold, a row for each of `packed_cells`."""
     query = f"SELECT cell, replicate, {', '.join(_ALL)} FROM measurements WHERE run = :run"  # noqa: S608 -- our own words
     measured = {tuple(row[:2]): row[2:] for row in conn.execute(sa.text(query), {"run": run})}
     for model, part, keys in _records(conn, run):

@@ -89,7 +89,7 @@ def _shorter(conn: sa.Connection, run: int) -> Iterator[dict[str, Any]]:
 
 
 def _with(data: bytes, values: Sequence[int]) -> bytes:
-    """A row with a column more, as `db.packed_metrics` of this version packs it; the greatest byte stands for none."""
+    """A row with a column more, as `db.packing.packed_metrics` of this version packs it; the greatest byte stands for none."""
     way, column = _BYTES, bytes(values)
     if len(values) > 8 and len(set(values)) == 1:
         way, column = _EQUAL, struct.pack("<d", values[0])

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from collector.launcher import Launcher, Preload
+from collector.machine.toolchain import SKIP_VARIABLE
+from collector.process.launcher import Launcher, Preload
+from collector.process.tokens import processes_with_token
 from collector.settings import Settings
-from collector.tokens import processes_with_token
-from collector.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
-from jobs.lane import Lane, Place
-from jobs.pool import Pool
+from jobs.pool.device_pool import Pool
+from jobs.pool.gpu_scheduler import Lane, Place
 from tests.collector.processes import ROOT
 
 EAGER_BACKEND = Config(backend="eager")

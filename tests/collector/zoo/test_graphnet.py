@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from collector.measure import measure
+from collector.correctness.snapshot import snapshot
+from collector.measure.cell import measure
 from collector.settings import Settings
-from collector.snapshot import snapshot
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.builders.graphnet import Meta, build, read_metas, value_of
 from collector.zoo.graphnet import VARIABLE

@@ -8,11 +8,11 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.metrics import METRICS
-from db import queries
 from db.exporting.errors import ExportingError
 from db.exporting.exporter import export_sides, write_stream
 from db.exporting.files import write_file
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
 from tests.db.answers import answers
 from tests.db.exporting.stores import fill
 from tests.factories import cell, failing, header, new_store, passing, write_bundle

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from collector.metrics import METRICS
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
-from db import queries
 from db.exporting.exporter import export_sides, write_stream
 from db.exporting.stored_runs import stored_run
 from db.importing.cells import Given
 from db.importing.importer import import_files, store
 from db.importing.provenance import Provenance
 from db.ingest import ingest_bundle
+from db.queries import cells as queries
 from tests.db.answers import answers
 from tests.db.exporting.stores import fill
 from tests.factories import at, header, new_store, passing, write_bundle

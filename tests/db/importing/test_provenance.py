@@ -5,7 +5,7 @@ import pytest
 from db.importing.errors import ImportingError
 from db.importing.provenance import Origin, Provenance, read_git, settle
 from db.importing.rows import Told
-from db.moments import to_epoch
+from db.queries.moments import to_epoch
 
 DATE = "2026-08-01T02:00:00+00:00"
 TOLD = Told("me/fork", "release", "a1" * 20, to_epoch("2026-07-01"), "5", 1)

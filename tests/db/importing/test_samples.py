@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from db import queries
 from db.importing.cells import Given
 from db.importing.importer import import_files, store
 from db.importing.provenance import Provenance
+from db.queries import cells as queries
 from tests.factories import new_store
 
 SAMPLES = Path(__file__).resolve().parents[4] / "shared" / "samples" / "dynamo_cpu"

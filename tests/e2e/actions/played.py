@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collector.spelling import parse_config
+from collector.configs.spelling import parse_config
 from collector.vocabulary import Cell, Measurement, Phase, short_hash
 from collector.zoo.registry import select
-from jobs.ci import job_url
-from jobs.plan import load_plan
+from jobs.github.ci import job_url
+from jobs.plan.planning import load_plan
 from tests.factories import header, passing, write_bundle
 
 #: Relative standard deviation from run to run.

@@ -1,6 +1,6 @@
 """Plays parts of the collector in processes whose PYTHONPATH has this folder, so that nothing there imports torch.
 
-`python -m collector.worker` plays PLAY_SCRIPT, or its cell's model name, steps separated by commas:
+`python -m collector.process.worker` plays PLAY_SCRIPT, or its cell's model name, steps separated by commas:
 
     work:S              works for S seconds
     device:S            asks for the device, holds it for S seconds; likewise `tune:S` and `measure:S`
@@ -13,7 +13,7 @@ Every step notes in the file PLAY_LOG when it asked, began, ended, and every few
 time, cell's batch size, process, its parent, event, number of the step, name of the step. A second is counted in those
 milliseconds: one for which the process stands still is not among them.
 
-`python -m collector.environment` and `collector.health` print and end as PLAY_ENVIRONMENT and PLAY_HEALTH say.
+`python -m collector.machine.environment` and `collector.machine.health` print and end as PLAY_ENVIRONMENT and PLAY_HEALTH say.
 """
 
 import json
@@ -111,9 +111,9 @@ def play_health():
     os._exit(1 if os.environ["PLAY_HEALTH"] else 0)
 
 
-if "collector.worker" in sys.orig_argv:
+if "collector.process.worker" in sys.orig_argv:
     Actor().play()
-elif "collector.environment" in sys.orig_argv and "PLAY_ENVIRONMENT" in os.environ:
+elif "collector.machine.environment" in sys.orig_argv and "PLAY_ENVIRONMENT" in os.environ:
     play_environment()
-elif "collector.health" in sys.orig_argv and "PLAY_HEALTH" in os.environ:
+elif "collector.machine.health" in sys.orig_argv and "PLAY_HEALTH" in os.environ:
     play_health()

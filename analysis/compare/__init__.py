@@ -1,0 +1,1 @@
+"""Two sides become one table of cells with values, changes and verdicts."""

@@ -1,0 +1,162 @@
+"""The one place where two sides become per-cell changes, for the command line and the dashboard alike.
+
+There are no verdicts here: a change is a number, and whether it is more than noise `analysis.compare.verdicts` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+from sqlalchemy import Connection
+
+from analysis.compare.changes import Direction, direction, percent, ratio
+from analysis.compare.environment_diff import environment_differences, run_notes, testbed_notes
+from analysis.compare.figures import FIGURES, Counts, Figure, Group, PairedFigure
+from analysis.compare.pairing import pair
+from analysis.compare.results import Comparison, EnvironmentDifference, SideSummary, SuiteChange, SuiteSummary
+from analysis.compare.suites import compare_groups, summarise_groups
+from analysis.compare.transitions import Transition
+from collector.metrics import METRICS
+from collector.vocabulary import NOT_APPLICABLE, Status
+from db.connecting import Source, connected
+from db.errors import FilterError, nearest, one_line
+from db.queries.filters import EVERYTHING, CellFilter, check_filter
+from db.queries.side_rows import SideCells, cells_of_sides, environments_of, names_of, side_cells, side_rows
+from db.queries.sides import Side
+from db.schema import HISTORY_METRICS
+
+__all__ = [
+    "EVERYTHING",
+    "FIGURES",
+    "CellFilter",
+    "Comparison",
+    "Counts",
+    "Direction",
+    "EnvironmentDifference",
+    "Figure",
+    "Group",
+    "PairedFigure",
+    "SideSummary",
+    "SuiteChange",
+    "SuiteSummary",
+    "Transition",
+    "compare",
+    "compare_cells",
+    "compare_configs",
+    "direction",
+    "percent",
+    "ratio",
+    "summarise",
+]
+
+
+def compare(source: Source, base: Side, new: Side, filters: CellFilter = EVERYTHING) -> Comparison:
+    """Every cell that either side expects, base against new, with the suites' figures over cells that pass on both.
+
+    Only the runs of the two sides are looked at: two runs of one commit compare as two runs.
+
+    Raises:
+        FilterError: the filter names something that the database does not have.
+    """
+    with connected(source) as conn:
+        check_filter(conn, filters)
+        sides = cells_of_sides(conn, (base, new), filters)
+        environment = _environment(conn, *sides)
+    cells = pair(*sides)
+    return Comparison(base, new, filters, compare_groups(cells), cells, environment, _notes(base, new, cells))
+
+
+def compare_configs(
+    source: Source, side: Side, base_config: str, new_config: str, filters: CellFilter = EVERYTHING
+) -> Comparison:
+    """One side's cells under one config against the same under another. Configs go by name or `config_id`.
+
+    Raises:
+        FilterError: the side has no such config, or several of that name; or the filter names something unknown.
+    """
+    with connected(source) as conn:
+        check_filter(conn, filters)
+        known = names_of(side_cells(conn, side, _with_configs(filters), ["status"]))
+        ids = [_config_id(known, name) for name in (base_config, new_config)]
+        halves = [side_cells(conn, side, _with_configs(filters, config_id)) for config_id in ids]
+        environment = _environment(conn, halves[0], halves[1])
+    cells = _of_one_config(pair(halves[0], halves[1], across_configs=True), names_of(halves[1]))
+    notes = tuple(testbed_notes(side, side, cells) + run_notes(side))
+    return Comparison(side, side, filters, compare_groups(cells), cells, environment, notes)
+
+
+def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> SideSummary:
+    """One side alone, for a database with one run or a first look.
+
+    Raises:
+        FilterError: the filter names something that the database does not have.
+    """
+    with connected(source) as conn:
+        check_filter(conn, filters)
+        cells = side_rows(conn, side, filters)
+    return SideSummary(side, filters, summarise_groups(cells), cells, tuple(run_notes(side)))
+
+
+def compare_cells(
+    source: Source,
+    base: Side,
+    new: Side,
+    filters: CellFilter = EVERYTHING,
+    *,
+    metrics: Sequence[str] = HISTORY_METRICS,
+) -> pd.DataFrame:
+    """The cells of `compare` alone, with the outcome on both sides and these metrics: what a table of changes shows.
+
+    Columns: the cell, transition, and of each side expected, cell_id, config, config_id, status and the metrics, then
+    `<metric>_ratio`, in the words of `analysis.compare.pairing.pair`, and its rows.
+
+    Raises:
+        FilterError: the filter names something that the database does not have.
+        KeyError: a metric that does not exist.
+    """
+    columns = ["status", *(METRICS[name].name for name in metrics)]
+    with connected(source) as conn:
+        check_filter(conn, filters)
+        return pair(*cells_of_sides(conn, (base, new), filters, columns))
+
+
+def _environment(conn: Connection, base: SideCells, new: SideCells) -> tuple[EnvironmentDifference, ...]:
+    if base.environments == new.environments:
+        return ()
+    found = [environments_of(conn, side.environments) for side in (base, new)]
+    return environment_differences(found[0].values(), found[1].values())
+
+
+def _notes(base: Side, new: Side, cells: pd.DataFrame) -> tuple[str, ...]:
+    # Of a hundred columns the few that it takes: rows of all of them would be copied.
+    where = cells[["device", "testbed_changed", "testbed_id_base", "testbed_id_new"]]
+    notes = testbed_notes(base, new, where) + run_notes(base, new)
+    if set(base.keys) == set(new.keys):
+        notes.append("base and new are the same runs")
+    if not (cells["expected_base"] & cells["expected_new"]).any():
+        notes.append("no cell is expected on both sides, there is nothing to compare")
+    lost = (cells["status_base"] == Status.PASS.value) & cells["status_new"].isin([str(s) for s in NOT_APPLICABLE])
+    if count := int(lost.sum()):
+        notes.append(f"{count} cells that pass in base are unavailable or skipped in new")
+    return tuple(notes)
+
+
+def _config_id(rows: pd.DataFrame, wanted: str) -> str:
+    known = rows[["config", "config_id"]].drop_duplicates()
+    found = known[(known["config_id"] == wanted) | (known["config"] == wanted)]["config_id"].tolist()
+    if not found:
+        raise FilterError(f"this side has no config {one_line(wanted)!r}{nearest(wanted, known['config'])}")
+    if len(found) > 1:
+        raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(found))}")
+    return str(found[0])
+
+
+def _of_one_config(cells: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Cells that the new config does not plan still belong to its group: they left it."""
+    return cells.assign(config=new["config"].iloc[0], config_id=new["config_id"].iloc[0])
+
+
+def _with_configs(filters: CellFilter, *configs: str) -> CellFilter:
+    return replace(filters, configs=configs)

@@ -1,0 +1,1 @@
+"""Many runs become series, change points and alerts."""

@@ -1,0 +1,183 @@
+"""Slow drift: how far the newest level of a series lies from that at a pinned run, beyond the steps found in between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analysis.compare.verdicts import SMALLEST
+from analysis.history.changes import Direction
+from analysis.history.series import Numbers, Point, SeriesTable, read_series
+from analysis.history.timelines import direction_of, name_series
+from analysis.stats.changepoints import SHORTEST
+from analysis.stats.drift import LevelDrift, level_drift
+from analysis.stats.level_changes import LevelChange, level_changes
+from analysis.stats.many import detect_many
+from analysis.stats.verdicts import LEVEL, false_discovery_rates
+from db.connecting import Source, connected
+from db.queries.cell_names import CellNames
+from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.sides import Side
+
+#: Measured commits on either side of the pinned one whose level, with its own, is taken for that of the pin.
+AROUND = 5
+#: Newest measured commits whose level is the newest.
+NEWEST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A series that went away from where it was at a pin.
+
+    `levels` holds the way it went: `ratio` is newest over pinned, `steps` the part of it that change points tell (1 for none) and
+    `drift` what is left, which no change point shows. `q` is the false discovery rate at which it would just be reported.
+    """
+
+    repo: str
+    branch: str
+    testbed_id: str
+    cell_id: str
+    cell: str
+    metric: str
+    direction: Direction
+    pinned: Point
+    newest: Point
+    levels: LevelDrift
+    q: float
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        plain = ("repo", "branch", "testbed_id", "cell_id", "cell", "metric", "q")
+        levels = {name: getattr(self.levels, name) for name in self.levels.__dataclass_fields__}
+        return {
+            **{name: getattr(self, name) for name in plain},
+            "direction": self.direction.value,
+            "pinned": self.pinned.commit,
+            "newest": self.newest.commit,
+            **levels,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DriftSurvey:
+    """What drifted, the largest first, of how many series (by metric) that could be held against the pin."""
+
+    drifts: tuple[Drift, ...]
+    series: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A series held against a pin."""
+
+    table: SeriesTable
+    row: int
+    pinned: Point
+    newest: Point
+    levels: LevelDrift
+
+
+def slow_drift(
+    source: Source,
+    pinned: Side,
+    *,
+    branch: str | None = None,
+    filters: CellFilter = EVERYTHING,
+    smallest: Mapping[str, float] = SMALLEST,
+) -> DriftSurvey:
+    """Series whose newest level is away from that at the pinned runs, by more than the steps found in between tell.
+
+    Series are those of `branch`, else of the branches of the pinned runs, each held against the pinned runs of its own
+    testbed. The level at the pin is that of the up to 5 measured commits on either side of it, and its own; the newest
+    that of the newest 10 commits; neither reaches across a change point, and both need 5. A pin on another branch (a
+    release) knows no steps in between: the whole difference is told. Told is what is at least `smallest[metric]`, with a
+    false discovery rate of at most 5 % over all series of the metric that could be held against the pin; largest first.
+
+    Raises:
+        KeyError: a metric that does not exist.
+    """
+    branches = {branch} if branch is not None else set(pinned.branches)
+    with connected(source) as conn:
+        tables = []
+        for name in sorted(branches | set(pinned.branches)):
+            names, of_branch = read_series(conn, tuple(smallest), branch=name, filters=filters)
+            tables += of_branch
+    found: list[Drift] = []
+    series = 0
+    for metric, least in smallest.items():
+        cases = [
+            case
+            for table in tables
+            if table.branch in branches
+            for base in tables
+            if (base.testbed_id, base.repo) == (table.testbed_id, table.repo)
+            for case in _cases(table, base, set(pinned.keys), metric, least)
+        ]
+        series += len(cases)
+        rates = false_discovery_rates(np.array([case.levels.p for case in cases])).tolist()
+        found += [
+            _drift(names, metric, case, q)
+            for case, q in zip(cases, rates, strict=True)
+            if q <= LEVEL and abs(math.log(case.levels.drift)) >= math.log1p(least)
+        ]
+    found.sort(key=lambda one: (-abs(math.log(one.levels.drift)), one.cell, one.metric, one.testbed_id))
+    return DriftSurvey(tuple(found), series)
+
+
+def _drift(names: CellNames, metric: str, case: _Case, q: float) -> Drift:
+    place = name_series(names, case.table, case.row)
+    place.pop("cell_key")
+    way = direction_of(metric, case.levels.drift)
+    return Drift(**place, metric=metric, direction=way, pinned=case.pinned, newest=case.newest, levels=case.levels, q=q)
+
+
+def _cases(table: SeriesTable, base: SeriesTable, runs: set[int], metric: str, least: float) -> Iterator[_Case]:
+    """Every series of `table` that can be held against the first pinned run that `base` has."""
+    pins = [at for at, point in enumerate(base.points) if any(run.key in runs for run in point.runs)]
+    if not pins:
+        return
+    values = table.values[metric]
+    all_cuts = detect_many(values, min_effect=least)
+    if base is table:
+        base_cuts, rows = all_cuts, np.arange(len(table.keys))
+    else:
+        base_cuts, rows = detect_many(base.values[metric], min_effect=least), _rows(base, table)
+    for row, base_row in enumerate(rows.tolist()):
+        if base_row < 0:
+            continue
+        before = _near(base.values[metric][base_row], base_cuts[base_row], pins[0])
+        now = _newest(values[row], all_cuts[row])
+        if min(len(before), len(now)) < SHORTEST or (base is table and before[-1] >= now[0]):
+            continue
+        steps = _steps(values[row], all_cuts[row], pins[0]) if base is table else []
+        levels = level_drift(base.values[metric][base_row][before], values[row][now], steps)
+        yield _Case(table, row, base.points[pins[0]], table.points[now[-1]], levels)
+
+
+def _rows(base: SeriesTable, table: SeriesTable) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Where the cells of `table` are in `base`, -1 where they are not; the numbers of cells ascend in both."""
+    at = np.minimum(np.searchsorted(base.keys, table.keys), len(base.keys) - 1)
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = np.where(base.keys[at] == table.keys, at, -1)
+    return found
+
+
+def _near(values: Numbers, cuts: Sequence[int], pin: int) -> list[int]:
+    """Measured places around a pin, none across a change point."""
+    start = max((cut for cut in cuts if cut <= pin), default=0)
+    stop = min((cut for cut in cuts if cut > pin), default=len(values))
+    measured = np.flatnonzero(np.isfinite(values[start:stop])) + start
+    before, after = measured[measured < pin][-AROUND:], measured[measured >= pin][: AROUND + 1]
+    return [*before.tolist(), *after.tolist()]
+
+
+def _newest(values: Numbers, cuts: Sequence[int]) -> list[int]:
+    start = max(cuts, default=0)
+    return [int(at) + start for at in np.flatnonzero(np.isfinite(values[start:]))[-NEWEST:]]
+
+
+def _steps(values: Numbers, cuts: Sequence[int], pin: int) -> list[LevelChange]:
+    return [one for one in level_changes(values, cuts) if one.at > pin] if cuts else []

@@ -1,0 +1,46 @@
+"""Addresses of the dashboard's pages that say tomorrow what they say today; `dashboard/url.py` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from db.queries.sides import Side
+
+
+def fixed_side(side: Side) -> str:
+    """A text that names the same side tomorrow: a night, a run, or a branch with the commit in full."""
+    if side.kind in ("latest", "night"):
+        return side.nights[0]
+    if side.kind == "run" or len(side.branches) > 1:
+        return side.run_ids[0]
+    return f"{side.branches[0]}@{side.commits[0]}"
+
+
+def address(place: str, query: Mapping[str, Iterable[str]]) -> str:
+    """A place with its query."""
+    text = urlencode([(key, value) for key, values in query.items() for value in values], safe="/@~,")
+    return f"{place}?{text}" if text else place
+
+
+def comparison_link(dashboard: str, base: Side, new: Side, across: tuple[str, str] | None = None) -> str:
+    """The page of all cells of two sides, or of two configs of one side, under the dashboard's own address."""
+    query = _sides(base, new)
+    if across:
+        query |= {"mode": ["configs"], "from": [across[0]], "to": [across[1]]}
+    return address(f"{dashboard.rstrip('/')}/compare", query)
+
+
+def cell_link(
+    dashboard: str, base: Side, new: Side, cell: Mapping[Any, Any], across: tuple[str, str] | None = None
+) -> str:
+    """The page of one cell of two sides; `cell` has suite, model, phase, dtype, device, batch_size and config."""
+    setting = ",".join(str(cell[name]) for name in ("phase", "dtype", "device", "batch_size"))
+    configs = {"config": list(across), "versus": ["configs"]} if across else {"config": [str(cell["config"])]}
+    query = {"model": [f"{cell['suite']}/{cell['model']}"], "setting": [setting], **configs}
+    return address(f"{dashboard.rstrip('/')}/model", _sides(base, new) | query)
+
+
+def _sides(base: Side, new: Side) -> dict[str, list[str]]:
+    return {"base": [fixed_side(base)], "new": [fixed_side(new)]}

@@ -1,0 +1,1 @@
+"""What can be requested: templates, modes and overrides, and what each torch version makes of them."""

@@ -1,0 +1,133 @@
+"""The correctness stage of a cell: eager against itself, then the compiled program against eager and a reference."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from collector.configs.templates import Effective
+from collector.correctness.checked_by import BY_COSINE, CHECKED_BY
+from collector.correctness.comparing import Agreement, compare, without_numbers
+from collector.correctness.snapshot import STATE, Snapshot
+from collector.correctness.tolerances import tolerance_for
+from collector.failures import classify, hint_of_status
+from collector.measure.program import Subject
+from collector.vocabulary import AHEAD_OF_TIME, Cell, Failure, Stage, Status
+
+_NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
+
+
+@dataclass(slots=True)
+class Checked:
+    """What the stage found: a status with its failure, the metrics and details of the comparison."""
+
+    status: Status = Status.PASS
+    failure: Failure | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def disagree(self, status: Status, message: str, hint: str | None = None) -> None:
+        """Records why the cell does not pass."""
+        self.status = status
+        self.failure = Failure(Stage.CORRECTNESS, status.value, message, hint or hint_of_status(status))
+        sys.stderr.write(f"{status.value}: {message}\n")  # nothing was raised, and the log is where people look
+
+
+def check(cell: Cell, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Checked:
+    """Compares what the compiled program makes with what eager makes, from one state and one seed.
+
+    Where random numbers matter to the outputs, no other program draws the same ones: a second program is compiled that
+    draws as eager does, and compared in place of the timed one; and there is no reference.
+
+    Raises:
+        Exception: whatever the model, or the compiler on its second program, raises.
+    """
+    found = Checked()
+    try:
+        subject.state.keep_rest()
+        runs = subject.eager_runs()
+        if runs.differ_at:
+            found.disagree(Status.NONDETERMINISTIC, f"two eager runs differ at {runs.differ_at}")
+        elif problem := without_numbers(runs.outputs):
+            found.disagree(Status.EAGER_FAIL, problem, _NO_NUMBERS)
+        else:
+            _compare(found, cell, subject, compiled, effective, runs.outputs, runs.random)
+    finally:
+        subject.release_gradients()
+    return found
+
+
+def _compare(
+    found: Checked,
+    cell: Cell,
+    subject: Subject,
+    compiled: Callable[[], Any],
+    effective: Effective,
+    eager: Snapshot,
+    random: bool,
+) -> None:
+    if random:
+        found.details["random_outputs"] = True
+        compiled = _drawing_as_eager(subject, compiled, effective)
+    made = subject.outputs(compiled)
+    if cell.config.backend == AHEAD_OF_TIME:
+        # The library has copies of all buffers and changes those.
+        eager, made = _without_state(eager), _without_state(made)
+    subject.state.complete([eager, made])
+    subject.state.put_back()  # the reference is a copy of what stands there
+    subject.state.let_rest_go()
+    by, reference = (BY_COSINE, None) if random else _reference(found, cell, subject)
+    agreement = compare(eager, made, reference, tolerance_for(cell))
+    _tell(found, agreement, BY_COSINE if agreement.by_cosine else by)
+    if agreement.problem:
+        found.disagree(Status.FAIL_ACCURACY, agreement.problem)
+
+
+def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:
+    """A program that takes its random numbers from where eager does, as PyTorch's runner compiles all it compares."""
+    if not effective.config.is_inductors:
+        return compiled  # other back-ends call eager's operators
+    return subject.compiled(replace(effective, options={**effective.options, "fallback_random": True}))
+
+
+def _without_state(snapshot: Snapshot) -> Snapshot:
+    return {path: value for path, value in snapshot.items() if not path.startswith(STATE)}
+
+
+def _reference(found: Checked, cell: Cell, subject: Subject) -> tuple[str, Snapshot | None]:
+    """The most precise outputs that can be had, and their name; none where the model runs in no higher precision."""
+    higher = {"float64": torch.float64} | ({"float32": torch.float32} if cell.dtype != "float32" else {})
+    for name, dtype in higher.items():
+        try:
+            return name, _outputs_of_twin(subject, dtype)
+        except Exception as error:
+            found.details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:300]}"
+            # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
+            if classify(error, Stage.CORRECTNESS)[0] is Status.OOM:
+                found.details[f"no_room_for_{name}"] = True
+        finally:
+            if cell.device == "cuda":
+                torch.cuda.empty_cache()
+    return BY_COSINE, None
+
+
+def _outputs_of_twin(subject: Subject, dtype: torch.dtype) -> Snapshot:
+    # The twin is freed when this returns.
+    twin = subject.twin(dtype)
+    return twin.outputs(twin.eager)
+
+
+def _tell(found: Checked, agreement: Agreement, by: str) -> None:
+    if agreement.rmse_ratio is not None:
+        found.metrics["error_rmse_ratio"] = agreement.rmse_ratio
+    if agreement.cosine is not None:
+        found.metrics["cosine"] = agreement.cosine
+    found.details |= {"tensors_compared": agreement.compared, CHECKED_BY: by}
+    if agreement.by_cosine:
+        found.details["compared_by_cosine"] = agreement.by_cosine
+    if agreement.noisy:
+        found.details["noisy_gradients"] = agreement.noisy

@@ -1,0 +1,292 @@
+"""Whether compiled outputs are right: as close to a more precise reference as eager's own, up to a stated factor.
+
+The rule follows `torch._dynamo.utils.same`: `rmse(compiled) <= multiplier * rmse(eager) + tol / 10`, both errors against a
+float64 run of the model. It is stricter than PyTorch's in four ways, each of which closes a hole:
+
+- `tol` scales with the tensor's own magnitude. PyTorch's is absolute, so that a gradient of magnitude 1e-5 passes there
+  whatever it holds.
+- Where the reference is usable, it alone decides on tensors of a thousand elements and more. PyTorch first passes all
+  that `torch.allclose` accepts, and at a tolerance of 8e-2 that accepts outputs which are 1.06 times too large.
+- An error is never allowed to be as large as the tensor (`_SMALLEST_WRONG`): zeros fail.
+- Without a usable reference the length of a tensor is compared as well as its direction.
+
+A reference is used for a tensor only where eager agrees with it (`_USABLE`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Snapshot, same_values
+from collector.correctness.tolerances import SMALL, Tolerance
+
+#: Elements compared at a time: bounds the float64 copies to 128 MiB each.
+_CHUNK = 1 << 24
+#: What no reference vouches for is noise below this share of the largest magnitude in its group (outputs, loss, gradients,
+#: state): gradients that are zero in exact arithmetic (a bias before a normalisation) hold rounding noise alone.
+_FLOOR = 1e-3
+#: Eager's error over the reference's magnitude up to which the reference is used. The rule allows two to three times
+#: eager's error: from a half on, it would allow an error as large as the tensor itself, and so zeros.
+_USABLE = 0.5
+#: Share of the reference's magnitude that an error must stay below. Zeros have an error of one.
+_SMALLEST_WRONG = 0.9
+#: PyTorch's bound (`torch._dynamo.utils.same`) on the cosine of the angle between compiled and eager.
+_COSINE = 0.99
+#: Noise that turns a tensor as far as that changes its length by `1 / cos - 1`, about one percent.
+_LENGTH = 1 / _COSINE - 1
+#: How far the length of a tensor may be from eager's where noise decides its direction. Noise of eager's own size does not
+#: halve or double it.
+_NOISY_LENGTH = 2.0
+#: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
+_CLOSE = 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The outcome of one comparison. `problem` is None if the outputs agree.
+
+    `rmse_ratio` is the worst `rmse(compiled) / rmse(eager)` against the reference (None without one, or where eager is
+    exact); `cosine` the smallest cosine similarity between a compiled and an eager tensor (None without floating tensors).
+    `by_cosine` counts the floating tensors that were judged without a reference; `noisy` the gradients that eager itself
+    does not know to within half their size, and of which only size and error could be judged.
+    """
+
+    problem: str | None
+    rmse_ratio: float | None
+    cosine: float | None
+    compared: int
+    by_cosine: int = 0
+    noisy: int = 0
+
+
+def identical(first: Snapshot, second: Snapshot) -> str | None:
+    """None if two eager runs agree bit by bit (NaN equal to NaN), else the path of the first difference."""
+    if first.keys() != second.keys():
+        return "the structure of the outputs"
+    return next((path for path, one in first.items() if not same_values(one, second[path])), None)
+
+
+def without_numbers(made: Snapshot) -> str | None:
+    """What makes an eager run's outputs no numbers, with its path; None if they can be compared.
+
+    A tensor that holds a NaN fails: nothing can be said of what was computed from it. One that has infinities among
+    finite values does not, since models mask logits with `-inf` on purpose; one without any finite value does. What a call
+    leaves in buffers is not looked at, since a cache may be allocated and not yet filled.
+    """
+    for path, value in made.items():
+        if path.startswith(STATE) or not _is_float(value):
+            continue
+        assert isinstance(value, torch.Tensor)  # noqa: S101 - for mypy
+        if bool(value.isnan().any()):
+            return f"{path}: {int(value.isnan().sum())} of {value.numel()} values are NaN in eager"
+        if not bool(value.isfinite().any()):
+            return f"{path}: eager has no finite value"
+    return None
+
+
+def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tolerance: Tolerance) -> Agreement:
+    """Compares compiled outputs with eager's: by the reference where it is usable, else by cosine similarity and length.
+
+    Structure, dtype and shape must be equal; integers and booleans exactly; NaN and infinities in the same places.
+    """
+    if eager.keys() != compiled.keys():
+        odd = sorted(eager.keys() ^ compiled.keys())
+        return Agreement(f"outputs differ in structure at {odd[0]}", None, None, 0)
+    work = _Comparison(tolerance, _floors(eager))
+    found = {
+        path: work.leaf(path, wanted, compiled[path], (reference or {}).get(path)) for path, wanted in eager.items()
+    }
+    problems = [f"{path}: {problem}" for path, problem in found.items() if problem]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return Agreement(
+        problem=problems[0] + more if problems else None,
+        rmse_ratio=max(work.ratios, default=None),
+        cosine=min(work.cosines, default=None),
+        compared=len(eager),
+        by_cosine=work.by_cosine,
+        noisy=work.noisy,
+    )
+
+
+def _group(path: str) -> str:
+    return next((group for group in (LOSS, GRADIENT, STATE) if path.startswith(group)), "output")
+
+
+def _floors(eager: Snapshot) -> dict[str, float]:
+    """A floor for each group: a loss of ten must not hide gradients of a thousandth."""
+    floors: dict[str, float] = {}
+    for path, value in eager.items():
+        if _is_float(value):
+            group = _group(path)
+            floors[group] = max(floors.get(group, 0.0), _FLOOR * _rms(value))
+    return floors
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Floats:
+    """One floating tensor in its three forms, and what is asked of it more than once."""
+
+    eager: torch.Tensor
+    compiled: torch.Tensor
+    exact: torch.Tensor | None
+    #: Eager's root mean square, the reference's, and eager's error against it; infinite without a reference.
+    size: float
+    exact_size: float
+    own: float
+
+    @classmethod
+    def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: object) -> _Floats:
+        usable = isinstance(exact, torch.Tensor) and exact.shape == eager.shape and _finite_alike(exact, eager)
+        if not usable:
+            return cls(eager, compiled, None, _rms(eager), math.inf, math.inf)
+        assert isinstance(exact, torch.Tensor)  # noqa: S101 - for mypy
+        return cls(eager, compiled, exact, _rms(eager), _rms(exact), _rmse(eager, exact))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether eager agrees with the reference, so that it can judge others."""
+        return 0 < self.exact_size < math.inf and self.own <= _USABLE * self.exact_size
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """Judges tensor by tensor and keeps the measures of all."""
+
+    tolerance: Tolerance
+    floors: dict[str, float]
+    ratios: list[float] = field(default_factory=list)
+    cosines: list[float] = field(default_factory=list)
+    by_cosine: int = 0
+    noisy: int = 0
+
+    def leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
+        """What is wrong with one output, or None."""
+        if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
+            same = type(eager) is type(compiled) and (eager == compiled or self._close_scalars(eager, compiled))
+            return None if same else f"{compiled!r} instead of {eager!r}"
+        if eager.dtype != compiled.dtype:
+            return f"dtype {compiled.dtype} instead of {eager.dtype}"
+        if eager.shape != compiled.shape:
+            return f"shape {tuple(compiled.shape)} instead of {tuple(eager.shape)}"
+        if not _is_float(eager):
+            if torch.equal(eager, compiled):
+                return None
+            return f"{int((eager != compiled).sum())} of {eager.numel()} values differ"
+        return _elsewhere(eager, compiled) or self._floats(_group(path), _Floats.of(eager, compiled, exact))
+
+    def _floats(self, group: str, of: _Floats) -> str | None:
+        floor = self.floors[group]
+        # Below the floor a tensor's direction may be rounding noise: it must not become the metric.
+        if of.size > floor:
+            self.cosines.append(_cosine(of.eager, of.compiled))
+        if of.is_known:
+            return self._by_reference(of, floor)
+        if of.size <= floor and _rmse(of.compiled, of.eager) <= floor:
+            return None
+        # Rounding can grow through the backward pass of a deep network until it outweighs a gradient, in eager as in
+        # compiled: no direction is right then. Nothing else is excused so.
+        if of.exact is not None and group == GRADIENT:
+            return self._by_size(of)
+        return self._by_cosine(of)
+
+    def _by_reference(self, of: _Floats, floor: float) -> str | None:
+        assert of.exact is not None  # noqa: S101 - for mypy
+        wrong = _rmse(of.compiled, of.exact)
+        if of.own > 0 and of.size > floor:
+            self.ratios.append(wrong / of.own)
+        allowed = min(self._allowed(of), _SMALLEST_WRONG * of.exact_size)
+        # Few elements, the loss above all, can be right to the last bit by chance: no multiple of that error is fair.
+        if wrong <= allowed or (of.eager.numel() < SMALL and self._close(of)):
+            return None
+        return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
+
+    def _by_size(self, of: _Floats) -> str | None:
+        assert of.exact is not None  # noqa: S101 - for mypy
+        self.noisy += 1
+        wrong, allowed = _rmse(of.compiled, of.exact), self._allowed(of)
+        if wrong > allowed:
+            return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
+        made, least, most = _rms(of.compiled), min(of.size, of.exact_size), max(of.size, of.exact_size)
+        return (
+            None
+            if least / _NOISY_LENGTH <= made <= most * _NOISY_LENGTH
+            else f"root mean square {made:.3g}, eager's {of.size:.3g}"
+        )
+
+    def _by_cosine(self, of: _Floats) -> str | None:
+        self.by_cosine += 1
+        if self._close(of):
+            return None
+        cosine, made = _cosine(of.eager, of.compiled), _rms(of.compiled)
+        if cosine < _COSINE:
+            return f"cosine similarity {cosine:.4f}, below {_COSINE}"
+        slack = _LENGTH * self.tolerance.multiplier_for(of.eager.shape)
+        if abs(made - of.size) <= slack * of.size:
+            return None
+        return f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
+
+    def _allowed(self, of: _Floats) -> float:
+        return self.tolerance.multiplier_for(of.eager.shape) * of.own + self.tolerance.tol / 10 * of.exact_size
+
+    def _close(self, of: _Floats) -> bool:
+        tol = min(self.tolerance.tol, _CLOSE)
+        return bool(torch.allclose(of.compiled, of.eager, rtol=tol, atol=tol * min(1.0, of.size), equal_nan=True))
+
+    def _close_scalars(self, eager: object, compiled: object) -> bool:
+        if not isinstance(eager, float) or not isinstance(compiled, float):
+            return False
+        tol = min(self.tolerance.tol, _CLOSE)
+        return math.isclose(eager, compiled, rel_tol=tol, abs_tol=tol) or (math.isnan(eager) and math.isnan(compiled))
+
+
+def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> str | None:
+    """What is wrong with the values that are no numbers: an infinity of the other sign is as wrong as one too many."""
+    if all(torch.equal(kind(eager), kind(compiled)) for kind in (torch.isnan, torch.isposinf, torch.isneginf)):
+        return None
+    counts = int((~compiled.isfinite()).sum()), int((~eager.isfinite()).sum())
+    elsewhere = " in other places or of another kind" if counts[0] == counts[1] else ""
+    return f"{counts[0]} values are NaN or infinite, eager has {counts[1]}{elsewhere}"
+
+
+def _finite_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return bool(torch.equal(one.isfinite(), two.isfinite()))
+
+
+def _chunks(*tensors: torch.Tensor) -> zip[tuple[torch.Tensor, ...]]:
+    return zip(*(tensor.reshape(-1).split(_CHUNK) for tensor in tensors), strict=True)
+
+
+def _finite(chunk: torch.Tensor) -> torch.Tensor:
+    return torch.nan_to_num(chunk.double(), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _rms(value: object) -> float:
+    """Root mean square over the finite elements."""
+    if not isinstance(value, torch.Tensor) or not value.numel():
+        return 0.0
+    total = sum(_finite(chunk).square().sum() for (chunk,) in _chunks(value))
+    return math.sqrt(float(total) / value.numel())
+
+
+def _rmse(value: torch.Tensor, exact: torch.Tensor) -> float:
+    """Root mean square error, `sqrt(mean((value - exact)^2))`, in float64."""
+    total = sum((_finite(a) - _finite(b)).square().sum() for a, b in _chunks(value, exact))
+    return math.sqrt(float(total) / value.numel())
+
+
+def _cosine(one: torch.Tensor, two: torch.Tensor) -> float:
+    """Cosine of the angle between two flattened tensors; 1 for two zero tensors, 0 if only one is zero."""
+    dot = a_norm = b_norm = 0.0
+    for a, b in _chunks(one, two):
+        x, y = _finite(a), _finite(b)
+        dot, a_norm, b_norm = dot + float(x @ y), a_norm + float(x @ x), b_norm + float(y @ y)
+    if a_norm == 0.0 or b_norm == 0.0:
+        return 1.0 if a_norm == b_norm else 0.0
+    return max(-1.0, min(1.0, dot / math.sqrt(a_norm * b_norm)))

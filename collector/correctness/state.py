@@ -1,0 +1,82 @@
+"""The tensors that a call reads and may change: buffers, parameters and inputs, kept as they were and put back in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree
+
+from collector.correctness.snapshot import STATE, Snapshot, kept, same_values
+
+
+class State:
+    """What a model's calls start from.
+
+    A batch norm in training mode moves its statistics and a model may fill a cache: such buffers are outputs, and the next
+    call starts elsewhere. Buffers and inputs are kept from the time this is made, on the host, where they take no device
+    memory: after a hundred calls on one batch the statistics have arrived at the batch's own, and a program that forgot to
+    move them would not be found out. State that is in no tensor of these is not seen.
+
+    With `keep_parameters` the parameters are kept from then on, too: an optimiser will move them.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Any, keep_parameters: bool = False) -> None:
+        self._model = model
+        self._inputs = [leaf for leaf in _pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        parameters = set() if keep_parameters else {name for name, _ in model.named_parameters()}
+        self._start = {name: kept(now).cpu() for name, now in self._tensors() if name not in parameters}
+
+    def keep_rest(self) -> None:
+        """Keeps parameters, and buffers made since, as they are now: on their device, until `let_rest_go`."""
+        self._start |= {name: kept(now) for name, now in self._tensors() if name not in self._start}
+
+    def let_rest_go(self) -> None:
+        """Frees the copies of the parameters."""
+        for name, _ in self._model.named_parameters():
+            self._start.pop(name, None)
+
+    def put_back(self) -> None:
+        """Gives every tensor that a call has changed the values that were kept, in its own storage.
+
+        A cudagraph reads the storage it was recorded with. Only a buffer that was replaced by one of another shape or dtype
+        is replaced again.
+        """
+        with torch.no_grad():
+            for name, now, start in self._changed():
+                if now.shape == start.shape and now.dtype == start.dtype:
+                    now.copy_(start)
+                else:
+                    owner, _, leaf = name.rpartition(".")
+                    setattr(self._model.get_submodule(owner), leaf, kept(start))
+
+    def changed(self) -> Snapshot:
+        """A clone of every tensor that is no longer as it was kept, by its path."""
+        return {_path(name): kept(now) for name, now, _ in self._changed()}
+
+    def complete(self, snapshots: Sequence[Snapshot]) -> None:
+        """Adds to each snapshot what another one's call has changed and its own has not, as it was kept."""
+        paths = {path for snapshot in snapshots for path in snapshot}
+        for name, now in self._tensors():
+            if (path := _path(name)) in paths:
+                for snapshot in snapshots:
+                    snapshot.setdefault(path, kept(self._start[name].to(now.device)))
+
+    def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+        for name, now in list(self._tensors()):
+            if name in self._start:
+                start = self._start[name].to(now.device)
+                if not same_values(now.detach(), start):
+                    yield name, now, start
+
+    def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from self._model.named_parameters()
+        yield from self._model.named_buffers()
+        for place, tensor in enumerate(self._inputs):
+            yield f"input {place}", tensor
+
+
+def _path(name: str) -> str:
+    return f"{STATE}{name!r}]"

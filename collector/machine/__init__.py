@@ -1,0 +1,1 @@
+"""The machine that measures: its environment, its cores, its GPU."""

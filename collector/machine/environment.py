@@ -1,0 +1,175 @@
+"""What surrounds a measurement: libraries, GPU, driver, CPU. The testbed is the part that latencies depend on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collector.machine.cores import pin_to_cores
+from collector.vocabulary import short_hash
+
+#: Installed packages whose version can change a number.
+PACKAGES = ("torch", "triton", "transformers", "timm", "torchvision", "numpy")
+#: What must be equal for two latencies, or two compile times, to be comparable.
+TESTBED_KEYS = (
+    "device",
+    "gpu",
+    "gpu_index",
+    "gpus",
+    "gpu_memory_bytes",
+    "driver",
+    "cpu",
+    "cores",
+    "torch_threads",
+    "workers",
+    "start",
+    "tuning",
+    "driven_from",
+    "flags",
+    "optimizer",
+    "node",
+)
+#: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number, and
+#: how many GPUs of the host are measured at once: the cells of the others compile on while one measures.
+WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
+START_VARIABLE = "INDUCTOR_WATCH_START"
+GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
+GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
+#: The folder in which autotuning's choices are shared (`collector.process.shared_tuning`): who need not tune compiles faster.
+TUNING_VARIABLE = "INDUCTOR_WATCH_TUNING"
+#: The cores that stand free while a cell measures, its own among them, separated by commas (`collector.machine.quiet_cores`).
+FREE_CORES_VARIABLE = "INDUCTOR_WATCH_FREE_CORES"
+#: Variables that change what torch or its compiler does; those that only place files are left out.
+_PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
+_PLACES = ("_DIR", "_PATH", "_HOME")
+
+
+def fingerprint(device: str) -> dict[str, Any]:
+    """The whole environment as a flat mapping. Imports torch; with `cuda` it initialises the GPU.
+
+    `cores` is how many this process may run on; `node` is `INDUCTOR_WATCH_NODE` if set, else the host's name.
+    """
+    import torch
+
+    found: dict[str, Any] = {
+        "device": device,
+        "python": platform.python_version(),
+        "kernel": ".".join(platform.release().split(".")[:2]),
+        "libc": " ".join(platform.libc_ver()),
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "node": os.environ.get("INDUCTOR_WATCH_NODE") or platform.node(),
+        "torch_git": torch.version.git_version,
+        "torch_threads": torch.get_num_threads(),
+        **_told(),
+        **_driven_from(device),
+        **{name: version for name in PACKAGES if (version := _version(name))},
+        **{f"env.{key}": value for key, value in sorted(os.environ.items()) if _matters(key, value)},
+    }
+    found["torch"] = torch.__version__
+    return found | (_gpu(torch) if device == "cuda" else {})
+
+
+def _told() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, variable in (("workers", WORKERS_VARIABLE), ("gpu_index", GPU_VARIABLE), ("gpus", GPUS_VARIABLE)):
+        if os.environ.get(variable, "").isdigit():
+            found[key] = int(os.environ[variable])
+    if start := os.environ.get(START_VARIABLE):
+        found["start"] = start
+    if os.environ.get(TUNING_VARIABLE):
+        found["tuning"] = "shared"
+    return found
+
+
+def _driven_from(device: str) -> dict[str, str]:
+    # Latencies are lower and steadier so: `collector.machine.quiet_cores`.
+    free = [core for core in os.environ.get(FREE_CORES_VARIABLE, "").split(",") if core]
+    return {"driven_from": "quietest core"} if device == "cuda" and len(free) > len(os.sched_getaffinity(0)) else {}
+
+
+def _gpu(torch: Any) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "gpu_memory_bytes": properties.total_memory,
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": _driver(),
+    }
+
+
+def environment_id(environment: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that name a fingerprint."""
+    return short_hash(dict(environment))
+
+
+def extract_testbed(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a fingerprint that must be equal for latencies to be comparable."""
+    return {key: environment[key] for key in TESTBED_KEYS if key in environment}
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _matters(key: str, value: str) -> bool:
+    return key.startswith(_PREFIXES) and not key.endswith(_PLACES) and not Path(value).is_absolute()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _driver() -> str | None:
+    """The GPU driver's version: from the kernel where it tells, since asking the tool takes longer than all else here."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
+    except (OSError, IndexError):
+        return _ask_driver()
+    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
+    return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None) or _ask_driver()
+
+
+def _ask_driver() -> str | None:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.splitlines()[0].strip() if done.stdout.strip() else None
+
+
+def main() -> None:
+    """Entry point of `python -m collector.machine.environment DEVICE`: prints the fingerprint as one JSON line."""
+    device = sys.argv[1] if len(sys.argv) > 1 else ""
+    pin_to_cores()
+    import torch
+
+    if not device:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    sys.stdout.write(json.dumps(fingerprint(device)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

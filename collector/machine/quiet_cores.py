@@ -1,0 +1,142 @@
+"""From which core a GPU is driven while it is timed: the least disturbed one of those that stand free.
+
+A latency that waits for launches is as fast as the core that makes them. On a machine whose hyper-threads others use (a
+borrowed virtual one most of all) a core is half as fast for seconds at a time, now this one, now that one, and two processes
+of the same code differ by as much (docs/latency.md). While one cell measures, the cores of all other
+workers of its GPU stand free. So the cell times a short loop of Python on each, goes to the quietest, looks again before
+each round of samples, and moves on when it is disturbed. No sample is dropped, and what decides is the loop, never a sample.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from collector.machine.environment import FREE_CORES_VARIABLE
+
+#: Sweeps over the cores; the slowest one of a core's loops counts, so that it is quiet all the time.
+_SWEEPS = 2
+#: A core is disturbed if the loop takes this much more than when it was chosen. A busy hyper-thread costs about half.
+_DISTURBED = 1.08
+#: Seconds of a measurement that choosing may take: where everything is disturbed, looking on helps nothing.
+_LIMIT_S = 0.5
+_LOOP = range(6000)
+_TASKS = Path("/proc/self/task")
+
+Probe = Callable[[], float]
+
+
+def loop_s() -> float:
+    """Seconds that a fixed loop of Python takes on the core it runs on: about 0.2 ms."""
+    start = time.perf_counter()
+    value = 1
+    for _ in _LOOP:
+        value = value * 1103515245 % 4294967291
+    return time.perf_counter() - start
+
+
+class Cores:
+    """The free cores of a measurement; keeps all threads of this process on as many of them as it had."""
+
+    def __init__(self, free: Sequence[int], many: int, probe: Probe = loop_s) -> None:
+        """`many` is how many cores this process has, and keeps."""
+        self.free, self.many, self.probe = list(free), many, probe
+        self.chosen: list[int] = []
+        self.moves = 0
+        self.spent_s = 0.0
+        self._took: dict[int, float] = {}
+        self._looked: list[float] = []
+        self._expected = 0.0
+
+    def settle(self) -> None:
+        """Times the loop on every free core and goes to the quietest."""
+        began = time.perf_counter()
+        took = dict.fromkeys(self.free, 0.0)
+        for _ in range(_SWEEPS):
+            for core in self.free:
+                os.sched_setaffinity(0, {core})
+                took[core] = max(took[core], self._timed())
+        self._took = took
+        self.chosen = sorted(sorted(self.free, key=took.__getitem__)[: self.many])
+        # Which of several this thread runs on is not known: the slowest is then what to expect.
+        self._expected = max(took[core] for core in self.chosen)
+        _move(self.chosen)
+        self.spent_s += time.perf_counter() - began
+
+    def look(self) -> None:
+        """Moves on if this thread's core is more disturbed than it was when it was chosen."""
+        looked = self._timed()
+        if self.spent_s < _LIMIT_S and looked > _DISTURBED * self._expected:
+            self.moves += 1
+            self.settle()
+            looked = self._expected
+        self._looked.append(looked)
+
+    def found(self) -> dict[str, object]:
+        """What to tell with the measurement: the last choice, how much slower the others were, how often it moved."""
+        slower = [self._took[core] / self._expected - 1 for core in self.free]
+        return {
+            "chosen": self.chosen,
+            "slower": round(sum(slower) / len(slower), 3),
+            "of": len(self.free),
+            "moves": self.moves,
+            "choosing_s": round(self.spent_s, 3),
+            **({"loop_us": round(1e6 * median(self._looked), 1)} if self._looked else {}),
+        }
+
+    def _timed(self) -> float:
+        # A timer's interrupt meets one loop; who shares the core is there for both.
+        return min(self.probe(), self.probe())
+
+
+class Anywhere(Cores):
+    """Where there is nothing to choose: every call stays where the process is."""
+
+    def __init__(self) -> None:
+        super().__init__([], 0)
+
+    def settle(self) -> None:
+        """Stays."""
+
+    def look(self) -> None:
+        """Stays."""
+
+
+@contextmanager
+def quietest(device: str) -> Iterator[Cores]:
+    """Drives a GPU from the quietest free core meanwhile; afterwards every thread is back on the cores that it had.
+
+    A CPU's cells compute on their own cores, and a process that was not told of more has no choice: both stay.
+    """
+    own = sorted(os.sched_getaffinity(0))
+    named = os.environ.get(FREE_CORES_VARIABLE, "")
+    free = [int(core) for core in named.split(",")] if named else []
+    if device != "cuda" or len(free) <= len(own):
+        yield Anywhere()
+        return
+    cores = Cores(free, len(own))
+    try:
+        cores.settle()
+    except OSError as error:  # a core that was there when the pool began is not any more: that must not cost the cell
+        sys.stderr.write(f"not driven from the quietest core: {error}\n")
+        _move(own)
+        yield Anywhere()
+        return
+    try:
+        yield cores
+    finally:
+        _move(own)
+
+
+def _move(cores: Sequence[int]) -> None:
+    # Each thread has an affinity of its own: autograd's threads launch kernels as well.
+    for task in _TASKS.iterdir():
+        try:
+            os.sched_setaffinity(int(task.name), cores)
+        except ProcessLookupError:  # it ended meanwhile
+            continue

@@ -1,0 +1,65 @@
+"""Whether Inductor may believe what the CPU says of itself, found out once a run instead of once a cell.
+
+With empty caches every process builds and runs a probe for each instruction set before its first C++ kernel: about ten
+seconds on two cores that say nothing about a model. What a probe finds out, on a host that runs torch's own builds, is
+whether the C++ compiler knows the instructions. Here the compiler is asked just that; if it does, the cells of a run are
+told to believe the CPU, else every cell probes for itself. The probes of AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and
+AMX take no notice of that: they stay in a compile time, nine seconds of it up to torch 2.12 (docs/history.md).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+#: Tells Inductor to believe the CPU's flags without building a probe.
+SKIP_VARIABLE = "TORCHINDUCTOR_VEC_ISA_OK"
+
+
+def believe_cpu() -> bool:
+    """Has Inductor in this process, and in what it starts, skip its probes if its compiler takes the flags of each.
+
+    The answer is whether it did. What the user has set in the environment or in torch's config stays. Imports torch.
+    """
+    try:
+        from torch._inductor import config
+
+        if config.cpp.vec_isa_ok is not None or not compiler_takes(_flags()):
+            return False
+    except Exception:  # a torch that keeps all this elsewhere, or no compiler: slower, never wrong
+        return False
+    config.cpp.vec_isa_ok = True  # it has read its variable already
+    os.environ[SKIP_VARIABLE] = "1"
+    return True
+
+
+def compiler_takes(flags: list[str]) -> bool:
+    """Whether Inductor's C++ compiler accepts these flags. Raises what torch raises if there is no compiler."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    command = [get_cpp_compiler(), *flags, "-x", "c++", "-fsyntax-only", "-"]
+    return subprocess.run(command, input=b"", capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def _flags() -> list[str]:
+    """The compiler flags of all instruction sets that torch would use if it believed the CPU."""
+    from torch._inductor import config, cpu_vec_isa
+
+    if known := set(cpu_vec_isa.x86_isa_checker()):
+        # Not torch's own list: making it builds the probes that it cannot be kept from.
+        sets = [one for one in cpu_vec_isa.supported_vec_isa_list if known.issuperset(str(one).split())]
+    else:
+        with config.patch({"cpp.vec_isa_ok": True}):
+            sets = cpu_vec_isa.valid_vec_isa_list()
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+    return [flag for one in sets for flag in one.build_arch_flags().split()]
+
+
+def main() -> None:
+    """Entry point of `python -m collector.machine.toolchain`: exits with 0 if cells may be told to believe the CPU, else 1."""
+    sys.exit(not believe_cpu())
+
+
+if __name__ == "__main__":
+    main()

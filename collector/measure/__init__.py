@@ -1,0 +1,1 @@
+"""The stages of one cell, each in a module."""

@@ -1,0 +1,345 @@
+"""Measures one cell in this process, stage by stage. Call it in a process of its own: it fills caches and may crash."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any, Protocol
+
+import torch
+
+from collector import injected
+from collector.configs import availability
+from collector.configs.templates import Effective, resolve_config
+from collector.correctness.checking import check
+from collector.failures import classify
+from collector.machine import telemetry as surroundings
+from collector.machine.environment import environment_id, fingerprint
+from collector.machine.idle import IdleProbe
+from collector.machine.quiet_cores import quietest
+from collector.measure import autotune_results as choices
+from collector.measure import counters, leaks, memory, profiling, warm
+from collector.measure.ahead_of_time import NOT_COUNTED
+from collector.measure.clock import garbage_collection_off, interleaved_ms, settle, synchronize, timed_s
+from collector.measure.instructions import counted
+from collector.measure.precision import drift, relative_half_width
+from collector.measure.program import Subject, allow_determinism_later, seed_everything
+from collector.metrics import LAUNCH_BOUND_BELOW
+from collector.process.outcome import Outcome
+from collector.process.shared_tuning import shared_where_asked
+from collector.settings import Settings
+from collector.vocabulary import AHEAD_OF_TIME, Cell, Failure, Measurement, Phase, Stage, Status
+from collector.zoo.spec import Built
+
+Builder = Callable[[int, Phase, str], Built]
+
+
+class Host(Protocol):
+    """What the process that started the cell offers it.
+
+    `idle_ms`: the shortest `collector.machine.idle` probe of the run on this device so far, 0 if there was none.
+    """
+
+    idle_ms: float
+
+    def stage(self, stage: Stage) -> None:
+        """Is told where the cell is, so that a crash or a time-out can be placed."""
+
+    def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
+        """Entered to use the device: `device` beside others that run their models, `tune` while those stand still,
+        `measure` while everything else does."""
+
+
+class Alone:
+    """A host for a cell that has the machine to itself."""
+
+    idle_ms = 0.0
+
+    def stage(self, stage: Stage) -> None:
+        """Nobody listens."""
+
+    def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
+        """Nobody else is there."""
+        return nullcontext()
+
+
+def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = None) -> Outcome:
+    """Measures one cell. Never raises for what the model or the compiler does: that becomes the status."""
+    run = _Run(cell, settings, host or Alone())
+    try:
+        run.all_stages(build)
+    except Exception as error:
+        run.status, run.failure = classify(error, run.at)
+        # The message alone does not say where: the stack goes to the log, whose end is kept with the failure.
+        traceback.print_exception(error)
+    return run.outcome()
+
+
+class _Run:
+    """The state of one cell on its way through the stages."""
+
+    def __init__(self, cell: Cell, settings: Settings, host: Host) -> None:
+        self.cell, self.settings, self.host = cell, settings, host
+        self.at = Stage.START
+        self.status = Status.PASS
+        self.failure: Failure | None = None
+        self.metrics: dict[str, float] = {}
+        self.samples: dict[str, list[float]] = {}
+        self.details: dict[str, Any] = {}
+        self.environment: dict[str, Any] = {}
+        self.effective: Effective | None = None
+        self.log = counters.CompilerLog().attach()
+        self.began = datetime.now(UTC)
+        self.clock = time.monotonic()
+
+    def all_stages(self, build: Builder) -> None:
+        """Runs every stage in order; a stage that fails raises and ends the cell."""
+        self._enter(Stage.START)
+        self.settings.flags.apply()
+        self.environment = fingerprint(self.cell.device) | self.settings.testbed()
+        self._enter(Stage.RESOLVE_CONFIG)
+        self.effective = resolve_config(self.cell.config, self.cell.device)
+        if self.effective.ignored:
+            self.details["ignored_options"] = self.effective.ignored
+        availability.check(self.effective, self.cell.device, self.cell.phase, self.cell.dtype)
+        self._enter(Stage.LOAD_MODEL)
+        subject = self._load(build)
+        self._enter(Stage.EAGER)
+        self._eager(subject)
+        self._enter(Stage.COMPILE)
+        compiled = self._compile(subject, self.effective)
+        # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
+        self._measure(subject, compiled)
+        self._enter(Stage.CORRECTNESS)
+        with self._holding("device"):
+            self._check(subject, compiled, self.effective)
+        if self.settings.warm_compile:
+            del subject, compiled
+            self._compile_again()
+        self._enter(Stage.DONE)
+
+    def _note_reserved(self) -> None:
+        """Keeps the most that the allocator ever took from the device: what a pool must leave free for such a cell."""
+        if self.cell.device == "cuda" and torch.cuda.is_initialized():
+            reserved = torch.cuda.max_memory_reserved()
+            self.details["device_bytes"] = max(reserved, self.details.get("device_bytes", 0))
+
+    def outcome(self) -> Outcome:
+        """What is known now, whatever stage it ended in."""
+        self._note_reserved()
+        measurement = Measurement(
+            cell=self.cell,
+            status=self.status,
+            started_at=self.began.isoformat(timespec="seconds"),
+            wall_s=round(time.monotonic() - self.clock, 3),
+            # JSON knows no infinity and no NaN: such a value was not measured.
+            metrics={name: value for name, value in self.metrics.items() if math.isfinite(value)},
+            samples=self.samples,
+            details=self.details,
+            program_id=self.effective.program_id if self.effective else None,
+            environment_id=environment_id(self.environment) if self.environment else None,
+            failure=self.failure,
+        )
+        return Outcome(measurement, self.environment, self.effective.program if self.effective else {})
+
+    @contextmanager
+    def _holding(self, purpose: str) -> Iterator[None]:
+        """The device for this cell; what it has launched is done when it gives the device back."""
+        with self.host.exclusive(purpose):
+            yield
+            synchronize(self.cell.device)
+
+    def _enter(self, stage: Stage) -> None:
+        now = time.monotonic()
+        spent = self.details.setdefault("stage_s", {})
+        spent[self.at.value] = round(spent.get(self.at.value, 0.0) + now - getattr(self, "_since", now), 3)
+        self._since, self.at = now, stage
+        self.host.stage(stage)
+
+    def _load(self, build: Builder) -> Subject:
+        allow_determinism_later(self.cell.device)
+        seed_everything()
+        built = build(self.cell.batch_size, self.cell.phase, self.cell.device)
+        subject = Subject(self.cell, built, self.settings.optimizer)
+        self.details["parameters"] = sum(parameter.numel() for parameter in subject.model.parameters())
+        return subject
+
+    def _eager(self, subject: Subject) -> None:
+        seed_everything()
+        # Three calls, most of it the loading of libraries: too little work for the device to ask for it.
+        for _ in range(2):
+            subject.eager()
+        synchronize(self.cell.device)
+        if self.cell.device == "cuda":
+            self._peak("eager_peak_bytes", subject, subject.eager)
+
+    def _peak(self, name: str, subject: Subject, call: Callable[[], Any], calls: int = 1) -> None:
+        self._note_reserved()
+        subject.release_gradients()
+        resident = [*subject.model.parameters(), *subject.model.buffers()]
+        if (peak := memory.peak_bytes(call, self.cell.device, resident, calls)) is not None:
+            self.metrics[name] = float(peak)
+
+    def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
+        counters.reset()
+        shared = None
+        if effective.config.is_inductors:
+            choices.listen()
+            if shared := shared_where_asked(self.cell):
+                shared.lay_in()
+        compiled = subject.compiled(effective)
+        seed_everything()
+        begin, cpu_begin = time.monotonic(), time.process_time()
+        first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
+        if instructions is not None:
+            self.metrics["compile_instructions"] = float(instructions)
+        self.details["compile_window"] = [begin, time.monotonic()]
+        self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
+        with self._holding("device"):
+            if self.cell.device == "cuda":
+                # The first calls after it record cudagraphs; their allocations are part of what the program needs.
+                self._peak("compiled_peak_bytes", subject, compiled, self.settings.warmups)
+            else:
+                for _ in range(self.settings.warmups):
+                    compiled()
+            warm_s = median(timed_s(compiled, self.cell.device) for _ in range(3))
+        self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s)
+        self._count()
+        if shared:
+            self.details["shared_tuning"] = shared.keep()
+        return compiled
+
+    def _count(self) -> None:
+        found, details = counters.read(self.log)
+        if self.cell.config.backend == AHEAD_OF_TIME:
+            found = {name: value for name, value in found.items() if name not in NOT_COUNTED}
+        self.metrics |= found
+        self.details |= details | choices.found()
+
+    def _check(self, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> None:
+        found = check(self.cell, subject, compiled, effective)
+        self.metrics |= found.metrics
+        self.details |= found.details
+        if found.failure:
+            self.status, self.failure = found.status, found.failure
+
+    def _measure(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        """Samples and profiles in one go: everything else stands still meanwhile, so that only what must is in there."""
+        device, settings, on_gpu = self.cell.device, self.settings, self.cell.device == "cuda"
+        calls = {"eager": subject.eager, "compiled": compiled}
+        self._enter(Stage.TIMING)
+        watcher = surroundings.Watcher(device)
+        gc.collect()
+        recordings: dict[str, profiling.Recording] = {}
+        with self._holding("measure"), garbage_collection_off(), quietest(device) as cores:
+            probe = IdleProbe(self.host.idle_ms) if on_gpu else None
+            idle = {"before_ms": probe.wait()} if probe else {}
+            self.details["settled_after"] = settle(subject.eager, compiled, device)
+            held, before = leaks.allocated(device), watcher.read()
+            samples = interleaved_ms(
+                subject.eager,
+                compiled,
+                device,
+                settings.rounds,
+                settings.sample_limit_s,
+                settings.precision,
+                cores.look,
+            )
+            after = watcher.read()
+            self._take_samples(*samples)
+            if probe:  # a CPU has no device-busy time apart from its wall time
+                self._enter(Stage.PROFILE)
+                profiling.warm_up()
+                recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
+                self.details["idle_probe"] = idle | {"after_ms": probe.ms()}
+            kept = leaks.allocated(device)
+        if not on_gpu:
+            # The profiler is what counts the memory of a CPU.
+            self._peak("eager_peak_bytes", subject, subject.eager)
+            self._peak("compiled_peak_bytes", subject, compiled)
+        self._ratio("compression", "eager_peak_bytes", "compiled_peak_bytes")
+        if cores.chosen:
+            self.details["driven_from"] = cores.found()
+        self._count_again()
+        self._take_surroundings(before, after)
+        self._take_leak(compiled, held, kept)
+        for name, recording in recordings.items():
+            if (found := profiling.device_time(recording)) is not None:
+                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
+                self.details[f"{name}_kernels"] = found.kernels
+        self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
+        self._take_busy_shares()
+        if settings.inject:
+            basis_ms = self.metrics.get("compiled_kernel_ms", self.metrics["compiled_ms"])
+            with self._holding("measure"), garbage_collection_off():
+                self.details["injected"] = injected.measure(subject.eager, compiled, basis_ms, device, settings)
+
+    def _take_busy_shares(self) -> None:
+        """How much of a call the device was busy: well below one it waits for launches, and wall-clock times are noisy."""
+        shares = {
+            name: round(self.metrics[f"{name}_kernel_ms"] / self.metrics[f"{name}_ms"], 3)
+            for name in ("eager", "compiled")
+            if f"{name}_kernel_ms" in self.metrics and self.metrics[f"{name}_ms"] > 0
+        }
+        if shares:
+            self.details["busy_share"] = shares
+            self.details["launch_bound"] = [name for name, share in shares.items() if share < LAUNCH_BOUND_BELOW]
+
+    def _take_surroundings(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        self.details["surroundings"] = {"before": before, "after": after}
+        if held_back := surroundings.throttled([before, after]):
+            self.details["throttled"] = held_back
+
+    def _take_leak(self, compiled: Callable[[], Any], before: int | None, after: int | None) -> None:
+        if before is None or after is None:
+            return
+        self.metrics["leak_bytes_per_call"] = 0.0
+        if after > before:  # rarely so: only then is the device asked for
+            with self._holding("device"):
+                self.metrics["leak_bytes_per_call"] = leaks.bytes_per_call(compiled, leaks.allocated, self.cell.device)
+
+    def _compile_again(self) -> None:
+        """The compile time of a new process that finds this one's caches; what keeps it from one is told."""
+        self._enter(Stage.COMPILE)
+        torch._dynamo.reset()
+        gc.collect()
+        if self.cell.device == "cuda":
+            torch.cuda.empty_cache()
+        try:
+            found = warm.compile_again(self.cell, self.settings.timeout_s)
+        except warm.NoWarmCompileError as error:
+            self.details["no_warm_compile"] = str(error)
+            return
+        self.metrics["compile_warm_s"] = found["compile_warm_s"]
+        self.details |= {"warm_window": found["window"], "warm_cache_hits": found["hits"]}
+
+    def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
+        self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}
+        self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(eager_ms), median(compiled_ms)
+        self._ratio("speedup", "eager_ms", "compiled_ms")
+        for said, judge in (("precision", relative_half_width), ("drift", drift)):
+            judged = {name: judge(samples) for name, samples in self.samples.items()}
+            if told := {name: round(value, 5) for name, value in judged.items() if value is not None}:
+                self.details[said] = told
+
+    def _count_again(self) -> None:
+        before = self.metrics.get("recompiles")
+        self._count()
+        if before is not None and self.metrics.get("recompiles", before) > before:
+            self.details["recompiled_while_timed"] = self.metrics["recompiles"] - before
+
+    def _ratio(self, name: str, over: str, under: str) -> None:
+        """A ratio of two metrics, where both were measured and the lower is not zero."""
+        if self.metrics.get(under) and over in self.metrics:
+            self.metrics[name] = self.metrics[over] / self.metrics[under]
+
+
+def _rounded(samples: list[float]) -> list[float]:
+    # A nanosecond is far below what the clock resolves.
+    return [round(sample, 6) for sample in samples]

@@ -1,0 +1,93 @@
+"""A profiler pass of its own: how long the device was busy in a call, and with which kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from collector.measure.clock import synchronize
+from collector.spans import union_length
+
+#: Kernels kept by name, those that take longest; the rest is summed under "(other)".
+_KEPT = 24
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """`busy_ms` is the length of the union of all device intervals per call; `kernels` lists [name, launches, ms] per call."""
+
+    busy_ms: float
+    launches: float
+    kernels: list[tuple[str, float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the profiler saw of some calls, not yet read."""
+
+    profiler: profile
+    calls: int
+
+
+def warm_up() -> None:
+    """Starts and stops the profiler once: its first start in a process takes longer than what it is to observe."""
+    with _profiler():
+        torch.zeros(1, device="cuda")
+        synchronize("cuda")
+
+
+def record(call: Callable[[], Any], calls: int = 5) -> Recording:
+    """Profiles `calls` calls on the GPU. Reading the recording takes longer than making it, and needs no quiet machine."""
+    synchronize("cuda")
+    with _profiler() as profiler:
+        for _ in range(calls):
+            call()
+        synchronize("cuda")
+    return Recording(profiler, calls)
+
+
+def device_time(recording: Recording) -> DeviceTime | None:
+    """The device-busy time of a call and its kernels; None if the profiler saw no device activity."""
+    profiler, calls = recording.profiler, recording.calls
+    # The raw events: building the tree of profiler.events() takes seconds for a large model.
+    raw = profiler.profiler.kineto_results.events() if profiler.profiler else []
+    events = [
+        event for event in raw if event.device_type() == torch.autograd.DeviceType.CUDA and not _annotation(event)
+    ]
+    if not events:
+        return None
+    # Counted from the first event: nanoseconds since 1970 exceed what a float holds exactly.
+    origin = min(event.start_ns() for event in events)
+    starts = [(event.start_ns() - origin, event.duration_ns()) for event in events]
+    spans = [(float(start), float(start + length)) for start, length in starts]
+    return DeviceTime(union_length(spans) / 1e6 / calls, len(events) / calls, _table(events, calls))
+
+
+def _profiler() -> profile:
+    return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=False)
+
+
+def _annotation(event: Any) -> bool:
+    # A user annotation covers the gaps between kernels too; torch 2.7 has no flag for it, there the name tells.
+    flag = getattr(event, "is_user_annotation", None)
+    return bool(flag()) if flag else event.name().startswith(("ProfilerStep", "Torch-Compiled Region", "## "))
+
+
+def _table(events: list[Any], calls: int) -> list[tuple[str, float, float]]:
+    counts: dict[str, int] = defaultdict(int)
+    times: dict[str, int] = defaultdict(int)
+    for event in events:
+        name = event.name()[:160]
+        counts[name] += 1
+        times[name] += event.duration_ns()
+    names = sorted(times, key=lambda name: -times[name])
+    rows = [(name, counts[name] / calls, round(times[name] / 1e6 / calls, 6)) for name in names[:_KEPT]]
+    if rest := names[_KEPT:]:
+        spent = round(sum(times[name] for name in rest) / 1e6 / calls, 6)
+        rows.append(("(other)", sum(counts[name] for name in rest) / calls, spent))
+    return rows

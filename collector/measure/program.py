@@ -1,0 +1,263 @@
+"""One model with its inputs as two callables: eager, and compiled under an effective config."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from collector.configs.templates import Effective
+from collector.correctness.comparing import identical
+from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, snapshot
+from collector.correctness.state import State
+from collector.measure.ahead_of_time import Program
+from collector.vocabulary import AHEAD_OF_TIME, Cell, Phase
+from collector.zoo.spec import Built
+
+#: PyTorch's benchmarks seed everything with this.
+SEED = 1337
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+#: What operators compute in under autocast, None for what autocast takes of itself; the parameters are float32 then.
+_AUTOCAST = {"amp": None, "amp_bfloat16": torch.bfloat16}
+#: With this cuBLAS takes the same way each time; torch asks for it where algorithms are to be deterministic.
+_CUBLAS, _DETERMINISTIC_CUBLAS = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+
+
+def seed_everything(seed: int = SEED) -> None:
+    """Seeds torch (every device), `random` and NumPy where it is installed."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    try:
+        import numpy
+    except ImportError:
+        return
+    numpy.random.seed(seed)
+
+
+@contextlib.contextmanager
+def _deterministic_cublas() -> Iterator[None]:
+    before = os.environ.get(_CUBLAS)
+    os.environ[_CUBLAS] = _DETERMINISTIC_CUBLAS
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_CUBLAS]
+        else:
+            os.environ[_CUBLAS] = before
+
+
+def allow_determinism_later(device: str) -> None:
+    """Lets `deterministic_algorithms` be strict later in this process. Call it before anything is computed on a GPU.
+
+    torch reads CUBLAS_WORKSPACE_CONFIG at the first matrix product of a process and never again
+    (`Context::alertCuBLASConfigNotDeterministic`). So one product is computed with it, and what follows runs without.
+    """
+    if not device.startswith("cuda"):
+        return
+    with _deterministic_cublas():
+        one = torch.ones(16, 16, device=device)
+        torch.mm(one, one)
+    torch.cuda.synchronize(device)
+
+
+@contextlib.contextmanager
+def deterministic_algorithms(strict: bool) -> Iterator[None]:
+    """Eager in deterministic kernels where there are some; for the runs that are compared only, since they are slower.
+
+    Sums by atomic additions (attention's and an embedding's gradients) otherwise differ between two runs of the same
+    eager program, and nothing could be compared with it. The compiled program is never run in here: it was compiled
+    without, and the switch is one of its guards. TF32 and the other switches of precision stay as they are, since the
+    compiled program was compiled under them.
+
+    Args:
+        strict: raise where an operator has no deterministic kernel; else warn. Flash attention's backward pass has one
+            and takes it only when strict.
+    """
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn = torch.backends.cudnn.deterministic
+    with _deterministic_cublas():
+        torch.use_deterministic_algorithms(True, warn_only=not strict)
+        torch.backends.cudnn.deterministic = True
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            torch.backends.cudnn.deterministic = cudnn
+
+
+@dataclass(frozen=True, slots=True)
+class EagerRuns:
+    """What three eager runs made: the outputs of the first, where the second differed, and whether another seed mattered."""
+
+    outputs: Snapshot
+    differ_at: str | None
+    random: bool
+
+
+class Subject:
+    """A model on its device, called in eager or in a compiled form, for inference or one training step.
+
+    An inference call is the forward pass without gradients. A training step clears the gradients, runs forward, loss and
+    backward, and takes the optimiser's step if there is one (`collector.settings`). Eager and compiled share one module,
+    one set of inputs and one optimiser: nothing but the compiler differs between them.
+    """
+
+    def __init__(self, cell: Cell, built: Built, optimizer: str = "none") -> None:
+        dtype = torch.float32 if cell.dtype in _AUTOCAST else _DTYPES[cell.dtype]
+        self._cell = cell
+        self._training = cell.phase is Phase.TRAINING
+        self.model = (
+            built.model.to(device=cell.device, dtype=dtype).train(self._training).requires_grad_(self._training)
+        )
+        self._args = move(built.args, cell.device, dtype)
+        self._kwargs = move(built.kwargs, cell.device, dtype)
+        self._targets = move(built.targets, cell.device, dtype)
+        self._loss = built.loss
+        self._optimizer = _optimizer(optimizer, self.model) if self._training else None
+        #: Whether steps move the parameters: not those whose outputs are compared.
+        self._updating = True
+        self.state = State(self.model, (self._args, self._kwargs), keep_parameters=self._optimizer is not None)
+        update = self._optimizer.step if self._optimizer else None
+        self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
+
+    def compiled(self, effective: Effective) -> Callable[[], Any]:
+        """The compiled form; the compiler runs at its first call."""
+        config = effective.config
+        if config.backend == AHEAD_OF_TIME:
+            return self._step(Program(self.model, dict(effective.options), self._autocast), None)
+        compile_as_asked = partial(
+            torch.compile,
+            backend=config.backend,
+            # mode is already part of the options; torch takes no options at all from other back-ends.
+            options=dict(effective.options) or None if config.backend == "inductor" else None,
+            dynamic=config.dynamic,
+            fullgraph=config.fullgraph,
+        )
+        program = compile_as_asked(self._loss_of if self._training else self.model)
+        update = self._optimizer.step if self._optimizer else None
+        if isinstance(self._optimizer, torch.optim.Adam):
+            update = compile_as_asked(self._optimizer.step)  # PyTorch's runner compiles Adam and leaves SGD alone
+        marks_steps = bool(effective.options.get("triton.cudagraphs"))
+        return self._step(program, update, marks_steps)
+
+    def outputs(self, call: Callable[[], Any], seed: int = SEED) -> Snapshot:
+        """Runs a call from the kept state under a fixed seed and clones all that it made.
+
+        That is the outputs, of a training step the loss and the gradients, and the state that it changed.
+        """
+        self.state.put_back()
+        seed_everything(seed)
+        self._updating = False
+        try:
+            made = call()
+        finally:
+            self._updating = True
+        found = {LOSS: kept(made)} if self._training else snapshot(made)
+        gradients = {f"{GRADIENT}{n!r}]": kept(p.grad) for n, p in self.model.named_parameters() if p.grad is not None}
+        return found | (gradients if self._training else {}) | self.state.changed()
+
+    def eager_runs(self) -> EagerRuns:
+        """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
+
+        A model may draw random numbers that do not matter (`collector.zoo.builders.dropout`): whether they do is asked of
+        the outputs.
+        """
+        for strict in (True, False):
+            try:
+                with deterministic_algorithms(strict):
+                    first = self.outputs(self.eager)
+                    differ_at = identical(first, self.outputs(self.eager))
+                    random = not differ_at and identical(first, self.outputs(self.eager, SEED + 1)) is not None
+                    return EagerRuns(first, differ_at, random)
+            except RuntimeError as error:
+                if not strict or "deterministic" not in str(error):
+                    raise
+        raise AssertionError("the second turn returns or raises")
+
+    def twin(self, dtype: torch.dtype) -> Subject:
+        """A copy in a higher precision and without autocast, for the reference; it starts from the kept state.
+
+        Raises whatever the model raises when it cannot be copied.
+        """
+        twin = object.__new__(Subject)
+        twin._cell, twin._training, twin._loss = replace(self._cell, dtype="float32"), self._training, self._loss
+        # Gradients are not copied: the twin makes its own.
+        self.model.zero_grad(set_to_none=True)
+        self.state.put_back()
+        twin.model = deepcopy(self.model).to(dtype)
+        twin._args = move(self._args, self._cell.device, dtype)
+        twin._kwargs = move(self._kwargs, self._cell.device, dtype)
+        twin._targets = move(self._targets, self._cell.device, dtype)
+        twin.state = State(twin.model, (twin._args, twin._kwargs))
+        twin.eager = twin._step(twin._loss_of if twin._training else twin.model, None)
+        return twin
+
+    def release_gradients(self) -> None:
+        """Frees the gradients, so that they do not count in the next peak."""
+        self.model.zero_grad(set_to_none=True)
+
+    def _loss_of(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self._loss(self.model(*args, **kwargs), self._targets)
+
+    def _step(
+        self, forward: Callable[..., Any], update: Callable[[], Any] | None, marks_steps: bool = False
+    ) -> Callable[[], Any]:
+        def inference() -> Any:
+            if marks_steps:
+                torch.compiler.cudagraph_mark_step_begin()
+            with torch.no_grad(), self._autocast():
+                return forward(*self._args, **self._kwargs)
+
+        def training() -> torch.Tensor:
+            if marks_steps:
+                torch.compiler.cudagraph_mark_step_begin()
+            self.model.zero_grad(set_to_none=True)
+            with self._autocast():
+                loss: torch.Tensor = forward(*self._args, **self._kwargs)
+            loss.backward()
+            if update and self._updating:
+                update()
+            return loss.detach()
+
+        return training if self._training else inference
+
+    @contextlib.contextmanager
+    def _autocast(self) -> Iterator[None]:
+        if self._cell.dtype not in _AUTOCAST:
+            yield
+            return
+        with torch.autocast(self._cell.device, dtype=_AUTOCAST[self._cell.dtype]):
+            yield
+
+
+def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | None:
+    """The optimisers of PyTorch's runner (benchmarks/dynamo/common.py, `init_optimizer`)."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if name == "none":
+        return None
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=0.01, foreach=True)
+    # A step count on the device is what a cudagraph can capture; a CPU has no use for it.
+    return torch.optim.Adam(parameters, lr=0.01, capturable=parameters[0].is_cuda, foreach=True)
+
+
+def move(value: Any, device: str, dtype: torch.dtype) -> Any:
+    """Moves every tensor of a structure to a device and its floating tensors to a dtype; other leaves stay as they are."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device=device, dtype=dtype) if value.is_floating_point() else value.to(device=device)
+    if isinstance(value, Mapping):
+        return {key: move(item, device, dtype) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(move(item, device, dtype) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(move(item, device, dtype) for item in value)
+    return value

@@ -1,0 +1,110 @@
+"""Compiles a cell's program once more from the caches that the cell has just filled, in a process of its own.
+
+request (standard input, one line)   {"cell": {...}, "modules": [NAME, ...], "headers": FOLDER}
+answer (standard output, last line)  {"compile_warm_s": 1.2, "window": [BEGIN, END], "hits": 1}
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from collector.vocabulary import Cell
+
+#: Packages whose modules a compilation imports as it goes.
+_PACKAGES = ("torch", "triton", "sympy", "mpmath", "networkx", "jinja2")
+
+
+class NoWarmCompileError(Exception):
+    """The second process came to no result; the text says why, in a line."""
+
+
+def compile_again(cell: Cell, timeout_s: float) -> dict[str, Any]:
+    """What a new process answers; it has this one's environment, cores and caches.
+
+    It imports first what this one has imported, so that no import is part of its compile time, as it is not of the cold
+    one of a forked cell.
+
+    Raises:
+        NoWarmCompileError: it failed or took too long.
+    """
+    request = json.dumps({"cell": cell.to_json(), "modules": _imported(), "headers": _headers()})
+    command = [sys.executable, "-m", "collector.measure.warm"]
+    try:
+        ran = subprocess.run(
+            command, input=request, stdout=subprocess.PIPE, text=True, errors="replace", timeout=timeout_s, check=True
+        )
+        found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    except (subprocess.SubprocessError, OSError, IndexError, ValueError) as error:
+        raise NoWarmCompileError(f"{type(error).__name__}: {error}"[:300]) from error
+    return found
+
+
+def _headers() -> str:
+    """Where this torch keeps precompiled C++ headers, whatever the cache's folder is; empty where it keeps none."""
+    codecache = sys.modules.get("torch._inductor.codecache")
+    return str(getattr(codecache, "_HEADER_DIR", ""))
+
+
+def _share_headers(folder: str) -> None:
+    """A forked cell has the folder of its server, a new process one that is still empty."""
+    from torch._inductor import codecache
+
+    if folder and hasattr(codecache, "_HEADER_DIR"):
+        codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = folder, str(Path(folder) / "locks")
+
+
+def _imported() -> list[str]:
+    # Programs that Inductor has generated are modules too, of no file that another process would find.
+    return [name for name, module in list(sys.modules.items()) if name.startswith(_PACKAGES) and _has_file(module)]
+
+
+def _has_file(module: Any) -> bool:
+    origin = getattr(getattr(module, "__spec__", None), "origin", None)
+    return bool(origin) and Path(str(origin)).is_file()
+
+
+def warm_compile(cell: Cell) -> dict[str, Any]:
+    """Builds the cell's model here and times its first compiled call, less a later one."""
+    from torch._dynamo.utils import counters
+
+    from collector.configs.templates import resolve_config
+    from collector.measure.clock import timed_s
+    from collector.measure.program import Subject, seed_everything
+    from collector.zoo.registry import find
+
+    seed_everything()
+    spec = find(cell.suite, cell.model)
+    subject = Subject(cell, spec.build(cell.batch_size, cell.phase, cell.device))
+    subject.eager()
+    compiled = subject.compiled(resolve_config(cell.config, cell.device))
+    seed_everything()
+    begin = time.monotonic()
+    first_s = timed_s(compiled, cell.device)
+    end = time.monotonic()
+    for _ in range(2):
+        compiled()
+    later_s = median(timed_s(compiled, cell.device) for _ in range(3))
+    hits = counters["inductor"].get("fxgraph_cache_hit", 0) + counters["aot_autograd"].get("autograd_cache_hit", 0)
+    return {"compile_warm_s": max(0.0, first_s - later_s), "window": [begin, end], "hits": hits}
+
+
+def main() -> None:
+    """Entry point of `python -m collector.measure.warm`."""
+    request = json.loads(sys.stdin.readline())
+    for name in request["modules"]:
+        with suppress(Exception):
+            importlib.import_module(name)
+    _share_headers(request["headers"])
+    print(json.dumps(warm_compile(Cell.from_json(request["cell"]))), flush=True)  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One process per cell: worker, fork server, and what passes between them."""

@@ -1,0 +1,292 @@
+"""The parent's side of one cell: a process with empty caches, a time limit, and nothing of it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from collector.failures import HINT_OF_EXIT, hint_of_signal, hint_of_timeout
+from collector.paths import shorten
+from collector.process.launcher import Launcher, LauncherError
+from collector.process.outcome import Outcome
+from collector.process.tokens import PREFIX, VARIABLE, kill_tokens
+from collector.process.worker import STACK_SIGNAL
+from collector.settings import Settings
+from collector.spans import union_length
+from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
+
+_LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
+#: Seconds a process has for going by itself once its outcome is known.
+_GRACE_S = 5.0
+#: Seconds for which a process that is out of time may print where it is.
+_STACK_S = 0.3
+
+
+class CellProcess:
+    """A running cell. Feed it with `pump`; when `finished`, take `outcome` and call `close`."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        settings: Settings,
+        launcher: Launcher,
+        environ: Mapping[str, str] | None = None,
+        cores: Sequence[int] = (),
+    ) -> None:
+        self.cell, self.settings = cell, settings
+        self.stage = Stage.START
+        #: What the process waits to be granted, and whether it has it.
+        self.asks: str | None = None
+        self.holds = False
+        self.began = time.monotonic()
+        #: Spans for which the process stood still or waited for a grant; they count against no limit and no compile time.
+        self.stood: list[tuple[float, float]] = []
+        #: Seconds for which it held the device, by purpose.
+        self.held_s: dict[str, float] = {}
+        #: What it was last granted the device for.
+        self.purpose, self._granted_at = "", 0.0
+        self._stands_since: float | None = None
+        self._asked_at = 0.0
+        self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._outcome: Outcome | None = None
+        self._done_at: float | None = None
+        self._log = bytearray()
+        self._pending = b""
+        self._launcher = launcher
+        # Removed when this process ends as well, at whatever place a signal meets it.
+        self._temporary = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
+        self._folder = Path(self._temporary.name)
+        self._token = self._folder.name
+        self._start(environ or os.environ, cores)
+
+    def _start(self, environ: Mapping[str, str], cores: Sequence[int]) -> None:
+        their_answers, answers = os.pipe()
+        self._output, their_output = os.pipe()
+        self._report, their_report = os.pipe()
+        theirs = (their_answers, their_output, their_report)
+        self._answers = os.fdopen(answers, "wb")
+        for descriptor in (self._report, self._output):
+            os.set_blocking(descriptor, False)
+        variables = cell_environment(environ, self._folder, self._token)
+        self._log_is_wanted = bool(environ.get("TORCH_LOGS"))
+        try:
+            self.pid = self._launcher.start(self._token, variables, cores, theirs)
+            self.began = time.monotonic()  # what the launcher took before it is no part of the cell
+        except LauncherError:
+            self._let_go()
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        self._write({"cell": self.cell.to_json(), "settings": self.settings.to_json()})
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What to wait on before the next `pump`."""
+        return [self._report, self._output]
+
+    def pump(self) -> None:
+        """Takes in what the process has written, and ends it once its time is up."""
+        for line in self._report_lines():
+            self._take(json.loads(line))
+        self._drain_log()
+        if self._outcome is None and self.left_s() <= 0:
+            said = f"not done after {self.settings.timeout_s:g} s"
+            self._outcome = self._lost(Status.TIMEOUT, "TimeoutError", said, hint_of_timeout(self.stage))
+            self._ask_where()
+
+    def left_s(self) -> float:
+        """Seconds until the time limit; those for which the process stood still do not count."""
+        return self.settings.timeout_s - (time.monotonic() - self.began - self._stood_s(self.began, time.monotonic()))
+
+    @property
+    def finished(self) -> bool:
+        """True when the process has gone, or has said all and may be ended."""
+        code = self._launcher.exit_code(self.pid)
+        if code is not None:
+            self.pump()
+            if self._outcome is None:
+                self._outcome = self._died(code)
+            return True
+        if self._outcome is None:
+            return False
+        self._done_at = self._done_at or time.monotonic()
+        timed_out = self._outcome.measurement.status is Status.TIMEOUT
+        return time.monotonic() - self._done_at > (_STACK_S if timed_out else _GRACE_S)
+
+    def _ask_where(self) -> None:
+        # Its stacks then stand at the end of its log: where a cell is stuck is what one wants to know of it.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, STACK_SIGNAL)
+
+    def grant(self, idle_ms: float = 0.0) -> None:
+        """Answers the process's wish to have the device; `idle_ms` is how long the probe takes on an idle one."""
+        self.stood.append((self._asked_at, time.monotonic()))
+        self.purpose, self._granted_at = self.asks or "", time.monotonic()
+        self.asks, self.holds = None, True
+        self._write({"idle_ms": idle_ms})
+
+    def stand(self) -> None:
+        """Makes every process of the cell stand still."""
+        if self._stands_since is None and self._signal_all(signal.SIGSTOP):
+            self._stands_since = time.monotonic()
+
+    @property
+    def stands(self) -> bool:
+        """Whether the process was made to stand still."""
+        return self._stands_since is not None
+
+    def go_on(self) -> None:
+        """Lets it go on, and keeps the span for which it stood."""
+        if self._stands_since is not None:
+            self.stood.append((self._stands_since, time.monotonic()))
+            self._stands_since = None
+            self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> bool:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _stood_s(self, start: float, end: float) -> float:
+        open_span = [(self._stands_since, end)] if self._stands_since is not None else []
+        inside = [(max(begin, start), min(stop, end)) for begin, stop in self.stood + open_span]
+        return union_length(inside)  # waiting and standing overlap: a process that waits is stopped like any other
+
+    def close(self) -> Outcome:
+        """Ends every process of the cell, removes its caches and returns the outcome."""
+        self._drain_log()
+        self.kill()
+        self._drain_log()
+        self._let_go()
+        outcome = self._outcome or self._lost(Status.CRASHED, "Interrupted", "the run was interrupted")
+        if outcome.measurement.status is not Status.PASS or self._log_is_wanted:
+            outcome.measurement.log_tail = self._tail()
+        tell_no_paths(outcome.measurement)
+        return outcome
+
+    def kill(self) -> None:
+        """Kills the process, its group, and whatever of it has left the group."""
+        _close_quietly(lambda: os.killpg(self.pid, signal.SIGKILL))
+        self._launcher.await_end(self.pid, _GRACE_S)
+        kill_tokens([self._token])
+        self._launcher.reap(self.pid)
+
+    def _let_go(self) -> None:
+        for close in (self._answers.close, lambda: os.close(self._report), lambda: os.close(self._output)):
+            _close_quietly(close)
+        self._temporary.cleanup()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if "stage" in message:
+            self.stage = Stage(message["stage"])
+        elif "ask" in message:
+            self.asks, self._asked_at = str(message["ask"]), time.monotonic()
+        elif "done" in message:
+            self.holds = False
+            spent = self.held_s.get(self.purpose, 0.0) + time.monotonic() - self._granted_at
+            self.held_s[self.purpose] = round(spent, 3)
+        elif "outcome" in message:
+            found = message["outcome"]
+            measurement = Measurement.from_json(found["measurement"])
+            self._take_out_standing(measurement)
+            measurement.details["waited_s"] = round(self._stood_s(self.began, time.monotonic()), 3)
+            measurement.details["held_s"] = dict(self.held_s)
+            self._outcome = Outcome(measurement, dict(found["environment"]), dict(found["program"]))
+        elif "error" in message:
+            failure = Failure.from_json(message["error"]["failure"])
+            self._outcome = Outcome(self._blank(Status(message["error"]["status"]), failure))
+
+    def _take_out_standing(self, measurement: Measurement) -> None:
+        """Compile time is the time the compiler could work: what the process stood meanwhile is not part of it."""
+        details, metrics = measurement.details, measurement.metrics
+        for metric, where, told in (
+            ("compile_cold_s", "compile_window", "stood_s"),
+            ("compile_warm_s", "warm_window", "stood_warm_s"),
+        ):
+            window = details.pop(where, None)
+            if window and len(window) == 2 and metric in metrics:
+                stood_s = self._stood_s(window[0], window[1])
+                metrics[metric] = max(0.0, metrics[metric] - stood_s)
+                details[told] = round(stood_s, 3)
+
+    def _report_lines(self) -> Iterator[bytes]:
+        while chunk := _read(self._report):
+            *whole, self._pending = (self._pending + chunk).split(b"\n")
+            yield from whole
+
+    def _drain_log(self) -> None:
+        # Bounded per call: a process that prints faster than this reads must not keep the parent here.
+        for _ in range(256):
+            chunk = _read(self._output)
+            if not chunk:
+                break
+            self._log += chunk
+            if len(self._log) > 2 * _LOG_KEPT:
+                del self._log[:-_LOG_KEPT]
+
+    def _tail(self) -> str:
+        return bytes(self._log[-_TAIL_KEPT:]).decode("utf-8", "replace")
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has just died; `finished` will see that
+            self._answers.write(json.dumps(message).encode() + b"\n")
+            self._answers.flush()
+
+    def _died(self, code: int) -> Outcome:
+        if code >= 0:
+            said = f"the process ended with code {code} and without a result"
+            return self._lost(Status.CRASHED, "ExitCode", said, HINT_OF_EXIT)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return self._lost(Status.CRASHED, name, f"the process was ended by {name}", hint_of_signal(name))
+
+    def _lost(self, status: Status, exception: str, message: str, hint: str | None = None) -> Outcome:
+        return Outcome(self._blank(status, Failure(self.stage, exception, f"{message}, in stage {self.stage}", hint)))
+
+    def _blank(self, status: Status, failure: Failure) -> Measurement:
+        now = time.monotonic()
+        # What it cost a worker and the device is known of a cell that died as well.
+        details = {"waited_s": round(self._stood_s(self.began, now), 3), "held_s": dict(self.held_s)}
+        wall_s = round(now - self.began, 3)
+        return Measurement(self.cell, status, self._started_at, wall_s, failure=failure, details=details)
+
+
+def tell_no_paths(measurement: Measurement) -> None:
+    """Cuts the host's folders out of all that is text in a measurement: a bundle may be handed on."""
+    measurement.details = shorten(measurement.details)
+    measurement.log_tail = shorten(measurement.log_tail)
+    if measurement.failure:
+        measurement.failure.message = shorten(measurement.failure.message)
+        measurement.failure.hint = shorten(measurement.failure.hint)
+
+
+def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> dict[str, str]:
+    """The environment of a cell: the caller's, with empty caches of its own and no way to a model hub."""
+    found = dict(environ)
+    # A cache shared with an earlier cell would turn a cold compile into a warm one.
+    for name, place in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"), ("TMPDIR", "tmp")):
+        (folder / place).mkdir(exist_ok=True)
+        found[name] = str(folder / place)
+    return found | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", VARIABLE: token}
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return b""
+
+
+def _close_quietly(action: Callable[[], object]) -> None:
+    with contextlib.suppress(OSError):
+        action()

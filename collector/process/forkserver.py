@@ -1,0 +1,264 @@
+"""The process that starts the measuring processes of a run: forked from one that has imported torch, or fresh ones.
+
+Importing torch and the model libraries takes longer than compiling a small model, and is the same for every cell. A
+server that has imported them once, and has never touched a GPU, forks a child per cell in milliseconds. What is
+imported ahead is the same for all cells: the models' libraries, and the compiler's modules, so that a cold compile time
+holds no imports to speak of either. The compiler comes first: the plan, which names the libraries, is still made then.
+
+The server also outlives nobody: when the process that started it is gone, it kills every process of every cell. It
+listens on a Unix socket that keeps message boundaries; every message is a JSON object:
+
+    asked     {"preload": {"libraries": [NAME, ...], "classes": [MODULE:NAME, ...]}}
+              {"start": TOKEN, "environ": {...}, "cores": [...]} with three descriptors: standard input, output, report
+              {"reap": PID}
+    answered  {"ready": [NAME OF A THREAD, ...]}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from collector.machine.cores import pin_to_cores
+from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu
+from collector.process.tokens import LENGTH, VARIABLE, kill_tokens
+from collector.zoo.offline import forbid_hubs
+
+#: The largest message either way; a request carries a whole environment.
+MESSAGE_BYTES = 1 << 20
+#: prctl's request to be signalled when the parent dies (linux/prctl.h).
+_PR_SET_PDEATHSIG = 1
+_WORKER = (
+    "collector.process.worker",
+    "collector.measure.cell",
+    "collector.measure.autotuning",
+    "collector.zoo.registry",
+)
+#: Python's words where a process with threads forks; a regular expression.
+_FORK_WARNING = r"This process \(pid=\d+\) is multi-threaded, use of fork\(\) may lead to deadlocks"
+#: What a compilation imports, by the modules that bring the others; a few hundredths of a second are left to the cell.
+_COMPILER = """
+    torch._inductor.compile_fx torch._dynamo.backends.inductor torch._dynamo.repro.after_dynamo torch._export.db.logging
+    torch._functorch.aot_autograd torch._inductor.choices torch._inductor.codegen.cpp torch._inductor.codegen.triton
+    torch._inductor.codegen.cpp_wrapper_gpu torch._inductor.codegen.cuda_combined_scheduling torch._inductor.codegen.halide
+    torch._inductor.codegen.memory_planning torch._inductor.codegen.mps torch._inductor.codegen.pallas
+    torch._inductor.codegen.wrapper_fxir torch._inductor.cudagraph_trees torch._inductor.fx_passes.fuse_attention
+    torch._inductor.fx_passes.mkldnn_fusion torch._inductor.fx_passes.pad_mm torch._inductor.fx_passes.quantization
+    torch._inductor.kernel.conv torch._inductor.kernel.mm torch._inductor.runtime.autotune_cache torch._inductor.runtime.caching
+    torch._inductor.runtime.triton_heuristics torch.distributed.tensor.experimental._func_map torch.export._trace
+    torch.utils.cpp_extension sympy.physics.units
+"""
+_TRITON = "triton.compiler.compiler triton.backends.nvidia.compiler triton.backends.nvidia.driver"
+_OF_DEVICE = {"cpu": _COMPILER.split(), "cuda": f"{_COMPILER} {_TRITON}".split()}
+
+
+class ForkServer:
+    """Starts processes on request and tells how they ended."""
+
+    def __init__(self, channel: socket.socket, preloaded: bool) -> None:
+        self._channel, self._preloaded = channel, preloaded
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ, None)
+        self._tokens: dict[int, str] = {}
+
+    def serve(self) -> None:
+        """Answers until the other end of the channel is closed, then kills all that it started."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._tell_end(key.data, key.fd)
+                elif not self._answer():
+                    self._kill_all()
+                    return
+
+    def _answer(self) -> bool:
+        try:
+            text, descriptors, _, _ = socket.recv_fds(self._channel, MESSAGE_BYTES, 3)
+        except ConnectionError:
+            return False
+        if not text:
+            return False
+        request = json.loads(text)
+        if "reap" in request:
+            self._reap(int(request["reap"]))
+            return True
+        if "preload" in request:
+            with quiet():
+                preload(**request["preload"])
+            if self._preloaded:
+                gc.collect()
+                gc.freeze()  # else each full collection of a child copies a hundred megabytes, in a third of a second
+            threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+            self._send({"ready": threads})
+            return True
+        pid = self._start(request, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._tokens[pid] = str(request["start"])
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
+        self._send({"started": request["start"], "pid": pid})
+        return True
+
+    def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
+        reading, writing = os.pipe()
+        server = os.getpid()
+        pid = os.fork()
+        if pid:
+            os.close(writing)
+            # Until the child has a group of its own and shows its token: who is told of it may stop or kill it at once.
+            os.read(reading, 1)
+            os.close(reading)
+            return pid
+        try:
+            os.setsid()
+            die_with(server)
+            self._become_cell(request, descriptors, writing)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(70)  # nothing that goes wrong in the child may go on as a second server
+
+    def _become_cell(self, request: Mapping[str, Any], descriptors: Sequence[int], starting: int) -> NoReturn:
+        self._selector.close()
+        self._channel.close()
+        answers, output, report = descriptors
+        for source, target in ((answers, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        os.set_inheritable(report, True)
+        if request["cores"]:
+            os.sched_setaffinity(0, request["cores"])
+        command = [sys.executable, "-m", "collector.process.worker", "--report", str(report)]
+        if not self._preloaded:
+            os.execve(command[0], command, request["environ"])  # noqa: S606 - this closes `starting`
+        found = {name: value for name, value in os.environ.items() if name == SKIP_VARIABLE}
+        take_environment({**request["environ"], **found}, str(request["start"]))
+        os.close(starting)
+        from collector.process.worker import work
+
+        work(report)
+
+    def _tell_end(self, pid: int, descriptor: int) -> None:
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        if pid not in self._tokens:  # let go of while it still ran: nobody asks for it any more
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+            return
+        # Not reaped yet: as long as it is there, its number belongs to nobody else and its group can be killed.
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        if found is not None:
+            code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+            self._send({"ended": pid, "code": code})
+
+    def _reap(self, pid: int) -> None:
+        if self._tokens.pop(pid, None) is not None:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        with suppress(ConnectionError):
+            self._channel.send(json.dumps(message).encode())
+
+    def _kill_all(self) -> None:
+        for pid in self._tokens:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        kill_tokens(self._tokens.values())
+
+
+def die_with(parent: int) -> None:
+    """Has the kernel kill this process when its parent dies, even one that was stopped."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it had died before it was asked for
+        os._exit(70)
+
+
+def take_environment(environ: Mapping[str, str], token: str) -> None:
+    """Makes `environ` this process's own, and the token visible to whoever looks for the cell's processes.
+
+    The kernel shows a process's environment as it was when the program started; the token is therefore written over the
+    placeholder that the server was started with, which its children, forked or not, then show.
+    """
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    place = libc.getenv(VARIABLE.encode())
+    if place and len(token) == LENGTH:
+        ctypes.memmove(place, token.encode(), LENGTH)
+    for name in os.environ.keys() - environ.keys():
+        del os.environ[name]
+    os.environ.update(environ)
+    tempfile.tempdir = None  # it was looked up under the server's environment
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drops what imports write to standard error, from C++ too: it would stand between the lines of the run.
+
+    Whatever of it matters is said again: what does not import fails in the cells that need it, with their own log.
+    """
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def preload_compiler(device: str) -> None:
+    """Imports torch, the worker and what a compilation for this device imports; what this torch lacks is passed over."""
+    forbid_hubs()
+    compiler = _OF_DEVICE.get(device, ())
+    for name in (*_WORKER, *compiler):
+        with suppress(Exception):
+            importlib.import_module(name)
+    if compiler:
+        believe_cpu()
+
+
+def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
+    """Imports what a plan needs: libraries by name, and classes as `module:name` where a library loads lazily."""
+    for name in libraries:
+        # A library that does not import (built for another torch, say) fails in the cells that need it.
+        with suppress(Exception):
+            importlib.import_module(name)
+    for spelled in classes:
+        module, _, name = spelled.partition(":")
+        # A class that this version of the library lacks fails in its own cell, with its own status.
+        with suppress(Exception):
+            getattr(importlib.import_module(module), name)
+
+
+def main() -> None:
+    """Entry point of `python -m collector.process.forkserver --channel FD [--device D]`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--device", help="import torch and what a compilation for this device needs")
+    options = parser.parse_args()
+    # Python warns where a process of several threads forks. Ours fork before any cell's code runs, so nothing is locked.
+    warnings.filterwarnings("ignore", _FORK_WARNING, DeprecationWarning, __name__)
+    pin_to_cores()
+    if options.device:
+        with quiet():
+            preload_compiler(options.device)
+    ForkServer(socket.socket(fileno=options.channel), preloaded=bool(options.device)).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""What autotuning chose, shared between processes: the same kernel runs under the same configuration in each of them.
+
+The fastest of several nearly equal candidates is found by timing, so two processes of one program may choose differently
+and differ by percents for ever after. Where a folder is given, the first process that tunes a kernel decides; later ones,
+of the same build of torch or of another, get its choice laid into their own caches before they compile, and everything else
+in these stays cold. Kernels are known by the hash of their source, as Inductor names their files; operations (matrix
+products, convolutions) by Inductor's own keys. A compilation that need not tune is shorter, so whether a folder was given
+is part of the testbed.
+
+    FOLDER/SYSTEM/SUITE.MODEL.PHASE.DTYPE.BATCH.json
+        {"kernels": {"xy/cxyz.py": {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
+         "operations": {OPERATION: {INPUTS: {PRECISION: {CANDIDATE: MS}}}, DECISION: VALUE}}
+
+SYSTEM is Inductor's hash of GPU, CUDA and Triton.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from collector.machine.environment import TUNING_VARIABLE
+from collector.vocabulary import Cell
+
+#: What a folder without room or rights, or a file of another make, raises: no reason to lose a measurement.
+#: The same where a torch keeps its choices elsewhere.
+_DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError)
+
+
+class SharedTuning:
+    """The choices for one cell's model: `lay_in` before it compiles, `keep` when it has.
+
+    All configs of a model share them, so that two configs differ by what they are and not by a toss-up.
+    """
+
+    def __init__(self, folder: Path, cell: Cell) -> None:
+        words = (cell.suite, cell.model, cell.phase.value, cell.dtype, str(cell.batch_size))
+        self._name = ".".join(re.sub(r"[^\w-]+", "_", word) for word in words) + ".json"
+        self._folder = folder
+        self._laid: dict[str, dict[str, Any]] = {}
+
+    def lay_in(self) -> None:
+        """Writes what is known into this process's caches. A file that cannot be read counts as empty."""
+        with suppress(*_DAMAGE):
+            self._lay_in(self._read())
+
+    def _lay_in(self, known: Mapping[str, Any]) -> None:
+        for kernel, by_candidates in known["kernels"].items():
+            told = _for_this_torch(by_candidates)
+            place = _choice_file(kernel)
+            if place and told:
+                self._laid[kernel] = told
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(json.dumps(told))
+        if known["operations"]:
+            _write(_operations_file(), {"system": {}, "cache": known["operations"]})
+
+    def keep(self) -> dict[str, Any]:
+        """Adds what was tuned here and was not known.
+
+        Says how many kernels were found and how many were tuned, of how many a process beside this one has meanwhile
+        decided otherwise, and of how many operations something is new; or why nothing could be kept.
+        """
+        try:
+            return self._keep()
+        except _DAMAGE as error:
+            return {"not_kept": f"{type(error).__name__}: {error}"[:300]}
+
+    def _keep(self) -> dict[str, int]:
+        chosen, timed = dict(_chosen_here()), _read(_operations_file()).get("cache", {})
+        found = sum(self._laid.get(kernel) == told for kernel, told in chosen.items())
+        with self._locked():
+            known = self._read()
+            counts = [_add_kernel(known["kernels"], kernel, told) for kernel, told in chosen.items()]
+            operations = _add_operations(known["operations"], timed)
+            _write(self._file, known)
+        return {
+            "kernels_found": found,
+            "kernels_tuned": len(chosen) - found,
+            "decided_otherwise": counts.count(False),
+            "operations_new": operations,
+        }
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / _operations_file().name / self._name
+
+    def _read(self) -> dict[str, Any]:
+        found = _read(self._file)
+        return {part: found[part] if isinstance(found.get(part), dict) else {} for part in ("kernels", "operations")}
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def shared_where_asked(cell: Cell) -> SharedTuning | None:
+    """The choices for a cell where the caller named a folder for them, else None."""
+    folder = os.environ.get(TUNING_VARIABLE)
+    return SharedTuning(Path(folder), cell) if folder else None
+
+
+def _for_this_torch(by_candidates: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The choice that this build of torch made or would accept, else the first: Inductor refuses it if candidates differ."""
+    entries = [entry for entry in by_candidates.values() if isinstance(entry.get("chosen"), dict)]
+    mine = [entry for entry in entries if torch.version.git_version in entry.get("torch", ())]
+    return next((dict(entry["chosen"]) for entry in [*mine, *entries]), None)
+
+
+def _chosen_here() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each kernel of this process's cache whose configuration was chosen among several, with what was chosen."""
+    for source in sorted(_cache_folder().glob("??/*.py")):
+        kernel = f"{source.parent.name}/{source.name}"
+        place = _choice_file(kernel)
+        if place and (told := _read(place)):
+            # Names a binary in this process's cache, which no other has.
+            yield kernel, {key: value for key, value in told.items() if key != "triton_cache_hash"}
+
+
+def _add_kernel(kernels: dict[str, Any], kernel: str, told: dict[str, Any]) -> bool:
+    """Keeps a choice unless there is one; False where that is another."""
+    entry = kernels.setdefault(kernel, {}).setdefault(str(told.get("configs_hash")), {"torch": [], "chosen": told})
+    if torch.version.git_version not in entry["torch"]:
+        entry["torch"].append(torch.version.git_version)
+    return _launch(entry["chosen"]) == _launch(told)
+
+
+def _launch(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if key != "time_taken_ms"}
+
+
+def _add_operations(known: dict[str, Any], timed: Mapping[str, Any]) -> int:
+    """Keeps what is not known yet, however deep: times of candidates, and decisions such as whether to pad a matrix.
+
+    Of how many operations there was something.
+    """
+    return sum(_add(known, operation, found) for operation, found in timed.items())
+
+
+def _add(known: dict[str, Any], key: str, found: Any) -> bool:
+    if key not in known:
+        known[key] = found
+        return True
+    inner = known[key]
+    if not isinstance(inner, dict) or not isinstance(found, dict):
+        return False
+    return sum(_add(inner, name, value) for name, value in found.items()) > 0
+
+
+def _cache_folder() -> Path:
+    from torch._inductor.runtime.runtime_utils import cache_dir
+
+    return Path(cache_dir())
+
+
+def _choice_file(kernel: str) -> Path | None:
+    """Where Inductor looks for the choice of a kernel; None in a torch that keeps them elsewhere, or for no kernel's name."""
+    if not re.fullmatch(r"\w\w/\w+\.py", kernel):
+        return None
+    try:
+        from torch._inductor.runtime.autotune_cache import AutotuneCache
+
+        meta = {"autotune_local_cache": True, "autotune_remote_cache": False}
+        made = AutotuneCache.create(meta, str(_cache_folder() / kernel), "")
+        return Path(made.local_cache[1]) if made and made.local_cache else None
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+def _operations_file() -> Path:
+    from torch._inductor.codecache import CacheBase
+
+    return Path(CacheBase.get_local_cache_path())
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(file: Path, data: Mapping[str, Any]) -> None:
+    """In one go: a reader finds the old or the new."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    made = file.with_name(f"{file.name}.{os.getpid()}")
+    made.write_text(json.dumps(data))
+    made.replace(file)

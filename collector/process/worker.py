@@ -1,0 +1,126 @@
+"""The measuring process: reads one request, measures one cell, reports by JSON lines on a pipe of its own.
+
+Standard output and error belong to the model and the compiler; nothing that they print can be taken for a report.
+
+    request (standard input, one line)   {"cell": {...}, "settings": {...}}
+    report (descriptor --report, lines)  {"stage": "compile"} ... {"outcome": {...}}
+                                         {"ask": "measure"}, answered on standard input by {"idle_ms": 3.1}, then
+                                         {"done": "measure"}
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NoReturn
+
+from collector.failures import classify
+from collector.measure.cpu_time import session_cpu_s
+from collector.process.outcome import Outcome
+from collector.settings import Settings
+from collector.vocabulary import Cell, Stage
+
+#: On this signal a measuring process prints where it is, and goes on.
+STACK_SIGNAL = signal.SIGUSR1
+
+
+class PipeHost:
+    """Tells the parent where the cell is and asks it for the machine, over the report pipe and standard input."""
+
+    def __init__(self, report: IO[str], answers: IO[str]) -> None:
+        self._report, self._answers = report, answers
+        self._depth = 0
+        self.idle_ms = 0.0
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Writes one line, flushed."""
+        self._report.write(json.dumps(message, separators=(",", ":"), allow_nan=False) + "\n")
+        self._report.flush()
+
+    def stage(self, stage: Stage) -> None:
+        """Reports the stage."""
+        self.send({"stage": stage.value})
+
+    @contextmanager
+    def exclusive(self, purpose: str = "measure") -> Iterator[None]:
+        """Waits until the parent gives the machine to this cell, and gives it back afterwards; may be nested."""
+        if self._depth == 0:
+            self.send({"ask": purpose})
+            if not (answer := self._answers.readline()):
+                raise SystemExit("the process that started this cell is gone")
+            self.idle_ms = float(json.loads(answer)["idle_ms"])
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self.send({"done": purpose})
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """A JSON object with the measurement, the environment and the program."""
+    return {
+        "measurement": outcome.measurement.to_json(),
+        "environment": outcome.environment,
+        "program": outcome.program,
+    }
+
+
+def serve(request: dict[str, Any], host: PipeHost) -> None:
+    """Measures the requested cell and reports its outcome."""
+    # Imported here and not above: torch sizes its thread pools by the cores it finds when it is imported, and a pool
+    # larger than the cores this process is pinned to makes every operator wait for a thread that cannot run.
+    from collector.measure.autotuning import hold_device_while_tuning
+    from collector.measure.cell import measure
+    from collector.measure.tracing import trace_where_asked
+    from collector.zoo.registry import find
+
+    cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
+    spec = find(cell.suite, cell.model)
+    hold_device_while_tuning(host)
+    traced = trace_where_asked(cell, settings.trace)
+    outcome = measure(cell, spec.build, settings, host)
+    if traced:
+        outcome.measurement.details["trace"] = traced
+    outcome.measurement.details["cpu_s"] = session_cpu_s()
+    host.send({"outcome": outcome_to_json(outcome)})
+
+
+def tell_where_on_request() -> None:
+    """A crash, and `STACK_SIGNAL`, print the Python stack of every thread, even one that is stuck in C code."""
+    faulthandler.enable(2)
+    faulthandler.register(STACK_SIGNAL, 2, all_threads=True)
+
+
+def work(report_descriptor: int) -> NoReturn:
+    """Serves the request on standard input and ends the process."""
+    tell_where_on_request()
+    with os.fdopen(report_descriptor, "w", encoding="utf-8") as report:
+        host = PipeHost(report, sys.stdin)
+        try:
+            serve(json.loads(sys.stdin.readline()), host)
+        except Exception as error:
+            status, failure = classify(error, Stage.START)
+            host.send({"error": {"status": status.value, "failure": failure.to_json()}})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Inductor's pools and CUDA's teardown may hang or crash at exit; all that matters is already reported.
+    os._exit(0)
+
+
+def main() -> None:
+    """Entry point of `python -m collector.process.worker --report FD`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--report", type=int, required=True, metavar="FD", help="descriptor for report lines")
+    work(parser.parse_args().report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""What a page says when there is nothing to show: one sentence, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import streamlit as st
+
+from dashboard.components.markup import text
+from db.errors import SideError, StoreError
+
+FILL = """\
+make nightly                         # measure this machine's zoo and store it
+inductor-watch ingest data/releases  # or read the bundles that came with the checkout"""
+
+
+def show(title: str, sentence: str, commands: str = "") -> None:
+    """A calm box; the commands, if any, below it to copy."""
+    st.html(f'<div class="iw iw-state" role="status"><h1>{text(title)}</h1>{text(sentence)}</div>')
+    if commands:
+        st.code(commands, language=None)  # the colours of words are too faint for some
+
+
+@contextmanager
+def said_plainly() -> Iterator[None]:
+    """Says what a side or the store that cannot be read is about, in place of what was to be drawn."""
+    try:
+        yield
+    except SideError as error:
+        show("There is no such side", f"{error}. Pick another one at the left.")
+    except StoreError as error:
+        show("The database cannot be shown", f"{error}.", FILL if "no database" in str(error) else "")

@@ -1,0 +1,91 @@
+"""Numbers as people read them: one way per unit, a dash for what was not measured, never a 0."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from analysis.compare.evidence import COUNTS
+from collector.metrics import METRICS
+
+#: Stands for "not measured".
+ABSENT = "\N{EN DASH}"
+_MINUS = "\N{MINUS SIGN}"
+#: Between a number and its unit.
+THIN = "\N{NARROW NO-BREAK SPACE}"
+
+#: Short names for column heads; `collector.metrics` holds the full meaning.
+TITLES = {
+    "eager_ms": "eager latency",
+    "compiled_ms": "compiled latency",
+    "speedup": "speedup",
+    "eager_kernel_ms": "eager device time",
+    "compiled_kernel_ms": "device time",
+    "device_speedup": "device speedup",
+    "compile_cold_s": "cold compile",
+    "eager_peak_bytes": "eager peak memory",
+    "compiled_peak_bytes": "peak memory",
+    "compression": "compression",
+    **COUNTS,
+    "error_rmse_ratio": "error ratio",
+    "cosine": "cosine",
+    "leak_bytes_per_call": "leak per call",
+    "compile_warm_s": "warm compile",
+    "compile_instructions": "compile instructions",
+}
+
+
+def is_absent(value: float | None) -> bool:
+    """Whether there is no number."""
+    return value is None or math.isnan(value)
+
+
+def number(metric: str, value: float | None) -> str:
+    """A metric's value with its unit."""
+    if value is None or math.isnan(value):
+        return ABSENT
+    match METRICS[metric].unit:
+        case "ms":
+            return f"{milliseconds(value)}{THIN}ms"
+        case "s":
+            return f"{value:.1f}{THIN}s"
+        case "B" if value < 1e6:
+            return f"{value:,.0f}{THIN}B"
+        case "B":
+            return f"{value / 1e9:.2f}{THIN}GB"
+        case "x":
+            return f"{value:.2f}\N{MULTIPLICATION SIGN}"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3f}"
+
+
+def milliseconds(value: float) -> str:
+    """Four digits that matter, no unit."""
+    digits = 1 if value >= 100 else 2 if value >= 10 else 3
+    return f"{value:.{digits}f}"
+
+
+def signed(value: float | None, digits: int = 1, unit: str = "%") -> str:
+    """A change with its sign: `+3.7 %`, `-0.4 %`, and no sign for a zero."""
+    if value is None or math.isnan(value):
+        return ABSENT
+    rounded = round(value, digits)
+    sign = "+" if rounded > 0 else _MINUS if rounded < 0 else "\N{PLUS-MINUS SIGN}"
+    return f"{sign}{abs(rounded):.{digits}f}{THIN}{unit}".rstrip(THIN)
+
+
+def share(part: int, whole: int) -> str:
+    """A share in whole percent, never rounded up to 100 %."""
+    if not whole:
+        return ABSENT
+    percent = 100 * part / whole
+    return f"{math.floor(percent) if percent > 99 else round(percent)}{THIN}%"
+
+
+def moment(value: datetime) -> str:
+    """A moment in UTC to the minute."""
+    return f"{value:%Y-%m-%d %H:%M}"
+
+
+def count(number_of: int, one: str, many: str = "") -> str:
+    """`1 cell`, `3 cells`."""
+    return f"{number_of:,} {one if number_of == 1 else many or one + 's'}"

@@ -1,0 +1,91 @@
+"""One word for what became of a cell, and how many cells there are of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from analysis.compare.transitions import Transition
+from analysis.compare.verdicts import JUDGED, Outcome
+from dashboard.components.changes import Look
+
+#: In the order in which they are worth a look. The key is also what the address says.
+OUTCOMES = {
+    "broke": "broke",
+    "regressed": "regressed",
+    "flaky": "flaky",
+    "missing": "missing in new",
+    "still_failing": "still failing",
+    "improved": "improved",
+    "fixed": "fixed",
+    "inconclusive": "inconclusive",
+    "unchanged": "unchanged",
+    "environment_changed": "environment changed",
+    "missing_in_base": "missing in base",
+    "missing_in_both": "missing in both",
+    "not_applicable": "not applicable",
+    "entered": "only planned in new",
+    "left": "only planned in base",
+}
+#: Outcomes that are neither good nor bad have no colour.
+LOOKS: dict[str, Look] = {"broke": "worse", "regressed": "worse", "improved": "better", "fixed": "better"}
+#: The same without colour; `?` and `=` are neither good nor bad.
+GLYPHS = {
+    "broke": "\N{MULTIPLICATION X}",
+    "regressed": "\N{MULTIPLICATION X}",
+    "improved": "\N{CHECK MARK}",
+    "fixed": "\N{CHECK MARK}",
+    "inconclusive": "?",
+    "unchanged": "=",
+}
+#: What addresses said before there were verdicts.
+_FORMER = {"slower": "regressed", "faster": "improved", "within": "unchanged"}
+_CHANGES = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
+
+
+def with_outcomes(cells: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a comparison with what `analysis.compare.verdicts` says of each cell; `judged` goes by cell_id.
+
+    All columns of `judged`, and:
+    - outcome, a key of `OUTCOMES`
+    - outcome_metric and outcome_change (the absolute natural logarithm of its ratio): what decided, and where nothing did
+      the metric by which the comparison ranks; absent in cells that do not pass on both sides
+    - more_runs: how many a side would settle an inconclusive cell; infinite for too many, NaN where runs do not help
+    - comparable: whether the machine is the same, so that a metric's verdict may be shown as one
+    """
+    found = cells.join(judged, on="cell_id")
+    passing = found["transition"] == Transition.BOTH_PASS.value
+    told = found["verdict"].where(found["verdict"].notna(), Outcome.INCONCLUSIVE.value)
+    outcome = found["transition"].where(~(passing | (told == Outcome.FLAKY.value)), told)
+    moved = found["testbed_changed"].eq(True)
+    is_change = outcome.isin(_CHANGES)
+    by = found["verdict_metric"].where(is_change | found["rank_metric"].isna(), found["rank_metric"]).where(passing)
+    unsettled = (outcome == Outcome.INCONCLUSIVE.value) & ~moved
+    return found.assign(
+        outcome=outcome,
+        outcome_metric=by,
+        outcome_change=np.abs(np.log1p(_of_metric(found, by, "change"))),
+        more_runs=_of_metric(found, by, "more_runs").where(unsettled),
+        comparable=passing & ~moved & (outcome != Outcome.ENVIRONMENT_CHANGED.value),
+    )
+
+
+def counts(cells: pd.DataFrame) -> Counter[str]:
+    """How many cells there are of each outcome."""
+    return Counter(cells["outcome"])
+
+
+def translated(wanted: Iterable[str]) -> list[str]:
+    """Outcomes as an address names them, those of an old address in the words of today; each once."""
+    return list(dict.fromkeys(_FORMER.get(name, name) for name in wanted))
+
+
+def _of_metric(cells: pd.DataFrame, by: pd.Series, name: str) -> pd.Series:
+    """Each cell's value of the metric that `by` names."""
+    found = pd.Series(np.nan, index=cells.index, dtype=float)
+    for metric in (metric for metric in JUDGED if f"{metric}_{name}" in cells):
+        found = found.where(by != metric, cells[f"{metric}_{name}"].astype(float))
+    return found

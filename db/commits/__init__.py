@@ -1,0 +1,1 @@
+"""The commits of a repository and their order."""

@@ -1,0 +1,263 @@
+"""Commits in their order: the range between two of them, the story of a pull request, a search.
+
+Everything goes by the place in the line that `commits import` found, never by dates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
+from sqlalchemy.orm import aliased
+
+from db.commits.messages import read_subject
+from db.connecting import Source, connected
+from db.errors import CommitError, one_line
+from db.queries.moments import moment_of
+from db.schema import Commit, CommitLink
+from db.tags import tags_of
+
+_CHUNK = 400
+_SHORTEST_SHA = 4
+_MOST_WORDS = 20
+_AFTER_HEX = "g"
+_IMPORT = "`inductor-watch commits import --git PATH`"
+_PR_TEXT = re.compile(
+    r"(?:PR\s*)?#?([1-9][0-9]{0,8})|https://github\.com/[\w.-]+/[\w.-]+/pull/([1-9][0-9]{0,8})\S*", re.I
+)
+
+LandingKind = Literal["landing", "revert"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEntry:
+    """A commit with its links, all of them shas in the order of their places, and its tags.
+
+    `position` is None for a commit that no import has seen; `committed_at` is when it landed.
+    """
+
+    repo: str
+    sha: str
+    position: int | None
+    title: str | None
+    pr_number: int | None
+    author_date: datetime | None
+    committed_at: datetime | None
+    reverts: tuple[str, ...] = ()
+    reverted_by: tuple[str, ...] = ()
+    relands: tuple[str, ...] = ()
+    relanded_by: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRange:
+    """What landed after `base` up to and with `new`, oldest first.
+
+    `distance` is how many commits that is in the whole history; `commits` has fewer where an import left some out.
+    """
+
+    base: CommitEntry
+    new: CommitEntry
+    distance: int
+    commits: tuple[CommitEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """One event in the story of a pull request: it landed or was taken back. `again` says that it had landed before."""
+
+    kind: LandingKind
+    again: bool
+    commit: CommitEntry
+
+
+def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntry:
+    """The commit of that sha, or of that beginning of one.
+
+    Raises:
+        CommitError: no commit, or several.
+    """
+    text = sha.strip().lower()
+    if not re.fullmatch(r"[0-9a-f]{4,64}", text):
+        raise CommitError(f"{one_line(sha)!r} is no commit: write at least {_SHORTEST_SHA} digits of its sha")
+    with connected(source) as conn:
+        found = list(_listed(conn, _begins(text), _of(conn, repo), limit=4))
+    whole = [entry for entry in found if entry.sha == text] or found
+    if len(whole) == 1:
+        return whole[0]
+    if not whole:
+        raise CommitError(f"the database has no commit {text[:12]}: import it with {_IMPORT}")
+    names = ", ".join(f"{one_line(entry.repo)}@{entry.sha[:16]}" for entry in whole[:3])
+    raise CommitError(f"{text[:12]} could be {names}: write more of it, or say --repo")
+
+
+def commit_range(source: Source, base: str, new: str, repo: str | None = None) -> CommitRange:
+    """The commits after `base` up to `new` (shas, or beginnings of one): what a change between the two can come from.
+
+    Empty where `new` is `base` or landed before it.
+
+    Raises:
+        CommitError: one of the two is unknown, or no import has told its place.
+    """
+    with connected(source) as conn:
+        first, last = find_commit(conn, base, repo), find_commit(conn, new, repo)
+        if first.repo != last.repo:
+            raise CommitError(
+                f"{first.sha[:12]} is of {one_line(first.repo)}, {last.sha[:12]} of {one_line(last.repo)}"
+            )
+        start, end = _place(first), _place(last)
+        where = (Commit.repo == first.repo, Commit.position > start, Commit.position <= end)
+        found = tuple(_listed(conn, *where, newest_first=False))
+    return CommitRange(first, last, max(end - start, 0), found)
+
+
+def commits_between(source: Source, repo: str, after: int, up_to: int) -> tuple[CommitEntry, ...]:
+    """The stored commits of a repository whose place in the line is above `after` and at most `up_to`, oldest first."""
+    with connected(source) as conn:
+        where = (Commit.repo == repo, Commit.position > after, Commit.position <= up_to)
+        return tuple(_listed(conn, *where, newest_first=False))
+
+
+def landings(source: Source, pr_number: int, repo: str | None = None) -> list[Landing]:
+    """The landings and reverts of a pull request in their order, those under another number (a reland's own) included."""
+    with connected(source) as conn:
+        of_pr = select(Commit.id, Commit.title, Commit.position).where(Commit.pr_number == pr_number, _of(conn, repo))
+        own = {row.id: row.title for row in conn.execute(of_pr) if row.position is not None}
+        landed = [key for key, title in own.items() if not read_subject(title or "").undoes_its_own]
+        # Whoever speaks of a landing, then whoever speaks of those: the revert of a reland under another number.
+        story, told = set(own), set(landed)
+        while told:
+            told = _speaking_of(conn, told) - story
+            story |= told
+        entries = [entry for chunk in _chunks(sorted(story)) for entry in _listed(conn, Commit.id.in_(chunk))]
+    shas = {entry.sha for entry in entries}
+    ordered = sorted(entries, key=lambda entry: (entry.repo, entry.position or 0))
+    return [Landing(_kind(entry, pr_number, shas), not shas.isdisjoint(entry.relands), entry) for entry in ordered]
+
+
+def find_commits(source: Source, text: str, limit: int = 20, repo: str | None = None) -> list[CommitEntry]:
+    """Commits for what a person types: a pull request (`12345`, `#12345`, its address), digits of a sha, words of a title.
+
+    In this order, and within one meaning the newest first; words count where the text means no number and no sha.
+    """
+    text = text.strip()
+    exact: list[ColumnElement[bool]] = []
+    if match := _PR_TEXT.fullmatch(text):
+        exact.append(Commit.pr_number == int(match[1] or match[2]))
+    if re.fullmatch(rf"[0-9a-fA-F]{{{_SHORTEST_SHA},64}}", text):
+        exact.append(_begins(text.lower()))
+    found: dict[tuple[str, str], CommitEntry] = {}
+    with connected(source) as conn:
+        where = _of(conn, repo)
+        for one in exact:
+            found |= {(entry.repo, entry.sha): entry for entry in _listed(conn, one, where, limit=limit)}
+        if not found and (words := text.split()[:_MOST_WORDS]):
+            in_title = (Commit.title.icontains(word, autoescape=True) for word in words)
+            return list(_listed(conn, *in_title, where, limit=limit))
+    return list(found.values())[:limit]
+
+
+def list_commits(
+    source: Source, *, repo: str | None = None, since: float | None = None, limit: int | None = None
+) -> list[CommitEntry]:
+    """Imported commits, newest first; `since` (seconds since 1970) is of the moment of landing."""
+    landed = None if since is None else Commit.committed_at >= since
+    with connected(source) as conn:
+        return list(_listed(conn, Commit.position.is_not(None), _of(conn, repo), landed, limit=limit))
+
+
+def _place(entry: CommitEntry) -> int:
+    if entry.position is None:
+        raise CommitError(
+            f"{entry.sha[:12]} is not on the main line of {one_line(entry.repo)}, as far as it is imported: "
+            f"run {_IMPORT}, unless it is a commit of a release or another branch"
+        )
+    return entry.position
+
+
+def _kind(entry: CommitEntry, pr_number: int, story: set[str]) -> LandingKind:
+    """What a commit is to the pull request."""
+    undoes_its_own = read_subject(entry.title or "").undoes_its_own
+    if not story.isdisjoint(entry.relands) or (entry.pr_number == pr_number and not undoes_its_own):
+        return "landing"
+    return "revert" if undoes_its_own or not story.isdisjoint(entry.reverts) else "landing"
+
+
+def _speaking_of(conn: Connection, targets: set[int]) -> set[int]:
+    found: set[int] = set()
+    for chunk in _chunks(sorted(targets)):
+        found |= set(conn.execute(select(CommitLink.commit).where(CommitLink.target.in_(chunk))).scalars())
+    return found
+
+
+def _begins(text: str) -> ColumnElement[bool]:
+    return and_(Commit.sha >= text, Commit.sha < text + _AFTER_HEX)
+
+
+def _of(conn: Connection, repo: str | None) -> ColumnElement[bool]:
+    """Of one repository, or of every one that there is: the indexes begin with its name."""
+    if repo is not None:
+        return Commit.repo == repo
+    found: list[str] = []
+    least = select(func.min(Commit.repo))
+    while (name := conn.execute(least.where(Commit.repo > found[-1]) if found else least).scalar()) is not None:
+        found.append(name)
+    return Commit.repo == found[0] if len(found) == 1 else Commit.repo.in_(found)
+
+
+def _given(*where: ColumnElement[bool] | None) -> list[ColumnElement[bool]]:
+    return [one for one in where if one is not None]
+
+
+def _listed(
+    conn: Connection, *where: ColumnElement[bool] | None, newest_first: bool = True, limit: int | None = None
+) -> Iterator[CommitEntry]:
+    order = Commit.position.desc().nulls_last() if newest_first else Commit.position.asc()
+    query = select(Commit).where(*_given(*where)).order_by(order, Commit.sha).limit(limit)
+    rows = conn.execute(query).all()
+    links, tags = _links(conn, [row.id for row in rows]), tags_of(conn, [row.sha for row in rows])
+    for row in rows:
+        yield CommitEntry(
+            repo=row.repo,
+            sha=row.sha,
+            position=row.position,
+            title=row.title,
+            pr_number=row.pr_number,
+            author_date=moment_of(row.author_date),
+            committed_at=moment_of(row.committed_at),
+            tags=tags.get((row.repo, row.sha), ()),
+            **{name: tuple(shas) for name, shas in links[row.id].items()},
+        )
+
+
+_BACK = {"reverts": "reverted_by", "relands": "relanded_by"}
+
+
+def _links(conn: Connection, keys: Sequence[int]) -> dict[int, dict[str, list[str]]]:
+    """Of each commit the shas that it is linked with, by the field that they belong to."""
+    found: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    one, other = aliased(Commit), aliased(Commit)
+    query = (
+        select(CommitLink, one.sha.label("from_sha"), other.sha.label("to_sha"))
+        .join(one, one.id == CommitLink.commit)
+        .join(other, other.id == CommitLink.target)
+        .order_by(one.position, other.position)
+    )
+    for chunk in _chunks(keys):
+        wanted = set(chunk)
+        for row in conn.execute(query.where(or_(CommitLink.commit.in_(chunk), CommitLink.target.in_(chunk)))):
+            if row.commit in wanted:
+                found[row.commit][row.kind].append(row.to_sha)
+            if row.target in wanted:
+                found[row.target][_BACK[row.kind]].append(row.from_sha)
+    return found
+
+
+def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (values[start : start + _CHUNK] for start in range(0, len(values), _CHUNK))

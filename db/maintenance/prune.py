@@ -1,0 +1,213 @@
+"""What leaves the database: by age raw samples, then evidence, then runs that no regression needs; by name any run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine, delete, func, or_, select, update
+
+from db.base import Base
+from db.changing import changing
+from db.connecting import connected
+from db.errors import SideError, StoreError, nearest, one_line
+from db.queries.moments import from_epoch
+from db.regressions.states import OPEN
+from db.schema import Branch, Commit, Evidence, Regression, Run, Samples, Series, measurements
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How long what is kept: raw samples no longer than evidence, evidence no longer than runs. None keeps for ever."""
+
+    samples: timedelta | None
+    evidence: timedelta | None
+    runs: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What went. `samples` and `evidence` are rows whose values or texts went, `kept` runs that a regression holds back.
+
+    `guarded` counts pairs of a run and a cell that open regressions protect, over all ages.
+    """
+
+    samples: int
+    evidence: int
+    runs: tuple[str, ...]
+    measurements: int
+    kept: tuple[str, ...]
+    guarded: int
+
+
+def prune(target: Engine, ages: Ages, now: datetime, *, dry_run: bool = False) -> PruneReport:
+    """Thins out what is older, at `now`, than its age; the age of a row is that of its run's start. One transaction.
+
+    Samples keep their count and spread. Of an open regression (new, confirmed, acknowledged, returned) every row of its
+    cell on its branch and testbed stays as it is, from its base on; where the base is not known, all of them. A run that
+    holds such a row is not dropped. A dry run says what would go, and changes nothing.
+
+    Raises:
+        StoreError: ages in an order that makes no sense, or the database cannot be written. Nothing is half-done.
+    """
+    _check(ages)
+    if dry_run:
+        with connected(target) as conn:
+            return _prune(conn, ages, now, dry_run=True)
+    with changing(target) as change:
+        report = _prune(change.conn, ages, now, dry_run=False)
+        change.made = bool(report.samples or report.evidence or report.runs)
+        return report
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRun:
+    """A run that was removed: counts of its cells, the file name of its bundle, and what loses it as base or onset.
+
+    `records` are the names of those regressions; they keep their commits and values.
+    """
+
+    run_id: str
+    night: str
+    branch: str
+    commit: str
+    started_at: datetime
+    measurements: int
+    missing: int
+    bundle: str
+    records: tuple[str, ...]
+
+
+def remove_run(target: Engine, run_id: str, *, dry_run: bool = False) -> RemovedRun:
+    """Removes a run with all that it measured, whatever refers to it. Its bundle stays, and would bring it back.
+
+    A dry run says what would go, and changes nothing.
+
+    Raises:
+        SideError: there is no run of this name.
+        StoreError: the database cannot be written.
+    """
+    if dry_run:
+        with connected(target) as conn:
+            return _removed(conn, run_id)[1]
+    with changing(target) as change:
+        key, found = _removed(change.conn, run_id)
+        change.conn.execute(delete(Run).where(Run.id == key))
+        change.made = True
+        return found
+
+
+def _removed(conn: Connection, run_id: str) -> tuple[int, RemovedRun]:
+    run = conn.execute(
+        select(Run, Commit.sha).join(Commit, Commit.id == Run.commit).where(Run.run_id == run_id)
+    ).first()
+    if run is None:
+        known = nearest(run_id, conn.execute(select(Run.run_id)).scalars())
+        raise SideError(f"no run {one_line(run_id)!r}{known}")
+    of_run = or_(Regression.base_run == run.id, Regression.onset_run == run.id)
+    records = conn.execute(select(Regression.regression_id).where(of_run).order_by(Regression.regression_id)).scalars()
+    counts = (run.measured, run.planned - run.measured)
+    place = (run.run_id, run.night, run.branch, run.sha, from_epoch(run.started_at))
+    return run.id, RemovedRun(*place, *counts, run.bundle, tuple(records))
+
+
+def vacuum(target: Engine) -> None:
+    """Gives the room of what went back to the disk. It needs as much room again while it works, and nobody else writing."""
+    if target.dialect.name == "postgresql":
+        with connected(target.execution_options(isolation_level="AUTOCOMMIT")) as conn:
+            conn.exec_driver_sql("VACUUM (ANALYZE)")
+        return
+    raw = target.raw_connection()  # below the transaction that every connection of the engine begins
+    try:
+        raw.cursor().execute("VACUUM")
+        raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        raw.close()
+
+
+def _check(ages: Ages) -> None:
+    given = [age for age in (ages.samples, ages.evidence, ages.runs) if age is not None]
+    if given != sorted(given):
+        raise StoreError("samples are thinned out first, then evidence, then runs: no later one may have a lower age")
+    if any(age < timedelta(0) for age in given):
+        raise StoreError("an age is no less than nothing")
+
+
+def _prune(conn: Connection, ages: Ages, now: datetime, *, dry_run: bool) -> PruneReport:
+    guarded = _guarded(conn)
+    dropped, kept, gone = _drop(conn, _older(conn, now, ages.runs), guarded, dry_run)
+    without = {run for run, _ in dropped}
+    samples = sum(
+        _thin(conn, Samples, {"data": None, "number_format": None}, run, guarded[run], dry_run)
+        for run, _ in _older(conn, now, ages.samples)
+        if run not in without
+    )
+    evidence = sum(
+        _thin(conn, Evidence, {"details": None, "log_tail": None}, run, guarded[run], dry_run)
+        for run, _ in _older(conn, now, ages.evidence)
+        if run not in without
+    )
+    names = tuple(name for _, name in dropped)
+    return PruneReport(samples, evidence, names, gone, kept, sum(map(len, guarded.values())))
+
+
+def _older(conn: Connection, now: datetime, age: timedelta | None) -> list[tuple[int, str]]:
+    if age is None:
+        return []
+    before = (now - age).timestamp()
+    query = select(Run.id, Run.run_id).where(Run.started_at < before).order_by(Run.started_at, Run.run_id)
+    return [(row.id, row.run_id) for row in conn.execute(query)]
+
+
+def _guarded(conn: Connection) -> defaultdict[int, set[int]]:
+    """By run the cells that open regressions are about, from their base on."""
+    base = Run.__table__.alias()
+    query = (
+        select(Run.id, Series.cell)
+        .select_from(Regression)
+        .join(Series, Series.id == Regression.series)
+        .join(Branch, Branch.id == Series.branch)
+        .join(Run, (Run.branch == Branch.name) & (Run.testbed == Series.testbed))
+        .join(Commit, (Commit.id == Run.commit) & (Commit.repo == Branch.repo))
+        .outerjoin(base, base.c.id == Regression.base_run)
+        .where(Regression.state.in_(OPEN), or_(base.c.id.is_(None), Run.started_at >= base.c.started_at))
+    )
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for run, cell in conn.execute(query):
+        found[run].add(cell)
+    return found
+
+
+def _drop(
+    conn: Connection, runs: list[tuple[int, str]], guarded: defaultdict[int, set[int]], dry_run: bool
+) -> tuple[list[tuple[int, str]], tuple[str, ...], int]:
+    """Deletes the runs with all that hangs on them; those dropped, those held back, and how many measurements went."""
+    held = {run for run, _ in runs if _measured(conn, run, guarded[run])}
+    dropped, gone = [run for run in runs if run[0] not in held], 0
+    for run, _ in dropped:
+        gone += _measured(conn, run, None)
+        if not dry_run:
+            conn.execute(delete(Run).where(Run.id == run))
+    return dropped, tuple(name for run, name in runs if run in held), gone
+
+
+def _measured(conn: Connection, run: int, cells: set[int] | None) -> int:
+    query = select(func.count()).select_from(measurements).where(measurements.c.run == run)
+    if cells is not None:
+        query = query.where(measurements.c.cell.in_(sorted(cells)))
+    return int(conn.execute(query).scalar_one())
+
+
+def _thin(
+    conn: Connection, table: type[Base], values: dict[str, Any], run: int, guarded: set[int], dry_run: bool
+) -> int:
+    """Sets the columns to NULL in the rows of a run that have any of them; how many rows that are."""
+    of = table.__table__.c
+    where = [of.run == run, or_(*(of[name].is_not(None) for name in values))]
+    if guarded:
+        where.append(of.cell.not_in(sorted(guarded)))
+    if dry_run:
+        return int(conn.execute(select(func.count()).select_from(table).where(*where)).scalar_one())
+    return int(conn.execute(update(table).where(*where).values(values)).rowcount)

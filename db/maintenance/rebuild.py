@@ -1,0 +1,184 @@
+"""A new database from the bundles, with what no bundle holds carried over from the old one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, func, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
+
+from collector.bundle import BundleError
+from db.base import Base
+from db.changing import changing
+from db.engine import file_of, open_store, shown
+from db.errors import StoreError, explain
+from db.ingest import IngestReport, ingest_bundle
+from db.regressions.transfer import TransferReport, export_records, import_records
+from db.schema import Branch, Commit, CommitLink, Meta, Note, Regression, Run, Tag
+
+_CHUNK = 5_000
+#: Not in bundles, or not only. They go first, number for number, into a database that has none yet.
+_LINE = (Commit, CommitLink, Branch, Tag)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What the new database holds; `lost` are runs of the old one that none of the bundles tells of.
+
+    `unread` has a line for each file that could not be stored.
+    """
+
+    runs: int
+    measurements: int
+    commits: int
+    regressions: int
+    notes: int
+    lost: tuple[str, ...]
+    damage: tuple[str, ...]
+    unread: tuple[str, ...]
+
+
+def rebuild(
+    location: str | Path,
+    bundles: Iterable[Path],
+    old: Engine | None = None,
+    *,
+    on_bundle: Callable[[Path, IngestReport], None] | None = None,
+) -> RebuildReport:
+    """Builds a database at a place where none is from the bundles, in whatever order.
+
+    Commits with their facts, links and tags, branches with their start, regressions with their history and notes come from
+    `old`. A file appears when it is whole; on a server all of it is one transaction. `on_bundle` is told of each bundle.
+    A file that is no bundle is reported, and the others are stored.
+
+    Raises:
+        BundleError: none of the files is a bundle.
+        StoreError: there is a database with data already, or it cannot be written. There is then no new one.
+    """
+    with _new(location) as engine:
+        return _build(engine, bundles, old, on_bundle)
+
+
+@contextmanager
+def _new(location: str | Path) -> Iterator[Engine]:
+    path = file_of(location)
+    if path is None:
+        engine = open_store(location, write=True)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+        return
+    if path.exists():
+        raise StoreError(f"{shown(location)} is there already: name a new file, nothing is replaced")
+    partial = path.with_name(f"{path.name}.partial")
+    _remove(partial)  # what an earlier try left
+    engine = open_store(partial, write=True)
+    try:
+        yield engine
+        _fold(engine)
+        engine.dispose()
+        partial.rename(path)
+    finally:
+        engine.dispose()
+        _remove(partial)
+
+
+def _fold(engine: Engine) -> None:
+    """Puts what is in the write-ahead log into the file, which is then all there is of the database."""
+    raw = engine.raw_connection()
+    try:
+        raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        raw.close()
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _build(
+    engine: Engine,
+    bundles: Iterable[Path],
+    old: Engine | None,
+    on_bundle: Callable[[Path, IngestReport], None] | None,
+) -> RebuildReport:
+    damage: list[str] = []
+    unread: list[str] = []
+    stored = 0
+    kept = TransferReport(0, 0)
+    with changing(engine) as change:
+        _check_empty(change.conn)
+        if old is not None:
+            _carry_line(old, change.conn)
+        for path in bundles:
+            try:
+                report = ingest_bundle(change.conn, path)
+            except BundleError as error:
+                unread.append(str(error))
+                continue
+            stored += 1
+            damage += [f"{path}: {line}" for line in report.damage]
+            if on_bundle:
+                on_bundle(path, report)
+        if unread and not stored:
+            raise BundleError(f"no file is a bundle, the new database is not made: {unread[0]}")
+        if old is not None:
+            kept = import_records(change.conn, export_records(old))
+            # Whoever caches by revision must not take the new database for the old one.
+            number = int(_revision(change.conn)) + int(_revision_of(old)) + 1
+            change.conn.execute(update(Meta).where(Meta.key == "revision").values(value=str(number)))
+        conn = change.conn
+        runs, measured = conn.execute(
+            select(func.count(), func.coalesce(func.sum(Run.measured), 0)).select_from(Run)
+        ).one()
+        commits = conn.execute(select(func.count()).select_from(Commit)).scalar_one()
+        lost = _run_ids(old) - set(conn.execute(select(Run.run_id)).scalars()) if old is not None else set()
+    return RebuildReport(
+        runs, measured, commits, kept.regressions, kept.notes, tuple(sorted(lost)), tuple(damage), tuple(unread)
+    )
+
+
+def _check_empty(conn: Connection) -> None:
+    for table in (Run, Commit, Regression, Note):
+        if conn.execute(select(table.id).limit(1)).first() is not None:
+            raise StoreError("the new database holds data already: name an empty one, nothing is replaced")
+
+
+def _revision(conn: Connection) -> str:
+    return conn.execute(select(Meta.value).where(Meta.key == "revision")).scalar_one()
+
+
+def _revision_of(old: Engine) -> str:
+    with old.connect() as conn:
+        return _revision(conn)
+
+
+def _run_ids(old: Engine) -> set[str]:
+    with old.connect() as conn:
+        return set(conn.execute(select(Run.run_id)).scalars())
+
+
+def _carry_line(old: Engine, conn: Connection) -> None:
+    try:
+        with old.connect() as source:
+            for table in _LINE:
+                rows = source.execution_options(yield_per=_CHUNK).execute(select(table.__table__)).mappings()
+                for part in rows.partitions(_CHUNK):
+                    conn.execute(insert(table), [dict(row) for row in part])
+    except DBAPIError as error:
+        raise explain(error, "the old database") from error
+    if conn.dialect.name == "postgresql":
+        _count_on(conn, Commit)
+        _count_on(conn, Branch)
+
+
+def _count_on(conn: Connection, table: type[Base]) -> None:
+    """The server's next number for a new row comes after those that were given."""
+    highest = select(func.max(table.__table__.c.id)).scalar_subquery()
+    sequence = func.pg_get_serial_sequence(table.__tablename__, text("'id'"))
+    conn.execute(select(func.setval(sequence, func.coalesce(highest, 1), highest.is_not(None))))

@@ -1,0 +1,1 @@
+"""Metrics of a measurement as one packed value."""

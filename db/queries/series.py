@@ -1,0 +1,148 @@
+"""Many series at once: the runs of a branch in the order of its commits, and what all cells were in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select
+
+from collector.metrics import METRICS
+from collector.vocabulary import NOT_APPLICABLE, Status
+from db.connecting import Source, connected
+from db.packing.packed import STATUSES, measured_of_runs
+from db.queries.columns import fetched
+from db.schema import Commit, Environment, Program, Run, Testbed, measurements
+
+#: Runs that one query asks for.
+_CHUNK = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesRun:
+    """One run as a point of series. `key` and `environment` are the database's own numbers, good for this database only.
+
+    `position` is the place of its commit in the imported history, None where no import told it. `environment` is that of
+    the run's first cell, None where it is not known or nothing was measured.
+    """
+
+    key: int
+    run_id: str
+    repo: str
+    branch: str
+    testbed_id: str
+    commit: str
+    position: int | None
+    started_at: float
+    environment: int | None
+
+
+def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]:
+    """All runs (of a branch) in the order of the repository's history: by the place of their commits, then by their start.
+
+    A commit that no import has placed comes after every placed one that had been measured when its run started. Where
+    bundles date every such commit of a branch, as those of released builds do, these come by their dates among each other.
+    """
+    first = (
+        select(measurements.c.environment).where(measurements.c.run == Run.id).order_by(measurements.c.cell).limit(1)
+    )
+    query = (
+        select(Run.id, Run.run_id, Commit.repo, Run.branch, Testbed.testbed_id, Commit.sha, Commit.position)
+        .add_columns(Run.started_at, first.scalar_subquery(), Commit.author_date)
+        .join(Commit, Commit.id == Run.commit)
+        .join(Testbed, Testbed.id == Run.testbed)
+        .where(*([] if branch is None else [Run.branch == branch]))
+        .order_by(Run.started_at, Run.run_id)
+    )
+    with connected(source) as conn:
+        rows = conn.execute(query).all()
+    runs, dates = [SeriesRun(*row[:-1]) for row in rows], [row[-1] for row in rows]
+    undated = {
+        (run.repo, run.branch) for run, date in zip(runs, dates, strict=True) if run.position is None and date is None
+    }
+    reached: dict[tuple[str, str], int] = {}
+    places = []
+    for run, date in zip(runs, dates, strict=True):
+        line = (run.repo, run.branch)
+        reached[line] = max(reached.get(line, -1), -1 if run.position is None else run.position)
+        place = reached[line] if run.position is None else run.position
+        by_date = date if run.position is None and line not in undated else 0.0
+        places.append((*line, place, run.position is None, by_date))
+    order = sorted(range(len(runs)), key=places.__getitem__)  # stable: by start where the places are one
+    return [runs[at] for at in order]
+
+
+def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+    """What these runs (by number) measured, some runs at a time: columns run, cell, passed and the metrics.
+
+    `passed` is 1, 0 for a failure, and NaN for what could not be asked (`skipped`, `unavailable`); a metric that was not
+    measured is NaN. Run and cell are the database's own numbers. Replicates have a row each.
+
+    Raises:
+        KeyError: a metric that does not exist.
+    """
+    names = [METRICS[name].name for name in metrics]
+    for start in range(0, len(runs), _CHUNK):
+        with connected(source) as conn:
+            found = measured_of_runs(conn, [int(key) for key in runs[start : start + _CHUNK]], names)
+        if len(found["run"]):
+            order = np.lexsort((found["replicate"], found["cell"], found["run"]))
+            columns = (found["run"], found["cell"], _PASSED[found["status"]], *(found[name] for name in names))
+            yield np.column_stack(columns)[order]
+
+
+#: By the place of a status: did it pass?
+_PASSED = np.array([1.0 if name == Status.PASS else np.nan if name in NOT_APPLICABLE else 0.0 for name in STATUSES])
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What one measurement was made with: the database's numbers of its program and environment, and how it ended."""
+
+    program: int | None
+    environment: int | None
+    status: str
+
+
+def surroundings(source: Source, wanted: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Surroundings]:
+    """Of each (run, cell), by number, that was measured: the newest replicate's program, environment and status."""
+    of_run: dict[int, list[int]] = {}
+    for run, cell in sorted(set(wanted)):
+        of_run.setdefault(run, []).append(cell)
+    row = measurements.c
+    columns = (row.cell, row.replicate, row.program, row.environment, row.status)
+    found: dict[tuple[int, int], Surroundings] = {}
+    with connected(source) as conn:
+        for run, cells in of_run.items():
+            for start in range(0, len(cells), 400):
+                some = cells[start : start + 400]
+                rows = fetched(conn, select(*columns).where(row.run == run, row.cell.in_(some)))
+                for cell, _, program, environment, status in sorted(rows, key=lambda one: one[:2]):
+                    found[run, cell] = Surroundings(program, environment, status)
+    return found
+
+
+def environments_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict[str, Any]]:
+    """The fingerprints of these environments (by number), those whose record was lost left out."""
+    with connected(source) as conn:
+        return dict(_told(conn, Environment, Environment.data, numbers))
+
+
+def programs_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict[str, Any]]:
+    """The effective options of these programs (by number), those whose record was lost left out."""
+    with connected(source) as conn:
+        return dict(_told(conn, Program, Program.options, numbers))
+
+
+def _told(
+    conn: Connection, table: type[Environment] | type[Program], column: Any, numbers: Iterable[int | None]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    wanted = sorted({number for number in numbers if number is not None})
+    for start in range(0, len(wanted), 400):
+        query = select(table.id, column).where(table.id.in_(wanted[start : start + 400]))
+        for key, data in conn.execute(query):
+            if data is not None:
+                yield key, data

@@ -1,0 +1,302 @@
+"""What a person names as one side of a comparison, and the runs it stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, exists, func, select
+
+from db.connecting import Source, connected
+from db.errors import SideError, nearest, one_line
+from db.queries.moments import from_epoch
+from db.runs import newest_nights, newest_runs
+from db.schema import Commit, Run, Tag
+from db.tags import measured_tags, tagged
+from db.texts import clean
+
+SideKind = Literal["latest", "run", "night", "commit", "branch", "tag", "branch@commit"]
+
+#: Fewer digits of a commit than this are taken for a mistake.
+SHORTEST_SHA = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SideRun:
+    """One run of a side. `key` is the database's own number for it, good for this database only."""
+
+    key: int
+    run_id: str
+    night: str
+    branch: str
+    commit: str
+    repo: str
+    testbed_id: str
+    testbed: dict[str, Any]
+    label: str
+    started_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison: one or more runs, newest first. `text` is what the person wrote."""
+
+    text: str
+    kind: SideKind
+    runs: tuple[SideRun, ...]
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The database's numbers of its runs."""
+        return tuple(run.key for run in self.runs)
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The names of its runs, newest first."""
+        return tuple(run.run_id for run in self.runs)
+
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """Its commits, each once, newest run first."""
+        return tuple(dict.fromkeys(run.commit for run in self.runs))
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Its branches, each once, newest run first."""
+        return tuple(dict.fromkeys(run.branch for run in self.runs))
+
+    @property
+    def nights(self) -> tuple[str, ...]:
+        """The nights of its runs, each once, newest run first."""
+        return tuple(dict.fromkeys(run.night for run in self.runs))
+
+    @property
+    def title(self) -> str:
+        """What a heading shows: `main@0123456789 (run-1)`, `... (night n-1, 4 GPUs)`, `... (3 runs)`."""
+        where = f"{'+'.join(self.branches)}@{'+'.join(sha[:10] for sha in self.commits)}"
+        return f"{where} ({self._spelled})"
+
+    @property
+    def _spelled(self) -> str:
+        runs, nights = len(self.runs), len(self.nights)
+        if nights == 1 and (runs > 1 or self.kind in ("latest", "night")) and self.nights != self.run_ids:
+            return f"night {self.nights[0]}, {self._devices}"
+        if runs == 1:
+            return self.run_ids[0]
+        return f"{runs} runs" if nights == runs else f"{nights} night{'s' * (nights > 1)}, {runs} runs"
+
+    @property
+    def _devices(self) -> str:
+        """How many GPUs there were, where there was one a run."""
+        found = {
+            f"{run.testbed.get('node')}/{run.testbed['gpu_index']}" for run in self.runs if "gpu_index" in run.testbed
+        }
+        what = "GPU" if len(found) == len(self.runs) else "run"
+        return f"{len(self.runs)} {what}{'s' * (len(self.runs) > 1)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return {
+            "text": self.text,
+            "kind": self.kind,
+            "runs": [
+                {
+                    "run_id": run.run_id,
+                    "night": run.night,
+                    "repo": run.repo,
+                    "branch": run.branch,
+                    "commit": run.commit,
+                    "testbed_id": run.testbed_id,
+                    "label": run.label,
+                    "started_at": run.started_at.isoformat(),
+                    "finished_at": run.finished_at.isoformat() if run.finished_at else None,
+                }
+                for run in self.runs
+            ],
+        }
+
+
+def resolve_side(source: Source, text: str) -> Side:
+    """The runs that `text` names.
+
+    `latest`, `latest~N` (N nights earlier), the name of a night or of a run or a unique beginning of one, a commit (at
+    least six digits), a branch (its newest commit that has runs), a tag of a commit (`db.tags`), or `branch@commit`, where
+    a tag may stand for the commit. A name that is spelled out in full wins over one that is only begun. A night or
+    `latest` stands for all runs of that night, a commit, tag or branch for all runs of that commit, a run id for that one
+    run. Most nights are one run and have its name.
+
+    Raises:
+        SideError: the database has no runs, or `text` names none or more than one thing; one line with the nearest names.
+    """
+    text = clean(text)  # as names were when they were stored
+    with connected(source) as conn:
+        if match := re.fullmatch(r"latest(?:~(\d{1,9}))?", text):
+            return _latest(conn, text, int(match[1] or 0))
+        for resolve in (
+            _exact_run,
+            _exact_night,
+            _exact_branch,
+            _exact_tag,
+            _branch_and_commit,
+            _exact_commit,
+            _prefix,
+        ):
+            if side := resolve(conn, text):
+                return side
+        raise _unknown(conn, text)
+
+
+def _latest(conn: Connection, text: str, back: int) -> Side:
+    night = conn.execute(newest_nights().offset(back).limit(1)).scalar()
+    if night is not None:
+        return Side(text, "latest", _runs(conn, Run.night == night))
+    count = len(conn.execute(newest_nights()).all())
+    raise SideError(
+        f"{text}: the database has {count} night{'s' * (count > 1)}: the oldest is latest~{count - 1}"
+        if count
+        else _EMPTY
+    )
+
+
+_EMPTY = (
+    "the database has no runs yet: measure some with `inductor-watch nightly`, or use `inductor-watch ingest BUNDLE`"
+)
+
+
+def _exact_run(conn: Connection, text: str) -> Side | None:
+    return _side(text, "run", _runs(conn, Run.run_id == text))
+
+
+def _exact_night(conn: Connection, text: str) -> Side | None:
+    return _side(text, "night", _runs(conn, Run.night == text))
+
+
+def _exact_branch(conn: Connection, text: str) -> Side | None:
+    newest = conn.execute(
+        select(Run.commit).where(Run.branch == text).order_by(Run.started_at.desc(), Run.run_id.desc()).limit(1)
+    ).scalar()
+    if newest is None:
+        return None
+    runs = _runs(conn, Run.branch == text, Run.commit == newest)
+    if others := {run.commit for run in _runs(conn, _is_tagged(text))} - {run.commit for run in runs}:
+        sha, name = min(others), one_line(text)
+        raise SideError(
+            f"{name} is a branch and also a tag: write {name}@{runs[0].commit[:10]} for the branch, or {sha[:10]} for the tag"
+        )
+    return _side(text, "branch", runs)
+
+
+def _exact_tag(conn: Connection, text: str) -> Side | None:
+    return _commit_side(text, "tag", _runs(conn, _is_tagged(text)))
+
+
+def _is_tagged(name: str) -> ColumnElement[bool]:
+    return exists().where(Tag.name == name, Tag.repo == Commit.repo, Tag.sha == Commit.sha)
+
+
+def _exact_commit(conn: Connection, text: str) -> Side | None:
+    return _commit_side(text, "commit", _runs(conn, Commit.sha == text))
+
+
+def _branch_and_commit(conn: Connection, text: str) -> Side | None:
+    branch, at, sha = text.rpartition("@")
+    if not at or not sha or conn.execute(select(Run.id).where(Run.branch == branch).limit(1)).first() is None:
+        return None
+    on_branch = Run.branch == branch
+    of_name = _runs(conn, on_branch, Commit.sha == sha) or _runs(conn, on_branch, _is_tagged(sha))
+    found = of_name or _by_sha(conn, sha, on_branch)
+    if side := _commit_side(text, "branch@commit", found):
+        return side
+    known = conn.execute(select(Commit.sha).join(Run, Run.commit == Commit.id).where(on_branch)).scalars()
+    raise SideError(
+        f"branch {one_line(branch)} has no runs of commit {one_line(sha)}{nearest(sha, known)}{_too_short(sha)}"
+    )
+
+
+def _prefix(conn: Connection, text: str) -> Side | None:
+    """A beginning of a run id, a night or a commit.
+
+    Naming several is fine only if one holds the others: a commit its runs, a night of several runs its own.
+    """
+    by_run = _runs(conn, func.substr(Run.run_id, 1, len(text)) == text) if text else ()
+    by_night = _runs(conn, func.substr(Run.night, 1, len(text)) == text, Run.night != Run.run_id) if text else ()
+    by_sha = _by_sha(conn, text)
+    named = {run.key for run in (*by_run, *by_night)}
+    if by_sha and named <= {run.key for run in by_sha}:
+        return _commit_side(text, "commit", by_sha)
+    nights = dict.fromkeys(run.night for run in by_night)
+    if len(nights) == 1 and not by_sha and named == {run.key for run in by_night}:
+        return _side(text, "night", _runs(conn, Run.night.in_(nights)))
+    if len(by_run) + len(nights) + len({run.commit for run in by_sha}) > 1:
+        raise _ambiguous(text, [*nights, *(run.run_id for run in by_run), *(run.commit for run in by_sha)])
+    return _side(text, "run", by_run)
+
+
+def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
+    if len(sha) < SHORTEST_SHA:
+        return ()
+    return _runs(conn, func.lower(func.substr(Commit.sha, 1, len(sha))) == sha.lower(), *where)
+
+
+def _commit_side(text: str, kind: SideKind, runs: tuple[SideRun, ...]) -> Side | None:
+    """The side, unless the digits begin several commits or the same commit of several repositories."""
+    if len({(run.repo, run.commit) for run in runs}) > 1:
+        raise _ambiguous(text, [f"{run.repo}@{run.commit}" for run in runs])
+    return _side(text, kind, runs)
+
+
+def _side(text: str, kind: SideKind, runs: tuple[SideRun, ...]) -> Side | None:
+    return Side(text, kind, runs) if runs else None
+
+
+def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
+    return tuple(
+        SideRun(
+            key=row.id,
+            run_id=row.run_id,
+            night=row.night,
+            branch=row.branch,
+            commit=row.sha,
+            repo=row.repo,
+            testbed_id=row.testbed_id,
+            testbed=row.data,
+            label=row.label,
+            started_at=from_epoch(row.started_at),
+            finished_at=None if row.finished_at is None else from_epoch(row.finished_at),
+        )
+        for row in conn.execute(newest_runs(*where))
+    )
+
+
+def _ambiguous(text: str, candidates: Sequence[str]) -> SideError:
+    names = sorted(set(candidates))
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return SideError(
+        f"{one_line(text)} could be {', '.join(map(one_line, names[:4]))}{more}: write more characters of it"
+    )
+
+
+def _unknown(conn: Connection, text: str) -> SideError:
+    rows = conn.execute(
+        select(Run.run_id, Run.night, Run.branch, Commit.sha).join(Commit, Run.commit == Commit.id)
+    ).all()
+    if not rows:
+        return SideError(_EMPTY)
+    if found := tagged(conn, text):
+        which = ", ".join(f"{one_line(repo)}@{sha[:10]}" for repo, sha in found)
+        return SideError(
+            f"the tag {one_line(text)} is {which}, which no run in the database measured: measure it, or ingest a bundle of it"
+        )
+    names = {name for row in rows for name in row} | {"latest", *measured_tags(conn)}
+    return SideError(
+        f"no night, run, branch, tag or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}"
+    )
+
+
+def _too_short(sha: str) -> str:
+    is_short = 0 < len(sha) < SHORTEST_SHA and re.fullmatch(r"[0-9a-f]+", sha) is not None
+    return f" (a commit needs at least {SHORTEST_SHA} digits)" if is_short else ""

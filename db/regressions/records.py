@@ -1,0 +1,326 @@
+"""Records of regressions, with their history: opened with a pinned base, moved from state to state, never cleared by themselves.
+
+No clock is asked: whoever writes says when. Authors are texts. Everything is named by its public name, so that what is
+read here means the same in every database that holds the same bundles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Select, insert, select, update
+from sqlalchemy.orm import aliased
+
+from collector.metrics import METRICS
+from collector.vocabulary import short_hash
+from db.changing import changing
+from db.connecting import Source, connected
+from db.dimensions import branch_key, ensure
+from db.errors import RecordError, nearest, one_line
+from db.queries.moments import from_epoch
+from db.regressions.states import OPEN, check_link, check_state, check_transition
+from db.schema import Branch, CellRow, Commit, Regression, RegressionEvent, Run, Series, Testbed
+from db.texts import clean
+
+#: Fewer characters of a name are taken for a mistake.
+_SHORTEST_NAME = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What got worse: a cell on a branch and testbed, between the last run before and the first one after.
+
+    `metric` is empty where a status changed, and the values (in the metric's unit) are then None. Branch, repository and
+    testbed are those of `onset_run`; `base_run` must be of the same ones.
+    """
+
+    cell_id: str
+    base_run: str
+    onset_run: str
+    kind: str
+    metric: str = ""
+    base_value: float | None = None
+    new_value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventInfo:
+    """One step of a regression's history; `from_state` is None for its opening."""
+
+    at: datetime
+    author: str
+    from_state: str | None
+    to_state: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionInfo:
+    """A regression as it stands. A run is None once it was dropped, or is not stored yet; commits and values stay."""
+
+    regression_id: str
+    cell_id: str
+    repo: str
+    branch: str
+    testbed_id: str
+    metric: str
+    kind: str
+    state: str
+    base_run: str | None
+    onset_run: str | None
+    base_commit: str | None
+    onset_commit: str | None
+    base_value: float | None
+    new_value: float | None
+    opened_at: datetime
+    owner: str
+    link: str
+    events: tuple[EventInfo, ...] = ()
+
+    @property
+    def state_since(self) -> datetime:
+        """When it came into its state: notes, owners and links are events, too, and move nothing."""
+        moved = (event.at for event in reversed(self.events) if event.from_state != event.to_state)
+        return next(moved, self.opened_at)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has still to do something about it."""
+        return self.state in OPEN
+
+
+def open_regression(
+    target: Engine | Connection,
+    finding: Finding,
+    *,
+    at: datetime,
+    author: str,
+    text: str = "",
+    owner: str = "",
+    link: str = "",
+) -> RegressionInfo:
+    """Records what was found, as `new`. Finding the same again changes nothing and gives what is recorded already.
+
+    Raises:
+        RecordError: a cell, run or metric that the database does not know, runs that do not belong together, or a link that
+            is no address.
+    """
+    check_link(link)
+    with changing(target) as change:
+        base, onset = _run(change.conn, finding.base_run), _run(change.conn, finding.onset_run)
+        _check(finding, base, onset)
+        series = _series(change.conn, finding.cell_id, onset)
+        place = (onset.repo, onset.branch, onset.testbed_id)
+        name = short_hash([*place, finding.cell_id, finding.metric, finding.kind, finding.onset_run])
+        if change.conn.execute(select(Regression.id).where(Regression.regression_id == name)).first() is None:
+            row = {
+                "regression_id": name,
+                "series": series,
+                "metric": finding.metric,
+                "kind": clean(finding.kind),
+                "state": "new",
+                "base_run": base.id,
+                "onset_run": onset.id,
+                "base_commit": base.commit,
+                "onset_commit": onset.commit,
+                "base_value": finding.base_value,
+                "new_value": finding.new_value,
+                "opened_at": at.timestamp(),
+                "owner": clean(owner),
+                "link": clean(link),
+            }
+            change.conn.execute(insert(Regression), row)
+            _event(change.conn, name, at, author, None, "new", text)
+            change.made = True
+        return regression(change.conn, name)
+
+
+def change_state(
+    target: Engine | Connection,
+    regression_id: str,
+    state: str,
+    *,
+    at: datetime,
+    author: str,
+    text: str = "",
+    owner: str | None = None,
+    link: str | None = None,
+) -> RegressionInfo:
+    """Moves a regression to a state, and says so in its history; owner and link change where they are given.
+
+    Raises:
+        RecordError: no such regression or state, a state that cannot follow, or a link that is no address.
+    """
+    check_link(link)
+    with changing(target) as change:
+        known = regression(change.conn, regression_id)
+        check_transition(known.regression_id, known.state, state)
+        named = {"owner": owner, "link": link}
+        values = {"state": state} | {name: clean(value) for name, value in named.items() if value is not None}
+        change.conn.execute(update(Regression).where(Regression.regression_id == regression_id).values(values))
+        _event(change.conn, regression_id, at, author, known.state, state, text)
+        change.made = True
+        return regression(change.conn, regression_id)
+
+
+def note_regression(
+    target: Engine | Connection,
+    regression_id: str,
+    *,
+    at: datetime,
+    author: str,
+    text: str = "",
+    owner: str | None = None,
+    link: str | None = None,
+) -> RegressionInfo:
+    """Adds a text to a regression's history, or changes its owner or link, and leaves its state as it is.
+
+    Owner and link that are what they were are no change; with no text either nothing is written.
+
+    Raises:
+        RecordError: no such regression, neither text, owner nor link, or a link that is no address.
+    """
+    if not text.strip() and owner is None and link is None:
+        raise RecordError("a note needs a text, an owner or a link")
+    check_link(link)
+    with changing(target) as change:
+        known = regression(change.conn, regression_id)
+        given = {"owner": owner, "link": link}
+        new = {name: clean(value) for name, value in given.items() if value is not None}
+        new = {name: value for name, value in new.items() if getattr(known, name) != value}
+        said = [text.strip(), *(f"{name}: {value or 'none'}" for name, value in new.items())]
+        if not any(said):
+            return known
+        if new:
+            change.conn.execute(update(Regression).where(Regression.regression_id == known.regression_id).values(new))
+        line = "; ".join(part for part in said if part)
+        _event(change.conn, known.regression_id, at, author, known.state, known.state, line)
+        change.made = True
+        return regression(change.conn, known.regression_id)
+
+
+def find_regression(source: Source, text: str) -> RegressionInfo:
+    """The regression of that name, or of that beginning of one (4 characters at least).
+
+    Raises:
+        RecordError: none, or several.
+    """
+    with connected(source) as conn:
+        known = conn.execute(select(Regression.regression_id)).scalars().all()
+        found = [name for name in known if name.startswith(text)] if len(text) >= _SHORTEST_NAME else []
+        if text not in known and len(found) > 1:
+            raise RecordError(f"{one_line(text)} could be {', '.join(sorted(found)[:4])}: write more of it")
+        return regression(conn, found[0] if text not in known and found else text)
+
+
+def list_regressions(source: Source, *, open_only: bool = False, branch: str | None = None) -> list[RegressionInfo]:
+    """Regressions with their histories, the one that was opened last first."""
+    where = [Regression.state.in_(OPEN)] if open_only else []
+    return _listed(source, *where, *([] if branch is None else [Branch.name == branch]))
+
+
+def regression(source: Source, regression_id: str) -> RegressionInfo:
+    """One regression. Raises `RecordError`, with the nearest names, if there is none of that name."""
+    with connected(source) as conn:
+        if found := _listed(conn, Regression.regression_id == clean(regression_id)):
+            return found[0]
+        known = conn.execute(select(Regression.regression_id)).scalars().all()
+    raise RecordError(f"no regression {one_line(regression_id)!r}{nearest(regression_id, known)}")
+
+
+def _check(finding: Finding, base: Any, onset: Any) -> None:
+    if finding.metric and finding.metric not in METRICS:
+        raise RecordError(f"no metric {one_line(finding.metric)!r}{nearest(finding.metric, METRICS)}")
+    if not finding.kind:
+        raise RecordError("a regression needs a kind, such as `slower` or `broke`")
+    place, other = (
+        (base.repo, base.branch, base.testbed_id),
+        (onset.repo, onset.branch, onset.testbed_id),
+    )
+    if place != other:
+        raise RecordError(
+            f"runs {one_line(base.run_id)} and {one_line(onset.run_id)} are not of one branch and testbed: a base is"
+        )
+
+
+def _run(conn: Connection, run_id: str) -> Any:
+    query = (
+        select(Run.id, Run.run_id, Run.branch, Run.commit, Run.testbed, Commit.repo, Testbed.testbed_id)
+        .join(Commit, Commit.id == Run.commit)
+        .join(Testbed, Testbed.id == Run.testbed)
+        .where(Run.run_id == clean(run_id))
+    )
+    if found := conn.execute(query).first():
+        return found
+    raise RecordError(f"no run {one_line(run_id)!r}{nearest(run_id, conn.execute(select(Run.run_id)).scalars())}")
+
+
+def _series(conn: Connection, cell_id: str, run: Any) -> int:
+    cell = conn.execute(select(CellRow.id).where(CellRow.cell_id == clean(cell_id))).scalar()
+    if cell is None:
+        raise RecordError(f"no cell {one_line(cell_id)!r} in the database")
+    row = {"cell": cell, "branch": branch_key(conn, run.repo, run.branch), "testbed": run.testbed}
+    return ensure(conn, Series, tuple(row), [row])[tuple(row.values())]
+
+
+def _event(conn: Connection, name: str, at: datetime, author: str, old: str | None, new: str, text: str) -> None:
+    check_state(new)
+    number = select(Regression.id).where(Regression.regression_id == name).scalar_subquery()
+    moved = {"at": at.timestamp(), "from_state": old, "to_state": new}
+    conn.execute(insert(RegressionEvent).values(regression=number, author=clean(author), text=clean(text), **moved))
+
+
+_BASE, _ONSET = aliased(Run), aliased(Run)
+_BASE_COMMIT, _ONSET_COMMIT = aliased(Commit), aliased(Commit)
+_SAME = ("regression_id", "metric", "kind", "state", "base_value", "new_value", "owner", "link")
+
+
+def _query(*where: Any) -> Select[Any]:
+    same = [getattr(Regression, name) for name in _SAME]
+    return (
+        select(Regression.id, *same, Regression.opened_at, CellRow.cell_id, Branch.repo, Branch.name.label("branch"))
+        .add_columns(Testbed.testbed_id, _BASE.run_id.label("base_run"), _ONSET.run_id.label("onset_run"))
+        .add_columns(_BASE_COMMIT.sha.label("base_commit"), _ONSET_COMMIT.sha.label("onset_commit"))
+        .join(Series, Series.id == Regression.series)
+        .join(CellRow, CellRow.id == Series.cell)
+        .join(Branch, Branch.id == Series.branch)
+        .join(Testbed, Testbed.id == Series.testbed)
+        .outerjoin(_BASE, _BASE.id == Regression.base_run)
+        .outerjoin(_ONSET, _ONSET.id == Regression.onset_run)
+        .outerjoin(_BASE_COMMIT, _BASE_COMMIT.id == Regression.base_commit)
+        .outerjoin(_ONSET_COMMIT, _ONSET_COMMIT.id == Regression.onset_commit)
+        .where(*where)
+        .order_by(Regression.opened_at.desc(), Regression.regression_id)
+    )
+
+
+def _listed(source: Source, *where: Any) -> list[RegressionInfo]:
+    with connected(source) as conn:
+        rows = conn.execute(_query(*where)).mappings().all()
+        events = _events(conn, [row["id"] for row in rows])
+    return [
+        RegressionInfo(
+            **{name: value for name, value in row.items() if name not in ("id", "opened_at")},
+            opened_at=from_epoch(row["opened_at"]),
+            events=tuple(events.get(row["id"], ())),
+        )
+        for row in rows
+    ]
+
+
+def _events(conn: Connection, regressions: Sequence[int]) -> dict[int, list[EventInfo]]:
+    """Their histories in the order in which they were written, which is theirs whatever the clocks said."""
+    found: dict[int, list[EventInfo]] = {}
+    # All of them, where many are asked for: a list of numbers has its limits.
+    query = select(RegressionEvent).order_by(RegressionEvent.id)
+    wanted = set(regressions)
+    if len(wanted) <= 400:
+        query = query.where(RegressionEvent.regression.in_(sorted(wanted)))
+    for row in conn.execute(query):
+        if row.regression in wanted:
+            event = EventInfo(from_epoch(row.at), row.author, row.from_state, row.to_state, row.text)
+            found.setdefault(row.regression, []).append(event)
+    return found

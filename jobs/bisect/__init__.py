@@ -1,0 +1,1 @@
+"""Finds the first bad torch build."""

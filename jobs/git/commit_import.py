@@ -1,0 +1,92 @@
+"""`commits import`: which commits of a clone go into the database, and where branches left the main line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from db.commits.branch_starts import measured_commits, unplaced_commits
+from db.commits.storing import CommitsReport, store_commits
+from db.errors import CommitError, one_line
+from jobs.git.log import GitError, Line, Repository
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of an import; `path` and `needed` leave commits out, `replace` lets this line win over the stored one."""
+
+    repo: str
+    ref: str
+    path: str | None = None
+    needed: bool = False
+    branches: tuple[str, ...] = ()
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was read of a clone before anything is written: its tip, its line, the start of each branch asked for, its tags."""
+
+    tip: str
+    line: Line
+    touching: frozenset[str] | None
+    starts: dict[str, str]
+    tags: dict[str, str]
+
+
+def read_history(clone: Repository, wanted: Wanted) -> History:
+    """Asks git all that can go wrong.
+
+    Raises:
+        GitError: the clone cannot be read, or has nothing of what is asked for.
+    """
+    tip = clone.sha_of(wanted.ref)
+    starts = {name: clone.merge_base(name, tip) for name in wanted.branches}
+    touching = None
+    if wanted.path is not None:
+        touching = frozenset(clone.touching(tip, wanted.path))
+        if not touching:
+            raise GitError(
+                f"no commit up to {one_line(wanted.ref)} touches {one_line(wanted.path)!r}: --path starts at the root"
+            )
+    return History(tip, clone.line(tip), touching, starts, clone.tags())
+
+
+def import_commits(engine: Engine, clone: Repository, wanted: Wanted, history: History) -> CommitsReport:
+    """Stores what is wanted of a history, where each branch started, and its tags, in one transaction.
+
+    Commits that the database has heard of are always stored, so that their facts are git's.
+
+    Raises:
+        CommitError: nothing was measured of this line (`needed`), or it is another than the stored one.
+    """
+    line = history.line
+    is_chosen = _choice(engine, wanted, history)
+    chosen = ((position, sha) for position, sha in enumerate(line) if is_chosen(position, sha))
+    others: Iterator[tuple[int, str]] = iter(())
+    if wanted.needed or wanted.path is not None:
+        others = ((position, sha) for position, sha in enumerate(line) if not is_chosen(position, sha))
+    told = clone.commits(chosen)
+    return store_commits(
+        engine, wanted.repo, told, others, starts=history.starts, tags=history.tags, replace=wanted.replace
+    )
+
+
+def _choice(engine: Engine, wanted: Wanted, history: History) -> Callable[[int, str], bool]:
+    if not wanted.needed and history.touching is None:
+        return lambda position, sha: True
+    known = unplaced_commits(engine, wanted.repo) | set(history.starts.values())
+    touching, places = history.touching, range(len(history.line))
+    if wanted.needed:
+        measured = measured_commits(engine, wanted.repo)
+        found = [position for position, sha in enumerate(history.line) if sha in measured]
+        if not found:
+            raise CommitError(
+                f"no run in the database measured a commit of {one_line(wanted.ref)}: import without --needed, or"
+                " name the line that was measured with --ref"
+            )
+        known |= measured
+        places = range(found[0], found[-1] + 1)
+    return lambda position, sha: sha in known or (position in places and (touching is None or sha in touching))

@@ -1,0 +1,282 @@
+"""Reading a repository's history with git: the line of its commits, and what each of them says.
+
+Git is run as a stranger's guest: no hooks, no pager, no signature checks, nothing of this process's own repository, and
+every name that a person gave is turned into a sha or a literal path before it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from db.commits.storing import LandedCommit
+from db.errors import one_line
+
+#: What is taken for the main line where none is named; the first that there is.
+MAIN_REFS = ("origin/main", "main", "origin/master", "master", "HEAD")
+
+_GIT = ("git", "--no-pager", "--no-replace-objects", "-c", "log.showSignature=false", "-c", "core.fsmonitor=false")
+_FORMAT = "%H%x00%at%x00%ct%x00%s%x00%B"
+_FIELDS = 5
+_TAG = "%(refname:lstrip=2)%00%(objecttype)%00%(objectname)%00%(*objecttype)%00%(*objectname)"
+_BLOCK = 1 << 20
+_LATEST = 9e9  # what db.queries.moments takes
+
+#: What would make git look at another repository than the one that is named, or read paths otherwise.
+_MISLEADING = frozenset(
+    (
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_COMMON_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_NAMESPACE",
+        "GIT_GRAFT_FILE",
+        "GIT_SHALLOW_FILE",
+        "GIT_REPLACE_REF_BASE",
+        "GIT_PREFIX",
+        "GIT_LITERAL_PATHSPECS",
+        "GIT_GLOB_PATHSPECS",
+        "GIT_NOGLOB_PATHSPECS",
+        "GIT_ICASE_PATHSPECS",
+    )
+)
+
+
+class GitError(Exception):
+    """A repository that cannot be read; the text is one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """All commits that a tip reaches, each at its place; 0 is the oldest.
+
+    Parents come before their children, and what a merge brought comes right before the merge. So the commits between
+    two of the main line are exactly those of `git log BASE..NEW`, and a history that grows at its end keeps its places.
+    """
+
+    names: bytes
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.names) // self.width
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[position] for position in range(len(self)))
+
+    def __getitem__(self, position: int) -> str:
+        return self.names[self.width * position : self.width * (position + 1)].decode("ascii")
+
+
+class Repository:
+    """A clone, for reading. Every method raises GitError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_dir():
+            raise GitError(f"{_shown(path)}: no such folder: --git takes the path of a clone")
+        if self._say("rev-parse", "--is-shallow-repository") == "true":
+            raise GitError(
+                f"{_shown(path)} is a shallow clone, whose first commits are cut off: run `git fetch --unshallow` in it"
+            )
+
+    def main_ref(self) -> str:
+        """The ref that is taken for the main line."""
+        for ref in MAIN_REFS:
+            if self._find(ref) is not None:
+                return ref
+        raise GitError(f"{_shown(self.path)} has none of {', '.join(MAIN_REFS)}: name the main line with --ref")
+
+    def sha_of(self, ref: str) -> str:
+        """The commit that a ref, tag or sha means."""
+        if (sha := self._find(ref)) is None:
+            raise GitError(f"{_shown(self.path)} has no commit {one_line(ref)!r}: name a branch, tag or sha of it")
+        return sha
+
+    def tags(self) -> dict[str, str]:
+        """The commits that tags name, as whole shas by the tag's name; tags of files and trees are left out."""
+        with self._reading("for-each-ref", f"--format={_TAG}", "refs/tags") as stream:
+            rows = [line.rstrip(b"\n").split(b"\0") for line in stream]
+        found: dict[str, str] = {}
+        for ref, kind, sha, peeled_kind, peeled in rows:
+            name = ref.decode("utf-8", "replace")
+            commit = {b"commit": sha}.get(kind) or {b"commit": peeled}.get(peeled_kind)
+            # A tag of a tag is asked for by itself: there are few.
+            whole = commit.decode("ascii") if commit else peeled_kind == b"tag" and self._find(f"refs/tags/{name}")
+            if whole:
+                found[name] = whole
+        return found
+
+    def merge_base(self, branch: str, tip: str) -> str:
+        """The commit at which a branch (of this clone or of its origin) left the line that ends at `tip`."""
+        head = self._find(branch) or self._find(f"origin/{branch}") or self.sha_of(branch)
+        try:
+            return self._say("merge-base", head, tip)
+        except GitError as error:
+            raise GitError(
+                f"{_shown(self.path)}: {one_line(branch)} and the main line have no commit in common"
+            ) from error
+
+    def line(self, tip: str) -> Line:
+        """The line that ends at `tip`."""
+        with self._reading("rev-list", "--parents", "--topo-order", tip) as stream:
+            return _order(stream, tip.encode())
+
+    def landed(self, base: str, tip: str) -> list[str]:
+        """What landed after `base` up to `tip` along the first parents of `tip`, oldest first."""
+        if self._say("merge-base", base, tip) != base or base == tip:
+            raise GitError(
+                f"{_shown(self.path)}: {base[:12]} did not land before {tip[:12]}: the older one comes first"
+            )
+        with self._reading("rev-list", "--first-parent", "--reverse", tip, f"^{base}") as stream:
+            return [line.decode("ascii").strip() for line in stream]
+
+    def touching(self, tip: str, path: str) -> set[str]:
+        """The commits up to `tip` that touch a path of the repository; a merge only if its own content differs."""
+        where = f":(top,literal){path}"
+        with self._reading("rev-list", "--full-history", tip, "--", where) as stream:
+            return {line.decode("ascii").strip() for line in stream}
+
+    def commits(self, places: Iterable[tuple[int, str]]) -> Iterator[LandedCommit]:
+        """What git tells of each commit, in the order given."""
+        positions = array("q")
+        with tempfile.TemporaryFile() as wanted:
+            for position, sha in places:
+                positions.append(position)
+                wanted.write(f"{sha}\n".encode())
+            if not positions:
+                return
+            wanted.seek(0)
+            options = ("-z", f"--format={_FORMAT}", "--encoding=UTF-8", "--no-walk=unsorted", "--stdin")
+            quiet = ("--no-show-signature", "--no-notes", "--no-color", "--no-patch", "--no-mailmap")
+            with self._reading("log", *quiet, *options, stdin=wanted) as stream:
+                told = 0
+                for position, fields in zip(positions, _records(stream), strict=False):
+                    told += 1
+                    yield _commit(position, fields)
+            if told != len(positions):
+                raise GitError(f"{_shown(self.path)}: git listed {told} of {len(positions)} commits: try again")
+
+    def _find(self, ref: str) -> str | None:
+        try:
+            return self._say("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}") or None
+        except (GitError, ValueError):  # ValueError: a NUL in it
+            return None
+
+    def _say(self, *arguments: str) -> str:
+        with self._reading(*arguments) as stream:
+            said = stream.read().decode("utf-8", "replace").split("\n")
+        return said[0].strip()
+
+    @contextmanager
+    def _reading(self, *arguments: str, stdin: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+        """What git prints. It must end well, unless the reader has stopped early."""
+        command = [*_GIT, "-C", str(self.path), *arguments]
+        with tempfile.TemporaryFile() as complaints:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=stdin or subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=complaints,
+                    env=_surroundings(),
+                )
+            except FileNotFoundError as error:
+                raise GitError(
+                    "git is not installed: install it, or import where it is (apt-get install git)"
+                ) from error
+            try:
+                if process.stdout is None:
+                    raise AssertionError("a pipe was asked for")
+                yield process.stdout
+                code = process.wait()
+            finally:
+                process.kill()
+                process.communicate()
+            if code:
+                complaints.seek(0)
+                raise GitError(_complaint(self.path, complaints.read().decode("utf-8", "replace")))
+
+
+def _order(stream: Iterable[bytes], tip: bytes) -> Line:
+    """The line from `git rev-list --parents --topo-order`, which names children before their parents.
+
+    Git's own order may put what a merge brought far before the merge, where the branch had merged the main line in.
+    Here each commit belongs to the oldest commit of the main line (first parents, from the tip) that reaches it.
+    """
+    shas: list[bytes] = []
+    owners = array("q")  # of each commit in git's order, the owner's distance from the tip
+    waiting: dict[bytes, int] = {}
+    next_of_main: bytes | None = tip
+    distance, has_merges = -1, False
+    for line in stream:
+        sha, *parents = line.split()
+        owner = waiting.pop(sha, -1)
+        if sha == next_of_main:
+            distance += 1
+            owner, next_of_main = distance, parents[0] if parents else None
+        for parent in parents:
+            waiting[parent] = max(owner, waiting.get(parent, -1))
+        has_merges = has_merges or len(parents) > 1
+        shas.append(sha)
+        owners.append(owner)
+    shas.reverse()
+    if has_merges:
+        owners.reverse()
+        shas = [shas[index] for index in sorted(range(len(shas)), key=lambda index: -owners[index])]
+    return Line(b"".join(shas), len(tip))
+
+
+def _records(stream: IO[bytes]) -> Iterator[list[bytes]]:
+    """The fields of each commit; git ends each with a NUL, and cuts a message at its first one."""
+    rest = b""
+    while block := stream.read(_BLOCK):
+        fields = (rest + block).split(b"\0")
+        whole = len(fields) - 1 - (len(fields) - 1) % _FIELDS
+        for start in range(0, whole, _FIELDS):
+            yield fields[start : start + _FIELDS]
+        rest = b"\0".join(fields[whole:])
+    if rest:
+        fields = rest.removesuffix(b"\0").split(b"\0")
+        if len(fields) != _FIELDS:
+            raise GitError("git ended in the middle of a commit: try again")
+        yield fields
+
+
+def _commit(position: int, fields: list[bytes]) -> LandedCommit:
+    sha, author, committer, subject, message = (field.decode("utf-8", "replace") for field in fields)
+    return LandedCommit(position, sha, _moment(author), _moment(committer), subject, message)
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since 1970; None where a clock was so wrong that no reader could show it."""
+    try:
+        seconds = float(int(text))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < _LATEST else None
+
+
+def _surroundings() -> dict[str, str]:
+    """The environment without what would lead git elsewhere, or make it ask."""
+    kept = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    return kept | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+
+
+def _complaint(path: Path, said: str) -> str:
+    first = next((line.strip() for line in said.splitlines() if line.strip()), "git failed")
+    if "not a git repository" in first:
+        return f"{_shown(path)} is no git repository: --git takes the path of a clone"
+    return f"{_shown(path)}: git says {one_line(first, 200)!r}"
+
+
+def _shown(path: Path) -> str:
+    return one_line(str(path), 200)

@@ -1,0 +1,1 @@
+"""GitHub: comments, issues, what its jobs tell."""

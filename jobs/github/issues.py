@@ -1,0 +1,219 @@
+"""An issue for each alert: all records of one onset; opened once, brought up to date, closed when its last record is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from analysis.history.record import Record, record_of
+from analysis.reports.permalinks import address
+from collector.vocabulary import short_hash
+from db.regressions.records import RegressionInfo, list_regressions, note_regression
+from jobs.github.api import GitHub, GitHubError, LostAnswerError
+from jobs.github.comment import page_of
+from jobs.output.report_escaping import code, fence, prose
+from jobs.output.report_markdown import BODY_BYTES, cut, link, table
+from jobs.regressions.text import blame, change_of
+
+#: By it the issues are found again, should a record have lost its link.
+LABEL = "inductor-watch"
+_ROWS = 100
+_COMMITS = 50
+_TITLE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An alert as an issue. `marker` is the first line of the body, which GitHub does not show."""
+
+    marker: str
+    title: str
+    body: str
+    records: tuple[RegressionInfo, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a record of it is open."""
+        return any(record.is_open for record in self.records)
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether something that was fixed is back."""
+        return any(record.state == "returned" for record in self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was done about an issue: `opened`, `updated`, `closed`, `reopened` or `unchanged`; and where it is."""
+
+    word: str
+    url: str
+
+
+def issues_of(conn: Connection, branch: str | None = None, dashboard: str = "") -> list[Issue]:
+    """An issue for the records of each repository, branch, base and onset commit, newest alert first."""
+    groups: dict[tuple[str, ...], list[RegressionInfo]] = {}
+    for info in list_regressions(conn, branch=branch):
+        base, onset = info.base_commit or info.base_run or "", info.onset_commit or info.onset_run or ""
+        groups.setdefault((info.repo, info.branch, base, onset), []).append(info)
+    return [_issue(conn, key, infos, dashboard) for key, infos in groups.items()]
+
+
+def publish_issues(
+    engine: Engine, github: GitHub, repo: str, issues: Sequence[Issue], *, at: datetime, author: str
+) -> Iterator[Published]:
+    """Writes the issues into a repository, one by one, and remembers each one's address in its records at once.
+
+    An issue is known by the marker that its body begins with. Alerts of which all records are closed get no new issue. An
+    issue that a person closed stays closed, unless something that was fixed returned. A link that a record has keeps.
+
+    Raises:
+        GitHubError: GitHub said no or did not answer; what was written before is remembered.
+    """
+    known = _labelled(github, repo)
+    for issue in issues:
+        found = known.get(issue.marker) or _linked(github, repo, issue)
+        if found is None and not issue.is_open:
+            continue
+        done = _created(github, repo, issue) if found is None else _updated(github, repo, issue, found)
+        with engine.begin() as conn:
+            for record in issue.records:
+                if not record.link:
+                    note_regression(conn, record.regression_id, at=at, author=author, link=done.url)
+        yield done
+
+
+def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInfo], dashboard: str) -> Issue:
+    marker = f"<!-- inductor-watch alert {short_hash(list(key))} -->"
+    repo, branch, _, onset = key
+    records = [record_of(conn, info) for info in infos[:_ROWS]]
+    still = [record for record in records if record.info.is_open] or records
+    worst = max(still, key=lambda record: _growth(record.info))
+    rest = f" and {len(infos) - 1} more" if len(infos) > 1 else ""
+    title = f"{branch} at {onset[:10]}: {worst.info.kind}, {worst.name}{rest}"
+    text = "\n\n".join(filter(None, _blocks(records, len(infos), repo, dashboard)))
+    body = f"{marker}\n{cut(text, BODY_BYTES - len(marker) - 1)}"
+    return Issue(marker, _title(title), body, tuple(infos))
+
+
+def _blocks(records: Sequence[Record], count: int, repo: str, dashboard: str) -> list[str]:
+    first = records[0].info
+    more = (
+        f"... and {count - len(records)} more, which `inductor-watch regressions list` has"
+        if count > len(records)
+        else ""
+    )
+    where = f"{code(f'{first.branch} of {repo}')}, between {code((first.base_commit or 'not known')[:12])} (the pinned base)"
+    commands = list(dict.fromkeys(record.repro for record in records if record.repro))
+    return [
+        f"Found in {where} and {code((first.onset_commit or 'not known')[:12])}:",
+        table(["record", "state", "cell", "kind", "change", "owner"], [_row(record, dashboard) for record in records]),
+        more,
+        "Commits that it can come from, oldest first:",
+        "\n".join(f"- {code(line, 300)}" for line in blame(records[0], _COMMITS)),
+        "To measure again:" if commands else "",
+        fence("\n".join(commands[:_COMMITS]), "sh") if commands else "",
+        "Kept up to date by `inductor-watch regressions publish`; close the records and this is closed, too.",
+    ]
+
+
+def _row(record: Record, dashboard: str) -> list[str]:
+    info = record.info
+    cell = code(record.name)
+    if dashboard and record.cell and info.base_run and info.onset_run:
+        cell = f"[{cell}]({link(_page(record, dashboard))})"
+    change = prose(change_of(info))
+    return [
+        code(info.regression_id),
+        info.state.replace("_", " "),
+        cell,
+        prose(info.kind),
+        change,
+        prose(info.owner) or "nobody",
+    ]
+
+
+def _page(record: Record, dashboard: str) -> str:
+    """The cell's page with both runs that the record pins."""
+    cell, info = record.cell, record.info
+    assert cell is not None  # noqa: S101 -- asked before
+    setting = f"{cell.phase.value},{cell.dtype},{cell.device},{cell.batch_size}"
+    query = {"base": [info.base_run or ""], "new": [info.onset_run or ""], "model": [f"{cell.suite}/{cell.model}"]}
+    return address(f"{dashboard.rstrip('/')}/model", {**query, "setting": [setting], "config": [cell.config.name]})
+
+
+def _title(text: str) -> str:
+    """Titles are no Markdown, and yet call people who are named in them."""
+    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text).replace("@", "@\u200b")
+    return flat if len(flat) <= _TITLE else f"{flat[: _TITLE - 3]}..."
+
+
+def _growth(info: RegressionInfo) -> float:
+    """What broke is worse than any change."""
+    if not info.base_value or info.new_value is None:
+        return float("inf")
+    return info.new_value / info.base_value
+
+
+def _labelled(github: GitHub, repo: str) -> dict[str, dict[str, Any]]:
+    """Our issues by their marker; of several with one marker the oldest."""
+    found: dict[str, dict[str, Any]] = {}
+    for issue in github.pages(f"repos/{repo}/issues", state="all", labels=LABEL, direction="asc"):
+        if marker := _marker(issue):
+            found.setdefault(marker, issue)
+    return found
+
+
+def _marker(issue: Any) -> str:
+    body = str(issue.get("body") or "") if isinstance(issue, dict) and "pull_request" not in issue else ""
+    return body.partition("\n")[0].strip() if body.startswith("<!-- inductor-watch alert ") else ""
+
+
+def _linked(github: GitHub, repo: str, issue: Issue) -> dict[str, Any] | None:
+    """The issue that a record links to, if it is ours: somebody may have taken the label away."""
+    for record in issue.records:
+        match = re.fullmatch(
+            rf"https?://[^/]+/{re.escape(repo)}/issues/([1-9][0-9]{{0,8}})", record.link, re.IGNORECASE
+        )
+        if match:
+            found: dict[str, Any] = github.get(f"repos/{repo}/issues/{match[1]}")
+            if _marker(found) == issue.marker:
+                return found
+    return None
+
+
+def _created(github: GitHub, repo: str, issue: Issue) -> Published:
+    wanted = {"title": issue.title, "body": issue.body, "labels": [LABEL]}
+    try:
+        return Published("opened", page_of(github.post(f"repos/{repo}/issues", wanted)))
+    except LostAnswerError:
+        # Made or not: what was made is among the newest.
+        newest = github.get(f"repos/{repo}/issues", state="all", sort="created", direction="desc", per_page=100)
+        for found in newest if isinstance(newest, list) else []:
+            if _marker(found) == issue.marker:
+                return Published("opened", page_of(found))
+    return Published("opened", page_of(github.post(f"repos/{repo}/issues", wanted)))
+
+
+def _updated(github: GitHub, repo: str, issue: Issue, found: Mapping[str, Any]) -> Published:
+    number, is_open = found.get("number"), found.get("state") != "closed"
+    if type(number) is not int:
+        raise GitHubError("GitHub's list of issues has one without a number: is GITHUB_API_URL right?")
+    changes: dict[str, Any] = {}
+    if str(found.get("body")).replace("\r\n", "\n").strip() != issue.body.strip():
+        changes |= {"body": issue.body}
+    if str(found.get("title")) != issue.title:
+        changes |= {"title": issue.title}
+    word = "updated" if changes else "unchanged"
+    if is_open and not issue.is_open:
+        changes, word = changes | {"state": "closed"}, "closed"
+    elif not is_open and issue.has_returned:
+        changes, word = changes | {"state": "open"}, "reopened"
+    if not changes:
+        return Published(word, page_of(found))
+    return Published(word, page_of(github.patch(f"repos/{repo}/issues/{number}", changes)))

@@ -1,0 +1,1 @@
+"""Which cells to measure, in what order, and what that costs."""

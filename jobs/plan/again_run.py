@@ -1,0 +1,164 @@
+"""`run --again`: from a file or two sides to the plans of so many runs, and what to say about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from collector.errors import ConfigError
+from collector.vocabulary import Cell
+from collector.zoo.registry import find
+from collector.zoo.spec import ZooError
+from jobs.plan.again_plan import read_again, rounds
+from jobs.plan.planning import Plan, check_config
+
+if TYPE_CHECKING:
+    from db.queries.sides import Side
+    from jobs.pool.testbeds import Testbed
+
+_LATEST = ("latest~1", "latest")
+
+
+class NothingAgainError(click.ClickException):
+    """No cell that another run would settle."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The plans of the runs to make on a device, one after the other; with `sides` it is known what they are for."""
+
+    device: str
+    plans: list[Plan]
+    sides: tuple[Side, Side] | None = None
+
+    @property
+    def next_step(self) -> str:
+        """How what was measured is looked at: a commit takes every run of it, a night its own only."""
+        names = ["BRANCH@BASE", "BRANCH@NEW"]
+        if self.sides:
+            if set(self.sides[0].commits) & set(self.sides[1].commits):
+                return "both sides are of one commit, so name nights: inductor-watch report BASE latest"
+            names = [f"{side.branches[0]}@{side.commits[0][:12]}" for side in self.sides]
+        return f"look at it with all runs of each commit: inductor-watch report {' '.join(names)}"
+
+    def doubts(self, testbeds: Sequence[Testbed], commit: str | None) -> list[str]:
+        """Why what this machine measures would settle nothing, a line each."""
+        if self.sides is None:
+            return []
+        from jobs.pool.runner import RunNames, make_header
+
+        headers = [make_header(testbed.environment, RunNames(commit=commit), "") for testbed in testbeds]
+        commits = {sha for side in self.sides for sha in side.commits}
+        places = [run.testbed for side in self.sides for run in side.runs]
+        lines = []
+        if here := {header.commit for header in headers} - commits:
+            lines.append(
+                f"the installed torch is {', '.join(sha[:12] for sha in sorted(here))}, not a commit of either side: "
+                "it counts for neither"
+            )
+        if not any(header.testbed in places for header in headers):
+            lines.append(
+                "this machine is another testbed than that of either side: its latencies are not compared with theirs"
+            )
+        return lines
+
+
+def plans_again(named: Sequence[str], database: str, device: str | None, most: int) -> Rounds:
+    """The plans that a file or two sides ask for: every cell in as many runs as it needs, `most` at the most.
+
+    Raises:
+        PlanError: the file holds no plan, or one for another device.
+        SideError: a text names no side.
+        NothingAgainError: nothing that further runs would settle, or no cell of it that can be measured here.
+    """
+    if len(named) == 1:
+        path = Path(named[0])
+        place = device or _device_in(path)
+        plan, runs = read_again(path, place)
+        if not plan.cells:
+            raise NothingAgainError(f"nothing to measure again: {path} plans no cell")
+        return Rounds(place, list(rounds(plan, runs, most)))
+    base, new = named or _LATEST
+    cells, runs, sides, left = _of_sides(base, new, database)
+    place = device or _only_device(cells)
+    cells = [cell for cell in cells if cell.device == place]
+    if not cells:
+        raise NothingAgainError(f"nothing to measure again: {left}")
+    fit, left_out = _fit(cells)
+    if not fit:
+        raise NothingAgainError(f"nothing to measure again here: {'; '.join(left_out[:3])}")
+    return Rounds(place, list(rounds(Plan(fit, left_out), runs, most)), sides)
+
+
+def check_words(named: Sequence[str], again: bool, is_selected: bool) -> None:
+    """Raises `click.UsageError` where `--again` and what it is to measure do not go together."""
+    if named and not again:
+        raise click.UsageError(
+            f"unexpected argument {named[0]!r}: name models with --model; a file or two sides need --again"
+        )
+    if again and len(named) > 2:
+        raise click.UsageError("--again takes a file, or BASE and NEW")
+    if again and is_selected:
+        raise click.UsageError(
+            "--again measures what the comparison names: leave out models, phases, sizes and configs"
+        )
+
+
+def _of_sides(base: str, new: str, database: str) -> tuple[list[Cell], dict[str, int], tuple[Side, Side], str]:
+    """The cells, the runs of each by `cell_id`, the sides, and in words how many cells no run settles."""
+    from analysis.compare.tables import compare
+    from analysis.compare.verdicts import judge_sides
+    from analysis.reports.again import find_again
+    from db.engine import open_store
+    from db.queries.config_requests import configs_of
+    from db.queries.sides import resolve_side
+
+    with open_store(database, write=False).connect() as connection:
+        sides = resolve_side(connection, base), resolve_side(connection, new)
+        comparison = compare(connection, *sides)
+        judgement = judge_sides(connection, *sides).of(comparison.cells)
+        again = find_again(comparison, judgement, configs_of(connection, comparison.cells["config_id"].dropna()))
+    left = (
+        f"{again.too_noisy} too noisy, {again.elsewhere} of different testbeds, {again.missing} missing (see `resume`)"
+    )
+    cells = [item.cell for item in again.cells]
+    return cells, {item.cell.cell_id: item.runs for item in again.cells}, sides, left
+
+
+def _fit(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """Those that the installed zoo and torch know, and why the others are left out: results may be somebody else's."""
+    fit, left_out = [], []
+    for cell in cells:
+        try:
+            find(cell.suite, cell.model)
+            check_config(cell.config, cell.device)
+        except (ZooError, ConfigError) as error:
+            left_out.append(f"{cell}: {error}")
+        else:
+            fit.append(cell)
+    return fit, left_out
+
+
+def _only_device(cells: Sequence[Cell]) -> str:
+    devices = sorted({cell.device for cell in cells})
+    if len(devices) > 1:
+        raise click.UsageError(f"cells of {' and '.join(devices)} are to be measured again: choose with --device")
+    return devices[0] if devices else ""
+
+
+def _device_in(path: Path) -> str:
+    """The device of a file's first cell; what is wrong with the file `read_plan` says better."""
+    try:
+        found: Any = json.loads(path.read_text())
+        return str(found["cells"][0]["device"])
+    except OSError as error:
+        raise ConfigError(f"--again {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return "cpu"

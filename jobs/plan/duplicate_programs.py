@@ -1,0 +1,105 @@
+"""Equal programs under several names: measured once, shown under each.
+
+Cells that differ in the name of their config alone, and whose program is the same, are **twins**. The first of the plan
+is measured, the others get its outcome. The exception is the A/A pair: template `triton` and mode `default` are one
+program measured twice on purpose, so that every night carries a comparison of equals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from collector.configs.templates import resolve_config
+from collector.vocabulary import Cell, Config, Measurement, canonical_json
+
+#: In the details of a measurement that was taken under another name: the name of that config.
+SAME_PROGRAM = "same_program_as"
+#: The half of the A/A pair that is never another's twin.
+_CONTROL = Config(template="triton")
+
+#: Says by an equal text that two configs are one program on a device.
+Identify = Callable[[Config, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is left of a plan.
+
+    `cells` are to be measured, in the order of the plan; `twins` are the cells that get the outcome of one of them, by
+    its `cell_id`; `copies` are the outcomes that twins get of what was measured before.
+    """
+
+    cells: list[Cell]
+    twins: dict[str, list[Cell]] = field(default_factory=dict)
+    copies: list[Measurement] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """How many cells will have an outcome when all is done."""
+        return len(self.cells) + self.named_twice + len(self.copies)
+
+    @property
+    def named_twice(self) -> int:
+        """How many cells wait for the outcome of another."""
+        return sum(map(len, self.twins.values()))
+
+
+def find_twins(planned: Sequence[Cell], identify: Identify | None = None) -> dict[str, list[Cell]]:
+    """The twins of every cell that is measured for others, by its `cell_id`; it comes before them in the plan."""
+    known = identify or program_key
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in {cell.cell_id: cell for cell in planned}.values():
+        place = (cell.suite, cell.model, cell.phase, cell.dtype, cell.device, cell.batch_size)
+        groups.setdefault((*place, known(cell.config, cell.device)), []).append(cell)
+    return {first.cell_id: others for first, *others in groups.values() if others}
+
+
+def plan_work(
+    planned: Sequence[Cell],
+    done: Mapping[str, Measurement] | None = None,
+    again: Collection[str] = (),
+    identify: Identify | None = None,
+) -> Work:
+    """What is left of a plan when `done` is recorded, by `cell_id`, of which `again` is to be measured once more.
+
+    A twin follows its cell: where that is measured it gets the new outcome, where its copy is lost or out of date it
+    gets the one on record.
+    """
+    done = done or {}
+    twins = find_twins(planned, identify)
+    follows = {twin.cell_id for others in twins.values() for twin in others}
+    work = Work([])
+    for cell_id, cell in {cell.cell_id: cell for cell in planned}.items():
+        if cell_id in follows:
+            continue
+        others = twins.get(cell_id, [])
+        if cell_id not in done or cell_id in again:
+            work.cells.append(cell)
+            if others:
+                work.twins[cell_id] = others
+            continue
+        copies = [copy_for(twin, done[cell_id]) for twin in others]
+        work.copies.extend(copy for copy in copies if done.get(copy.cell.cell_id) != copy)
+    return work
+
+
+def copy_for(twin: Cell, measured: Measurement) -> Measurement:
+    """The outcome of one cell under the name of another."""
+    return replace(measured, cell=twin, details={**measured.details, SAME_PROGRAM: measured.cell.config.name})
+
+
+@cache
+def program_key(config: Config, device: str) -> str:
+    """What two configs must share to be one program on a device, measured in one way.
+
+    Options that are asked for and are no part of the program count too: on a CPU the GPU's options decide whether a
+    config is available, and the number of compiling threads decides how long it takes.
+    """
+    if not config.is_inductors:
+        return config.config_id  # other back-ends take no options: nothing but the name of one says what it does
+    effective = resolve_config(config, device)
+    beside = {key: value for key, value in effective.options.items() if key not in effective.program}
+    is_control = replace(config, dynamic=None, fullgraph=False) == _CONTROL
+    return canonical_json([effective.program_id, beside, config.dynamic, config.fullgraph, is_control])

@@ -1,0 +1,1 @@
+"""Runs a plan on the devices of one host."""

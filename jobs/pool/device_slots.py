@@ -1,0 +1,204 @@
+"""The GPUs of a host and the cores that belong to each, by NUMA node where the kernel tells."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.errors import ConfigError
+from collector.machine.cores import share_out
+from collector.machine.environment import (
+    FREE_CORES_VARIABLE,
+    GPU_VARIABLE,
+    GPUS_VARIABLE,
+    START_VARIABLE,
+    WORKERS_VARIABLE,
+)
+from jobs.pool.gpu_scheduler import Place
+
+#: The part of a GPU's memory that cells may plan for; the rest is for contexts, libraries and what estimates miss.
+_MEMORY_PART = 0.9
+_NODES = Path("/sys/devices/system/node")
+_DEVICES = Path("/sys/bus/pci/devices")
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+class PlaceError(ConfigError):
+    """GPUs were asked for that are not there, or more workers than cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as the driver numbers it; its memory and its NUMA node are None where nobody tells."""
+
+    index: int
+    uuid: str
+    memory_bytes: int | None
+    node: int | None
+
+
+def list_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; empty where there is no driver."""
+    command = ["nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return visible(parse_gpus(done.stdout), environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def parse_gpus(text: str) -> list[Gpu]:
+    """The lines of `nvidia-smi --query-gpu=index,uuid,pci.bus_id,memory.total`, memory in MiB.
+
+    A line of another form is left out: "No devices were found". A GPU that shares the host's memory says `[N/A]`.
+    """
+    found = []
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == 4 and parts[0].isdigit():
+            index, uuid, bus, mebibytes = parts
+            memory_bytes = int(mebibytes) << 20 if mebibytes.isdigit() else None
+            found.append(Gpu(int(index), uuid, memory_bytes, _node_of(bus)))
+    return found
+
+
+def visible(gpus: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
+    """Those that a value of `CUDA_VISIBLE_DEVICES` (numbers or the beginnings of UUIDs) names; all without one.
+
+    As CUDA reads it: what follows the first name of nothing, such as -1, is not there.
+    """
+    if wanted is None:
+        return list(gpus)
+    found: dict[Gpu, None] = {}
+    for name in (name.strip() for name in wanted.split(",")):
+        named = [gpu for gpu in gpus if str(gpu.index) == name or (name and gpu.uuid.startswith(name))]
+        if len(named) != 1:
+            break
+        found[named[0]] = None
+    return list(found)
+
+
+def choose_gpus(gpus: Sequence[Gpu], asked: str | None) -> list[Gpu]:
+    """The first one without a wish; `all`; or the numbers asked for, separated by commas.
+
+    Raises:
+        PlaceError: a number that no visible GPU has.
+    """
+    if asked is None or not gpus:
+        if asked not in (None, "all"):
+            raise PlaceError(f"--gpus {asked}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
+        return list(gpus[:1])
+    if asked == "all":
+        return list(gpus)
+    by_index = {str(gpu.index): gpu for gpu in gpus}
+    names = [name.strip() for name in asked.split(",")]
+    if unknown := [name for name in names if name not in by_index]:
+        raise PlaceError(
+            f"--gpus {asked}: no GPU {', '.join(unknown)} here, there are {', '.join(by_index)} (or `all`)"
+        )
+    return [by_index[name] for name in dict.fromkeys(names)]
+
+
+def make_places(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = False) -> list[Place]:
+    """A place a GPU, or the one of a host without any; each with `workers` workers on cores of their own.
+
+    With `exclusive` only the first of them works: its compile times are those of such a worker without neighbours. A single
+    worker of a single place keeps all cores and is not pinned: there is nobody to keep it away from.
+
+    Raises:
+        PlaceError: more workers than cores.
+    """
+    facts = {WORKERS_VARIABLE: str(1 if exclusive else workers), START_VARIABLE: start}
+    if len(gpus) > 1:
+        facts[GPUS_VARIABLE] = str(len(gpus))
+    cores = sorted(os.sched_getaffinity(0), key=_core_order)
+    if len(gpus) <= 1 and workers == 1:
+        return [Place([[]], {**facts, **_gpu_variables(gpus, 0)}, _memory(gpus, 0))]
+    shares = divide_cores(cores, [gpu.node for gpu in gpus] or [None], cores_of_nodes())
+    taken = slice(0, 1) if exclusive else slice(None)
+    try:
+        return [
+            Place(
+                share_out(share, workers)[taken],
+                {**facts, **_free_cores(gpus, share), **_gpu_variables(gpus, index)},
+                _memory(gpus, index),
+            )
+            for index, share in enumerate(shares)
+        ]
+    except ValueError as error:
+        each = f" for each of {len(gpus)} GPUs: take fewer --gpus or" if len(gpus) > 1 else ": take"
+        raise PlaceError(f"{error}{each} fewer --workers") from error
+
+
+def divide_cores(
+    cores: Sequence[int], nodes: Sequence[int | None], of_node: Mapping[int, Sequence[int]]
+) -> list[list[int]]:
+    """Equally many cores for each GPU, from its own NUMA node as long as every node can give that many.
+
+    Where a node is unknown, or too small for its GPUs, all cores are divided evenly. A core that two nodes list is given once.
+    """
+    each = len(cores) // len(nodes)
+    free, shares = list(cores), []
+    for node in nodes:
+        own = set(of_node.get(node, ())) if node is not None else set()
+        share = [core for core in free if core in own][:each]
+        if len(share) < each or node is None:
+            return [list(cores[at * each : (at + 1) * each]) for at in range(len(nodes))]
+        shares.append(share)
+        free = [core for core in free if core not in share]
+    return shares
+
+
+def cores_of_nodes() -> dict[int, list[int]]:
+    """The cores of each NUMA node of this host."""
+    found = {}
+    for entry in _NODES.glob("node[0-9]*"):
+        found[int(entry.name[4:])] = parse_cores(_read(entry / "cpulist"))
+    return found
+
+
+def parse_cores(text: str) -> list[int]:
+    """The kernel's list format: `0-3,8,10-11`."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first:
+            found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _core_order(core: int) -> tuple[int, int]:
+    # Hyper-threads of one core next to each other, so that they go to one worker and not to two.
+    siblings = parse_cores(_read(_CPUS / f"cpu{core}" / "topology" / "thread_siblings_list"))
+    return (min(siblings, default=core), core)
+
+
+def _node_of(bus: str) -> int | None:
+    text = _read(_DEVICES / bus.lower()[-12:] / "numa_node").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _free_cores(gpus: Sequence[Gpu], share: Sequence[int]) -> dict[str, str]:
+    # While one of its cells measures all others of a GPU stand still: their cores are free to drive it from.
+    return {FREE_CORES_VARIABLE: ",".join(map(str, share))} if gpus else {}
+
+
+def _gpu_variables(gpus: Sequence[Gpu], at: int) -> dict[str, str]:
+    if not gpus:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": gpus[at].uuid, GPU_VARIABLE: str(gpus[at].index)}
+
+
+def _memory(gpus: Sequence[Gpu], at: int) -> float:
+    known = gpus[at].memory_bytes if gpus else None
+    return float("inf") if known is None else known * _MEMORY_PART
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,299 @@
+"""One device and the workers that share it: who may use it, who stands still, what starts next.
+
+Measuring is a small part of a cell; most of it is importing and compiling on the CPU. Each worker has cores of its own.
+A cell asks for the device to run its model at length (`device`, several cells may at once: nothing of it is timed but a
+warm call), to let Inductor time candidates (`tune`: who runs a model meanwhile is stopped, with SIGSTOP), and to measure
+(`measure`: granted once nobody holds the device, with every other cell's processes stopped). The measuring cell then waits
+until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.idle`). What a cell
+stood or waited is taken out of its compile time.
+
+A measurement that was not alone after all is repeated alone: one whose probe took too long, or whose eager device time is
+off from that of the same model elsewhere in the run.
+
+Tuning is what a night with autotuning waits for: one cell holds the device for most of a minute. With `tune_together`
+several cells tune at once; Inductor takes the least of a hundred timings of each candidate, which other cells' work
+disturbs less than a median, but the choices may differ from those of a quiet device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collector.machine.health import is_suspect, why_unhealthy
+from collector.process.cell_process import CellProcess
+from collector.process.launcher import Launcher, LauncherError, Preload
+from collector.process.outcome import Outcome
+from collector.settings import Settings
+from collector.vocabulary import Cell, Measurement, Status
+from jobs.pool.company import Company
+
+_SURELY_NOT_THE_DEVICE = frozenset({Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY})
+#: Seconds at most for which tuning pauses in favour of cells that run their model.
+_PAUSE_S = 0.5
+#: Cells with autotuning that may be under way at once while others wait.
+_TUNING = 2
+#: Fork servers that a lane may lose in a run before it gives up.
+_SERVERS = 3
+
+Watch = Callable[[int, object], None]
+
+
+#: Bytes of device memory that a cell needs, or None if nobody knows.
+MemoryOf = Callable[[Cell], float | None]
+
+
+def unknown(_: Cell) -> float | None:
+    """Knows of no cell how much memory it needs."""
+    return None
+
+
+class LostDeviceError(Exception):
+    """A GPU stopped answering: what was measured before is good, the rest of the night would fail for its sake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A device and the cores that belong to it: one set of cores a worker, each as large as the others.
+
+    `variables` are added to the environment of every process, `memory_bytes` is what cells on this device may need
+    together.
+    """
+
+    cores: Sequence[Sequence[int]]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: float = float("inf")
+
+
+class Lane:
+    """Measures cells on one device; `turn` yields outcomes in the order in which they come."""
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        settings: Settings,
+        place: Place,
+        environ: Mapping[str, str],
+        preload: Preload | None = None,
+        tune_together: bool = False,
+        memory_of: MemoryOf = unknown,
+        tunes: Callable[[Cell], bool] = lambda _: False,
+        launcher: Launcher | None = None,
+    ) -> None:
+        self._waiting = list(cells)
+        self._settings, self._place = settings, place
+        self._environ = {**environ, **place.variables}
+        self._preload, self._tune_together, self._memory_of = preload, tune_together, memory_of
+        self._tunes = tunes
+        self._free = [list(cores) for cores in place.cores]
+        self._active: dict[CellProcess, list[int]] = {}
+        self._queue: list[CellProcess] = []
+        self._holders: set[CellProcess] = set()
+        self._tuned_from = self._tune_from = 0.0
+        #: Cells that ran out of memory beside others, or were disturbed, to be measured again alone.
+        self._alone: list[Cell] = []
+        self._company = Company()
+        self._had_company: set[CellProcess] = set()
+        self._launcher = launcher if launcher and not launcher.lost else None
+        self._servers = int(self._launcher is not None)
+        #: When the first cell began, by `time.monotonic`.
+        self.first_at: float | None = None
+        #: Seconds for which the device was held, by purpose.
+        self.held_s: Counter[str] = Counter()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything left to do."""
+        return bool(self._waiting or self._active or self._alone)
+
+    @property
+    def soon_s(self) -> float:
+        """Seconds until something is due that no descriptor announces."""
+        return 0.01 if self._queue else 0.1
+
+    def prepare(self) -> None:
+        """Starts the process that starts the others; it imports in the background."""
+        if self._launcher is None and (self._waiting or self._alone):
+            self._launcher = Launcher(self._environ, self._preload, self._place.cores[0])
+            self._servers += 1
+
+    def give_up(self) -> None:
+        """Starts no further cell."""
+        self._waiting.clear()
+        self._alone.clear()
+
+    def start_waiting(self, watch: Watch) -> None:
+        """Fills the free workers. Raises `LauncherError` once too many fork servers were lost."""
+        self.prepare()
+        if self._launcher is None or not self._launcher.is_ready:
+            return
+        while self._free and not self._measuring() and (cell := self._choose()) is not None:
+            try:
+                self._begin(cell, watch)
+            except LauncherError:
+                # The server died while it was asked: `turn` sees that it is lost and starts another.
+                self._waiting.insert(0, cell)
+                return
+
+    def _begin(self, cell: Cell, watch: Watch) -> None:
+        assert self._launcher is not None  # noqa: S101 - prepared before
+        process = CellProcess(cell, self._settings, self._launcher, self._environ, self._free[0])
+        self.first_at = self.first_at or process.began
+        self._active[process] = self._free.pop(0)
+        if len(self._active) > 1:
+            self._had_company.update(self._active)
+        for descriptor in process.descriptors:
+            watch(descriptor, process)
+
+    def turn(self, unwatch: Callable[[int], None]) -> Iterator[Outcome]:
+        """Takes in what the cells have said, ends those that are done, and hands the device over."""
+        if self._launcher and self._launcher.lost:
+            self._begin_again(unwatch)
+        for process in list(self._active):
+            process.pump()
+            if process.asks == "tune" and self._tune_together:
+                self._holders.discard(process)  # what it held before it gave back in the same breath
+                process.grant()
+            elif process.asks and process not in self._queue:
+                self._queue.append(process)
+            if process.finished:
+                company = process in self._had_company
+                outcome = self._end(process, unwatch)
+                self._check_device(outcome)
+                if _lacked_room(outcome.measurement) and company:
+                    # Beside others it proves nothing: the memory may have been theirs.
+                    self._alone.append(process.cell)
+                else:
+                    self._alone += self._company.judge(outcome.measurement)
+                    yield outcome
+        self._hand_over()
+
+    def close(self, unwatch: Callable[[int], None]) -> None:
+        """Ends every process."""
+        for process in list(self._active):
+            self._end(process, unwatch)
+        if self._launcher:
+            self._launcher.close()
+            self._launcher = None
+
+    def _choose(self) -> Cell | None:
+        if not self._waiting:
+            return self._alone.pop(0) if self._alone and not self._active else None
+        fitting = [place for place, cell in enumerate(self._waiting) if self._fits(cell)]
+        # Cells that autotune wait for each other: two are enough to keep the device busy, the cores are for the others.
+        tuning = 0 if self._tune_together else sum(self._tunes(process.cell) for process in self._active)
+        for place in fitting:
+            if tuning < _TUNING or not self._tunes(self._waiting[place]):
+                return self._waiting.pop(place)
+        return self._waiting.pop(fitting[0]) if fitting else None
+
+    def _fits(self, cell: Cell) -> bool:
+        return (
+            not self._active
+            or self._needs(cell) + sum(map(self._needs, self._active_cells())) <= self._place.memory_bytes
+        )
+
+    def _active_cells(self) -> list[Cell]:
+        return [process.cell for process in self._active]
+
+    def _needs(self, cell: Cell) -> float:
+        # What nobody has measured may take an even share: with more, it is one of the few that run alone once more.
+        known = self._memory_of(cell)
+        return self._place.memory_bytes / len(self._place.cores) if known is None else known
+
+    def _measuring(self) -> bool:
+        # While one measures nothing new starts: a start is work on the very machine that must be still.
+        return any(process.purpose == "measure" for process in self._holders)
+
+    def _check_device(self, outcome: Outcome) -> None:
+        found = outcome.measurement
+        if found.cell.device != "cuda" or found.status in _SURELY_NOT_THE_DEVICE:
+            return
+        ended_by_force = found.status in (Status.CRASHED, Status.TIMEOUT)
+        if ended_by_force or is_suspect(found.failure.message if found.failure else ""):
+            reason = why_unhealthy(self._environ)
+            if reason and why_unhealthy(self._environ):  # asked twice: a driver that resets the device needs a moment
+                raise LostDeviceError(f"the GPU no longer answers ({reason}); it was lost in or before {found.cell}")
+
+    def _begin_again(self, unwatch: Callable[[int], None]) -> None:
+        """A lost server takes its children with it: they are measured again under a new one."""
+        assert self._launcher is not None  # noqa: S101
+        again = [process.cell for process in self._active]
+        self.close(unwatch)
+        if self._servers >= _SERVERS:
+            raise LauncherError(f"{self._servers} fork servers were lost in one run: `resume` goes on")
+        self._waiting[:0] = again
+
+    def _hand_over(self) -> None:
+        self._let_go_of()
+        # Measurements go first: they are short and the last thing a cell needs before its place is free again.
+        self._queue.sort(key=lambda process: process.asks != "measure")
+        for process in list(self._queue):
+            if self._may_hold(process):
+                self._queue.remove(process)
+                self._give(process)
+            elif process.asks == "measure":
+                break
+        if not self._held_alone():
+            self._resume_all()
+
+    def _let_go_of(self) -> None:
+        done = {process for process in self._holders if not process.holds}
+        self._holders -= done
+        if any(process.purpose == "tune" for process in done):
+            # Those that were stopped for it now run for as long: a cell that tunes for minutes must not starve them.
+            now = time.monotonic()
+            self._tune_from = now + min(_PAUSE_S, now - self._tuned_from)
+
+    def _held_alone(self) -> bool:
+        return any(process.purpose != "device" for process in self._holders)
+
+    def _may_hold(self, process: CellProcess) -> bool:
+        # Not even a measurement interrupts who tunes: a timing stopped in the middle comes back wrong.
+        if self._held_alone():
+            return False
+        if process.asks == "measure":
+            return not self._holders
+        return process.asks != "tune" or not self._holders or time.monotonic() >= self._tune_from
+
+    def _give(self, process: CellProcess) -> None:
+        if process.asks == "measure":
+            for other in self._active:
+                if other is not process:
+                    other.stand()
+            process.go_on()
+            self._grant(process)
+            return
+        self._resume_all()
+        if process.asks == "tune":
+            self._tuned_from = time.monotonic()
+            for other in self._holders:
+                other.stand()
+        self._grant(process)
+
+    def _grant(self, process: CellProcess) -> None:
+        self._holders.add(process)
+        process.grant(self._company.idle_ms)
+
+    def _resume_all(self) -> None:
+        for process in self._active:
+            process.go_on()
+
+    def _end(self, process: CellProcess, unwatch: Callable[[int], None]) -> Outcome:
+        for descriptor in process.descriptors:
+            unwatch(descriptor)
+        if process in self._queue:
+            self._queue.remove(process)
+        outcome = process.close()
+        self.held_s.update(process.held_s)
+        self._free.append(self._active.pop(process))
+        self._had_company.discard(process)
+        self._holders.discard(process)
+        return outcome
+
+
+def _lacked_room(measurement: Measurement) -> bool:
+    """Whether a cell ran out of memory, or was checked less strictly since its float64 reference did."""
+    return measurement.status is Status.OOM or bool(measurement.details.get("no_room_for_float64"))

@@ -1,0 +1,98 @@
+"""What a run tells while it goes on: cells done, failing, time left; one line a cell where no terminal looks on."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from collector.correctness.checked_by import status_words
+from collector.vocabulary import NOT_APPLICABLE, Measurement, Status
+from jobs.output.terminal import one_line
+
+
+class RunProgress:
+    """A bar on a terminal, plain lines elsewhere; the same facts in both."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.console, self.total = console, total
+        self.counts: Counter[Status] = Counter()
+        self._status: dict[str, Status] = {}
+        self._began = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.completed}/{task.total} cells"),
+            BarColumn(),
+            TextColumn("{task.fields[facts]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=total, facts="starting")
+
+    def __enter__(self) -> RunProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    @property
+    def done(self) -> int:
+        """Cells measured so far."""
+        return self.counts.total()
+
+    @property
+    def failing(self) -> int:
+        """Cells that were measured and did not pass; what is unavailable here is not counted."""
+        return self.done - sum(self.counts[status] for status in (Status.PASS, *NOT_APPLICABLE))
+
+    def left_s(self) -> float | None:
+        """Seconds to go at the pace so far; None before the first cell."""
+        return (time.monotonic() - self._began) / self.done * (self.total - self.done) if self.done else None
+
+    def took(self, measurement: Measurement) -> None:
+        """Counts one cell and shows it. A cell that is measured again counts once, as it came out last."""
+        if measurement.details.get("repeated") and (before := self._status.get(measurement.cell.cell_id)):
+            self.counts[before] -= 1
+        self._status[measurement.cell.cell_id] = measurement.status
+        self.counts[measurement.status] += 1
+        left = self.left_s()
+        facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
+        self._bar.update(self._task, completed=self.done, facts=facts)
+        self.console.print(
+            one_line(
+                f"[{self.done}/{self.total}] {measurement.cell}  {describe(measurement)}"
+                f"  ({measurement.wall_s:.0f} s; {facts})"
+            ),
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def describe(measurement: Measurement) -> str:
+    """One cell's outcome in a few words: the figures of a pass, the reason of anything else."""
+    if measurement.status is not Status.PASS:
+        reason = (measurement.failure.message.splitlines() or [""])[0][:140] if measurement.failure else ""
+        return f"{measurement.status}: {reason}" if reason else str(measurement.status)
+    found = measurement.metrics
+    parts = [f"{found['speedup']:.2f}x"] if "speedup" in found else []
+    if "device_speedup" in found:
+        parts.append(f"device {found['device_speedup']:.2f}x")
+    if "compiled_ms" in found:
+        parts.append(f"{found['compiled_ms']:.3g} ms")
+    if "compile_cold_s" in found:
+        parts.append(f"compile {found['compile_cold_s']:.1f} s")
+    parts += [
+        f"{word} ({measurement.details[word]})" for word in ("disturbed", "repeated") if word in measurement.details
+    ]
+    return f"{status_words(measurement.status, measurement.details)}  {'  '.join(parts)}"
+
+
+def format_s(seconds: float) -> str:
+    """Seconds as people say them: `42 s`, `3 min`, `1 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

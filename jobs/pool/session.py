@@ -1,0 +1,199 @@
+"""A plan from start to end: measure, close the bundle, put it into the store, show what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from collector.bundle import BundleWriter, RunHeader
+from collector.settings import Settings
+from jobs.cli import tool_version
+from jobs.plan.cost import CostModel, learn_from, read_history
+from jobs.plan.duplicate_programs import Work, plan_work
+from jobs.plan.planning import Plan
+from jobs.plan.schedule import longest_first, shares
+from jobs.pool.host import cell_variables, since_start_s
+from jobs.pool.progress import RunProgress
+from jobs.pool.requested_options import asked_settings, to_asked
+from jobs.pool.resuming import Unfinished
+from jobs.pool.runner import Pace, RunNames, Shift, make_header, measure_shifts, new_run_id, now
+from jobs.pool.testbeds import Testbed, last_lanes
+
+
+class NothingPlannedError(click.ClickException):
+    """The selection leaves no cell to measure."""
+
+    exit_code = 3
+
+
+def measure_and_store(
+    plan: Plan,
+    testbeds: Sequence[Testbed],
+    names: RunNames,
+    settings: Settings,
+    folder: Path,
+    database: str | None,
+    costs: Path | None = None,
+) -> tuple[list[str], RunProgress]:
+    """Measures a plan, stores it, and returns the runs' ids (one a testbed) and the progress with its counts.
+
+    The database is opened before anything is measured, so that a folder that cannot be written is known at once.
+    Without a database the bundles are all there is. `costs` is where to learn what cells take (else `folder`).
+
+    Raises:
+        NothingPlannedError: the plan is empty.
+        LostDeviceError: a GPU stopped answering; what was measured is stored.
+    """
+    require_cells(plan)
+    for testbed in testbeds:
+        testbed.import_for(plan.cells)
+    store = storing(database) if database else None
+    history = read_history(costs or folder)
+    model = CostModel.learn(measurement for run in history for measurement in run.measurements)
+    shared = shares(plan.cells, model, len(testbeds), last_lanes(history, testbeds))
+    console = Console()
+    shifts, runs = [], []
+    night = names.night or (new_run_id() if len(testbeds) > 1 else "")
+    for testbed, cells in zip(testbeds, shared, strict=True):
+        asked = to_asked(settings, testbed.pace, testbed.environment)
+        header = make_header(testbed.environment, names, tool_version(), asked, night)
+        work = in_order(plan_work(cells), model, testbed.pace)
+        announce(console, header, work, testbed.environment)
+        writer = BundleWriter(folder, header, cells)
+        runs.append(header.run_id)
+        shifts.append(Shift(work, testbed.place, testbed.environment, writer, testbed.launcher))
+    for line in plan.left_out:
+        console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
+    progress = _measure(console, shifts, settings, testbeds[0].pace, store, model)
+    return runs, progress
+
+
+def resume_and_store(
+    found: Sequence[Unfinished], testbeds: Sequence[Testbed], database: str | None
+) -> tuple[list[str], RunProgress]:
+    """Takes up the runs of a night where they stopped, as `measure_and_store` would have gone on with them.
+
+    Raises:
+        BundleError: another process writes one of the runs.
+        LostDeviceError: a GPU stopped answering; what was measured is stored.
+    """
+    for testbed in testbeds:
+        testbed.import_for(cell for run in found for cell in run.contents.planned)
+    store = storing(database) if database else None
+    model = learn_from(found[0].path.parent)
+    console = Console()
+    shifts, runs = [], []
+    for run, testbed in zip(found, testbeds, strict=True):
+        writer, contents = BundleWriter.reopen(run.path, now())
+        # Asked again: before it was locked somebody may have gone on with it.
+        work = in_order(run.work(contents), model, testbed.pace)
+        announce(console, contents.header, work, testbed.environment, attempt=contents.attempt + 1)
+        shifts.append(Shift(work, testbed.place, testbed.environment, writer, testbed.launcher))
+        runs.append(contents.header.run_id)
+    settings = asked_settings(found[0].contents.header.asked or {})
+    return runs, _measure(console, shifts, settings, testbeds[0].pace, store, model)
+
+
+def in_order(work: Work, model: CostModel, pace: Pace) -> Work:
+    """The work with its longest cells first, or in the plan's order where the budget may cut it short."""
+    return replace(work, cells=longest_first(work.cells, model, pace.at_once, pace.budget_s))
+
+
+def _measure(
+    console: Console,
+    shifts: Sequence[Shift],
+    settings: Settings,
+    pace: Pace,
+    store: Callable[[Path], str] | None,
+    model: CostModel,
+) -> RunProgress:
+    variables = cell_variables(pace.start)
+    total = sum(shift.work.total for shift in shifts)
+    with RunProgress(console, total) as progress:
+        result = measure_shifts(
+            shifts, settings, progress.took, variables, pace, lambda cell: model.estimate(cell).memory_bytes
+        )
+    if result.first_at is not None:
+        console.print(f"first cell after {since_start_s(result.first_at):.1f} s", style="dim", highlight=False)
+    for path in result.paths:
+        console.print(f"bundle {path}", highlight=False, soft_wrap=True)
+        if store:
+            console.print(store(path), highlight=False, soft_wrap=True)
+    if progress.done < total:
+        again = f"`inductor-watch resume --out {result.paths[0].parent}` measures them"
+        left = f"{total - progress.done} cells were not started in time: {again}"
+        console.print(left, highlight=False, soft_wrap=True)
+    if result.lost:
+        raise result.lost
+    return progress
+
+
+def storing(database: str) -> Callable[[Path], str]:
+    """Opens the store; what is returned puts a bundle into it and says so in a line."""
+    from db.engine import open_store, shown
+    from db.ingest import ingest_bundle
+
+    engine = open_store(database, write=True)
+
+    def put(path: Path) -> str:
+        report = ingest_bundle(engine, path)
+        return f"database {shown(database)}: {report.new + report.updated} measurements stored"
+
+    return put
+
+
+def require_cells(plan: Plan) -> None:
+    """Raises `NothingPlannedError`, with the reasons, for an empty plan."""
+    if not plan.cells:
+        reasons = "; ".join(plan.left_out[:3]) or "no model matches"
+        raise NothingPlannedError(f"nothing to measure: {reasons} (see `inductor-watch zoo`)")
+
+
+def announce(
+    console: Console, header: RunHeader, work: Work, environment: dict[str, Any], attempt: int | None = None
+) -> None:
+    """Says what is about to be measured and on what; `attempt` is for a run that is taken up again."""
+    place = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
+    again = f", attempt {attempt}" if attempt else ""
+    console.print(
+        f"run {header.run_id}{again}: {work.total} cell{'s' * (work.total != 1)} on {place}, torch {environment['torch']}, "
+        f"{header.branch}@{header.commit[:10]}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if work.named_twice:
+        console.print(
+            f"{work.named_twice} of them compile to the same program as another one: measured once, shown under each name",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def print_night(database: str, run_ids: Sequence[str]) -> None:
+    """The summary table of the night that these runs belong to, as the database has it, and how to look further."""
+    from db.engine import open_store
+    from db.queries.sides import resolve_side
+    from jobs.output.rendering import print_summary
+
+    with open_store(database, write=False).connect() as connection:
+        (night,) = resolve_side(connection, run_ids[0]).nights
+    print_summary(database, night)
+    print_next(database)
+
+
+def print_next(database: str, repeats: Sequence[str] = ()) -> None:
+    """The commands that show what was just stored, as far as there is something to show; `repeats` are runs of the same cells."""
+    from db.engine import open_store, shown
+    from db.runs import list_nights
+
+    place = f"--db {shown(database)}"
+    click.echo(f"look at it: inductor-watch dashboard {place}")
+    if len(list_nights(open_store(database, write=False), limit=2)) > 1:
+        click.echo(f"compare it with the night before: inductor-watch compare latest~1 latest {place}")
+    if len(repeats) > 1:
+        click.echo(f"compare its first run with its last: inductor-watch compare {repeats[0]} {repeats[-1]} {place}")

@@ -1,0 +1,1 @@
+"""Records of regressions: opened from alerts, printed, handed on."""

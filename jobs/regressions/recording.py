@@ -1,0 +1,178 @@
+"""Alerts become records: opened once, kept, taken up again when they return, and `fixed` by one stated rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Engine
+
+from analysis.history.alerts import Alert
+from analysis.history.changes import Certainty, Change, Direction
+from analysis.history.recovery import RUNS, Pinned, Standing, Timeline, standing
+from analysis.stats.level_changes import is_nearer
+from collector.metrics import METRICS
+from db.changing import changing
+from db.regressions.records import Finding, RegressionInfo, change_state, list_regressions, open_regression
+from db.regressions.states import OPEN
+
+#: What a change for the worse is called, by the unit of its metric.
+_KINDS = {"ms": "slower", "s": "slower", "B": "larger"}
+
+_Series = tuple[str, str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What became of the records: the regression_ids that were opened, found again, that returned, and that are fixed."""
+
+    opened: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+
+def record_alerts(engine: Engine, alerts: Sequence[Alert], *, author: str, now: datetime | None = None) -> Recorded:
+    """Writes what `analysis.history.alerts.find_alerts` found into the records of the store, all of it or nothing.
+
+    A record is opened for every cell and metric that got worse in an alert and is worse still, with the last run measured
+    before as its pinned base. Nothing is opened for what is pending, for what got better, where both sides measured one
+    commit, and for what the eager runs of all cells tell to be the machine's (`Alert.of_machine`). A change is that of a
+    record already there, and adds nothing, where it is of the same series and metric and
+
+    - some commit can be to blame for both, or
+    - it goes from the level of the record's base to its worse one again, unless the record is of a status and closed as
+      `expected` or `false_alarm`: what breaks anew is looked at anew.
+
+    A record that is `fixed` becomes `returned` once its worse level is back and the two newest runs, both from after the
+    fix, are still there. An open one becomes `fixed` when the two newest runs are back at the base's level
+    (`analysis.history.recovery.standing`), and by nothing else: that its alert is no longer found fixes nothing. This is
+    looked at for every open record of the store, whatever the alerts. `now` is the moment of the events (UTC), the present
+    one if it is not given.
+
+    Raises:
+        RecordError: an alert of another store, whose runs or cells this one does not have.
+    """
+    at = now or datetime.now(UTC)
+    with changing(engine) as change:
+        book = _Book(change.conn, author, at)
+        for alert in alerts:
+            of_machine = {id(one) for one in alert.of_machine()}
+            for one in alert.changes:
+                if _opens(one) and id(one) not in of_machine:
+                    book.enter(one, alert)
+        book.mark_fixed()
+    return book.recorded()
+
+
+def _opens(change: Change) -> bool:
+    is_worse = change.direction is Direction.WORSE and not change.is_over
+    return is_worse and change.certainty is Certainty.ESTABLISHED and not change.span.is_one_commit
+
+
+class _Book:
+    """The records of a store while alerts are entered."""
+
+    def __init__(self, conn: Connection, author: str, at: datetime) -> None:
+        self._conn, self._author, self._at = conn, author, at
+        records = list_regressions(conn)
+        self._timeline = Timeline(conn, (record.metric for record in records))
+        self._known: dict[_Series, list[RegressionInfo]] = {}
+        for record in records:
+            place = (record.repo, record.branch, record.testbed_id, record.cell_id, record.metric)
+            self._known.setdefault(place, []).append(record)
+        self._done: dict[str, list[str]] = {"opened": [], "kept": [], "returned": [], "fixed": []}
+
+    def enter(self, change: Change, alert: Alert) -> None:
+        """Finds the record of a change, or opens one; the one that was opened last counts where there are several."""
+        place = (change.repo, change.branch, change.testbed_id, change.cell_id, change.metric)
+        records = self._known.setdefault(place, [])
+        found = next((one for one in records if self._overlaps(one, change)), None)
+        found = found or next((one for one in records if _is_again(one, change)), None)
+        if found is None:
+            records.insert(0, self._open(change, alert))
+        elif found.state == "fixed" and self._standing(found, since=found.state_since) is Standing.STILL_THERE:
+            records[records.index(found)] = self._move(found, "returned", f"it is back: {_spelled(change)}")
+        else:
+            self._note("kept", found.regression_id)
+
+    def mark_fixed(self) -> None:
+        """Says of every open record that the two newest runs show to be back that it is fixed."""
+        for records in self._known.values():
+            for record in records:
+                if record.state in OPEN and not self._is_new(record) and self._standing(record) is Standing.BACK:
+                    self._move(record, "fixed", f"the {RUNS} newest runs are back at the level of the base")
+
+    def recorded(self) -> Recorded:
+        """What was done; a record that was found again and then fixed is named as fixed alone."""
+        kept = [name for name in self._done["kept"] if name not in self._done["fixed"]]
+        return Recorded(**{name: tuple(names) for name, names in {**self._done, "kept": kept}.items()})
+
+    def _is_new(self, record: RegressionInfo) -> bool:
+        return record.regression_id in (*self._done["opened"], *self._done["returned"])
+
+    def _overlaps(self, record: RegressionInfo, change: Change) -> bool:
+        """Whether some commit lies in the ranges of both."""
+        base, onset = (
+            self._timeline.place(record.repo, record.branch, commit)
+            for commit in (record.base_commit, record.onset_commit)
+        )
+        if base is None or onset is None:
+            return False
+        return base < change.possible.onset.place and change.possible.base.place < onset
+
+    def _open(self, change: Change, alert: Alert) -> RegressionInfo:
+        levels = change.levels
+        finding = Finding(
+            cell_id=change.cell_id,
+            base_run=change.span.base.runs[-1].run_id,
+            onset_run=change.span.onset.runs[0].run_id,
+            kind=_KINDS.get(METRICS[change.metric].unit, "worse") if change.metric else "broke",
+            metric=change.metric,
+            base_value=levels.before if levels else None,
+            new_value=levels.after if levels else None,
+        )
+        text = f"{_spelled(change)}; alert {alert.alert_id} of {_count(len(alert.cells), 'cell')}"
+        opened = open_regression(self._conn, finding, at=self._at, author=self._author, text=text)
+        self._note("opened", opened.regression_id)
+        return opened
+
+    def _move(self, record: RegressionInfo, state: str, text: str) -> RegressionInfo:
+        moved = change_state(self._conn, record.regression_id, state, at=self._at, author=self._author, text=text)
+        self._note(state, record.regression_id)
+        return moved
+
+    def _standing(self, record: RegressionInfo, since: datetime | None = None) -> Standing:
+        values = (record.base_value, record.new_value, record.onset_commit)
+        pinned = Pinned(record.cell_id, record.repo, record.branch, record.testbed_id, record.metric, *values)
+        return standing(pinned, self._timeline, since)
+
+    def _note(self, what: str, name: str) -> None:
+        if name not in self._done[what]:
+            self._done[what].append(name)
+
+
+def _is_again(record: RegressionInfo, change: Change) -> bool:
+    """Whether a change goes the way of a record once more, from its better level to its worse one."""
+    if change.levels is None:
+        return record.state not in ("expected", "false_alarm")
+    base, new = record.base_value, record.new_value
+    if base is None or new is None or min(base, new) <= 0 or base == new:
+        return False
+    return is_nearer(change.levels.before, base, new) and not is_nearer(change.levels.after, base, new)
+
+
+def _spelled(change: Change) -> str:
+    """`compiled_ms +5.1 % (+4.2 .. +6.0) between 0123456789 and 9876543210`."""
+    span = f"between {change.span.base.commit[:10]} and {change.span.onset.commit[:10]}"
+    aside = "; the environment or the options changed there, too" if change.environment_changed else ""
+    if change.levels is None:
+        before, after = change.statuses or ("pass", "a failure")
+        return f"{before} became {after} {span}{aside}"
+    size, low, high = (100 * (ratio - 1) for ratio in (change.levels.ratio, change.levels.low, change.levels.high))
+    return f"{change.metric} {size:+.1f} % ({low:+.1f} .. {high:+.1f}) {span}{aside}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
