@@ -80,7 +80,8 @@ if find_spec("hypothesis"):
 
 @pytest.fixture(autouse=True)
 def _environment() -> Generator[None]:
-    """Undoes what a test leaves in the environment: torch sets TORCHINDUCTOR_CACHE_DIR once something was compiled."""
+    """Undoes what a test leaves in the environment."""
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch sets it when something is compiled, in a shared fixture too
     before = dict(os.environ)
     yield
     os.environ.clear()
