@@ -58,8 +58,8 @@ check: lint test
 
 # How fast and how large a full store is, on both databases; a few minutes. STORE="--commits 60" makes it smaller.
 bench-store:
-	@python=$$($(BOOTSTRAP) --dev) && PYTHONPATH=. $$python benchmarks/store.py --postgres $(STORE)
+	@python=$$($(BOOTSTRAP) --dev) && $$python -m benchmarks store --postgres $(STORE)
 
 # How fast the dashboard answers on a full store, in headless Chromium; ten minutes. DASHBOARD="--db FILE --rounds 2" keeps the store.
 bench-dashboard:
-	@python=$$($(BOOTSTRAP) --dev) && $$python -m benchmarks.dashboard $(DASHBOARD)
+	@python=$$($(BOOTSTRAP) --dev) && $$python -m benchmarks dashboard $(DASHBOARD)

@@ -1,7 +1,7 @@
 """The same cells with PyTorch's own benchmark runner and with ours, in turn on one host, and a table of ratios.
 
-    python -m benchmarks.beside_pytorch --runner FOLDER --out FOLDER [--phase training] [--model NAME ...]
-    python -m benchmarks.beside_pytorch --table FOLDER
+    python -m benchmarks beside_pytorch --runner FOLDER --out FOLDER [--phase training] [--model NAME ...]
+    python -m benchmarks beside_pytorch --table FOLDER
 
 `--runner` is a working copy of pytorch/pytorch's benchmarks/dynamo (a synced copy is in pytorch/benchmark under
 userbenchmark/dynamo/dynamobench). A few cells are measured by processes of the runner, one after the other, and then by
@@ -251,7 +251,7 @@ def _tenth(samples: Sequence[float]) -> float:
 
 
 def main() -> None:
-    """Entry point of `python -m benchmarks.beside_pytorch`."""
+    """Entry point of `python -m benchmarks beside_pytorch`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runner", type=Path, help="folder with the runner's scripts")
     parser.add_argument("--out", type=Path, help="folder for rows (beside.jsonl) and our bundles")

@@ -1,4 +1,4 @@
-"""False verdicts and power of the comparison of two nights, on synthetic runs: `python -m benchmarks.false_alarms`.
+"""False verdicts and power of the comparison of two nights, on synthetic runs: `python -m benchmarks false_alarms`.
 
 Nothing here is measured. Every model has a level, and its compiled and eager latency have in common what the host's pace
 does to a process. A disturbed run shares the machine with a neighbour, who slows both, and not equally.

@@ -21,6 +21,8 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
+from scipy.signal import lfilter
 from sqlalchemy import Engine
 
 from analysis.compare.verdicts import SMALLEST
@@ -31,7 +33,6 @@ from analysis.history.timelines import INCREMENT, History
 from analysis.stats.level_changes import level_changes
 from analysis.stats.many import detect_many
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
-from benchmarks.changepoints import correlated
 from benchmarks.synthetic_nights import CONFIGS, Shape, World
 from benchmarks.synthetic_store import fill
 from db.engine import open_store
@@ -78,6 +79,13 @@ def measure(place: Path, world: World) -> None:
     print(
         f"{len(found.alerts)} alerts of {len(found.history.changes)} changes, {cells} cells; {len(record.opened)} records"
     )
+
+
+def correlated(random: np.random.Generator, nights: int, correlation: float) -> npt.NDArray[np.float64]:
+    """AR(1) noise of variance 1: each night is `correlation` times the night before plus new noise."""
+    white = random.standard_normal(nights + 100)
+    waves: npt.NDArray[np.float64] = np.sqrt(1 - correlation**2) * lfilter([1], [1, -correlation], white)[100:]
+    return waves
 
 
 def print_alarms(count: int) -> None:

@@ -1,7 +1,7 @@
 """Which settings of a measuring process change the wall-clock latencies that it measures.
 
-    python -m benchmarks.latency_causes --processes 8 --out causes.jsonl
-    python -m benchmarks.latency_causes --table causes.jsonl
+    python -m benchmarks latency_causes --processes 8 --out causes.jsonl
+    python -m benchmarks latency_causes --table causes.jsonl
 
 Each process builds the models, compiles them without cudagraphs and times eager and compiled calls, twice for each
 suspect: without it and with it. The order of the suspects is random. What cannot be taken back (a profiler, deterministic
@@ -234,7 +234,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Entry point of `python -m benchmarks.latency_causes`."""
+    """Entry point of `python -m benchmarks latency_causes`."""
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -10,6 +10,8 @@ from collector.configs.backend_flags import BackendFlags
 
 #: What a training step can end with.
 OPTIMIZERS = ("none", "sgd", "adam")
+#: Fields of older bundles that mean nothing any more.
+_FORMER_FIELDS = ("inject",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +20,7 @@ class Settings:
 
     `rounds` interleaved eager/compiled pairs, stopped early after `sample_limit_s`; `warmups` compiled calls after the
     first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of each form
-    under the profiler; `timeout_s` for the whole cell. `inject` are slow-downs that are measured besides, as fractions of
-    the compiled program's time on the device (`collector.injection`).
+    under the profiler; `timeout_s` for the whole cell.
 
     `precision`, where it is not 0: rounds go on until the 95 % interval of both medians is within this fraction of them,
     ten times `rounds` or `sample_limit_s` at most. `warm_compile`: the program is compiled once more from the same caches
@@ -35,7 +36,6 @@ class Settings:
     warmups: int = 4
     profile_calls: int = 5
     timeout_s: float = 600.0
-    inject: tuple[float, ...] = ()
     precision: float = 0.0
     warm_compile: bool = False
     trace: str = ""
@@ -44,13 +44,14 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        return {**asdict(self), "inject": list(self.inject)}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`. Raises `TypeError` for a field that this version does not know."""
         flags = BackendFlags(**data.get("flags", {}))
-        return cls(**{**data, "inject": tuple(data.get("inject", ())), "flags": flags})
+        kept = {name: value for name, value in data.items() if name not in _FORMER_FIELDS}
+        return cls(**{**kept, "flags": flags})
 
     def testbed(self) -> dict[str, str]:
         """What of the settings must be equal for two latencies to be comparable."""

@@ -4,8 +4,9 @@ What an option does is always asked of the installed torch (`collector.configs.t
 say of itself: that a name it still takes no longer acts, where an option has gone, and from which version on there is one.
 
 Source: `torch/_inductor/config.py` of 2.7.1, 2.8.0, 2.9.1, 2.10.0, 2.11.0, 2.12.0 and 2.13.0, compared with each other, and
-where `reads` is named the code that reads the option. `scripts/check_options.py` holds the table against a torch: every row
-holds in all releases from 2.7.0 to 2.15.0, but that `custom_should_partition_ops` came with 2.9.1 and is not in 2.9.0.
+where `reads` is named the code that reads the option. `tests/collector/configs/test_option_history.py` checks the table against
+the installed torch. Every row holds in all releases from 2.7.0 to 2.15.0, except that `custom_should_partition_ops` came with
+2.9.1 and is not in 2.9.0.
 """
 
 from __future__ import annotations

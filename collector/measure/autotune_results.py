@@ -60,16 +60,6 @@ def found() -> dict[str, Any]:
     return {"autotuned": [choice.to_json() for choice in _found[:_KEPT]], "autotuned_id": short_hash(unique)}
 
 
-def found_all(details: Mapping[str, Any]) -> bool:
-    """Whether nothing was left to choose, since a process before had chosen it all (`collector.process.shared_tuning`).
-
-    By the details of a measurement; False where choices were not shared.
-    """
-    told = details.get("shared_tuning", {})
-    chosen = told.get("kernels_tuned", 1) + told.get("decided_otherwise", 1) + told.get("operations_new", 0)
-    return bool(chosen == 0)
-
-
 def note_operation(timings: Mapping[Any, float], name: str, _: Any, candidates: Any, *__: Any) -> None:
     """Takes in one matrix product or convolution that was tuned: Inductor's feedback function, of 2.7 and later."""
     timed = {choice: ms for choice, ms in timings.items() if ms == ms and ms != float("inf")}

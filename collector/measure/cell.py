@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import torch
 
-from collector import injected
 from collector.configs import availability
 from collector.configs.templates import Effective, resolve_config
 from collector.correctness.checking import check
@@ -275,10 +274,6 @@ class _Run:
                 self.details[f"{name}_kernels"] = found.kernels
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
-        if settings.inject:
-            basis_ms = self.metrics.get("compiled_kernel_ms", self.metrics["compiled_ms"])
-            with self._holding("measure"), garbage_collection_off():
-                self.details["injected"] = injected.measure(subject.eager, compiled, basis_ms, device, settings)
 
     def _take_busy_shares(self) -> None:
         """How much of a call the device was busy: well below one it waits for launches, and wall-clock times are noisy."""

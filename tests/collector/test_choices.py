@@ -105,26 +105,3 @@ def test_a_tuned_product_and_a_tuned_kernel_are_seen(monkeypatch, tmp_path):
     found = choices.found()["autotuned"]
     assert any(what.startswith("mm") and candidates > 1 and ms > 0 for what, candidates, _, ms in found)
     assert any(what.startswith("triton_") for what, *_ in found)
-
-
-@pytest.mark.parametrize(
-    ("told", "found"),
-    [
-        ({}, False),
-        (
-            {"shared_tuning": {"kernels_found": 3, "kernels_tuned": 0, "decided_otherwise": 0, "operations_new": 0}},
-            True,
-        ),
-        (
-            {"shared_tuning": {"kernels_found": 2, "kernels_tuned": 1, "decided_otherwise": 0, "operations_new": 0}},
-            False,
-        ),
-        (
-            {"shared_tuning": {"kernels_found": 3, "kernels_tuned": 0, "decided_otherwise": 0, "operations_new": 1}},
-            False,
-        ),
-        ({"shared_tuning": {"not_kept": "OSError: no room"}}, False),
-    ],
-)
-def test_what_was_left_to_choose_is_told_by_the_details(told, found):
-    assert choices.found_all(told) is found

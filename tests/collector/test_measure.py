@@ -133,18 +133,6 @@ def test_samples_come_in_pairs_and_their_medians_are_the_latencies(passing):
     assert found.metrics["compression"] == found.metrics["eager_peak_bytes"] / found.metrics["compiled_peak_bytes"]
 
 
-def test_known_slow_downs_are_measured_beside_and_change_no_metric():
-    slow = replace(FEW, inject=(0.5, 50.0))
-    found = measure(CELL, builder(tiny), slow).measurement
-    assert set(found.details["injected"]) == {"0.5", "50"}
-    for values in found.details["injected"].values():
-        assert set(values) == {"eager_ms", "compiled_ms", "samples"}
-        assert len(values["samples"]) == 5
-    assert found.details["injected"]["50"]["compiled_ms"] > 40 * found.metrics["compiled_ms"]
-    assert set(found.metrics) == set(measured(tiny).metrics)
-    assert len(found.samples["compiled_ms"]) == 5
-
-
 def test_a_pass_says_how_well_its_samples_are_known_and_what_surrounded_them(passing):
     found = passing.measurement.details
     assert found["settled_after"] >= 1

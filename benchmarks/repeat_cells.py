@@ -1,24 +1,20 @@
-"""Measures the cells of a plan many times with the same code, each time in a process of its own: what noise looks like.
+"""Measures the cells of a plan several times with the same code, each time in a new process.
 
-python scripts/repeat_cells.py PLAN FOLDER --times 4 [--inject 0.02,0.03,0.05,0.1] [--gpus all] [--workers 16]
+    python -m benchmarks repeat_cells PLAN FOLDER --times 4 [--gpus all] [--workers 16]
 
-Every repetition of a GPU's share is a run with a bundle of its own. All share one pool, so that no time is lost between
-them: a repetition begins when fewer cells of the one before are left than workers. With --inject each process also measures
-its program with a kernel more that takes that part of its device time (collector/injection.py).
+Every repetition on a GPU is a run with its own bundle. All repetitions share one pool: the next one starts when fewer cells
+of the current one are left than there are workers.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from collector.bundle import BundleWriter
 from collector.machine.environment import environment_id
@@ -35,9 +31,9 @@ from jobs.pool.testbeds import Testbed, find_testbeds
 
 
 def main() -> None:
-    """Measures, a line a cell."""
+    """Measures all repetitions; prints a line for each cell."""
     options = _parse()
-    settings = Settings(timeout_s=options.timeout, inject=tuple(options.inject))
+    settings = Settings(timeout_s=options.timeout)
     pace = Pace(options.workers, options.max_s, gpus=options.gpus)
     model = learn_from(options.costs) if options.costs else CostModel.learn([])
     planned = [Cell.from_json(item) for item in json.loads(options.plan.read_text())["cells"]]
@@ -65,7 +61,7 @@ def main() -> None:
 
 
 class Repetitions:
-    """A GPU's share of the plan, several times over: the k-th outcome of a cell belongs to the k-th run."""
+    """A GPU's share of the plan, repeated: the k-th outcome of a cell belongs to the k-th run."""
 
     def __init__(
         self, testbed: Testbed, cells: list[Cell], times: int, folder: Path, settings: Settings, label: str
@@ -82,7 +78,7 @@ class Repetitions:
         began = datetime.fromisoformat(header.started_at)
         self._writers = []
         for number in range(times):
-            # A second apart, so that they have an order.
+            # Start times differ by a second, so that the runs are ordered.
             started_at = (began + timedelta(seconds=number)).isoformat(timespec="seconds")
             named = replace(
                 header, run_id=new_run_id(), started_at=started_at, label=f"{label}, {number + 1} of {times}"
@@ -92,18 +88,18 @@ class Repetitions:
             self._writers.append(writer)
 
     def shift(self) -> Shift:
-        """What the lane does: all cells once, then all again."""
+        """The work of this GPU: all cells once, then all cells again."""
         return Shift(Work(self.cells * self.times), self.testbed.place, self.testbed.environment, self._writers[0])
 
     def writer_of(self, cell: Cell) -> BundleWriter:
-        """The run that the next outcome of a cell belongs to."""
+        """The bundle for the next outcome of a cell."""
         number = self._seen.get(cell.cell_id, 0)
         self._seen[cell.cell_id] = number + 1
         self.done += 1
         return self._writers[number]
 
     def close(self) -> None:
-        """Closes the bundles whose runs are complete; the others stay as they are."""
+        """Closes the bundles of complete runs; incomplete ones stay open, as after an interruption."""
         for number, writer in enumerate(self._writers):
             if all(self._seen.get(cell.cell_id, 0) > number for cell in self.cells):
                 writer.close(now())
@@ -116,7 +112,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("plan", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--times", type=int, default=4)
-    parser.add_argument("--inject", type=lambda text: [float(part) for part in text.split(",")], default=[])
     parser.add_argument("--gpus")
     parser.add_argument("--device", choices=["cuda", "cpu"])
     parser.add_argument("--workers", type=int, default=16)

@@ -1,10 +1,10 @@
-"""How far processes of the same code lie apart, cell by cell: the standard deviation of ln of each metric.
+"""The noise from process to process of the same code: for each cell the standard deviation of ln of each metric.
 
-python scripts/process_noise.py BUNDLE...      bundles of one code, each cell in at least four of them
+    python -m benchmarks process_noise BUNDLE...
 
-`compiled_ms beside eager` is what is left of it once the eager run of the same process has explained its part, as verdicts
-see it (`analysis.stats.covariates`). `(busy)` leaves out the cells in which any process flags a form that the metric takes as
-launch-bound. Reads bundles only; needs numpy and scipy.
+The bundles are runs of one commit; each cell must pass in at least four of them. `compiled_ms beside eager` is the noise that
+is left after adjusting for the eager run of the same process, as the verdicts do (`analysis.stats.covariates`). Lines with
+`(busy)` leave out cells in which a process flags one of the metric's forms as launch-bound.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from analysis.stats.covariates import fit_slopes
 from collector.bundle import read_bundle
-from collector.measure.autotune_results import found_all
 from collector.metrics import TIMINGS
 from collector.vocabulary import Measurement, Status
 
@@ -40,14 +38,14 @@ Cells = Mapping[tuple[str, str], Sequence[Measurement]]
 
 
 def main() -> None:
-    """Prints a line a config and metric."""
+    """Prints a line for each config and metric."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--fewest", type=int, default=_FEWEST, help="processes that a cell must have [%(default)s]")
-    parser.add_argument("--shared", action="store_true", help="only processes that found all their kernels' choices")
+    parser.add_argument("--shared", action="store_true", help="only processes that reused all autotuning results")
     options = parser.parse_args()
     items: Iterator[Measurement] = (item for path in options.bundles for item in read_bundle(path).latest().values())
-    cells = repeated((item for item in items if not options.shared or found_all(item.details)), options.fewest)
+    cells = repeated((item for item in items if not options.shared or reused_all(item.details)), options.fewest)
     if not cells:
         sys.exit(f"no cell passes in {options.fewest} of the bundles")
     print(f"processes a cell: {min(map(len, cells.values()))} to {max(map(len, cells.values()))}")
@@ -71,6 +69,12 @@ def _print(head: str, cells: Iterable[Sequence[Measurement]], metric: str, fewes
         within = "".join(f"{np.mean(found <= limit):>7.0%}" for limit in (0.005, 0.01, 0.03))
         middle = f"{np.median(found):>8.2%} {np.quantile(found, 0.9):>8.2%} {found.max():>8.2%}"
         print(f"{head} {len(found):>5} {middle} {within}")
+
+
+def reused_all(details: Mapping[str, Any]) -> bool:
+    """Whether the process found all autotuning results in the shared folder; False where results were not shared."""
+    shared = details.get("shared_tuning", {})
+    return not (shared.get("kernels_tuned", 1) + shared.get("decided_otherwise", 1) + shared.get("operations_new", 0))
 
 
 def launch_bound(items: Iterable[Measurement], forms: set[str]) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.process_noise import launch_bound, repeated, spread_of
+from benchmarks.process_noise import launch_bound, repeated, reused_all, spread_of
 from tests.factories import cell, failing, header, passing, write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "benchmarks", "process_noise"]
 
 
 def processes(values, eager=None):
@@ -54,17 +55,29 @@ def test_the_script_prints_a_line_a_metric(tmp_path):
     for number in range(4):
         write_bundle(tmp_path, header(f"r{number}", minutes=number), processes([10.0 + number / 10]))
     bundles = map(str, sorted(tmp_path.glob("*.gz")))
-    done = subprocess.run(
-        [sys.executable, "scripts/process_noise.py", *bundles], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([*COMMAND, *bundles], cwd=ROOT, capture_output=True, text=True, check=True)
     counted, _, *lines = done.stdout.splitlines()
     assert counted == "processes a cell: 4 to 4"
     assert [line.split()[1] for line in lines] == ["eager_ms", "compiled_ms", "compiled_ms"]
     none = subprocess.run(
-        [sys.executable, "scripts/process_noise.py", str(next(tmp_path.glob("*.gz")))],
+        [*COMMAND, str(next(tmp_path.glob("*.gz")))],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert (none.returncode, none.stderr.strip()) == (1, "no cell passes in 4 of the bundles")
+
+
+@pytest.mark.parametrize(
+    ("shared", "reused"),
+    [
+        (None, False),
+        ({"kernels_found": 3, "kernels_tuned": 0, "decided_otherwise": 0, "operations_new": 0}, True),
+        ({"kernels_found": 2, "kernels_tuned": 1, "decided_otherwise": 0, "operations_new": 0}, False),
+        ({"kernels_found": 3, "kernels_tuned": 0, "decided_otherwise": 0, "operations_new": 1}, False),
+        ({"not_kept": "OSError: no room"}, False),
+    ],
+)
+def test_a_process_reused_all_autotuning_results_if_it_tuned_nothing(shared, reused):
+    assert reused_all({"shared_tuning": shared} if shared else {}) is reused

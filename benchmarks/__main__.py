@@ -1,0 +1,35 @@
+"""Runs one benchmark: `python -m benchmarks NAME [OPTIONS]`. Without a name it lists all benchmarks."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+
+
+def benchmarks() -> dict[str, str]:
+    """The name of every module here that can be run, with the first line of its docstring."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
+            found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found
+
+
+def main() -> int:
+    """Runs the benchmark that the first argument names, with the remaining arguments."""
+    names = benchmarks()
+    if sys.argv[1:2] and sys.argv[1] in names:
+        del sys.argv[0]
+        runpy.run_module(f"benchmarks.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+        return 0
+    print("usage: python -m benchmarks NAME [OPTIONS]; NAME --help lists the options\n")
+    for name, summary in names.items():
+        print(f"  {name:<18} {summary}")
+    return 0 if sys.argv[1:] in ([], ["--help"]) else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
