@@ -2,7 +2,7 @@
 
 A latency that waits for launches is as fast as the core that makes them. On a machine whose hyper-threads others use (a
 borrowed virtual one most of all) a core is half as fast for seconds at a time, now this one, now that one, and two processes
-of the same code differ by as much (docs/latency.md). While one cell measures, the cores of all other
+of the same code differ by as much (docs/measuring.md). While one cell measures, the cores of all other
 workers of its GPU stand free. So the cell times a short loop of Python on each, goes to the quietest, looks again before
 each round of samples, and moves on when it is disturbed. No sample is dropped, and what decides is the loop, never a sample.
 """
