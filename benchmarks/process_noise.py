@@ -20,10 +20,12 @@ import numpy as np
 
 from analysis.stats.covariates import fit_slopes
 from collector.bundle import read_bundle
-from collector.metrics import TIMINGS
+from collector.metrics import METRICS
 from collector.vocabulary import Measurement, Status
 
 _FEWEST = 4
+#: Clock readings and their ratios: they differ from run to run.
+_TIMINGS = [name for name, metric in METRICS.items() if metric.unit in ("ms", "s") or name.endswith("speedup")]
 _BESIDE = "compiled_ms beside eager"
 #: The forms whose wall clock a metric is made of.
 _FORMS = {
@@ -54,7 +56,7 @@ def main() -> None:
     )
     for config in sorted({config for config, _ in cells}):
         of_config = {name: items for (of, name), items in cells.items() if of == config}
-        for metric in (*TIMINGS, _BESIDE):
+        for metric in (*_TIMINGS, _BESIDE):
             _print(f"{config:<12} {metric:<32}", of_config.values(), metric, options.fewest)
             if metric in _FORMS:
                 busy = [items for items in of_config.values() if not launch_bound(items, _FORMS[metric])]

@@ -1,4 +1,7 @@
-"""Every metric by name: unit, which way is better, definition. The one list that store, comparison and dashboard read."""
+"""THE table of metrics. Store, comparison, reports and dashboard derive names, units, titles and thresholds from it.
+
+To add a metric, add an entry here and the line in `collector.measure.cell` that measures it.
+"""
 
 from __future__ import annotations
 
@@ -6,101 +9,185 @@ from dataclasses import dataclass
 from typing import Literal
 
 Better = Literal["lower", "higher", "neither"]
+#: How cells of a suite are averaged: the geometric mean for ratios and latencies, the arithmetic mean for compile time.
+Average = Literal["geomean", "mean"]
 
-#: A form whose device is busy for less of a call than this is launch-bound.
+#: A form whose device is busy for less than this share of a call is launch-bound.
 LAUNCH_BOUND_BELOW = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One measured quantity. `unit` is empty for ratios and counts."""
+    """One measured quantity.
+
+    Attributes:
+        unit: `ms`, `s`, `B`, `x` for a ratio, empty for counts and similarities.
+        better: which direction is an improvement.
+        title: the name in column heads.
+        meaning: the definition, as in docs/metrics.md.
+        min_effect: the smallest relative change that matters; None for a metric that is not judged by its noise.
+        average: how cells are averaged; None for a metric without an average.
+        short: the name where there is little room; empty where no table needs one.
+        is_count: whether differences are told instead of ratios, since a count may be 0.
+    """
 
     name: str
     unit: str
     better: Better
+    title: str
     meaning: str
+    min_effect: float | None = None
+    average: Average | None = None
+    short: str = ""
+    is_count: bool = False
 
 
 _ALL = (
     Metric(
-        "eager_ms", "ms", "lower", "median wall-clock latency of one eager call, device synchronised before and after"
+        "eager_ms",
+        "ms",
+        "lower",
+        "eager latency",
+        "median wall-clock latency of one eager call, device synchronised before and after",
+        average="geomean",
     ),
     Metric(
-        "compiled_ms", "ms", "lower", "median wall-clock latency of one compiled call, interleaved with the eager ones"
+        "compiled_ms",
+        "ms",
+        "lower",
+        "compiled latency",
+        "median wall-clock latency of one compiled call, interleaved with the eager ones",
+        min_effect=0.02,
+        average="geomean",
+        short="wall",
     ),
-    Metric("speedup", "x", "higher", "eager_ms over compiled_ms of the same process"),
+    Metric("speedup", "x", "higher", "speedup", "eager_ms over compiled_ms of the same process", average="geomean"),
     Metric(
         "eager_kernel_ms",
         "ms",
         "lower",
+        "eager device time",
         "time per eager call in which the device was busy, from a profiler pass of its own",
     ),
     Metric(
-        "compiled_kernel_ms", "ms", "lower", "time per compiled call in which the device was busy, from the same pass"
+        "compiled_kernel_ms",
+        "ms",
+        "lower",
+        "device time",
+        "time per compiled call in which the device was busy, from the same pass",
+        min_effect=0.02,
+        average="geomean",
+        short="device",
     ),
     Metric(
         "device_speedup",
         "x",
         "higher",
+        "device speedup",
         "eager_kernel_ms over compiled_kernel_ms: free of launch overhead and of host noise",
+        average="geomean",
     ),
-    Metric("compile_cold_s", "s", "lower", "first compiled call less a warm one, all caches empty"),
+    Metric(
+        "compile_cold_s",
+        "s",
+        "lower",
+        "cold compile",
+        "first compiled call less a warm one, all caches empty",
+        min_effect=0.05,
+        average="mean",
+        short="compile",
+    ),
     Metric(
         "eager_peak_bytes",
         "B",
         "lower",
+        "eager peak memory",
         "most device memory the allocator held during warm eager calls, weights and inputs included",
     ),
     Metric(
         "compiled_peak_bytes",
         "B",
         "lower",
+        "peak memory",
         "the same for the compiled calls after the first, cudagraph recording included",
+        min_effect=0.02,
+        short="memory",
     ),
-    Metric("compression", "x", "higher", "eager_peak_bytes over compiled_peak_bytes"),
-    Metric("graphs", "", "neither", "graphs that Dynamo captured"),
-    Metric("graph_breaks", "", "lower", "times Dynamo had to leave a graph"),
-    Metric("recompiles", "", "lower", "times a frame was compiled again because a guard failed"),
-    Metric("cudagraph_skips", "", "lower", "graphs that asked for a cudagraph and did not get one"),
-    Metric("cudagraph_partitions", "", "neither", "cudagraph partitions, where this torch counts them"),
-    Metric("kernels_generated", "", "neither", "kernels that Inductor generated"),
-    Metric("kernels_extern", "", "neither", "calls that Inductor left to a library (ATen, cuBLAS, cuDNN)"),
+    Metric("compression", "x", "higher", "compression", "eager_peak_bytes over compiled_peak_bytes", average="geomean"),
+    Metric("graphs", "", "neither", "graphs", "graphs that Dynamo captured", is_count=True),
+    Metric("graph_breaks", "", "lower", "graph breaks", "times Dynamo had to leave a graph", is_count=True),
+    Metric(
+        "recompiles",
+        "",
+        "lower",
+        "recompiles",
+        "times a frame was compiled again because a guard failed",
+        is_count=True,
+    ),
+    Metric(
+        "cudagraph_skips",
+        "",
+        "lower",
+        "cudagraph skips",
+        "graphs that asked for a cudagraph and did not get one",
+        is_count=True,
+    ),
+    Metric(
+        "cudagraph_partitions",
+        "",
+        "neither",
+        "cudagraph partitions",
+        "cudagraph partitions, where this torch counts them",
+        is_count=True,
+    ),
+    Metric("kernels_generated", "", "neither", "generated kernels", "kernels that Inductor generated", is_count=True),
+    Metric(
+        "kernels_extern",
+        "",
+        "neither",
+        "library calls",
+        "calls that Inductor left to a library (ATen, cuBLAS, cuDNN)",
+        is_count=True,
+    ),
     Metric(
         "error_rmse_ratio",
         "x",
         "lower",
+        "error ratio",
         "worst RMSE against the reference of the compiled outputs over that of the eager ones",
     ),
-    Metric("cosine", "", "higher", "smallest cosine similarity of a compiled output to its eager counterpart"),
+    Metric(
+        "cosine", "", "higher", "cosine", "smallest cosine similarity of a compiled output to its eager counterpart"
+    ),
     Metric(
         "leak_bytes_per_call",
         "B",
         "lower",
+        "leak per call",
         "device memory that stays allocated after a compiled call; counted over 50 calls where the timed ones left any",
+        short="leak",
     ),
     Metric(
         "compile_warm_s",
         "s",
         "lower",
+        "warm compile",
         "first compiled call less a later one in a new process that finds all caches full",
+        min_effect=0.05,
+        short="warm compile",
     ),
     Metric(
         "compile_instructions",
         "",
         "lower",
+        "compile instructions",
         "user-space instructions that the compiling thread retired in the first compiled call",
+        # The margin of most counts in PyTorch's own check (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
+        min_effect=0.015,
+        short="instructions",
     ),
 )
 
-#: What repeats with an error from run to run: clock readings and their ratios.
-TIMINGS = (
-    "eager_kernel_ms",
-    "compiled_kernel_ms",
-    "device_speedup",
-    "eager_ms",
-    "compiled_ms",
-    "speedup",
-    "compile_cold_s",
-)
-
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
+#: The smallest relative change that matters, for each metric that is judged by its noise.
+MIN_EFFECT: dict[str, float] = {metric.name: metric.min_effect for metric in _ALL if metric.min_effect is not None}

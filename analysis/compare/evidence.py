@@ -9,21 +9,14 @@ from typing import Any
 
 from analysis.compare.environment_diff import environment_differences
 from analysis.compare.results import EnvironmentDifference
+from collector.metrics import METRICS
 
 #: Inductor numbers its kernels within a program, so that one fusion more renames all that follow.
 _NUMBER = re.compile(r"^((?:triton|cpp)_.*?)_\d+$")
 
 
-#: Metrics that count what the compiler made, and what they are called: each difference is told.
-COUNTS = {
-    "graphs": "graphs",
-    "graph_breaks": "graph breaks",
-    "recompiles": "recompiles",
-    "cudagraph_skips": "cudagraph skips",
-    "cudagraph_partitions": "cudagraph partitions",
-    "kernels_generated": "generated kernels",
-    "kernels_extern": "library calls",
-}
+#: Metrics that count what the compiler made, with their titles: each difference is told.
+COUNTS = {metric.name: metric.title for metric in METRICS.values() if metric.is_count}
 #: Reasons that the collector keeps, by their key in the details, and what they are of.
 REASONS = {
     "graph_break_reasons": "graph break",

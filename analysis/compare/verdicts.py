@@ -17,26 +17,15 @@ from analysis.compare.tables import Comparison, compare
 from analysis.compare.transitions import Transition
 from analysis.history.leaks import LEAK, judge_leaks
 from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge
-from collector.metrics import METRICS
+from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source
 from db.packing.throttling import THROTTLED
 from db.queries.sides import Side
 
-#: What is judged by its noise, and the smallest relative change of it that matters. That of instructions is the margin which
-#: PyTorch's own check gives most of its counts (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
-SMALLEST: dict[str, float] = {
-    "compiled_ms": 0.02,
-    "compiled_kernel_ms": 0.02,
-    "compile_cold_s": 0.05,
-    "compiled_peak_bytes": 0.02,
-    "compile_warm_s": 0.05,
-    "compile_instructions": 0.015,
-}
+#: What is judged by its noise, and the smallest relative change of it that matters.
+SMALLEST: dict[str, float] = MIN_EFFECT
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
-JUDGED = (
-    *("compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compiled_peak_bytes", LEAK),
-    *("compile_warm_s", "compile_instructions"),
-)
+JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK)
 
 
 #: What is read beside the metrics that are judged by their noise.

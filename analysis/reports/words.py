@@ -12,15 +12,7 @@ from db.runs import device_name
 #: What stands for "not measured".
 NOTHING = "-"
 #: What the metrics that are judged are called where there is little room.
-WORDS = {
-    "compiled_ms": "wall",
-    "compiled_kernel_ms": "device",
-    "compile_cold_s": "compile",
-    "compiled_peak_bytes": "memory",
-    "leak_bytes_per_call": "leak",
-    "compile_warm_s": "warm compile",
-    "compile_instructions": "instructions",
-}
+WORDS = {metric.name: metric.short for metric in METRICS.values() if metric.short}
 #: Units that are shown in another one: from which value on, divisor and name.
 _SHOWN = {"B": (1e5, 1e6, "MB")}
 

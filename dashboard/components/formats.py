@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from analysis.compare.evidence import COUNTS
 from collector.metrics import METRICS
 
 #: Stands for "not measured".
@@ -15,24 +14,7 @@ _MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
 
 #: Short names for column heads; `collector.metrics` holds the full meaning.
-TITLES = {
-    "eager_ms": "eager latency",
-    "compiled_ms": "compiled latency",
-    "speedup": "speedup",
-    "eager_kernel_ms": "eager device time",
-    "compiled_kernel_ms": "device time",
-    "device_speedup": "device speedup",
-    "compile_cold_s": "cold compile",
-    "eager_peak_bytes": "eager peak memory",
-    "compiled_peak_bytes": "peak memory",
-    "compression": "compression",
-    **COUNTS,
-    "error_rmse_ratio": "error ratio",
-    "cosine": "cosine",
-    "leak_bytes_per_call": "leak per call",
-    "compile_warm_s": "warm compile",
-    "compile_instructions": "compile instructions",
-}
+TITLES = {metric.name: metric.title for metric in METRICS.values()}
 
 
 def is_absent(value: float | None) -> bool:

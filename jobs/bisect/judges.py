@@ -10,23 +10,13 @@ from typing import Any, Protocol
 
 from analysis.compare.verdicts import SMALLEST
 from analysis.history.bisection import Finding, Word, compare_ends, find_side
+from analysis.history.leaks import LEAK
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from jobs.bisect.log import Reading
 
 #: What is counted, or can be 0: compared as it is. All other metrics are compared by their ln.
-COUNTS = frozenset(
-    {
-        "graphs",
-        "graph_breaks",
-        "recompiles",
-        "cudagraph_skips",
-        "cudagraph_partitions",
-        "kernels_generated",
-        "kernels_extern",
-        "leak_bytes_per_call",
-    }
-)
+COUNTS = frozenset(metric.name for metric in METRICS.values() if metric.is_count) | {LEAK}
 #: The smallest relative change that matters of a metric that is not judged elsewhere, and of a count half of one.
 _SMALLEST, _HALF = 0.02, 0.5
 

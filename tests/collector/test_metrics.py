@@ -7,7 +7,7 @@ import re
 import pytest
 
 from collector.measure import counters
-from collector.metrics import METRICS, TIMINGS
+from collector.metrics import METRICS
 from tests.collector.processes import ROOT
 
 PAGE = (ROOT / "docs/metrics.md").read_text()
@@ -32,7 +32,3 @@ def test_unit_direction_and_definition_are_those_of_the_list(metric):
 def test_the_page_explains_every_phase_of_compiling_and_no_other():
     section = PAGE.partition("### Phases")[2].partition("\n## ")[0].partition("\n### ")[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(counters._PHASES.values())
-
-
-def test_timings_are_metrics():
-    assert set(TIMINGS) <= METRICS.keys()
