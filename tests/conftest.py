@@ -95,6 +95,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addini("timeout_method", "of pytest-timeout, which is not installed")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what `-m gpu` selects on a host without a GPU."""
+    if item.get_closest_marker("gpu"):
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("needs an NVIDIA GPU")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(
     collector: pytest.Collector,
