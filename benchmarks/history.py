@@ -30,8 +30,8 @@ from analysis.history.alerts import survey
 from analysis.history.changes import Certainty
 from analysis.history.series import read_series
 from analysis.history.timelines import INCREMENT, History
-from analysis.stats.level_changes import level_changes
-from analysis.stats.many import detect_many
+from analysis.stats.changepoints import detect_rows
+from analysis.stats.levels import level_changes
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 from benchmarks.synthetic_nights import CONFIGS, Shape, World
 from benchmarks.synthetic_store import fill
@@ -93,7 +93,7 @@ def print_alarms(count: int) -> None:
     random = np.random.default_rng(1)
     for correlation in (0.0, 0.3, 0.5, 0.7):
         values = np.exp(0.02 * np.array([correlated(random, 200, correlation) for _ in range(count)]))
-        cuts = detect_many(values, min_effect=0.02)
+        cuts = detect_rows(values, min_effect=0.02)
         found = [(row, one) for row, of_row in enumerate(cuts) if of_row for one in level_changes(values[row], of_row)]
         p = np.array([one.p for _, one in found] + [1.0] * sum(not of_row for of_row in cuts))
         rates = false_discovery_rates(p)

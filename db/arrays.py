@@ -58,9 +58,8 @@ def _millionths(exact: NDArray[np.float64]) -> NDArray[np.uint32] | None:
 def relative_spread(values: Sequence[float]) -> float | None:
     """Robust relative spread: 1.4826 x MAD / median, the standard deviation over the mean for normal data.
 
-    Kept beside the samples at ingest, so that it outlives them when old samples are thinned out; the same formula,
-    with its source, is `analysis.stats.spread.relative_spread`, on a floor that this room does not reach. None for
-    fewer than two samples or a median that is not positive.
+    Stored with the samples at ingest, so that it stays when old samples are thinned out. None for fewer than two samples
+    or a median that is not positive. Hampel, "The influence curve and its role in robust estimation", JASA 69 (1974).
     """
     if len(values) < 2:
         return None

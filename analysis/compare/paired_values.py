@@ -12,9 +12,9 @@ import pandas as pd
 
 from analysis.compare.noise import Noise, common_moves, learn_noise
 from analysis.compare.repeated import Mask, Numbers, RepeatRows
+from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.repeats import common_drift, unrest
 from analysis.stats.shrinkage import FEWEST
-from analysis.stats.spread import NORMAL_CONSISTENCY
 from db.packing.throttling import THROTTLED
 from db.queries.sides import Side
 

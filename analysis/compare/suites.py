@@ -80,7 +80,7 @@ class _Side:
         return self.average(metric, rows[self._counted[metric][rows]])
 
     def average(self, metric: str, rows: Places) -> Figure:
-        """The average over these rows, all of which have the metric; as `analysis.stats.geomean` defines it."""
+        """The average over these rows, all of which have the metric; as `analysis.stats.averages.geomean` defines it."""
         if not len(rows):
             return Figure(metric, FIGURES[metric], 0, None)
         average = math.fsum(self._terms[metric][rows].tolist()) / len(rows)

@@ -13,10 +13,8 @@ from analysis.compare.verdicts import SMALLEST
 from analysis.history.changes import Direction
 from analysis.history.series import Numbers, Point, SeriesTable, read_series
 from analysis.history.timelines import direction_of, name_series
-from analysis.stats.changepoints import SHORTEST
-from analysis.stats.drift import LevelDrift, level_drift
-from analysis.stats.level_changes import LevelChange, level_changes
-from analysis.stats.many import detect_many
+from analysis.stats.changepoints import SHORTEST, detect_rows
+from analysis.stats.levels import LevelChange, LevelDrift, level_changes, level_drift
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 from db.connecting import Source, connected
 from db.queries.cell_names import CellNames
@@ -141,11 +139,11 @@ def _cases(table: SeriesTable, base: SeriesTable, runs: set[int], metric: str, l
     if not pins:
         return
     values = table.values[metric]
-    all_cuts = detect_many(values, min_effect=least)
+    all_cuts = detect_rows(values, min_effect=least)
     if base is table:
         base_cuts, rows = all_cuts, np.arange(len(table.keys))
     else:
-        base_cuts, rows = detect_many(base.values[metric], min_effect=least), _rows(base, table)
+        base_cuts, rows = detect_rows(base.values[metric], min_effect=least), _rows(base, table)
     for row, base_row in enumerate(rows.tolist()):
         if base_row < 0:
             continue

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from analysis.history.leaks import LEAK
-from analysis.stats.level_changes import is_nearer
-from analysis.stats.partition import difference_sigma
+from analysis.stats.changepoints import difference_sigma
+from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.queries.cell_names import cell_names
 from db.queries.series import SeriesRun, series_runs, series_values

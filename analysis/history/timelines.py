@@ -16,9 +16,8 @@ from analysis.compare.verdicts import SMALLEST
 from analysis.history.changes import Certainty, Change, Direction, Levels, Span
 from analysis.history.series import Point, SeriesTable, read_series
 from analysis.history.status import status_changes
-from analysis.stats.changepoints import SHORTEST
-from analysis.stats.level_changes import LevelChange, level_changes, pending_change
-from analysis.stats.many import detect_many, pending_many
+from analysis.stats.changepoints import SHORTEST, detect_rows
+from analysis.stats.levels import LevelChange, level_changes, pending_change, pending_shifts
 from analysis.stats.steps import EDGE
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 from collector.metrics import METRICS
@@ -118,8 +117,8 @@ def _of_metric(names: CellNames, tables: Sequence[SeriesTable], metric: str, lea
     changed = 0
     for table in tables:
         values = table.values[metric]
-        cuts = detect_many(values, min_effect=least)
-        tails = pending_many(values, cuts, min_effect=least)
+        cuts = detect_rows(values, min_effect=least)
+        tails = pending_shifts(values, cuts, min_effect=least)
         for row, (of_row, tail) in enumerate(zip(cuts, tails, strict=True)):
             changed += bool(of_row) or tail is not None
             bounds = [0, *of_row, values.shape[1]]

@@ -1,7 +1,10 @@
-"""Where a nightly series went to a new level: deterministic, no parameter but the smallest step that matters.
+"""Finds where a nightly series went to a new level. Deterministic; the smallest effect is the only parameter.
 
-Spikes are clipped (`spikes`), the series is cut into constant pieces at a low price (`partition`), and the weakest cut is
-removed until every one left is a step (`steps`). docs/statistics.md, "Change points", has formulas, sources and figures.
+1. Single bad nights are clipped.
+2. The series is cut into constant pieces by least squares, at a low price per cut.
+3. The weakest cut is removed until every cut that is left is a step (`analysis.stats.steps`).
+
+docs/statistics.md, "Change points", has formulas, sources and measured quality.
 """
 
 from __future__ import annotations
@@ -12,25 +15,36 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from analysis.stats.partition import cut_price, optimal_partition
-from analysis.stats.spikes import clip_spikes
-from analysis.stats.steps import EDGE, Steps
+from analysis.stats.averages import NORMAL_CONSISTENCY, robust_sigma
+from analysis.stats.steps import Steps
 
-#: Fewest nights of a level: fewer cannot be told from a few bad nights. Two levels need 10 nights.
+Numbers = npt.NDArray[np.float64]
+Series = Sequence[float] | Numbers
+
+#: Fewest nights of a level. Fewer cannot be told from a few bad nights. Two levels need 10 nights.
 SHORTEST = 5
-#: Measured nights that `extend` cuts anew, many times what a step needs to be established.
-TAIL = 250
-
-Series = Sequence[float] | npt.NDArray[np.float64]
+#: Points of the running median. A shift of less than half of them is a spike, one of `SHORTEST` stays.
+WIDTH = 9
+#: Robust standard deviations from the running median beyond which a value is a spike (Hampel's identifier takes 3 to 4).
+LIMIT = 4.0
+#: sqrt(pi / 2): makes the mean absolute deviation of normal data estimate its standard deviation.
+MEAN_CONSISTENCY = float(np.sqrt(np.pi / 2))
+#: Price of a cut in units of 2 sigma^2 ln n, where 1 is Schwarz's (BIC). Noise that is correlated from night to night makes
+#: 1 cut too often. Cuts that are no steps are removed later.
+STRENGTH = 2.0
+#: Share of the total sum of squares that a cut must save at least, so that rounding errors are not cut.
+_ROUNDING = 1e-9
+#: Series that are processed together, so that their arrays fit a core's cache.
+_TOGETHER = 64
 
 
 def detect(values: Series, *, min_effect: float = 0.01) -> list[int]:
-    """First indices (0-based, ascending, never 0) of new levels in a series in order of time.
+    """Returns the first indices (0-based, ascending, never 0) of new levels in a series in order of time.
 
     Args:
-        values: a number a night in any unit, also negative. NaN and infinity mean "not measured": they keep their
-            place, and the first measured night of a new level is what is returned.
-        min_effect: smallest relative step, 0.01 is one per cent; a step is left out where it is shown to be smaller.
+        values: one number per night in any unit, also negative. NaN and infinity mean "not measured": they keep their
+            place, and the first measured night of a new level is returned.
+        min_effect: smallest relative step, 0.01 is one per cent. A step that is shown to be smaller is left out.
 
     Returns:
         No index for fewer than 10 measured values or a constant series.
@@ -38,61 +52,119 @@ def detect(values: Series, *, min_effect: float = 0.01) -> list[int]:
     Raises:
         ValueError: values that are not one row of numbers, or a `min_effect` that is negative or not finite.
     """
-    series, places = _measured(values)
-    return [int(places[at]) for at in _detect(series, _checked(min_effect))]
-
-
-def extend(values: Series, known: Sequence[int], *, min_effect: float = 0.01) -> list[int]:
-    """What `detect` would find, from what it found (`known`) before the newest nights were appended.
-
-    Only the last 250 measured nights are cut anew, from the last known change point before them where it is near; the
-    rest keeps its known cuts. An approximation: in `detect` a new night also changes noise estimate and ln n a little, by
-    which a weak old step comes or goes. docs/statistics.md says how often the two differ; `detect` is the reference.
-
-    Raises:
-        ValueError: as `detect`, or `known` is not ascending within the series.
-    """
-    series, places = _measured(values)
-    old = list(known)
-    if old != sorted(set(old)) or (old and not 0 < old[0] <= old[-1] < len(values)):
-        raise ValueError("known change points are ascending indices within the series, without 0")
-    cuts = [int(np.searchsorted(places, index)) for index in old]
-    start = _seam(series.size, cuts)
-    kept = [cut for cut in cuts if 0 < cut <= start]
-    return [int(places[at]) for at in _detect(series, _checked(min_effect), start, kept)]
-
-
-def _detect(series: npt.NDArray[np.float64], min_effect: float, start: int = 0, kept: Sequence[int] = ()) -> list[int]:
-    """Change points of measured values, of which those before `start` have the cuts `kept`."""
-    if series.size < 2 * SHORTEST or np.ptp(series) == 0:
-        return []
-    clipped = clip_spikes(series)
-    if np.ptp(clipped) == 0:
-        return []
-    fresh = optimal_partition(clipped[start:], cut_price(clipped), SHORTEST)
-    return Steps(clipped, min_effect).keep_strong([*kept, *(start + at for at in fresh)], len(kept))
-
-
-def _seam(count: int, cuts: Sequence[int]) -> int:
-    """Where `extend` starts to cut anew: a known cut, if one is near, as a cut just behind the seam would not be found."""
-    if count <= TAIL:
-        return 0
-    start = count - TAIL
-    return max((cut for cut in cuts if start - 2 * EDGE <= cut <= start + EDGE), default=start)
-
-
-def _measured(values: Series) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
-    """The finite values, scaled to at most 1 so that no square overflows, and their places in the series."""
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1:
         raise ValueError("a series is one row of numbers")
-    places = np.flatnonzero(np.isfinite(series))
-    found = series[places]
-    largest = float(np.max(np.abs(found), initial=0.0))
-    return (found / largest if largest > 0 else found), places
+    return detect_rows(series[None, :], min_effect=min_effect)[0]
 
 
-def _checked(min_effect: float) -> float:
+def detect_rows(values: Numbers, *, min_effect: float = 0.01) -> list[list[int]]:
+    """Applies `detect` to each row of `values`.
+
+    Raises:
+        ValueError: values that are not rows of numbers, or a `min_effect` that is negative or not finite.
+    """
+    if values.ndim != 2:
+        raise ValueError("many series are rows of numbers")
     if not 0 <= min_effect < math.inf:
         raise ValueError("min_effect is a share, not negative")
-    return min_effect
+    measured = np.isfinite(values)
+    counts = measured.sum(axis=1)
+    change_points: list[list[int]] = [[] for _ in range(len(values))]
+    for count in np.unique(counts[counts >= 2 * SHORTEST]).tolist():
+        rows = np.flatnonzero(counts == count)
+        places = np.nonzero(measured[rows])[1].reshape(len(rows), count)
+        series = np.take_along_axis(values[rows], places, axis=1)
+        for start in range(0, len(rows), _TOGETHER):
+            for row, cuts in _detect_block(series[start : start + _TOGETHER], min_effect):
+                change_points[rows[start + row]] = places[start + row][cuts].tolist()
+    return change_points
+
+
+def _detect_block(series: Numbers, min_effect: float) -> list[tuple[int, list[int]]]:
+    """The rows that have steps, with their places. Every value of `series` is measured."""
+    # Scaled to at most 1, so that no square overflows.
+    largest = np.max(np.abs(series), axis=1, keepdims=True)
+    clipped = clip_spikes(series / np.where(largest > 0, largest, 1.0))
+    varying = np.flatnonzero((np.ptp(series, axis=1) > 0) & (np.ptp(clipped, axis=1) > 0))
+    prices = np.array([cut_price(row) for row in clipped[varying]])
+    partitions = optimal_partition(clipped[varying], prices, SHORTEST)
+    return [
+        (row, strong)
+        for row, cuts in zip(varying.tolist(), partitions, strict=True)
+        if cuts and (strong := Steps(clipped[row], min_effect).keep_strong(cuts))
+    ]
+
+
+def clip_spikes(series: Numbers) -> Numbers:
+    """Moves the values of each row that are further than 4 s from its running median m of 9 points to m +- 4 s.
+
+    s is 1.4826 x MAD of the values around m. Where more than half of the values equal m (quantised series) that is zero, and
+    s is 1.2533 x their mean absolute deviation. The ends are mirrored. Values are clipped and not replaced by the median, so
+    that the spread of the rest stays what it is.
+    Hampel's identifier: Pearson, "Outliers in process modeling and identification", IEEE Trans. CST 10(1), 2002.
+    """
+    half = WIDTH // 2
+    if series.shape[1] <= half:
+        return series.copy()
+    padded = np.pad(series, ((0, 0), (half, half)), mode="reflect")
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, WIDTH, axis=1), axis=2)
+    deviation = np.abs(series - middle)
+    spread = NORMAL_CONSISTENCY * np.median(deviation, axis=1)
+    spread = np.where(spread > 0, spread, MEAN_CONSISTENCY * np.mean(deviation, axis=1))[:, None]
+    return np.clip(series, middle - LIMIT * spread, middle + LIMIT * spread)
+
+
+def difference_sigma(values: Numbers) -> float:
+    """Standard deviation of the noise, 1.4826 x MAD of the successive differences / sqrt(2), in the unit of the values.
+
+    Steps of the level hardly move it (von Neumann, "Distribution of the ratio of the mean square successive difference to
+    the variance", 1941; MAD for robustness). Equal neighbours are left out unless all are equal: in quantised series they
+    would make it zero.
+    """
+    differences = np.diff(values)
+    moved = differences[differences != 0]
+    return robust_sigma(moved.tolist()) / float(np.sqrt(2)) if moved.size else 0.0
+
+
+def cut_price(values: Numbers) -> float:
+    """The price of a cut of a series of n values, 2 x 2 sigma^2 ln n, in the squared unit of the values."""
+    floor = _ROUNDING * float(np.sum((values - np.mean(values)) ** 2))
+    return max(STRENGTH * 2 * difference_sigma(values) ** 2 * float(np.log(values.size)), floor)
+
+
+def optimal_partition(series: Numbers, prices: Numbers, shortest: int) -> list[list[int]]:
+    """Of each row the cuts that minimise the sum of squares within pieces + price x cuts.
+
+    F(t) = min over s <= t - shortest of F(s) + C(s, t) + price, C(s, t) = sum y^2 - (sum y)^2 / (t - s) over s..t-1
+    (Jackson et al., "An algorithm for optimal partitioning of data on an interval", IEEE SPL 12(2), 2005). Exact, O(n^2)
+    with one vector operation a point. Of equally good cuts the first is taken.
+    """
+    rows, count = series.shape
+    if count < 2 * shortest:
+        return [[] for _ in range(rows)]
+    sums = np.zeros((rows, count + 1))
+    np.cumsum(series - series.mean(axis=1, keepdims=True), axis=1, out=sums[:, 1:])
+    per_length = 1.0 / np.arange(count, 0, -1)  # of the last k entries the first is 1/k and the last is 1
+    best = np.full((rows, count + 1), np.inf)  # F(s) less the squares before s
+    best[:, 0] = -prices
+    came_from = np.zeros((rows, count + 1), dtype=np.intp)
+    each = np.arange(rows)
+    for end in range(shortest, count + 1):
+        starts = end - shortest + 1
+        cost = sums[:, :starts] - sums[:, end, None]
+        np.multiply(cost, cost, out=cost)
+        np.multiply(cost, per_length[count - end : count - end + starts], out=cost)
+        np.subtract(best[:, :starts], cost, out=cost)
+        came_from[:, end] = at = cost.argmin(axis=1)
+        best[:, end] = cost[each, at] + prices
+    return [_walk_back(row) for row in came_from]
+
+
+def _walk_back(came_from: npt.NDArray[np.intp]) -> list[int]:
+    cuts: list[int] = []
+    at = int(came_from[-1])
+    while at > 0:
+        cuts.append(at)
+        at = int(came_from[at])
+    return cuts[::-1]

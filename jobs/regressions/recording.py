@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from analysis.history.alerts import Alert
 from analysis.history.changes import Certainty, Change, Direction
 from analysis.history.recovery import RUNS, Pinned, Standing, Timeline, standing
-from analysis.stats.level_changes import is_nearer
+from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.changing import changing
 from db.regressions.records import Finding, RegressionInfo, change_state, list_regressions, open_regression

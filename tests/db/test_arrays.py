@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats.spread import relative_spread as statistics_spread
+from analysis.stats.averages import robust_sigma
 from db.arrays import pack, relative_spread, unpack
 
 NUMBERS = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40)
@@ -24,13 +24,14 @@ def test_values_that_need_eight_bytes_keep_them():
     assert unpack(number_format, data)[0] == 0.1
 
 
-@given(st.lists(st.floats(min_value=1e-6, max_value=1e6), max_size=30))
-def test_the_stored_spread_is_the_one_the_statistics_define(values):
-    assert relative_spread(values) == pytest.approx(statistics_spread(values))
+@given(st.lists(st.floats(min_value=1e-6, max_value=1e6), min_size=2, max_size=30))
+def test_the_stored_spread_is_robust_and_relative(values):
+    assert relative_spread(values) == pytest.approx(robust_sigma(values) / np.median(values))
 
 
-def test_one_sample_has_no_spread():
+def test_one_sample_and_samples_without_a_positive_median_have_no_spread():
     assert relative_spread([1.0]) is None
+    assert relative_spread([0.0, 0.0, 1.0]) is None
 
 
 @given(st.lists(st.integers(min_value=0, max_value=2**32 - 1), min_size=2, max_size=40))

@@ -12,8 +12,8 @@ from analysis.compare.changes import percent, ratio
 from analysis.compare.figures import FIGURES, Counts
 from analysis.compare.pairing import AXES
 from analysis.history.recent import RATE, Recent
+from analysis.stats.averages import geomean
 from analysis.stats.bootstrap import geomean_interval, sums_interval
-from analysis.stats.geomean import geomean
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
 from dashboard.components import changes, palette

@@ -5,8 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from analysis.stats.changepoints import detect
-from analysis.stats.pending import pending
+from analysis.stats.changepoints import detect, detect_rows
+from analysis.stats.levels import pending_shifts
+
+
+def pending(values, change_points, **options):
+    """The pending shift of one series."""
+    return pending_shifts(np.array([values], dtype=float), [change_points], **options)[0]
 
 
 def _noise(count, seed=0):
@@ -58,6 +63,19 @@ def test_noise_is_rarely_pending():
     assert sum(pending(_noise(100, seed), []) is not None for seed in range(300)) <= 6
 
 
-def test_refuses_a_table():
-    with pytest.raises(ValueError, match="one row"):
-        pending([[1.0, 2.0]], [])  # type: ignore[list-item]
+def test_series_of_different_lengths_do_not_mix():
+    random = np.random.default_rng(3)
+    values = 100 + random.standard_normal((200, 45))
+    values[random.random(values.shape) < 0.05] = math.nan
+    values[:50, :25] = math.nan
+    for row in values[::2]:
+        row[-random.integers(1, 22) :] += random.uniform(4, 12)
+    cuts = detect_rows(values)
+    found = pending_shifts(values, cuts)
+    assert found == [pending(row, of_row) for row, of_row in zip(values, cuts, strict=True)]
+    assert 10 < sum(one is not None for one in found) < 180
+
+
+def test_no_rows_and_rows_without_values_have_none():
+    assert pending_shifts(np.empty((0, 30)), []) == []
+    assert pending_shifts(np.full((2, 30), np.nan), [[], []]) == [None, None]

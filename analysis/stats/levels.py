@@ -1,0 +1,253 @@
+"""Describes levels of a series: changes between them, shifts that are too young to be changes, and drift."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtr, stdtrit
+
+from analysis.stats.averages import NORMAL_CONSISTENCY
+from analysis.stats.changepoints import SHORTEST, clip_spikes
+from analysis.stats.steps import EDGE, piece_of, welch_error
+from analysis.stats.verdicts import LEVEL
+
+Numbers = npt.NDArray[np.float64]
+
+#: Places of a cut count as possible while they are this likely or more, relative to the likeliest: 1/20, as of a 95 % interval.
+POSSIBLE = 0.05
+#: Fewest nights of a pending shift: a single one is a spike until a second night repeats it.
+FEWEST = 2
+#: Robust standard deviations that every night of a pending shift must be from the level, all on one side.
+EACH_BEYOND = 2.0
+#: The same of their median, so that two nights at the edge of the noise are not reported.
+MEDIAN_BEYOND = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChange:
+    """A change of level. `at` is the first index of the new level, `earliest` and `latest` where that could be as well.
+
+    `before` and `after` are levels in the unit of the values, `now` is the newest level of the series. `ratio` is after over
+    before, with its 95 % interval `low` to `high`. `p` is two-sided and corrected for the places of the series. `is_over` says
+    that some later level of the series is nearer to the one before, in ln, whatever came after that.
+    """
+
+    at: int
+    earliest: int
+    latest: int
+    before: float
+    after: float
+    now: float
+    ratio: float
+    low: float
+    high: float
+    p: float
+    is_over: bool = False
+
+
+def is_nearer(value: float, base: float, new: float) -> bool:
+    """Whether a value lies on the base's side of the middle between two levels, in ln (all of them positive)."""
+    return math.log(value / base) / math.log(new / base) < 0.5
+
+
+def level_changes(values: Numbers, cuts: Sequence[int]) -> list[LevelChange]:
+    """Describes the change points `cuts` (of `changepoints.detect`) of a series of positive values. NaN is "not measured".
+
+    In ln and with spikes clipped. A level is the geometric mean of the nearest 20 points (`steps.EDGE`) of its side, as far
+    as the next change point. The interval is Welch's over these, widened for correlated nights (`steps.welch_error`). p is
+    Welch's over the whole pieces, times the number of places n (Bonferroni), as `steps` judges it.
+
+    Raises:
+        ValueError: a cut that is not a measured point, or that leaves a piece of less than two points.
+    """
+    places, series = _logs(values)
+    bounds = [0, *(int(np.searchsorted(places, cut)) for cut in cuts), series.size]
+    if any(places[at] != cut for at, cut in zip(bounds[1:-1], cuts, strict=True)) or np.min(np.diff(bounds)) < 2:
+        raise ValueError("change points are measured points, with two points of a level at least")
+    now = float(np.exp(series[bounds[-2] :][-EDGE:].mean()))
+    levels = [float(np.exp(series[start:stop].mean())) for start, stop in pairwise(bounds)]
+    changes = []
+    for at in range(1, len(bounds) - 1):
+        change = _of_cut(series, places, (bounds[at - 1], bounds[at], bounds[at + 1]), now)
+        later = [*levels[at + 1 :], now] if change.before != change.after else []
+        changes.append(replace(change, is_over=any(is_nearer(level, change.before, change.after) for level in later)))
+    return changes
+
+
+def _of_cut(series: Numbers, places: npt.NDArray[np.intp], piece: tuple[int, int, int], now: float) -> LevelChange:
+    start, cut, end = piece
+    old, new = series[max(start, cut - EDGE) : cut], series[cut : min(end, cut + EDGE)]
+    near_old, near_new = piece_of(old), piece_of(new)
+    error, freedom = welch_error(near_old, near_new)
+    whole_old, whole_new = piece_of(series[start:cut]), piece_of(series[cut:end])
+    p = _p(whole_new.mean - whole_old.mean, *welch_error(whole_old, whole_new)) * series.size
+    first, last = _possible(old, new)
+    where = (int(places[cut]), int(places[cut + first]), int(places[cut + last]))
+    levels = (float(np.exp(near_old.mean)), float(np.exp(near_new.mean)), now)
+    return _change(where, levels, near_new.mean - near_old.mean, error, freedom, p)
+
+
+def _change(
+    where: tuple[int, int, int],
+    levels: tuple[float, float, float],
+    distance: float,
+    error: float,
+    freedom: float,
+    p: float,
+) -> LevelChange:
+    half = -float(stdtrit(freedom, LEVEL / 2)) * error
+    low, high = float(np.exp(distance - half)), float(np.exp(distance + half))
+    return LevelChange(*where, *levels, float(np.exp(distance)), low, high, min(p, 1.0))
+
+
+def _possible(old: Numbers, new: Numbers) -> tuple[int, int]:
+    """How far before (0 or less) and after (0 or more) its place a cut could be, in points.
+
+    A cut elsewhere in these points leaves the sum of squares R(c). It is possible while exp(-(R(c) - R) / 2s²) is
+    `POSSIBLE` at least, R being that of the cut and s² = R / (n - 2): its likelihood, relative to that of the cut, for normal
+    noise (the region of Siegmund, "Confidence sets in change-point problems", International Statistical Review 56, 1988).
+    Noise that the fit does not explain makes it too narrow.
+    """
+    points = np.concatenate((old, new))
+    count, centred = points.size, points - points.mean()
+    sums = np.cumsum(centred)[:-1]
+    sizes = np.arange(1, count)
+    left = float(centred @ centred) - sums**2 / sizes - sums**2 / (count - sizes)
+    here = old.size - 1
+    if count <= 2 or left[here] <= 0:
+        return 0, 0
+    excess = (left - left[here]) / (left[here] / (count - 2))
+    possible = np.flatnonzero(excess <= -2 * np.log(POSSIBLE))
+    return min(int(possible[0]) - here, 0), max(int(possible[-1]) - here, 0)
+
+
+def pending_shifts(
+    values: Numbers, change_points: Sequence[Sequence[int]], *, min_effect: float = 0.01
+) -> list[int | None]:
+    """The first index of a shift at the end of each row that is too young to be a change point, or None.
+
+    The newest 2 to 19 measured nights are a pending shift if each is more than 2 s, and their median at least 3 s and
+    `min_effect` of the level, from the level on one side. Level and s are median and 1.4826 x MAD of the 20 measured
+    nights before (at least 5) since the last of the row's `change_points`. The longest such tail counts.
+    NaN and infinity mean "not measured", as for `detect`.
+    """
+    starts = np.array([max(cuts, default=0) for cuts in change_points], dtype=np.int64)
+    columns = np.arange(values.shape[1])
+    is_current = np.isfinite(values) & (columns >= starts[:, None])
+    # The newest 39 points of each row at its end, with NaN before them where there are fewer.
+    width = 2 * EDGE - 1
+    order = np.argsort(is_current, axis=1, kind="stable")[:, -width:]
+    newest = np.where(np.take_along_axis(is_current, order, axis=1), np.take_along_axis(values, order, axis=1), np.nan)
+    newest = np.pad(newest, ((0, 0), (width - newest.shape[1], 0)), constant_values=np.nan)
+    shifts: list[int | None] = [None] * len(values)
+    for tail in range(FEWEST, EDGE):
+        for row in np.flatnonzero(_ends_shifted(newest, tail, min_effect)).tolist():
+            shifts[row] = int(order[row, -tail])
+    return shifts
+
+
+def _ends_shifted(newest: Numbers, tail: int, min_effect: float) -> npt.NDArray[np.bool_]:
+    """Whether the last `tail` points of each row are a shift from the 20 points before them."""
+    start = newest.shape[1] - tail
+    before = newest[:, start - EDGE : start]
+    level = _medians(before)
+    sigma = NORMAL_CONSISTENCY * _medians(np.abs(before - level[:, None]))
+    distance = newest[:, start:] - level[:, None]
+    middle = np.median(distance, axis=1)
+    with np.errstate(invalid="ignore"):
+        is_beyond = np.all(np.sign(middle)[:, None] * distance > EACH_BEYOND * sigma[:, None], axis=1)
+        is_large = np.abs(middle) >= np.maximum(MEDIAN_BEYOND * sigma, min_effect * np.abs(level))
+    is_shift: npt.NDArray[np.bool_] = (
+        (np.isfinite(before).sum(axis=1) >= SHORTEST) & (middle != 0) & is_beyond & is_large
+    )
+    return is_shift
+
+
+def _medians(rows: Numbers) -> Numbers:
+    """The median of each row without its NaN. NaN for none. Much faster than `np.nanmedian` for short rows."""
+    ordered, counts = np.sort(rows, axis=1), np.isfinite(rows).sum(axis=1)
+    each = np.arange(len(rows))
+    medians: Numbers = (
+        ordered[each, (counts - 1) // 2] + ordered[each, np.minimum(counts // 2, rows.shape[1] - 1)]
+    ) / 2
+    return medians
+
+
+def pending_change(values: Numbers, start: int, cuts: Sequence[int]) -> LevelChange:
+    """Describes a shift that is too young to be a change point (`pending_shifts`) and begins at `start`.
+
+    The few new points say nothing about the noise, so it is that of the 20 points before, s. t = d / (s sqrt(1/a + 1/b)) with
+    a - 1 degrees of freedom, and p times the number of tails that were tried (18).
+    """
+    places, series = _logs(values)
+    at = int(np.searchsorted(places, start))
+    since = int(np.searchsorted(places, max(cuts, default=0)))
+    old, new = series[max(since, at - EDGE) : at], series[at:]
+    distance, sigma = float(new.mean() - old.mean()), float(old.std(ddof=1))
+    error, freedom = sigma * float(np.sqrt(1 / old.size + 1 / new.size)), float(old.size - 1)
+    p = _p(distance, error, freedom) * (EDGE - FEWEST)
+    after = float(np.exp(new.mean()))
+    return _change((start, start, start), (float(np.exp(old.mean())), after, after), distance, error, freedom, p)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelDrift:
+    """Levels in the unit of the values. `ratio` is `steps` times `drift`, whose 95 % interval is `low` to `high`; p two-sided."""
+
+    before: float
+    now: float
+    ratio: float
+    steps: float
+    drift: float
+    low: float
+    high: float
+    p: float
+
+
+def level_drift(base: Numbers, newest: Numbers, steps: Sequence[LevelChange]) -> LevelDrift:
+    """The drift from `base` to `newest`, positive values of at least two points each, with the `steps` in between.
+
+    In ln: d = mean(newest) - mean(base) - sum of the steps. Its error is Welch's, widened for correlated nights
+    (`steps.welch_error`), and that of every step, taken from its interval, added in squares. Welch's degrees of freedom.
+
+    Raises:
+        ValueError: fewer than two points.
+    """
+    if min(base.size, newest.size) < 2:
+        raise ValueError("a level needs two points")
+    old, new = piece_of(np.log(base)), piece_of(np.log(newest))
+    error, freedom = welch_error(old, new)
+    of_steps = float(sum(np.log(step.ratio) for step in steps))
+    # The 95 % interval of a step is 3.92 standard errors wide, as of a normal distribution.
+    error = float(np.hypot(error, np.sqrt(sum((np.log(step.high / step.low) / 3.92) ** 2 for step in steps))))
+    whole = new.mean - old.mean
+    drift = whole - of_steps
+    half = -float(stdtrit(freedom, LEVEL / 2)) * error
+    return LevelDrift(
+        before=float(np.exp(old.mean)),
+        now=float(np.exp(new.mean)),
+        ratio=float(np.exp(whole)),
+        steps=float(np.exp(of_steps)),
+        drift=float(np.exp(drift)),
+        low=float(np.exp(drift - half)),
+        high=float(np.exp(drift + half)),
+        p=_p(drift, error, freedom),
+    )
+
+
+def _logs(values: Numbers) -> tuple[npt.NDArray[np.intp], Numbers]:
+    """The places of the measured values, and their logarithms with spikes clipped."""
+    places = np.flatnonzero(np.isfinite(values))
+    return places, clip_spikes(np.log(values[places])[None, :])[0]
+
+
+def _p(distance: float, error: float, freedom: float) -> float:
+    """Two-sided p of Student's t."""
+    if error == 0:
+        return 0.0 if distance else 1.0
+    return 2 * float(stdtr(freedom, -abs(distance) / error))
