@@ -9,6 +9,7 @@ from typing import Any
 from analysis.compare.ranking import ranked
 from analysis.compare.tables import Comparison
 from analysis.compare.verdicts import Judgement, Outcome
+from analysis.reports.words import several
 from collector.vocabulary import Cell, Config, Phase
 
 #: What one more run confirms or clears up.
@@ -43,6 +44,16 @@ class Again:
     def runs(self) -> int:
         """Runs that the cell with the most needs."""
         return max((cell.runs for cell in self.cells), default=0)
+
+    def unsettled(self) -> list[str]:
+        """A sentence for each reason why further runs settle nothing."""
+        reasons = {
+            "would take more than 50 further runs: lower the noise instead": self.too_noisy,
+            "measured on different testbeds: measure both sides on one": self.elsewhere,
+            "missing: inductor-watch resume goes on with a night that was cut short": self.missing,
+            "with a config that this version cannot read": self.unreadable,
+        }
+        return [f"{several(count, 'cell')} {reason}" for reason, count in reasons.items() if count]
 
     def to_plan(self) -> dict[str, Any]:
         """A plan as `plan --json` writes it, with `runs`: how often each cell is to be measured, by `cell_id`."""

@@ -93,11 +93,11 @@ def command(
 ) -> None:
     """Gathers the facts once and writes them wherever they are wanted."""
     from analysis.reports.facts import build_config_report, build_report
+    from analysis.reports.markdown import BODY_BYTES, markdown
     from collector.output_file import write_output
     from db.engine import open_store
     from jobs.github.api import GitHub, check_pull
     from jobs.github.comment import put_comment
-    from jobs.output.report_markdown import BODY_BYTES, markdown
     from jobs.output.report_output import append_summary, check_picture, draw_picture, summary_file
 
     # All that can be wrong with the request is found before anything is written.
@@ -154,6 +154,6 @@ def draw(report: Report, form: str, rows: int) -> str:
         from analysis.reports.html import html
 
         return html(report)
-    from jobs.output.report_markdown import markdown
+    from analysis.reports.markdown import markdown
 
     return markdown(report, rows=rows)

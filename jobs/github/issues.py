@@ -11,13 +11,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from analysis.history.record import Record, record_of
+from analysis.reports.markdown import BODY_BYTES, cut, render
 from analysis.reports.permalinks import address
 from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.github.api import GitHub, GitHubError, LostAnswerError
 from jobs.github.comment import page_of
-from jobs.output.report_escaping import code, fence, prose
-from jobs.output.report_markdown import BODY_BYTES, cut, link, table
 from jobs.regressions.text import blame, change_of
 
 #: By it the issues are found again, should a record have lost its link.
@@ -96,54 +95,28 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
     worst = max(still, key=lambda record: _growth(record.info))
     rest = f" and {len(infos) - 1} more" if len(infos) > 1 else ""
     title = f"{branch} at {onset[:10]}: {worst.info.kind}, {worst.name}{rest}"
-    text = "\n\n".join(filter(None, _blocks(records, len(infos), repo, dashboard)))
+    first = records[0].info
+    text = render(
+        "issue.md.j2",
+        where=f"{branch} of {repo}",
+        base=(first.base_commit or "not known")[:12],
+        onset=(first.onset_commit or "not known")[:12],
+        records=[(record, change_of(record.info), _page(record, dashboard)) for record in records],
+        count=len(infos),
+        blame=blame(records[0], _COMMITS),
+        commands=list(dict.fromkeys(record.repro for record in records if record.repro))[:_COMMITS],
+    )
     body = f"{marker}\n{cut(text, BODY_BYTES - len(marker) - 1)}"
     return Issue(marker, _title(title), body, tuple(infos))
 
 
-def _blocks(records: Sequence[Record], count: int, repo: str, dashboard: str) -> list[str]:
-    first = records[0].info
-    more = (
-        f"... and {count - len(records)} more, which `inductor-watch regressions list` has"
-        if count > len(records)
-        else ""
-    )
-    where = f"{code(f'{first.branch} of {repo}')}, between {code((first.base_commit or 'not known')[:12])} (the pinned base)"
-    commands = list(dict.fromkeys(record.repro for record in records if record.repro))
-    return [
-        f"Found in {where} and {code((first.onset_commit or 'not known')[:12])}:",
-        table(["record", "state", "cell", "kind", "change", "owner"], [_row(record, dashboard) for record in records]),
-        more,
-        "Commits that it can come from, oldest first:",
-        "\n".join(f"- {code(line, 300)}" for line in blame(records[0], _COMMITS)),
-        "To measure again:" if commands else "",
-        fence("\n".join(commands[:_COMMITS]), "sh") if commands else "",
-        "Kept up to date by `inductor-watch regressions publish`; close the records and this is closed, too.",
-    ]
-
-
-def _row(record: Record, dashboard: str) -> list[str]:
-    info = record.info
-    cell = code(record.name)
-    if dashboard and record.cell and info.base_run and info.onset_run:
-        cell = f"[{cell}]({link(_page(record, dashboard))})"
-    change = prose(change_of(info))
-    return [
-        code(info.regression_id),
-        info.state.replace("_", " "),
-        cell,
-        prose(info.kind),
-        change,
-        prose(info.owner) or "nobody",
-    ]
-
-
 def _page(record: Record, dashboard: str) -> str:
-    """The cell's page with both runs that the record pins."""
+    """The cell's page with both runs that the record pins; empty without a dashboard, or where a run is gone."""
     cell, info = record.cell, record.info
-    assert cell is not None  # noqa: S101 -- asked before
+    if not (dashboard and cell and info.base_run and info.onset_run):
+        return ""
     setting = f"{cell.phase.value},{cell.dtype},{cell.device},{cell.batch_size}"
-    query = {"base": [info.base_run or ""], "new": [info.onset_run or ""], "model": [f"{cell.suite}/{cell.model}"]}
+    query = {"base": [info.base_run], "new": [info.onset_run], "model": [f"{cell.suite}/{cell.model}"]}
     return address(f"{dashboard.rstrip('/')}/model", {**query, "setting": [setting], "config": [cell.config.name]})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.output.report_markdown import SUMMARY_BYTES
+from analysis.reports.markdown import SUMMARY_BYTES
 
 if TYPE_CHECKING:
     from analysis.reports.facts import Report

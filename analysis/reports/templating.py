@@ -1,0 +1,71 @@
+"""What the templates of a report share: the order of its sections, and numbers in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from analysis.compare.tables import Group
+from analysis.compare.verdicts import Outcome
+from analysis.reports import words
+from analysis.reports.facts import ORDER, CellFacts
+from analysis.reports.suites import SHOWN
+
+#: Sections that are shown unfolded, and sections whose table has statuses instead of values.
+UNFOLDED = (Outcome.REGRESSED, Outcome.BROKE)
+BY_STATUS = (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY, Outcome.STILL_FAILING, Outcome.MISSING)
+
+
+def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> Environment:
+    """The templates beside this module. `clean` receives the value of every expression before it is escaped."""
+    env = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        finalize=clean,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    env.globals.update(order=ORDER, unfolded=UNFOLDED, by_status=BY_STATUS, averages=SHOWN)
+    # The texts of these filters are our own, made of numbers, units and the names of metrics.
+    own: dict[str, Callable[..., str]] = {
+        "value": lambda number, metric: words.value(metric, number),
+        "percent": words.percent,
+        "interval": words.interval,
+        "figure": _figure,
+        "metric_name": lambda metric: words.WORDS[metric] if metric else words.NOTHING,
+        "pass_rate": words.pass_rate,
+        "several": words.several,
+        "tally": words.tally,
+    }
+    env.filters.update({name: _markup(function) for name, function in own.items()})
+    env.filters.update(spaced=_spaced, titled=lambda text: _spaced(text).capitalize(), setting=_setting)
+    env.filters.update(commands=_commands, **filters)
+    return env
+
+
+def _markup(function: Callable[..., str]) -> Callable[..., Markup]:
+    return lambda *arguments: Markup(function(*arguments))  # noqa: S704 -- our own texts
+
+
+def _spaced(word: str) -> str:
+    return word.replace("_", " ")
+
+
+def _setting(group: Group) -> str:
+    return f"{group.phase} {group.dtype} {group.device}"
+
+
+def _figure(number: float, metric: str) -> str:
+    """An average over cells: seconds for compile times, else a factor."""
+    return f"{number:.1f} s" if metric == "compile_cold_s" else f"{number:.2f}"
+
+
+def _commands(cells: Sequence[CellFacts]) -> Iterable[str]:
+    """The commands of the cells that have no evidence (the others show theirs beside it), each once."""
+    return list(dict.fromkeys(cell.repro for cell in cells if cell.repro and not cell.evidence))
