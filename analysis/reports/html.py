@@ -8,9 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from analysis.compare.verdicts import Outcome
-from analysis.reports.charts import changes_chart, suites_chart
+from analysis.reports.charts import CHARTS, IN_PAGE, PictureError, svg
 from analysis.reports.facts import CellFacts, Report
-from analysis.reports.forest import IN_PAGE
 from analysis.reports.suites import SHOWN
 from analysis.reports.templating import environment
 from analysis.reports.words import describe_side
@@ -31,9 +30,16 @@ def html(report: Report) -> str:
         rows=ROWS,
         looks=_LOOKS,
         average_headings=[f"!{title}" for title in SHOWN.values()],
-        changes_chart=Markup(changes_chart(report, IN_PAGE)),  # noqa: S704 -- drawn here
-        suites_chart=Markup(suites_chart(report, IN_PAGE)),  # noqa: S704
+        charts={chart: _chart(report, chart) for chart in CHARTS},
     )
+
+
+def _chart(report: Report, chart: str) -> str:
+    """The chart as SVG in the colours of the page, or as a line of text what is missing to draw it."""
+    try:
+        return Markup(svg(report, chart, IN_PAGE))  # noqa: S704 -- drawn here
+    except PictureError as error:
+        return str(error)
 
 
 def _clean(value: Any) -> Any:

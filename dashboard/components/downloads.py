@@ -8,12 +8,10 @@ from functools import partial
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.reports.charts import CHARTS
+from analysis.reports.charts import PictureError, converter, draw, png, svg
 from analysis.reports.facts import Report, build_config_report, build_report
-from analysis.reports.forest import draw
 from analysis.reports.html import html
 from analysis.reports.permalinks import fixed_side
-from analysis.reports.png import PictureError, converter, png
 from dashboard.components.pictures import download, file_name
 from dashboard.selection import Selection
 from db.queries.filters import CellFilter
@@ -47,6 +45,11 @@ def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | 
             key="report_html",
             said="Verdict, evidence, suites, environment and what to measure again; it loads nothing from anywhere.",
         )
+        try:
+            converter()
+        except PictureError as error:
+            st.caption(str(error))
+            return
         for chart, title in _TITLES.items():
             _chart(build, chart, title, f"{name}-{chart}")
 
@@ -55,16 +58,12 @@ def _chart(build: Build, chart: str, title: str, name: str) -> None:
     with st.container(horizontal=True):
         drawn = partial(_svg, build, chart)
         download(f"SVG of {title}", lambda: drawn().encode(), f"{name}.svg", "image/svg+xml", key=f"{chart}_svg")
-        try:
-            converter()
-        except PictureError:
-            return
         download(f"PNG of {title}", lambda: png(drawn()), f"{name}.png", "image/png", key=f"{chart}_png")
 
 
 def _svg(build: Build, chart: str) -> str:
     report = build()
-    return CHARTS[chart](report) or draw(report.sentence, ["There is no change for this picture to show."], [], [])
+    return svg(report, chart) or draw(report.sentence, ["There is no change for this picture to show."], [], [], [])
 
 
 def _built(

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.reports.png import SCALE, PictureError, converter
+from analysis.reports.charts import SCALE, PictureError, converter
 from dashboard import url
 from dashboard.components import palette
 from dashboard.components.markup import block

@@ -52,7 +52,7 @@ FORMATS = ("markdown", "json", "html")
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a chart to this file, .svg or .png (for .png: pip install vl-convert-python).",
+    help="Write a chart to this file, .svg or .png.",
 )
 @click.option(
     "--chart",

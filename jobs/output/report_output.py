@@ -23,24 +23,22 @@ _PICTURES = (".svg", ".png")
 
 def check_picture(path: Path) -> None:
     """Raises `click.UsageError` if no picture can be made of that kind, here."""
-    from analysis.reports.png import PictureError, converter
+    from analysis.reports.charts import PictureError, converter
 
     if path.suffix.lower() not in _PICTURES:
         raise click.UsageError(f"--picture {path.name}: end it in {' or '.join(_PICTURES)}")
-    if path.suffix.lower() == ".png":
-        try:
-            converter()
-        except PictureError as error:
-            raise click.UsageError(f"--picture {path.name}: {error}, or write an .svg") from None
+    try:
+        converter()
+    except PictureError as error:
+        raise click.UsageError(f"--picture {path.name}: {error}") from None
 
 
 def draw_picture(report: Report, chart: str, path: Path) -> bytes:
     """A chart of `analysis.reports.charts.CHARTS` as the file's name asks for it; empty where it would show nothing."""
-    from analysis.reports.charts import CHARTS
-    from analysis.reports.png import png
+    from analysis.reports.charts import png, svg
 
-    svg = CHARTS[chart](report)
-    return png(svg) if svg and path.suffix.lower() == ".png" else svg.encode()
+    drawn = svg(report, chart)
+    return png(drawn) if drawn and path.suffix.lower() == ".png" else drawn.encode()
 
 
 def summary_file(environ: Mapping[str, str] = os.environ) -> Path:

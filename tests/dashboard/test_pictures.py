@@ -8,8 +8,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.compare.tables import EVERYTHING
+from analysis.reports.charts import PictureError
 from analysis.reports.html import html
-from analysis.reports.png import PictureError
 from dashboard.components import downloads as handing_on
 from dashboard.components import pictures
 from tests.dashboard import stores
@@ -38,11 +38,14 @@ def test_two_configs_of_one_side_are_offered_without_a_base(open_app, tmp_path):
     assert "Report, one HTML file" not in buttons(open_app(store, "compare"))
 
 
-def test_without_the_renderer_svg_of_a_comparison_is_there_and_png_is_not(open_app, two_nights, monkeypatch):
+def test_without_the_renderer_the_report_is_offered_and_one_line_says_what_is_missing(
+    open_app, two_nights, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    found = buttons(unfolded(open_app(two_nights, "compare"), "handing_on"))
-    assert "SVG of the suites" in found
-    assert not any("PNG" in label for label in found)
+    app = unfolded(open_app(two_nights, "compare"), "handing_on")
+    assert "Report, one HTML file" in buttons(app)
+    assert not any("PNG" in label or "SVG" in label for label in buttons(app))
+    assert "pip install vl-convert-python" in text_of(app)
 
 
 def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypatch):

@@ -299,7 +299,6 @@ def test_the_page_draws_the_interval_of_what_regressed(nights):
     page = Page(html(report_of(nights)))
     labels = [value for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")]
     assert sum("95 % interval" in label for label in labels) == 2
-    labels = [label for label in labels if "95 % interval" in label]
     assert re.fullmatch(r"\+10\.\d %, 95 % interval \+9\.\d \.\. \+10\.\d %", labels[0])
 
 
