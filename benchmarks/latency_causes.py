@@ -88,7 +88,7 @@ def prepare(models: list[str], device: str) -> tuple[Calls, list[Any]]:
 
 def time_calls(calls: Calls, device: str, suspect: str = "") -> dict[str, dict[str, float]]:
     """Median milliseconds of the eager and the compiled call of each model."""
-    from collector.measure.clock import timed_s
+    from collector.measure.timing import timed_s
 
     found = {}
     for name, pair in calls.items():

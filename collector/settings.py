@@ -24,7 +24,7 @@ class Settings:
 
     `precision`, where it is not 0: rounds go on until the 95 % interval of both medians is within this fraction of them,
     ten times `rounds` or `sample_limit_s` at most. `warm_compile`: the program is compiled once more from the same caches
-    by a new process. `trace`: the folder for torch's traces (`collector.measure.tracing`), none where it is empty.
+    by a new process. `trace`: the folder for torch's traces (`collector.process.worker.start_trace`), none where it is empty.
 
     `flags` are torch's back-end switches. `optimizer` is what a training step ends with: `none`, or `sgd` or `adam` as in
     PyTorch's runner. The default is none: every step then computes the same, and a change of the model's own kernels is

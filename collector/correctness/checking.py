@@ -23,12 +23,13 @@ _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compi
 
 @dataclass(slots=True)
 class Checked:
-    """What the stage found: a status with its failure, the metrics and details of the comparison."""
+    """The result of the stage. `lacked_room`: the float64 reference did not fit into the memory."""
 
     status: Status = Status.PASS
     failure: Failure | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    lacked_room: bool = False
 
     def disagree(self, status: Status, message: str, hint: str | None = None) -> None:
         """Records why the cell does not pass."""
@@ -109,6 +110,7 @@ def _reference(found: Checked, cell: Cell, subject: Subject) -> tuple[str, Snaps
             # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
             if classify(error, Stage.CORRECTNESS)[0] is Status.OOM:
                 found.details[f"no_room_for_{name}"] = True
+                found.lacked_room |= name == "float64"
         finally:
             if cell.device == "cuda":
                 torch.cuda.empty_cache()

@@ -43,7 +43,7 @@ WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
 START_VARIABLE = "INDUCTOR_WATCH_START"
 GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
-#: The folder in which autotuning's choices are shared (`collector.process.shared_tuning`): who need not tune compiles faster.
+#: The folder in which autotuning's choices are shared (`collector.measure.shared_tuning`): who need not tune compiles faster.
 TUNING_VARIABLE = "INDUCTOR_WATCH_TUNING"
 #: The cores that stand free while a cell measures, its own among them, separated by commas (`collector.machine.quiet_cores`).
 FREE_CORES_VARIABLE = "INDUCTOR_WATCH_FREE_CORES"

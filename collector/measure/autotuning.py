@@ -1,8 +1,11 @@
-"""Keeps others off the device while Inductor times candidates, so that autotuning picks by speed and not by traffic.
+"""Inductor's autotuning in a measuring process: it gets the device for itself, and its results are recorded.
 
-Inductor times kernels in two places: GEMM and convolution choices through `benchmarking.Benchmarker.benchmark_gpu`, a
-Triton kernel's configurations through `CachingAutotuner.benchmark_all_configs`. Both exist since torch 2.7; where one is
-missing, that torch tunes without the hold.
+Inductor times candidates in two places. GEMM and convolution choices go through `benchmarking.Benchmarker.benchmark_gpu`, a
+Triton kernel's configurations through `CachingAutotuner.benchmark_all_configs`. Both exist since torch 2.7. Where one is
+missing, that torch tunes without the hold, and its results are not recorded.
+
+Two measurements of one program may run different kernels, since timing picks the fastest of several nearly equal candidates.
+So compare the autotuning results first where a latency has two levels.
 """
 
 from __future__ import annotations
@@ -10,37 +13,35 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from collector.vocabulary import short_hash
+
+#: Results kept with a measurement, and characters of a name.
+_KEPT, _LENGTH = 60, 160
 
 
 class Holder(Protocol):
-    """Something that can keep the device for this process."""
+    """Can keep the device for this process."""
 
     def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
         """Entered while the device must belong to this process alone."""
 
 
 def hold_device_while_tuning(holder: Holder) -> None:
-    """Wraps Inductor's timing functions in this process; does nothing where there is no Triton."""
-    for owner, name in _timing_functions():
-        setattr(owner, name, _holding(getattr(owner, name), holder))
-
-
-def _timing_functions() -> list[tuple[type, str]]:
-    found: list[tuple[type, str]] = []
+    """Wraps Inductor's timing functions in this process. Does nothing where there is no Triton."""
     for module_name, name in (
         ("torch._inductor.runtime.benchmarking", "benchmark_gpu"),
         ("torch._inductor.runtime.triton_heuristics", "benchmark_all_configs"),
     ):
-        try:
-            module: Any = importlib.import_module(module_name)
-        except ImportError:
-            continue
-        classes = (item for _, item in inspect.getmembers(module, inspect.isclass) if item.__module__ == module_name)
-        found += [(item, name) for item in classes if name in vars(item)]
-    return found
+        with suppress(ImportError):
+            module = importlib.import_module(module_name)
+            for _, owner in inspect.getmembers(module, inspect.isclass):
+                if owner.__module__ == module_name and name in vars(owner):
+                    setattr(owner, name, _holding(getattr(owner, name), holder))
 
 
 def _holding(function: Callable[..., Any], holder: Holder) -> Callable[..., Any]:
@@ -50,3 +51,89 @@ def _holding(function: Callable[..., Any], holder: Holder) -> Callable[..., Any]
             return function(*args, **kwargs)
 
     return held
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`chosen` won among `candidates` for the kernel or operation `what`; `ms` is its time where it was timed."""
+
+    what: str
+    candidates: int
+    chosen: str
+    ms: float | None
+
+    def to_json(self) -> list[Any]:
+        """What, candidates, chosen, ms."""
+        return [self.what, self.candidates, self.chosen, None if self.ms is None else round(self.ms, 6)]
+
+
+_choices: list[Choice] = []
+_listening = False
+
+
+def listen() -> None:
+    """Records Inductor's autotuning results in this process from now on, and forgets earlier ones.
+
+    Results that this torch does not report are missing. Recording changes no result.
+    """
+    global _listening
+    _choices.clear()
+    if not _listening:
+        _listening = True
+        with suppress(ImportError, AttributeError):
+            importlib.import_module("torch._inductor.select_algorithm").add_feedback_saver(note_operation)
+        with suppress(ImportError, AttributeError):  # there is no Triton
+            watch_kernels(importlib.import_module("torch._inductor.runtime.triton_heuristics").CachingAutotuner)
+
+
+def results() -> dict[str, Any]:
+    """The results as details of a measurement: a list, and a hash that is equal where all choices are equal."""
+    if not _choices:
+        return {}
+    unique = sorted({(choice.what, choice.chosen) for choice in _choices})
+    return {"autotuned": [choice.to_json() for choice in _choices[:_KEPT]], "autotuned_id": short_hash(unique)}
+
+
+def note_operation(timings: Mapping[Any, float], name: str, _: Any, candidates: Any, *__: Any) -> None:
+    """Records one tuned matrix product or convolution. This is Inductor's feedback function, of torch 2.7 and later."""
+    timed = {choice: ms for choice, ms in timings.items() if ms == ms and ms != float("inf")}
+    if timed:
+        best = min(timed, key=lambda choice: timed[choice])
+        chosen = f"{getattr(best, 'name', best)} {getattr(best, 'description', '') or ''}".strip()
+        _note(name, len(candidates), chosen, float(timed[best]))
+
+
+def watch_kernels(autotuner: Any) -> None:
+    """Wraps the two methods that choose a Triton kernel's configuration."""
+    for name, note in (("benchmark_all_configs", _note_timings), ("coordinate_descent_tuning", _note_descent)):
+        if method := vars(autotuner).get(name):
+            setattr(autotuner, name, _watched(method, note))
+
+
+def _watched(method: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = method(self, *args, **kwargs)
+        with suppress(Exception):  # recording must not fail a compilation
+            note(self, made, *args[:1])
+        return made
+
+    return watched
+
+
+def _note_timings(autotuner: Any, timings: Mapping[Any, float], *_: Any) -> None:
+    best = min(timings, key=lambda launcher: timings[launcher])
+    _note(_kernel(autotuner), len(timings), str(best.config), float(timings[best]))
+
+
+def _note_descent(autotuner: Any, launcher: Any, started_from: Any = None) -> None:
+    if launcher is not started_from:
+        _note(_kernel(autotuner), 0, f"{launcher.config} (coordinate descent)", None)
+
+
+def _kernel(autotuner: Any) -> str:
+    return str(autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__)
+
+
+def _note(what: str, candidates: int, chosen: str, ms: float | None) -> None:
+    _choices.append(Choice(what[:_LENGTH], candidates, chosen[:_LENGTH], ms))

@@ -18,20 +18,26 @@ from collector.configs import availability
 from collector.configs.templates import Effective, resolve_config
 from collector.correctness.checking import check
 from collector.failures import classify
-from collector.machine import telemetry as surroundings
 from collector.machine.environment import environment_id, fingerprint
 from collector.machine.idle import IdleProbe
 from collector.machine.quiet_cores import quietest
-from collector.measure import autotune_results as choices
-from collector.measure import counters, leaks, memory, profiling, warm
+from collector.machine.telemetry import Watcher, throttled
+from collector.measure import autotuning, counters, memory, profiling, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
-from collector.measure.clock import garbage_collection_off, interleaved_ms, settle, synchronize, timed_s
-from collector.measure.instructions import counted
-from collector.measure.precision import drift, relative_half_width
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
+from collector.measure.shared_tuning import shared_where_asked
+from collector.measure.timing import (
+    counted,
+    drift,
+    garbage_collection_off,
+    interleaved_ms,
+    relative_half_width,
+    settle,
+    synchronize,
+    timed_s,
+)
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.process.outcome import Outcome
-from collector.process.shared_tuning import shared_where_asked
 from collector.settings import Settings
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Failure, Measurement, Phase, Stage, Status
 from collector.zoo.spec import Built
@@ -91,6 +97,8 @@ class _Run:
         self.metrics: dict[str, float] = {}
         self.samples: dict[str, list[float]] = {}
         self.details: dict[str, Any] = {}
+        self.compile_windows: dict[str, tuple[float, float]] = {}
+        self.lacked_room = False
         self.environment: dict[str, Any] = {}
         self.effective: Effective | None = None
         self.log = counters.CompilerLog().attach()
@@ -145,7 +153,8 @@ class _Run:
             environment_id=environment_id(self.environment) if self.environment else None,
             failure=self.failure,
         )
-        return Outcome(measurement, self.environment, self.effective.program if self.effective else {})
+        program = self.effective.program if self.effective else {}
+        return Outcome(measurement, self.environment, program, self.compile_windows, self.lacked_room)
 
     @contextmanager
     def _holding(self, purpose: str) -> Iterator[None]:
@@ -189,7 +198,7 @@ class _Run:
         counters.reset()
         shared = None
         if effective.config.is_inductors:
-            choices.listen()
+            autotuning.listen()
             if shared := shared_where_asked(self.cell):
                 shared.lay_in()
         compiled = subject.compiled(effective)
@@ -198,7 +207,7 @@ class _Run:
         first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
         if instructions is not None:
             self.metrics["compile_instructions"] = float(instructions)
-        self.details["compile_window"] = [begin, time.monotonic()]
+        self.compile_windows["compile_cold_s"] = (begin, time.monotonic())
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
         with self._holding("device"):
             if self.cell.device == "cuda":
@@ -219,12 +228,13 @@ class _Run:
         if self.cell.config.backend == AHEAD_OF_TIME:
             found = {name: value for name, value in found.items() if name not in NOT_COUNTED}
         self.metrics |= found
-        self.details |= details | choices.found()
+        self.details |= details | autotuning.results()
 
     def _check(self, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> None:
         found = check(self.cell, subject, compiled, effective)
         self.metrics |= found.metrics
         self.details |= found.details
+        self.lacked_room = found.lacked_room
         if found.failure:
             self.status, self.failure = found.status, found.failure
 
@@ -233,14 +243,14 @@ class _Run:
         device, settings, on_gpu = self.cell.device, self.settings, self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
-        watcher = surroundings.Watcher(device)
+        watcher = Watcher(device)
         gc.collect()
         recordings: dict[str, profiling.Recording] = {}
         with self._holding("measure"), garbage_collection_off(), quietest(device) as cores:
             probe = IdleProbe(self.host.idle_ms) if on_gpu else None
             idle = {"before_ms": probe.wait()} if probe else {}
             self.details["settled_after"] = settle(subject.eager, compiled, device)
-            held, before = leaks.allocated(device), watcher.read()
+            held, before = memory.allocated(device), watcher.read()
             samples = interleaved_ms(
                 subject.eager,
                 compiled,
@@ -257,7 +267,7 @@ class _Run:
                 profiling.warm_up()
                 recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
                 self.details["idle_probe"] = idle | {"after_ms": probe.ms()}
-            kept = leaks.allocated(device)
+            kept = memory.allocated(device)
         if not on_gpu:
             # The profiler is what counts the memory of a CPU.
             self._peak("eager_peak_bytes", subject, subject.eager)
@@ -288,8 +298,8 @@ class _Run:
 
     def _take_surroundings(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         self.details["surroundings"] = {"before": before, "after": after}
-        if held_back := surroundings.throttled([before, after]):
-            self.details["throttled"] = held_back
+        if reasons := throttled([before, after]):
+            self.details["throttled"] = reasons
 
     def _take_leak(self, compiled: Callable[[], Any], before: int | None, after: int | None) -> None:
         if before is None or after is None:
@@ -297,7 +307,9 @@ class _Run:
         self.metrics["leak_bytes_per_call"] = 0.0
         if after > before:  # rarely so: only then is the device asked for
             with self._holding("device"):
-                self.metrics["leak_bytes_per_call"] = leaks.bytes_per_call(compiled, leaks.allocated, self.cell.device)
+                self.metrics["leak_bytes_per_call"] = memory.leaked_bytes_per_call(
+                    compiled, memory.allocated, self.cell.device
+                )
 
     def _compile_again(self) -> None:
         """The compile time of a new process that finds this one's caches; what keeps it from one is told."""
@@ -311,8 +323,9 @@ class _Run:
         except warm.NoWarmCompileError as error:
             self.details["no_warm_compile"] = str(error)
             return
-        self.metrics["compile_warm_s"] = found["compile_warm_s"]
-        self.details |= {"warm_window": found["window"], "warm_cache_hits": found["hits"]}
+        self.metrics["compile_warm_s"] = found.seconds
+        self.compile_windows["compile_warm_s"] = found.window
+        self.details["warm_cache_hits"] = found.cache_hits
 
     def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
         self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}

@@ -1,4 +1,8 @@
-"""Peak memory of a few calls: the caching allocator's peak on a GPU, torch's own CPU allocator's on a CPU."""
+"""Peak memory of a few calls, and memory that compiled calls keep.
+
+A leak is looked for over the calls that are timed and profiled anyway. Only if the allocated memory has grown over these,
+fifty compiled calls without eager ones between them are made to measure it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,16 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+#: Calls over which a leak is measured.
+LEAK_CALLS = 50
+
 
 def peak_bytes(call: Callable[[], Any], device: str, resident: Iterable[torch.Tensor], calls: int) -> int | None:
     """The most memory held at once during `calls` calls, weights and inputs included, in bytes.
 
-    On a GPU: `torch.cuda.max_memory_allocated`. On a CPU: what torch's allocator handed out during the calls, from the
-    profiler's memory events, on top of `resident` (weights, inputs); libraries that allocate for themselves are not seen.
-    None if the profiler reports no allocation.
+    On a GPU this is `torch.cuda.max_memory_allocated`. On a CPU it is the memory that torch's allocator handed out during
+    the calls, from the profiler's memory events, plus `resident` (weights); memory that libraries allocate themselves is
+    not seen. None if the profiler reports no allocation.
     """
     if device == "cuda":
         torch.cuda.synchronize()
@@ -32,7 +39,7 @@ def peak_bytes(call: Callable[[], Any], device: str, resident: Iterable[torch.Te
 
 
 def highest(changes: Iterable[int]) -> int:
-    """The highest point that a running sum of changes reaches, at least 0."""
+    """The maximum of a running sum of changes, at least 0."""
     now = top = 0
     for change in changes:
         now += change
@@ -41,6 +48,22 @@ def highest(changes: Iterable[int]) -> int:
 
 
 def unique_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of the distinct storages behind tensors (tied weights count once)."""
+    """Bytes of the distinct storages behind tensors; tied weights count once."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
+
+
+def allocated(device: str) -> int | None:
+    """Bytes that torch's allocator has handed out on the device; None on a CPU, where torch does not count them."""
+    return int(torch.cuda.memory_allocated()) if device == "cuda" else None
+
+
+def leaked_bytes_per_call(
+    call: Callable[[], Any], held: Callable[[str], int | None], device: str, calls: int = LEAK_CALLS
+) -> float:
+    """Bytes by which `held` grows with each of `calls` calls, after one call that may still set something up."""
+    call()
+    before = held(device) or 0
+    for _ in range(calls):
+        call()
+    return max(0, (held(device) or 0) - before) / calls

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from collector.measure.clock import synchronize
+from collector.measure.timing import synchronize
 from collector.spans import union_length
 
 #: Kernels kept by name, those that take longest; the rest is summed under "(other)".

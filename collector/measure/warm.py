@@ -1,7 +1,7 @@
 """Compiles a cell's program once more from the caches that the cell has just filled, in a process of its own.
 
 request (standard input, one line)   {"cell": {...}, "modules": [NAME, ...], "headers": FOLDER}
-answer (standard output, last line)  {"compile_warm_s": 1.2, "window": [BEGIN, END], "hits": 1}
+answer (standard output, last line)  {"seconds": 1.2, "window": [BEGIN, END], "cache_hits": 1}
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,12 +23,21 @@ from collector.vocabulary import Cell
 _PACKAGES = ("torch", "triton", "sympy", "mpmath", "networkx", "jinja2")
 
 
+@dataclass(frozen=True, slots=True)
+class WarmCompile:
+    """Seconds of a compilation with full caches, its begin and end on the monotonic clock, and cache hits."""
+
+    seconds: float
+    window: tuple[float, float]
+    cache_hits: int
+
+
 class NoWarmCompileError(Exception):
     """The second process came to no result; the text says why, in a line."""
 
 
-def compile_again(cell: Cell, timeout_s: float) -> dict[str, Any]:
-    """What a new process answers; it has this one's environment, cores and caches.
+def compile_again(cell: Cell, timeout_s: float) -> WarmCompile:
+    """Compiles the cell in a new process that has this one's environment, cores and caches.
 
     It imports first what this one has imported, so that no import is part of its compile time, as it is not of the cold
     one of a forked cell.
@@ -41,10 +51,10 @@ def compile_again(cell: Cell, timeout_s: float) -> dict[str, Any]:
         ran = subprocess.run(
             command, input=request, stdout=subprocess.PIPE, text=True, errors="replace", timeout=timeout_s, check=True
         )
-        found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    except (subprocess.SubprocessError, OSError, IndexError, ValueError) as error:
+        found = WarmCompile(**json.loads(ran.stdout.splitlines()[-1]))
+    except (subprocess.SubprocessError, OSError, IndexError, ValueError, TypeError) as error:
         raise NoWarmCompileError(f"{type(error).__name__}: {error}"[:300]) from error
-    return found
+    return replace(found, window=(found.window[0], found.window[1]))
 
 
 def _headers() -> str:
@@ -71,13 +81,13 @@ def _has_file(module: Any) -> bool:
     return bool(origin) and Path(str(origin)).is_file()
 
 
-def warm_compile(cell: Cell) -> dict[str, Any]:
+def warm_compile(cell: Cell) -> WarmCompile:
     """Builds the cell's model here and times its first compiled call, less a later one."""
     from torch._dynamo.utils import counters
 
     from collector.configs.templates import resolve_config
-    from collector.measure.clock import timed_s
     from collector.measure.program import Subject, seed_everything
+    from collector.measure.timing import timed_s
     from collector.zoo.registry import find
 
     seed_everything()
@@ -93,7 +103,7 @@ def warm_compile(cell: Cell) -> dict[str, Any]:
         compiled()
     later_s = median(timed_s(compiled, cell.device) for _ in range(3))
     hits = counters["inductor"].get("fxgraph_cache_hit", 0) + counters["aot_autograd"].get("autograd_cache_hit", 0)
-    return {"compile_warm_s": max(0.0, first_s - later_s), "window": [begin, end], "hits": hits}
+    return WarmCompile(max(0.0, first_s - later_s), (begin, end), hits)
 
 
 def main() -> None:
@@ -103,7 +113,7 @@ def main() -> None:
         with suppress(Exception):
             importlib.import_module(name)
     _share_headers(request["headers"])
-    print(json.dumps(warm_compile(Cell.from_json(request["cell"]))), flush=True)  # noqa: T201 - the answer
+    print(json.dumps(asdict(warm_compile(Cell.from_json(request["cell"])))), flush=True)  # noqa: T201 - the answer
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
 _GRACE_S = 5.0
 #: Seconds for which a process that is out of time may print where it is.
 _STACK_S = 0.3
+#: The detail that says for how long the process stood still during the compilation behind a metric.
+_STOOD = {"compile_cold_s": "stood_s", "compile_warm_s": "stood_warm_s"}
 
 
 class CellProcess:
@@ -197,28 +199,26 @@ class CellProcess:
             spent = self.held_s.get(self.purpose, 0.0) + time.monotonic() - self._granted_at
             self.held_s[self.purpose] = round(spent, 3)
         elif "outcome" in message:
-            found = message["outcome"]
-            measurement = Measurement.from_json(found["measurement"])
-            self._take_out_standing(measurement)
-            measurement.details["waited_s"] = round(self._stood_s(self.began, time.monotonic()), 3)
-            measurement.details["held_s"] = dict(self.held_s)
-            self._outcome = Outcome(measurement, dict(found["environment"]), dict(found["program"]))
+            outcome = Outcome.from_json(message["outcome"])
+            self._subtract_standing(outcome)
+            outcome.measurement.details |= self._costs()
+            self._outcome = outcome
         elif "error" in message:
             failure = Failure.from_json(message["error"]["failure"])
             self._outcome = Outcome(self._blank(Status(message["error"]["status"]), failure))
 
-    def _take_out_standing(self, measurement: Measurement) -> None:
-        """Compile time is the time the compiler could work: what the process stood meanwhile is not part of it."""
-        details, metrics = measurement.details, measurement.metrics
-        for metric, where, told in (
-            ("compile_cold_s", "compile_window", "stood_s"),
-            ("compile_warm_s", "warm_window", "stood_warm_s"),
-        ):
-            window = details.pop(where, None)
-            if window and len(window) == 2 and metric in metrics:
-                stood_s = self._stood_s(window[0], window[1])
+    def _subtract_standing(self, outcome: Outcome) -> None:
+        """Compile time is the time in which the compiler could work: the time that the process stood still is not."""
+        details, metrics = outcome.measurement.details, outcome.measurement.metrics
+        for metric, (begin, end) in outcome.compile_windows.items():
+            if metric in metrics:
+                stood_s = self._stood_s(begin, end)
                 metrics[metric] = max(0.0, metrics[metric] - stood_s)
-                details[told] = round(stood_s, 3)
+                details[_STOOD[metric]] = round(stood_s, 3)
+
+    def _costs(self) -> dict[str, Any]:
+        """Seconds for which the cell waited, and for which it held the device by purpose; known of a crashed cell too."""
+        return {"waited_s": round(self._stood_s(self.began, time.monotonic()), 3), "held_s": dict(self.held_s)}
 
     def _report_lines(self) -> Iterator[bytes]:
         while chunk := _read(self._report):
@@ -254,11 +254,8 @@ class CellProcess:
         return Outcome(self._blank(status, Failure(self.stage, exception, f"{message}, in stage {self.stage}", hint)))
 
     def _blank(self, status: Status, failure: Failure) -> Measurement:
-        now = time.monotonic()
-        # What it cost a worker and the device is known of a cell that died as well.
-        details = {"waited_s": round(self._stood_s(self.began, now), 3), "held_s": dict(self.held_s)}
-        wall_s = round(now - self.began, 3)
-        return Measurement(self.cell, status, self._started_at, wall_s, failure=failure, details=details)
+        wall_s = round(time.monotonic() - self.began, 3)
+        return Measurement(self.cell, status, self._started_at, wall_s, failure=failure, details=self._costs())
 
 
 def tell_no_paths(measurement: Measurement) -> None:

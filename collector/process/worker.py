@@ -18,16 +18,18 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from collector.failures import classify
-from collector.measure.cpu_time import session_cpu_s
-from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
 
-#: On this signal a measuring process prints where it is, and goes on.
+#: On this signal a measuring process prints its Python stacks and goes on.
 STACK_SIGNAL = signal.SIGUSR1
+#: Fields of /proc/PID/stat after the command's name, counted from 0 (proc(5)): the session, then user and system time of the
+#: process and of its waited-for children, in clock ticks.
+_SESSION, _TIMES = 3, slice(11, 15)
 
 
 class PipeHost:
@@ -64,33 +66,63 @@ class PipeHost:
                 self.send({"done": purpose})
 
 
-def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """A JSON object with the measurement, the environment and the program."""
-    return {
-        "measurement": outcome.measurement.to_json(),
-        "environment": outcome.environment,
-        "program": outcome.program,
-    }
-
-
 def serve(request: dict[str, Any], host: PipeHost) -> None:
     """Measures the requested cell and reports its outcome."""
     # Imported here and not above: torch sizes its thread pools by the cores it finds when it is imported, and a pool
     # larger than the cores this process is pinned to makes every operator wait for a thread that cannot run.
     from collector.measure.autotuning import hold_device_while_tuning
     from collector.measure.cell import measure
-    from collector.measure.tracing import trace_where_asked
     from collector.zoo.registry import find
 
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model)
     hold_device_while_tuning(host)
-    traced = trace_where_asked(cell, settings.trace)
+    traced = start_trace(cell, settings.trace)
     outcome = measure(cell, spec.build, settings, host)
     if traced:
         outcome.measurement.details["trace"] = traced
     outcome.measurement.details["cpu_s"] = session_cpu_s()
-    host.send({"outcome": outcome_to_json(outcome)})
+    host.send({"outcome": outcome.to_json()})
+
+
+def start_trace(cell: Cell, root: str) -> str | None:
+    """Makes torch write its structured trace of this process (for `tlparse`) into a folder of the cell under `root`.
+
+    This is what `TORCH_TRACE` does when torch is imported, which may be long past in a forked process. Returns the folder's
+    name; None if `root` is empty or this torch has no such trace.
+    """
+    if not root:
+        return None
+    from torch._logging import _internal
+
+    handler: Any = getattr(_internal, "LOG_TRACE_HANDLER", None)
+    if handler is None or not hasattr(handler, "root_dir"):
+        return None
+    folder = Path(root).resolve() / cell.cell_id
+    folder.mkdir(parents=True, exist_ok=True)
+    handler.root_dir = str(folder)
+    return folder.name
+
+
+def session_cpu_s(proc: Path = Path("/proc")) -> float | None:
+    """CPU seconds of all processes in this process's session, ended children included; None where there is no /proc.
+
+    A process that left the session, or that nobody waited for, is not included.
+    """
+    session, ticks = os.getsid(0), 0
+    try:
+        entries = [entry for entry in proc.iterdir() if entry.name.isdigit()]
+    except OSError:
+        return None
+    for entry in entries:
+        try:
+            # The command's name may contain spaces and parentheses; the fields follow its closing parenthesis.
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        if int(fields[_SESSION]) == session:
+            ticks += sum(int(field) for field in fields[_TIMES])
+    return round(ticks / os.sysconf("SC_CLK_TCK"), 2)
 
 
 def tell_where_on_request() -> None:

@@ -27,7 +27,7 @@ from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Cell, Measurement, Status
+from collector.vocabulary import Cell, Status
 from jobs.pool.company import Company
 
 _SURELY_NOT_THE_DEVICE = frozenset({Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY})
@@ -162,7 +162,7 @@ class Lane:
                 company = process in self._had_company
                 outcome = self._end(process, unwatch)
                 self._check_device(outcome)
-                if _lacked_room(outcome.measurement) and company:
+                if _lacked_room(outcome) and company:
                     # Beside others it proves nothing: the memory may have been theirs.
                     self._alone.append(process.cell)
                 else:
@@ -294,6 +294,6 @@ class Lane:
         return outcome
 
 
-def _lacked_room(measurement: Measurement) -> bool:
+def _lacked_room(outcome: Outcome) -> bool:
     """Whether a cell ran out of memory, or was checked less strictly since its float64 reference did."""
-    return measurement.status is Status.OOM or bool(measurement.details.get("no_room_for_float64"))
+    return outcome.measurement.status is Status.OOM or outcome.lacked_room

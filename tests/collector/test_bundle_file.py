@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import pytest
@@ -277,3 +278,46 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, make):
     make(tmp_path / "r1.jsonl")
     with pytest.raises(BundleError, match="no regular file"):
         read_bundle(tmp_path / "r1.jsonl")
+
+
+@pytest.mark.parametrize(
+    "run_id", ["../up", "/absolute/path", "..", ".", "", "a/b", "a\\b", ".hidden", "a\x00b", "a\nb"]
+)
+def test_a_run_id_that_leads_elsewhere_is_refused_and_nothing_is_made(run_id, tmp_path):
+    folder = tmp_path / "a" / "runs"
+    with pytest.raises(BundleError, match="cannot name a file") as caught:
+        BundleWriter(folder, header(run_id), [cell()])
+    assert str(caught.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("run_id", ["x" * 201, "\u00e9" * 101, "a\ud800b", "a\u202eb"])
+def test_a_run_id_that_no_file_can_have_is_refused(run_id, tmp_path):
+    with pytest.raises(BundleError, match="at most 200 bytes") as caught:
+        BundleWriter(tmp_path, header(run_id), [cell()])
+    assert str(caught.value).isascii()
+
+
+@pytest.mark.parametrize(
+    "run_id", ["it's", '"quoted"', "<script>", "'; DROP TABLE runs; --", "\U0001f525", "x" * 200, "a b"]
+)
+def test_an_odd_run_id_that_a_file_can_have_is_one(run_id, tmp_path):
+    path = BundleWriter(tmp_path, header(run_id), [cell()]).close(at(1))
+    assert path == tmp_path / f"{run_id}.jsonl.gz"
+    assert path.is_file()
+
+
+@pytest.mark.parametrize("at", [300, 700, 1500, 3000])
+def test_lines_before_a_broken_byte_are_read(at, tmp_path):
+    lines = [f"{number} {zlib.crc32(str(number).encode())}" for number in range(800)]
+    data = bytearray(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
+    assert 4000 < len(data) < 8192  # more than is read at once
+    told = zlib.decompressobj(wbits=31).decompress(data[:at]).count(b"\n")
+    data[at : at + 40] = bytes(40)
+    path = tmp_path / "broken.jsonl.gz"
+    path.write_bytes(data)
+    damage: list[str] = []
+    found = [line.decode("latin-1") for line in read_lines(path, damage)]
+    assert found[:told] == lines[:told]
+    assert told > 20
+    assert damage

@@ -276,9 +276,9 @@ def test_a_cell_whose_reference_had_no_room_beside_others_is_measured_again_alon
         "    while turn == 0 and len(list(here.glob('*-0'))) < 2 and time.monotonic() < deadline:\n"
         "        time.sleep(0.01)\n"  # both run at once the first time
         "    time.sleep(0.2)\n"
-        "    details = {'no_room_for_float64': True} if name == 'aten' and turn == 0 else {'turn': turn}\n"
-        "    found = Measurement(cell, Status.PASS, '2026-01-01T00:00:00+00:00', 1.0, details=details)\n"
-        "    host.send({'outcome': collector.process.worker.outcome_to_json(Outcome(found, {}, {}))})\n"
+        "    lacked_room = name == 'aten' and turn == 0\n"
+        "    found = Measurement(cell, Status.PASS, '2026-01-01T00:00:00+00:00', 1.0, details={'turn': turn})\n"
+        "    host.send({'outcome': Outcome(found, lacked_room=lacked_room).to_json()})\n"
         "collector.process.worker.serve = serve\n"
     )
     preload = Preload("nowhere", ["no_room"])

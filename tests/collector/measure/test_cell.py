@@ -167,7 +167,7 @@ def test_a_form_that_waits_for_launches_is_flagged():
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])
 def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
     made = []
-    monkeypatch.setattr("collector.measure.leaks.allocated", lambda device: after + 8 * len(made))
+    monkeypatch.setattr("collector.measure.memory.allocated", lambda device: after + 8 * len(made))
     run = _Run(CELL, FEW, Alone())
     run._take_leak(lambda: made.append(1), before, after)
     assert run.metrics == {"leak_bytes_per_call": leaked}
@@ -235,10 +235,12 @@ class NoDouble(nn.Module):
     ],
 )
 def test_without_a_float64_reference_it_is_told_why_and_whether_there_was_no_room(error, no_room):
-    found = measured(lambda: NoDouble(error))
+    outcome = measure(CELL, builder(lambda: NoDouble(error)), FEW)
+    found = outcome.measurement
     assert found.status is Status.PASS
     assert str(error) in found.details["no_float64"]
     assert found.details.get("no_room_for_float64") is no_room
+    assert outcome.lacked_room is bool(no_room)
     assert "cosine" in found.metrics
     assert "error_rmse_ratio" not in found.metrics
 

@@ -13,6 +13,7 @@ import pytest
 
 from collector.process.cell_process import CellProcess, cell_environment
 from collector.process.launcher import Launcher, LauncherError
+from collector.process.outcome import Outcome
 from collector.process.tokens import LENGTH, VARIABLE, processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Measurement, Stage, Status
@@ -210,8 +211,9 @@ def test_what_a_cell_stood_is_taken_out_of_both_compile_times(running):
     running.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]
     found = Measurement(cell(), Status.PASS, "2026-08-01T02:00:00+00:00", 9.0)
     found.metrics = {"compile_cold_s": 3.0, "compile_warm_s": 0.75}
-    found.details = {"compile_window": [99.0, 103.0], "warm_window": [200.1, 201.0]}
-    running._take_out_standing(found)
+    running._subtract_standing(
+        Outcome(found, compile_windows={"compile_cold_s": (99.0, 103.0), "compile_warm_s": (200.1, 201.0)})
+    )
     assert found.metrics == {"compile_cold_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
     assert found.details == {"stood_s": 2.0, "stood_warm_s": 0.15}
 

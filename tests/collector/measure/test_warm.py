@@ -13,7 +13,7 @@ import torch
 
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure import warm
-from collector.measure.warm import NoWarmCompileError, compile_again, warm_compile
+from collector.measure.warm import NoWarmCompileError, WarmCompile, compile_again, warm_compile
 from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
@@ -38,8 +38,8 @@ def answering(monkeypatch, text="", error=None):
 
 
 def test_the_process_is_told_the_cell_and_what_to_import_first(monkeypatch):
-    asked = answering(monkeypatch, 'the model prints\n{"compile_warm_s": 1.5, "window": [1, 3], "hits": 2}\n')
-    assert compile_again(CELL, 30)["compile_warm_s"] == 1.5
+    asked = answering(monkeypatch, 'the model prints\n{"seconds": 1.5, "window": [1, 3], "cache_hits": 2}\n')
+    assert compile_again(CELL, 30) == WarmCompile(1.5, (1, 3), 2)
     ((command, request, timeout_s),) = asked
     assert command == [sys.executable, "-m", "collector.measure.warm"]
     assert Cell.from_json(request["cell"]) == CELL
@@ -73,9 +73,9 @@ def test_what_gives_no_result_is_told_in_a_line(monkeypatch, text, error):
 
 def test_the_first_call_is_timed_less_a_later_one():
     found = warm_compile(CELL)
-    begin, end = found["window"]
-    assert 0 < found["compile_warm_s"] <= end - begin
-    assert found["hits"] == 0  # this back-end keeps nothing
+    begin, end = found.window
+    assert 0 < found.seconds <= end - begin
+    assert found.cache_hits == 0  # this back-end keeps nothing
 
 
 def test_the_second_process_finds_the_headers_that_the_first_precompiled(monkeypatch, tmp_path):
@@ -106,4 +106,3 @@ def test_a_cell_that_asks_for_it_has_a_warm_compile_time():
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.metrics["compile_warm_s"] > 0
     assert found.details["warm_cache_hits"] >= 1
-    assert "warm_window" not in found.details

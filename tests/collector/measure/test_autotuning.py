@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from collector.measure import autotune_results as choices
+from collector.measure import autotuning
 
 
 class Config:
@@ -41,67 +41,67 @@ def autotuner(monkeypatch):
         def coordinate_descent_tuning(self, launcher, *args):
             return self.better or launcher
 
-    monkeypatch.setattr(choices, "_found", [])
-    choices.watch_kernels(Autotuner)
+    monkeypatch.setattr(autotuning, "_choices", [])
+    autotuning.watch_kernels(Autotuner)
     return Autotuner
 
 
 def test_the_fastest_configuration_of_a_kernel_is_kept(autotuner):
     timings = {Launcher("XBLOCK: 64"): 0.5, Launcher("XBLOCK: 128"): 0.25, Launcher("XBLOCK: 256"): float("inf")}
     assert autotuner(timings).benchmark_all_configs("argument") is timings
-    assert choices.found()["autotuned"] == [["triton_poi_fused_0", 3, "XBLOCK: 128", 0.25]]
+    assert autotuning.results()["autotuned"] == [["triton_poi_fused_0", 3, "XBLOCK: 128", 0.25]]
 
 
 def test_what_coordinate_descent_found_is_kept_if_it_is_another(autotuner):
     started, better = Launcher("XBLOCK: 64"), Launcher("XBLOCK: 32")
     assert autotuner({}).coordinate_descent_tuning(started, 1) is started
-    assert choices.found() == {}
+    assert autotuning.results() == {}
     assert autotuner({}, better).coordinate_descent_tuning(started, 1) is better
-    assert choices.found()["autotuned"] == [["triton_poi_fused_0", 0, "XBLOCK: 32 (coordinate descent)", None]]
+    assert autotuning.results()["autotuned"] == [["triton_poi_fused_0", 0, "XBLOCK: 32 (coordinate descent)", None]]
 
 
 def test_watching_breaks_nothing(autotuner):
     assert autotuner({}).benchmark_all_configs() == {}
-    assert choices.found() == {}
+    assert autotuning.results() == {}
 
 
 def test_the_winner_of_an_operation_is_kept(monkeypatch):
-    monkeypatch.setattr(choices, "_found", [])
+    monkeypatch.setattr(autotuning, "_choices", [])
     timings = {Candidate("triton_mm_3", "BLOCK_M=64"): 0.2, Candidate("mm"): 0.1, Candidate("broken"): float("inf")}
-    choices.note_operation(timings, "mm", [], list(timings), None)
-    choices.note_operation({}, "addmm", [], [Candidate("addmm")])
-    assert choices.found()["autotuned"] == [["mm", 3, "mm", 0.1]]
+    autotuning.note_operation(timings, "mm", [], list(timings), None)
+    autotuning.note_operation({}, "addmm", [], [Candidate("addmm")])
+    assert autotuning.results()["autotuned"] == [["mm", 3, "mm", 0.1]]
 
 
 def test_equal_choices_have_equal_hashes_whatever_they_took(monkeypatch):
     hashes = []
     for ms, chosen in ((0.1, "a"), (0.2, "a"), (0.1, "b")):
-        monkeypatch.setattr(choices, "_found", [choices.Choice("mm", 3, chosen, ms)])
-        hashes.append(choices.found()["autotuned_id"])
+        monkeypatch.setattr(autotuning, "_choices", [autotuning.Choice("mm", 3, chosen, ms)])
+        hashes.append(autotuning.results()["autotuned_id"])
     assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_torch_tells_of_the_operations_it_tunes(monkeypatch):
     from torch._inductor import select_algorithm
 
-    monkeypatch.setattr(choices, "_listening", False)
-    monkeypatch.setattr(choices, "watch_kernels", lambda autotuner: None)
-    choices.listen()
+    monkeypatch.setattr(autotuning, "_listening", False)
+    monkeypatch.setattr(autotuning, "watch_kernels", lambda autotuner: None)
+    autotuning.listen()
     try:
         told = select_algorithm.get_algorithm_selector_cache().feedback_saver_fns
-        assert choices.note_operation in told
+        assert autotuning.note_operation in told
     finally:
         select_algorithm.clear_feedback_savers()
-        monkeypatch.setattr(choices, "_listening", False)
+        monkeypatch.setattr(autotuning, "_listening", False)
 
 
 @pytest.mark.gpu
 def test_a_tuned_product_and_a_tuned_kernel_are_seen(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    choices.listen()
+    autotuning.listen()
     options = {"max_autotune": True, "coordinate_descent_tuning": True, "max_autotune_gemm_backends": "ATEN,TRITON"}
     program = torch.compile(lambda a, b: torch.softmax(a @ b, -1).sum(0), options=options)
     program(*(torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16) for _ in range(2)))
-    found = choices.found()["autotuned"]
+    found = autotuning.results()["autotuned"]
     assert any(what.startswith("mm") and candidates > 1 and ms > 0 for what, candidates, _, ms in found)
     assert any(what.startswith("triton_") for what, *_ in found)

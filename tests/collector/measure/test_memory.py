@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.measure.leaks import CALLS, allocated, bytes_per_call
+from collector.measure.memory import LEAK_CALLS, allocated, leaked_bytes_per_call
 
 
 class Heap:
@@ -23,13 +23,13 @@ class Heap:
 @pytest.mark.parametrize(("each", "first"), [(0, 0), (0, 512), (64, 0), (64, 512)])
 def test_a_leak_is_what_each_call_keeps(each, first):
     heap = Heap(each, first)
-    assert bytes_per_call(heap.call, heap.held, "cuda") == each
-    assert heap.calls == CALLS + 1
+    assert leaked_bytes_per_call(heap.call, heap.held, "cuda") == each
+    assert heap.calls == LEAK_CALLS + 1
 
 
 def test_memory_that_is_given_back_is_no_leak():
     heap = Heap(-8)
-    assert bytes_per_call(heap.call, heap.held, "cuda") == 0
+    assert leaked_bytes_per_call(heap.call, heap.held, "cuda") == 0
 
 
 def test_a_cpu_keeps_no_account():
@@ -41,6 +41,6 @@ def test_on_a_gpu_a_call_that_keeps_its_output_leaks_it():
     import torch
 
     kept = []
-    leaking = bytes_per_call(lambda: kept.append(torch.zeros(1024, device="cuda")), allocated, "cuda")
+    leaking = leaked_bytes_per_call(lambda: kept.append(torch.zeros(1024, device="cuda")), allocated, "cuda")
     assert leaking == 4096
-    assert bytes_per_call(lambda: torch.zeros(1024, device="cuda"), allocated, "cuda") == 0
+    assert leaked_bytes_per_call(lambda: torch.zeros(1024, device="cuda"), allocated, "cuda") == 0

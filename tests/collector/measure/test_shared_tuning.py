@@ -8,7 +8,7 @@ from torch._inductor.codecache import CacheBase
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 
 from collector.machine.environment import TUNING_VARIABLE, extract_testbed, fingerprint
-from collector.process.shared_tuning import SharedTuning, shared_where_asked
+from collector.measure.shared_tuning import SharedTuning, shared_where_asked
 from collector.vocabulary import Cell, Config, Phase
 
 CELL = Cell("synthetic", "Two/Layers", Phase.INFERENCE, "float32", "cpu", 8, Config())

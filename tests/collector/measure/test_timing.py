@@ -1,0 +1,128 @@
+"""Samples on a fake clock, intervals of medians, drift, and instruction counts."""
+
+from __future__ import annotations
+
+import random
+import sys
+import types
+
+import pytest
+
+from collector.measure import timing
+from collector.measure.timing import counted, drift, interleaved_ms, relative_half_width, settle
+
+
+@pytest.fixture
+def took(monkeypatch):
+    """Each call takes what it returns, in seconds, on a clock that nothing else moves."""
+    now = [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+
+    def of(seconds):
+        left = list(seconds)
+
+        def call():
+            now[0] += left.pop(0) if len(left) > 1 else left[0]
+
+        return call
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("compiled", "rounds"),
+    [
+        ([0.001], 3),
+        ([0.004, 0.002, 0.001, 0.001, 0.001], 5),
+        ([0.001, 0.00104, 0.00102], 3),
+        ([0.001, 0.0011, 0.001, 0.0011, 0.001, 0.001, 0.001], 7),
+        ([0.2], 1),
+    ],
+)
+def test_calls_go_on_until_three_agree_or_the_time_is_spent(took, compiled, rounds):
+    assert settle(took([0.0001]), took(compiled), "cpu") == rounds
+
+
+def test_what_never_settles_costs_no_more_than_its_limit(took):
+    assert settle(took([0.0]), took([0.001, 0.002] * 100), "cpu", limit_s=0.05) <= 34
+
+
+def test_samples_come_in_pairs_in_changing_order(monkeypatch):
+    order = []
+    interleaved_ms(lambda: order.append("e"), lambda: order.append("c"), "cpu", 4, 60)
+    assert "".join(order) == "ecceecce"
+
+
+def test_without_a_precision_there_are_as_many_rounds_as_asked(took):
+    assert len(interleaved_ms(took([0.001, 0.5, 0.1]), took([0.001]), "cpu", 8, 60)[0]) == 8
+
+
+def test_with_one_rounds_go_on_in_tens_while_either_median_is_not_known_to_it(took):
+    steady, rough = [0.001], [0.001, 0.002] * 200
+    assert len(interleaved_ms(took(steady), took(steady), "cpu", 30, 60, 0.01)[0]) == 30
+    assert len(interleaved_ms(took(steady), took(rough), "cpu", 30, 60, 0.01)[0]) == 300
+    settles = [0.001, 0.002] * 15 + [0.002] * 300
+    assert len(interleaved_ms(took(settles), took(steady), "cpu", 30, 60, 0.01)[0]) == 50
+
+
+def test_the_limit_ends_it_after_five_pairs(took):
+    assert len(interleaved_ms(took([1.0]), took([1.0]), "cpu", 30, 3.0, 0.01)[0]) == 5
+
+
+def test_the_interval_covers_the_median_nineteen_times_in_twenty():
+    drawn = random.Random(7)
+    inside = 0
+    for _ in range(2000):
+        samples = sorted(drawn.lognormvariate(0, 0.1) for _ in range(30))
+        width = relative_half_width(samples)
+        low, high = samples[9], samples[20]  # number 10 and 21: (30 - 10.7) / 2 and 1 + (30 + 10.7) / 2, rounded
+        middle = (samples[14] + samples[15]) / 2
+        assert width == pytest.approx((high - low) / 2 / middle)
+        inside += low <= 1 <= high
+    assert inside / 2000 == pytest.approx(0.957, abs=0.015)  # P(10 <= Binomial(30, 1/2) <= 20)
+
+
+@pytest.mark.parametrize("samples", [[], [1.0] * 5, [0.0] * 10])
+def test_few_samples_or_none_of_a_length_give_no_interval(samples):
+    assert relative_half_width(samples) is None
+    assert drift(samples) is None
+
+
+def test_equal_samples_are_known_exactly():
+    assert relative_half_width([2.0] * 6) == 0
+    assert drift([2.0] * 6) == 0
+
+
+def test_a_level_that_moves_is_seen():
+    assert drift([1.0] * 10 + [1.05] * 10 + [1.1] * 10) == pytest.approx(0.1)
+    assert drift([2.0, 1.9, 1.5, 1.0, 1.0, 1.0]) == pytest.approx(1 / 1.95 - 1)
+
+
+def counter(monkeypatch, start, end=0):
+    module = types.ModuleType("_instruction_counter")
+    module.start, module.end = lambda: start, lambda number: end
+    monkeypatch.setitem(sys.modules, "torch._C._instruction_counter", module)
+    monkeypatch.setattr("torch._C._instruction_counter", module, raising=False)
+
+
+def test_the_count_comes_with_what_was_returned(monkeypatch):
+    counter(monkeypatch, start=4, end=123_456)
+    assert counted(lambda: 2.5) == (2.5, 123_456)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 5), (4, 2**64 - 1), (4, 0)])
+def test_where_it_is_forbidden_there_is_none(monkeypatch, start, end):
+    counter(monkeypatch, start, end)
+    assert counted(lambda: 2.5) == (2.5, None)
+
+
+def test_what_is_counted_may_fail(monkeypatch):
+    counter(monkeypatch, start=4, end=7)
+    with pytest.raises(ZeroDivisionError):
+        counted(lambda: 1 / 0)
+
+
+def test_this_torch_answers_one_way_or_the_other():
+    made, count = counted(lambda: float(sum(range(100_000))))
+    assert made == 4999950000.0
+    assert count is None or count > 100_000
