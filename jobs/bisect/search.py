@@ -11,9 +11,9 @@ import click
 from analysis.history.bisection import Word, looks
 from jobs.bisect.judges import Judge, Judged
 from jobs.bisect.log import BisectionLog, Reading
-from jobs.builds.build import BuildError
+from jobs.pool.child import ChildError
 
-#: Measures one run of a build: its name, and which run of it this is, from 1 on. Raises BuildError where it cannot.
+#: Measures one run of a build: its name, and which run of it this is, from 1 on. Raises ChildError where it cannot.
 Measure = Callable[[str, int], Reading]
 Tell = Callable[[str], None]
 
@@ -91,7 +91,7 @@ class Bisection:
 
         Raises:
             EndError: an end's cell cannot be judged, e.g. fails where a latency is asked for.
-            BuildError: an end cannot be had.
+            ChildError: an end cannot be measured.
         """
         ends = self._compare_ends()
         if ends.word is not Word.DIFFERENT:
@@ -131,7 +131,7 @@ class Bisection:
                 self._log.decide(build=name, word=found.word.value, **found.figures)
                 if found.word is not Word.OPEN:
                     break
-        except (BuildError, EndError) as error:
+        except (ChildError, EndError) as error:
             self._undecided[name] = error.message
             self._log.write("skipped", build=name, why=error.message)
             self._tell(f"{name}: skipped: {error.message}")

@@ -1,1 +1,1 @@
-"""Builds of torch that are not installed: where they come from, an environment for each, and measuring in it."""
+"""Torch builds that are not installed: where they come from, and an environment for each."""

@@ -1,4 +1,4 @@
-"""One build after the other: its environment, its runs, its bundles; a build that cannot be had is said and left out."""
+"""Measures one build after the other: its environment, its runs, its bundles. A build that fails is reported and skipped."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import click
-
 from collector.bundle import BundleContents
-from jobs.builds.build import Build, BuildError
-from jobs.builds.environment import Environments, Ready
+from jobs.builds.build import Build
+from jobs.builds.environment import Environment, Environments
 from jobs.builds.index import Listing
-from jobs.builds.measuring import bundle_files, complete_bundles, measure_in
-from jobs.builds.request import Request
+from jobs.pool.child import ChildError, Request, bundle_files, complete_bundles, measure_in
 from jobs.pool.runner import new_run_id
 
 #: The branch that releases are points of: in their own branches, such as `release/2.9`, a series has one point.
 RELEASES, NIGHTLIES = "releases", "nightly"
 
-Store = Callable[[Path], str]
-Tell = Callable[[str], None]
-
 
 @dataclass(slots=True)
-class Filled:
-    """What became of one build: the torch and commit that were measured, statuses counted, or why there are none."""
+class BuildResult:
+    """The outcome of one build: the torch and commit that were measured, statuses counted, or why it was skipped."""
 
     build: Build
     torch: str = ""
@@ -62,71 +56,66 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What is the same for every build. `folder` takes the bundles, a folder a build; `store` puts one into the database."""
+    """What is the same for every build: `folder` takes the bundles, a folder a build; `store` ingests one."""
 
     environments: Environments
     request: Request
     folder: Path
     replicates: int
     listing: Listing
-    store: Store | None
-    tell: Tell
+    store: Callable[[Path], str] | None
+    say: Callable[[str], None]
 
-    def fill(self, build: Build) -> Filled:
+    def fill(self, build: Build) -> BuildResult:
         """Measures one build, or says why not. Bundles that are complete are not measured again, but stored again."""
-        found = Filled(build, date=self.listing.date_of(build))
+        result = BuildResult(build, date=self.listing.date_of(build))
         start = monotonic()
         try:
-            self._measure(build, found)
-        except BuildError as error:
-            found.skipped = error.message
-        found.seconds = monotonic() - start if found.seconds else 0.0
-        return found
+            if self._measure(build, result):
+                result.seconds = monotonic() - start
+        except ChildError as error:
+            result.skipped = error.message
+            self.say(str(result))
+        return result
 
-    def _measure(self, build: Build, found: Filled) -> None:
-        places = [self.folder / build.name / f"{self.request.key}-{number}" for number in range(1, self.replicates + 1)]
-        kept = [complete_bundles(place) for place in places]
-        ready = None if all(kept) else self._environment(build)
-        night = self._night(kept)
-        for place, bundles in zip(places, kept, strict=True):
-            if not bundles:
-                assert ready is not None  # noqa: S101 - made where a bundle is wanting
-                found.seconds = 1.0
-                self.tell(f"torch {ready.torch} @{ready.commit[:10]}, run {place.name.rpartition('-')[2]}")
-                named = self.request.called(branch=self._branch(build), commit_date=found.date, night=night)
-                bundles = measure_in(ready.python, named, place)
-            self._keep(found, place, bundles)
+    def _measure(self, build: Build, result: BuildResult) -> bool:
+        """Makes the runs that are not complete yet; says whether there were any."""
+        folders = [
+            self.folder / build.name / f"{self.request.key}-{number}" for number in range(1, self.replicates + 1)
+        ]
+        complete = [complete_bundles(folder) for folder in folders]
+        environment = None if all(complete) else self._environment(build)
+        night = self._night(complete)
+        for number, (folder, bundles) in enumerate(zip(folders, complete, strict=True), start=1):
+            if environment and not bundles:
+                self.say(f"torch {environment.torch} @{environment.commit[:10]}, run {number}")
+                branch = self.request.names.branch or (RELEASES if build.is_release else NIGHTLIES)
+                request = self.request.called(branch=branch, commit_date=result.date, night=night)
+                bundles = measure_in(environment.python, request, folder)
+            self._take(result, folder, bundles)
+        return environment is not None
 
-    def _environment(self, build: Build) -> Ready:
-        self.tell(f"torch {build.version}: environment {self.environments.path_of(build)}")
+    def _environment(self, build: Build) -> Environment:
+        self.say(f"torch {build.version}: environment {self.environments.path_of(build)}")
         start = monotonic()
-        ready = self.environments.ready(build)
-        if ready.made:
-            self.tell(f"torch {build.version}: made in {monotonic() - start:.0f} s")
-        return ready
+        environment = self.environments.ready(build)
+        if environment.is_new:
+            self.say(f"torch {build.version}: made in {monotonic() - start:.0f} s")
+        return environment
 
-    def _branch(self, build: Build) -> str:
-        return self.request.names.branch or (RELEASES if build.is_release else NIGHTLIES)
-
-    def _night(self, kept: Sequence[Sequence[BundleContents]]) -> str:
-        """The name that the runs of a build share: that of those which are there already."""
+    def _night(self, complete: Sequence[Sequence[BundleContents]]) -> str:
+        """The name that the replicates of a build share: that of those which are there already."""
         if self.replicates == 1:
             return ""
-        names = [contents.header.night for bundles in kept for contents in bundles if contents.header.night]
-        return names[0] if names else new_run_id()
+        names = (contents.header.night for bundles in complete for contents in bundles)
+        return next(filter(None, names), "") or new_run_id()
 
-    def _keep(self, found: Filled, place: Path, bundles: Sequence[BundleContents]) -> None:
+    def _take(self, result: BuildResult, folder: Path, bundles: Sequence[BundleContents]) -> None:
         for contents in bundles:
-            found.runs += 1
-            found.commit = contents.header.commit
-            found.torch = next((str(data["torch"]) for data in contents.environments.values() if "torch" in data), "?")
-            found.statuses.update(item.status.value for item in contents.latest().values())
+            result.runs += 1
+            result.commit = contents.header.commit
+            result.torch = next((str(data["torch"]) for data in contents.environments.values() if "torch" in data), "?")
+            result.statuses.update(item.status.value for item in contents.latest().values())
         if self.store:
-            for path in bundle_files(place):
-                self.tell(self.store(path))
-
-
-class NothingFilledError(click.ClickException):
-    """Not one build could be measured."""
-
-    exit_code = 3
+            for path in bundle_files(folder):
+                self.say(self.store(path))

@@ -1,99 +1,103 @@
-"""One environment a torch build: made when it is first asked for, kept in a folder, whole or not there at all."""
+"""One environment a torch build: made when it is first needed, kept in a folder, complete or not there at all."""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from collector.vocabulary import short_hash
 from jobs.builds.build import Build, BuildError, parse_build
-from jobs.builds.installer import Installer, Origin, torch_of
-from jobs.builds.own_code import code_path
+from jobs.builds.installer import Installer, torch_of
+from jobs.builds.options import BuildOptions
+from jobs.pool.child import code_path
+from jobs.pool.device_slots import list_gpus
 
-#: Written last: an environment without it is half made, and made anew.
+#: Written last: an environment without it is incomplete, and made anew.
 _MARKER = "inductor-watch.json"
+#: What measuring needs: the libraries of the command line, and those of the models where they are installed here.
+_NEEDED = ("click", "rich", "numpy", "transformers")
+#: Packages that belong to one torch build.
+_OF_TORCH = re.compile(r"(torch|triton|torchvision|torchaudio|inductor-watch)$|(nvidia|cuda)-|pytorch-triton")
+#: What torch requires, also where it is not installed here.
+_TORCH_REQUIRES = {"filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions"}
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """An environment that can be used: its Python, the torch in it, and torch's git commit."""
+class Environment:
+    """An environment that can be used: its Python, the torch in it, torch's git commit, and whether it was made just now."""
 
     python: Path
     torch: str
     commit: str
-    made: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What every environment is made of, besides torch.
-
-    `base` is the Python to make them with; `packages` are requirements that each gets, `constraints` hold what these bring
-    along to one version; without `cuda_builds` a torch that brings CUDA's libraries is refused.
-    """
-
-    base: Path
-    origin: Origin
-    packages: tuple[str, ...]
-    constraints: tuple[str, ...] = ()
-    cuda_builds: bool = False
+    is_new: bool = False
 
 
 class Environments:
-    """The environments below a folder, each named for its build and a hash of all that was asked for in it."""
+    """The environments below a folder, each named for its build and a hash of all that was requested in it.
 
-    def __init__(self, folder: Path, wishes: Wishes) -> None:
-        # No links resolved in the folder: a Python that is called by its real name forgets its environment.
-        self.folder, self._wishes = folder.absolute(), wishes
+    Besides torch each gets `options.packages`, or the packages of `pins_here` with all that these bring along held to the
+    versions installed here. On a host without a GPU, or without `cuda_builds`, CUDA builds are refused.
+    """
+
+    def __init__(self, options: BuildOptions, device: str | None) -> None:
+        # Links in the folder are not resolved: a Python that is called by its real name forgets its environment.
+        self.folder, self._options = options.envs.absolute(), options
+        self._packages = options.packages or tuple(pins_here())
+        self._constraints = () if options.packages else tuple(constraints_here())
+        has_gpu = device != "cpu" and bool(list_gpus())
+        self._cuda_builds = has_gpu if options.cuda_builds is None else options.cuda_builds
 
     def path_of(self, build: Build) -> Path:
-        """Where the environment of a build is, or would be."""
-        wishes = self._wishes
-        asked = [build.requirement, str(wishes.base), wishes.packages, wishes.constraints, wishes.origin.words()]
-        return self.folder / f"{build.name}-{short_hash(asked)[:8]}"
+        """The folder of a build's environment, whether it is there or not."""
+        options = self._options
+        requested = [build.requirement, str(options.base), self._packages, self._constraints, options.words()]
+        return self.folder / f"{build.name}-{short_hash(requested)[:8]}"
 
-    def ready(self, build: Build) -> Ready:
+    def ready(self, build: Build) -> Environment:
         """The environment of a build, made if it is not there.
 
         Raises:
-            BuildError: torch or what else is asked for does not install, or torch does not import. Nothing is left then.
+            BuildError: torch or another package does not install, or torch does not import. Nothing is left then.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        place = self.path_of(build)
-        with _locked(place.with_name(place.name + ".lock")):
-            if (found := _read(place)) is not None:
-                return found
-            shutil.rmtree(place, ignore_errors=True)
+        path = self.path_of(build)
+        with _locked(path):
+            if (environment := _read(path)) is not None:
+                return environment
+            shutil.rmtree(path, ignore_errors=True)
             try:
-                return self._make(place, build)
+                return self._make(path, build)
             except BaseException:
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True)
                 raise
 
     def remove(self, builds: Sequence[Build] = ()) -> list[str]:
         """Deletes the environments of these builds, or all that were made here; returns the names of the folders."""
         removed = []
-        for place in sorted(self.folder.glob("torch-*/")):
-            build = _build_of(place.name)
+        for path in sorted(self.folder.glob("torch-*/")):
+            build = _build_of(path.name)
             if build is None or (builds and build not in builds):
                 continue
-            with _locked(place.with_name(place.name + ".lock")):
-                shutil.rmtree(place)
-            place.with_name(place.name + ".lock").unlink(missing_ok=True)
-            removed.append(place.name)
+            with _locked(path):
+                shutil.rmtree(path)
+            _lock_of(path).unlink(missing_ok=True)
+            removed.append(path.name)
         return removed
 
-    def _make(self, place: Path, build: Build) -> Ready:
-        wishes = self._wishes
-        installer = Installer(wishes.base, wishes.origin)
-        python = installer.create(place)
-        if not wishes.cuda_builds and installer.is_cuda(python, build):
+    def _make(self, path: Path, build: Build) -> Environment:
+        installer = Installer(self._options)
+        python = installer.create(path)
+        if not self._cuda_builds and installer.is_cuda(python, build):
             raise BuildError(
                 f"{build.requirement} is there as a CUDA build only, with gigabytes of libraries: name an index of CPU "
                 "wheels with --index-url, or say --cuda-builds"
@@ -102,42 +106,71 @@ class Environments:
         torch, commit = torch_of(python, code_path())
         if torch.partition("+")[0] != build.public:
             raise BuildError(f"{build.requirement} was asked for and torch {torch} is imported: see PYTHONPATH")
-        if wishes.packages:
-            kept = [f"torch=={torch}", *wishes.constraints]
-            installer.install(python, wishes.packages, kept, of_torch=False)
-        _write(place, {"torch": torch, "commit": commit, "requirement": build.requirement, "with": wishes.packages})
-        return Ready(python, torch, commit, made=True)
+        if self._packages:
+            installer.install(python, self._packages, [f"torch=={torch}", *self._constraints], of_torch=False)
+        contents = {"torch": torch, "commit": commit, "requirement": build.requirement, "with": self._packages}
+        partial = path / f"{_MARKER}.partial"
+        partial.write_text(json.dumps(contents) + "\n")
+        partial.replace(path / _MARKER)
+        return Environment(python, torch, commit, is_new=True)
 
 
-def _read(place: Path) -> Ready | None:
-    """The environment at a place; None where there is none that is whole."""
-    python = place / "bin" / "python"
+def pins_here() -> list[str]:
+    """`name==version` of what measuring needs, as far as it is installed here, and `setuptools`."""
+    pins = []
+    for name in _NEEDED:
+        with suppress(PackageNotFoundError):
+            pins.append(f"{name}=={version(name)}")
+    # Older builds import it to compile C++ and say so for Python 3.12 and later only; which version, each says itself.
+    return [*pins, "setuptools"]
+
+
+def constraints_here() -> list[str]:
+    """`name==version` of all that is installed here, except torch and what torch itself requires.
+
+    Torch's own requirements are left to each build: some need a version that others refuse. So are local versions such as
+    0.28.0+cpu, which an index may not have.
+    """
+    of_torch = set(_TORCH_REQUIRES)
+    with suppress(PackageNotFoundError):
+        of_torch |= {canonicalize_name(Requirement(text).name) for text in requires("torch") or []}
+    installed = {
+        canonicalize_name(dist.metadata["Name"]): dist.version for dist in distributions() if dist.metadata["Name"]
+    }
+    return [
+        f"{name}=={number}"
+        for name, number in sorted(installed.items())
+        if "+" not in number and name not in of_torch and not _OF_TORCH.match(name)
+    ]
+
+
+def _read(path: Path) -> Environment | None:
+    """The environment in a folder; None where there is none that is complete."""
+    python = path / "bin" / "python"
     with suppress(OSError, ValueError, KeyError, TypeError):
-        told: dict[str, Any] = json.loads((place / _MARKER).read_text())
-        if python.exists():  # its base Python may have gone
-            return Ready(python, str(told["torch"]), str(told["commit"]))
+        contents: dict[str, Any] = json.loads((path / _MARKER).read_text())
+        if python.exists():  # its base Python may be gone
+            return Environment(python, str(contents["torch"]), str(contents["commit"]))
     return None
 
 
-def _write(place: Path, told: dict[str, Any]) -> None:
-    partial = place / f"{_MARKER}.partial"
-    partial.write_text(json.dumps(told) + "\n")
-    partial.replace(place / _MARKER)
-
-
 def _build_of(name: str) -> Build | None:
-    """The build of a folder's name, None for a folder that is none of ours."""
-    version, _, digest = name.removeprefix("torch-").rpartition("-")
+    """The build of a folder's name, None for a folder that was not made here."""
+    version_text, _, digest = name.removeprefix("torch-").rpartition("-")
     try:
-        return parse_build(version) if len(digest) == 8 else None
+        return parse_build(version_text) if len(digest) == 8 else None
     except BuildError:
         return None
 
 
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Waits for whoever makes, or removes, the same environment; the kernel takes the lock back from a dead process."""
+    """Waits until no other process makes or removes this environment; the lock of a dead process is free."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as stream:
+    with _lock_of(path).open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield

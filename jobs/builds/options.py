@@ -8,43 +8,36 @@ from pathlib import Path
 
 import click
 
-from jobs.builds.environment import Environments, Wishes
-from jobs.builds.installer import Origin
 from jobs.option_groups import as_one
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
-    """How environments are made; the fields are the names of the options."""
+class BuildOptions:
+    """How environments of torch builds are made; the fields are the names of the options."""
 
-    envs: Path
-    python: Path | None
-    index_url: str | None
-    find_links: tuple[str, ...]
-    no_index: bool
-    packages: tuple[str, ...]
-    cuda_builds: bool | None
+    envs: Path = Path("torch-builds")
+    python: Path | None = None
+    index_url: str | None = None
+    find_links: tuple[str, ...] = ()
+    no_index: bool = False
+    packages: tuple[str, ...] = ()
+    cuda_builds: bool | None = None
 
     @property
-    def origin(self) -> Origin:
-        """Where packages come from."""
-        return Origin(self.index_url, self.find_links, self.no_index)
+    def base(self) -> Path:
+        """The Python that environments are made with."""
+        return self.python or Path(sys.executable)
 
-    def environments(self, device: str | None) -> Environments:
-        """The environments for measuring on a device."""
-        from jobs.builds.pins import constraints_here, pins_here
-        from jobs.pool.device_slots import list_gpus
-
-        cuda = bool(device != "cpu" and list_gpus()) if self.cuda_builds is None else self.cuda_builds
-        packages = self.packages or tuple(pins_here())
-        constraints = () if self.packages else tuple(constraints_here())
-        base = self.python or Path(sys.executable)
-        return Environments(self.envs, Wishes(base, self.origin, packages, constraints, cuda))
+    def words(self, of_torch: bool = True) -> list[str]:
+        """The options of pip or uv that say where packages come from; `--index-url` is for torch only."""
+        words = ["--index-url", self.index_url] if self.index_url and of_torch else []
+        words += [word for place in self.find_links for word in ("--find-links", place)]
+        return [*words, *(["--no-index"] if self.no_index else [])]
 
 
-making_options = as_one(
-    "making",
-    Making,
+build_options = as_one(
+    "options",
+    BuildOptions,
     click.option(
         "--envs",
         type=click.Path(file_okay=False, path_type=Path),

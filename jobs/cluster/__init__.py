@@ -1,1 +1,1 @@
-"""A night on the nodes of a Ray cluster (`nightly --executor ray`): Ray starts tasks, each measures with the host's own pool."""
+"""A night on the nodes of a Ray cluster (`nightly --executor ray`): each Ray task measures a shard and returns its bundles."""

@@ -1,220 +1,238 @@
-"""A night on a cluster from start to end: its tasks begin, speak, end or are lost, and what a lost one leaves is begun again.
+"""The shards of a night on a cluster: one at a time on each node, and again elsewhere if they are lost.
 
-Ray decides what runs where and when. What is decided here is what a task consists of, and what becomes of the cells of a task
-that did not end well: they make new tasks, each cell `_ATTEMPTS` times at most. A node that refuses (another torch, a model's
-library missing, a GPU that no longer answers) gets no further task.
+A node that refuses (another torch, a missing library, a GPU that stopped answering) gets no further shard.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from collector.bundle import RunHeader
-from collector.vocabulary import Cell, Measurement
-from jobs.cluster.engine import ClusterError, Engine, LostError, Share, Wish
-from jobs.cluster.gathering import Gathering
-from jobs.cluster.groups import CellGroup, cut_again
-from jobs.cluster.request import Request
+from collector.bundle import FORMAT, BundleContents, BundleError
+from collector.vocabulary import Cell
+from jobs.cluster.ray_cluster import ClusterError, LostError, Node, RayCluster, Share
 from jobs.output.terminal import one_line
+from jobs.plan.cost import CostModel
+from jobs.plan.schedule import Group, group_of, shares
+from jobs.pool.child import INTERRUPTED, Request
 
-#: Tasks in a row that may be lost with a cell under way or waiting in them before nobody tries it again.
+#: Shards a node that a night is cut into. With more, less is lost with a node; each imports torch anew.
+SHARDS_A_NODE = 4
+#: How often a cell may be lost with its node before it is given up.
 _ATTEMPTS = 3
-#: Seconds between two looks at the clock while no task has anything to say.
+#: Seconds between two looks at the cluster while no task has a message.
 _LOOK_S = 1.0
-#: Seconds without a node that could take a task after which a night ends: a lost node may be replaced meanwhile.
+#: Seconds without a node that could measure after which a night ends: a lost node may be replaced meanwhile.
 _PATIENCE_S = 60.0
-#: Seconds that interrupted tasks have to end their cells.
-_FAREWELL_S = 15.0
+#: Exit codes of a child that was killed or interrupted, as a shell spells them.
+_KILLED = (INTERRUPTED, 137)
+#: The details of a measurement that the costs of a cell are learned from.
+_COST_DETAILS = ("device_bytes", "held_s", "waited_s", "stood_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The cells of a task, and the id of the node that measured them last, or empty."""
+
+    cells: list[Cell]
+    home: str = ""
 
 
 @dataclass(slots=True)
 class Task:
-    """A group of cells on its way: `node` is empty until it has begun."""
+    """A shard on a node; `name` is what the node calls itself, empty until the task has begun."""
 
-    group: CellGroup
-    node: str = ""
-    reason: str = ""
-    lost: str = ""
-    done: bool = False
+    shard: Shard
+    node: Node
+    name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Telling:
-    """Who hears of what happens: outcomes, runs that were opened, and lines for people."""
+def cut_shards(
+    cells: Sequence[Cell], nodes: Sequence[Node], count: int, history: Sequence[BundleContents]
+) -> list[Shard]:
+    """About `count` shards, the longest first; the cells of a model in one phase stay together, in the plan's order.
 
-    measured: Callable[[Measurement], None]
-    opened: Callable[[RunHeader], None]
-    say: Callable[[str], None]
+    `history` are earlier runs, the newest first. Where it has nodes of the cluster, a model goes back to the node that
+    measured it last as long as that leaves no node much longer than the others (`jobs.plan.schedule.shares`).
+
+    Raises:
+        ValueError: no node, or no shard.
+    """
+    model = CostModel.learn(item for run in history for item in run.measurements)
+    homes = _homes(nodes, history)
+    if homes.keys() & {group_of(cell) for cell in cells}:
+        each = math.ceil(count / len(nodes))
+        by_node = zip(nodes, shares(cells, model, len(nodes), homes), strict=True)
+        parts = [Shard(part, node.node_id) for node, share in by_node for part in shares(share, model, each)]
+    else:
+        parts = [Shard(part) for part in shares(cells, model, count)]
+    filled = [shard for shard in parts if shard.cells]
+    return sorted(filled, key=lambda shard: -sum(model.estimate(cell).worker_s for cell in shard.cells))
+
+
+def split(cells: Sequence[Cell]) -> list[Shard]:
+    """A shard for each model and phase."""
+    groups: dict[Group, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(group_of(cell), []).append(cell)
+    return [Shard(part) for part in groups.values()]
+
+
+def _homes(nodes: Sequence[Node], history: Sequence[BundleContents]) -> dict[Group, int]:
+    """The node that measured each group last. Nodes that share a host name cannot be told apart and are left out."""
+    hosts = [node.host for node in nodes]
+    numbers = {host: number for number, host in enumerate(hosts) if hosts.count(host) == 1}
+    homes: dict[Group, int] = {}
+    for run in history:
+        number = numbers.get(str(run.header.testbed.get("node", "")))
+        for item in run.measurements if number is not None else ():
+            homes.setdefault(group_of(item.cell), number)  # type: ignore[arg-type]
+    return homes
+
+
+def costs_of(cells: Sequence[Cell], history: Sequence[BundleContents]) -> dict[str, str]:
+    """Bundles by file name with what a node needs to plan these cells: their times, their memory and their last GPUs."""
+    groups, texts = {group_of(cell) for cell in cells}, {}
+    for run in history:
+        records: list[dict[str, Any]] = [{"record": "run", "format": FORMAT, **run.header.to_json()}]
+        for item in run.measurements:
+            if group_of(item.cell) in groups:
+                details = {name: item.details[name] for name in _COST_DETAILS if name in item.details}
+                short = replace(item, samples={}, details=details, log_tail=None, failure=None)
+                records.append({"record": "measurement", **short.to_json()})
+        if len(records) > 1:
+            texts[f"{run.header.run_id}.jsonl"] = "".join(json.dumps(record) + "\n" for record in records)
+    return texts
 
 
 @dataclass(slots=True)
 class ClusterNight:
-    """Measures cells with an engine's tasks; `request` is what all of them share."""
+    """Measures cells with tasks. `save` stores the bundle of a file name and its bytes, and returns the `cell_id`s measured.
 
-    engine: Engine
+    `left` has the cells without an outcome, by `cell_id`.
+    """
+
+    cluster: RayCluster
     share: Share
     request: Request
-    gathering: Gathering
-    telling: Telling
-    clock: Callable[[], float] = time.time
+    left: dict[str, Cell]
+    save: Callable[[str, bytes], set[str]]
+    say: Callable[[str], None]
+    history: Sequence[BundleContents] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    _queue: list[Shard] = field(default_factory=list)
     _tasks: dict[Any, Task] = field(default_factory=dict)
     _refusing: dict[str, str] = field(default_factory=dict)
-    _lost: Counter[str] = field(default_factory=Counter)
+    _losses: Counter[str] = field(default_factory=Counter)
+    _notes: set[str] = field(default_factory=set)
     _idle_since: float | None = None
-    _noted: set[tuple[str, str]] = field(default_factory=set)
-    #: What people call the nodes, by Ray's ids.
-    _names: dict[str, str] = field(default_factory=dict)
 
-    def run(self, groups: Sequence[CellGroup]) -> None:
-        """Starts a task a group and returns when none is left; what was not measured is in `gathering.left`.
+    def run(self, shards: Sequence[Shard]) -> None:
+        """Measures the shards and returns when none is left, or the time is over; `left` has the cells not measured.
 
         Raises:
             ClusterError: no node is left that could measure.
         """
+        self._queue = list(shards)
         try:
-            for group in groups:
-                self._start(group)
-            while self._tasks:
-                for handle in self.engine.ready(list(self._tasks), _LOOK_S):
-                    if handle in self._tasks:  # it may have been begun anew for the sake of one before it
-                        self._hear(handle)
-                self._look_around()
-        except BaseException:
-            self.cancel()
-            raise
+            while self._tasks or (self._queue and self.request.left_s):
+                if self.request.left_s:
+                    self._start_tasks()
+                else:
+                    self._withdraw()
+                for handle in self.cluster.ready(list(self._tasks), _LOOK_S):
+                    self._hear(handle)
+        finally:
+            for handle in self._tasks:
+                self.cluster.cancel(handle)
 
-    def cancel(self) -> None:
-        """Ends all tasks and takes in what they still say, for a few seconds."""
-        for handle in self._tasks:
-            self.engine.cancel(handle)
-        deadline = self.clock() + _FAREWELL_S
-        while self._tasks and self.clock() < deadline:
-            for handle in self.engine.ready(list(self._tasks), _LOOK_S):
-                if self._next(handle) is None:
-                    del self._tasks[handle]
-
-    def _start(self, group: CellGroup) -> None:
-        cells = [cell for cell in group.cells if cell.cell_id in self.gathering.left]
-        if cells:
-            text = json.dumps(self.request.only(cells).to_json(), separators=(",", ":"))
-            handle = self.engine.start(text, self.share, Wish(group.home, frozenset(self._refusing)))
-            self._tasks[handle] = Task(group)
-
-    def _hear(self, handle: Any) -> None:
-        message = self._next(handle)
-        task = self._tasks[handle]
-        if message is None:
-            del self._tasks[handle]
-            self._over(task)
-        elif "node" in message:
-            task.node = str(message["node"])
-            self._names[task.node] = str(message.get("name") or task.node[:8])
-        elif "note" in message:
-            self._note(task, one_line(str(message["note"]), 300))
-        elif "error" in message:
-            task.reason = one_line(str(message["error"]), 300)
-        elif "done" in message:
-            task.done = True
-        else:
-            self._take(handle, task, message)
-
-    def _note(self, task: Task, text: str) -> None:
-        if (task.node, text) not in self._noted:
-            self._noted.add((task.node, text))
-            self.telling.say(f"node {self._name(task.node)} {text}")
-
-    def _next(self, handle: Any) -> dict[str, Any] | None:
-        """The next message; None after the last one, whether the task ended or was lost."""
-        try:
-            text = self.engine.take(handle)
-        except LostError as error:
-            self._tasks[handle].lost = str(error)
-            return None
-        if text is None:
-            return None
-        try:
-            message = json.loads(text)
-        except ValueError:
-            message = None
-        return message if isinstance(message, dict) else {"error": "it said something that is no line of a bundle"}
-
-    def _take(self, handle: Any, task: Task, message: dict[str, Any]) -> None:
-        try:
-            came = self.gathering.take(f"{id(task)} {message['run']}", message["line"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            task.reason = f"it said something that is no line of a bundle ({type(error).__name__})"
-            self.engine.cancel(handle)
-            return
-        if came.opened:
-            self.telling.opened(came.opened)
-        if came.measured:
-            self.telling.measured(came.measured)
-
-    def _over(self, task: Task) -> None:
-        left = self._left_of(task)
-        if task.reason and task.node:
-            self._refuse(task, left)
-        elif not task.done:
-            self._lose(task, left)
-        # A task that was done and leaves cells was out of time.
-
-    def _refuse(self, task: Task, left: list[Cell]) -> None:
-        self._refusing[task.node] = task.reason
-        elsewhere = f": {counted(len(left), 'cell')} planned for others" if left else ""
-        self.telling.say(f"node {self._name(task.node)} gets no more cells ({task.reason}){elsewhere}")
-        for group in cut_again(left):
-            self._start(group)
-        # Those that wait may have been promised to it.
-        for handle, other in list(self._tasks.items()):
-            if not other.node:
-                del self._tasks[handle]
-                self.engine.cancel(handle)
-                self._start(other.group)
-
-    def _lose(self, task: Task, left: list[Cell]) -> None:
-        self._lost.update(cell.cell_id for cell in left)
-        again = [cell for cell in left if self._lost[cell.cell_id] < _ATTEMPTS]
-        where = f"node {self._name(task.node)}" if task.node else "a task that had not begun"
-        self.telling.say(
-            f"{where} was lost ({task.lost or 'without a last word'}): {counted(len(again), 'cell')} planned again"
-        )
-        for cell in left:
-            if cell not in again:
-                self.telling.say(f"{cell}: lost with its node {_ATTEMPTS} times, not tried again")
-        for group in cut_again(again):
-            self._start(group)
-
-    def _left_of(self, task: Task) -> list[Cell]:
-        return [cell for cell in task.group.cells if cell.cell_id in self.gathering.left]
-
-    def _name(self, node_id: str) -> str:
-        return one_line(self._names.get(node_id, node_id[:8]), 100)
-
-    def _look_around(self) -> None:
-        waiting = [handle for handle, task in self._tasks.items() if not task.node]
-        if self.request.until is not None and self.clock() >= self.request.until:
-            for handle in waiting:
-                self.engine.cancel(handle)
-                del self._tasks[handle]
-        elif len(waiting) == len(self._tasks) and waiting:
-            self._wait_for_a_node()
-        else:
+    def _start_tasks(self) -> None:
+        """Starts the next shard on each idle node: one that was measured there last, else one without a living home."""
+        usable = [node for node in self.cluster.nodes() if self.share.fits(node) and node.node_id not in self._refusing]
+        ids, busy = {node.node_id for node in usable}, {task.node.node_id for task in self._tasks.values()}
+        for node in usable:
+            fitting = (shard for shard in self._queue if shard.home == node.node_id or shard.home not in ids)
+            if node.node_id in busy or (shard := next(fitting, None)) is None:
+                continue
+            self._queue.remove(shard)
+            cells = [cell for cell in shard.cells if cell.cell_id in self.left]
+            text = json.dumps(replace(self.request, cells=cells).to_json())
+            costs = costs_of(cells, self.history)
+            self._tasks[self.cluster.start(node, self.share, text, costs, self.variables)] = Task(shard, node)
+        if usable or self._tasks:
             self._idle_since = None
+        else:
+            self._wait_for_a_node()
 
     def _wait_for_a_node(self) -> None:
-        usable = [node for node in self.engine.nodes() if self.share.fits(node) and node.node_id not in self._refusing]
-        if usable:
-            self._idle_since = None
-            return
         self._idle_since = self.clock() if self._idle_since is None else self._idle_since
         if self.clock() - self._idle_since >= (0.0 if self._refusing else _PATIENCE_S):
-            why = "; ".join(dict.fromkeys(self._refusing.values())) or "all were lost"
-            raise ClusterError(f"no node of the cluster is left to measure on: {why}")
+            reasons = "; ".join(dict.fromkeys(self._refusing.values())) or "all were lost"
+            raise ClusterError(f"no node of the cluster is left to measure on: {reasons}")
+
+    def _withdraw(self) -> None:
+        """Cancels the tasks that have not begun."""
+        for handle in [handle for handle, task in self._tasks.items() if not task.name]:
+            self.cluster.cancel(handle)
+            del self._tasks[handle]
+
+    def _hear(self, handle: Any) -> None:
+        task = self._tasks[handle]
+        try:
+            message = self.cluster.take(handle)
+        except LostError as error:
+            del self._tasks[handle]
+            self._lose(task, str(error))
+            return
+        if "bundles" in message:
+            del self._tasks[handle]
+            self._finish(task, message)
+            return
+        task.name = one_line(str(message["node"]), 100)
+        if (note := f"node {task.name} {message['note']}") not in self._notes and message["note"]:
+            self._notes.add(note)
+            self.say(one_line(note, 300))
+        self.say(f"node {task.name} measures {counted(len(task.shard.cells), 'cell')}")
+
+    def _finish(self, task: Task, message: Mapping[str, Any]) -> None:
+        code, reason = int(message["code"]), one_line(str(message["reason"]), 300)
+        try:
+            for name, data in message["bundles"].items():
+                for cell_id in self.save(name, data):
+                    self.left.pop(cell_id, None)
+        except (BundleError, FileExistsError) as error:
+            code, reason = 1, one_line(str(error), 300)
+        if code in _KILLED or code < 0:
+            self._lose(task, "its process was killed")
+        elif code:
+            self._refuse(task, reason)
+
+    def _refuse(self, task: Task, reason: str) -> None:
+        self._refusing[task.node.node_id] = reason
+        left = self._left_of(task)
+        elsewhere = f": {counted(len(left), 'cell')} planned for others" if left else ""
+        self.say(f"node {task.name} gets no more cells ({reason}){elsewhere}")
+        self._queue += split(left)
+
+    def _lose(self, task: Task, reason: str) -> None:
+        left = self._left_of(task)
+        self._losses.update(cell.cell_id for cell in left)
+        again = [cell for cell in left if self._losses[cell.cell_id] < _ATTEMPTS]
+        name = task.name or one_line(task.node.host, 100)
+        self.say(f"node {name} was lost ({reason}): {counted(len(again), 'cell')} planned again")
+        for cell in left:
+            if cell not in again:
+                self.say(f"{cell}: lost with its node {_ATTEMPTS} times, not tried again")
+        self._queue += split(again)
+
+    def _left_of(self, task: Task) -> list[Cell]:
+        return [cell for cell in task.shard.cells if cell.cell_id in self.left]
 
 
 def counted(number: int, word: str) -> str:

@@ -1,7 +1,8 @@
-"""A cluster's night as the command line sees it: what is said, what is stored, and how it goes on where it was cut off."""
+"""`nightly --executor ray`: plans for a cluster, measures on it, stores the bundles, says what is missing."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -12,18 +13,18 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from collector.bundle import RunHeader
+from collector.bundle import BundleContents, BundleError, check_bundle, read_bundle
 from collector.machine.environment import TUNING_VARIABLE
+from collector.output_file import write_output
 from collector.settings import Settings
 from jobs.cli import tool_version
-from jobs.cluster.engine import ClusterError, Engine, Node, connected, share_of
-from jobs.cluster.gathering import Gathering, write_plan
-from jobs.cluster.groups import GROUPS_A_NODE, cut_groups
-from jobs.cluster.night import ClusterNight, Telling, counted
+from jobs.cluster.night import SHARDS_A_NODE, ClusterNight, counted, cut_shards
 from jobs.cluster.options import Executing
-from jobs.cluster.request import Request, known_costs, last_spots
-from jobs.plan.cost import CostModel, read_history
+from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, share_of
+from jobs.option_groups import Selection
+from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan
+from jobs.pool.child import Request
 from jobs.pool.host import probe
 from jobs.pool.progress import RunProgress
 from jobs.pool.runner import Pace, RunNames, new_run_id
@@ -31,8 +32,8 @@ from jobs.pool.session import require_cells, storing
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How a cluster's night was asked for: `tasks` is None for `GROUPS_A_NODE` a node, `database` for no store."""
+class NightOptions:
+    """How a night on a cluster was requested: `shards` is None for `SHARDS_A_NODE` a node, `database` for no store."""
 
     names: RunNames
     settings: Settings
@@ -40,7 +41,7 @@ class Asked:
     folder: Path
     database: str | None
     costs: Path | None = None
-    tasks: int | None = None
+    shards: int | None = None
 
 
 def measure_night(
@@ -52,129 +53,174 @@ def measure_night(
     database: str | None,
     costs: Path | None,
 ) -> list[str]:
-    """Connects, plans for the device that was asked for or that the nodes have, and measures; returns the runs' ids.
+    """Connects, plans for the requested device or the one that the nodes have, and measures; returns the runs' ids.
 
     Raises:
-        click.UsageError: Ray is not installed, or traces are asked for.
+        click.UsageError: Ray is not installed, or traces are requested.
         ClusterError: there is no such cluster, none of its nodes can measure, or cells were lost with their nodes.
     """
-    console = Console(file=sys.stdout)  # what Ray prints goes elsewhere meanwhile
-    with connected(executing.address) as engine:
-        plan, names, settings = planned(device or device_of(engine.nodes()))
+    console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
+    with connected(executing.address) as cluster:
+        has_gpus = any(node.gpus for node in cluster.nodes())
+        plan, names, settings = planned(device or ("cuda" if has_gpus else "cpu"))
         if settings.trace:
             raise click.UsageError("--trace goes with --executor host: traces would stay on the nodes")
-        asked = Asked(names, settings, pace, folder, database, costs, executing.tasks)
-        return measure_on_cluster(engine, plan, asked, console)
+        options = NightOptions(names, settings, pace, folder, database, costs, executing.tasks)
+        return measure_on_cluster(cluster, plan, options, console)
 
 
-def device_of(nodes: list[Node]) -> str:
-    """What a night measures on where nobody says: GPUs if a node has any."""
-    return "cuda" if any(node.gpus for node in nodes) else "cpu"
+def measure_on_cluster(cluster: RayCluster, plan: Plan, options: NightOptions, console: Console) -> list[str]:
+    """Measures a plan on the nodes of a cluster, stores it, and returns the ids of the runs.
 
-
-def measure_on_cluster(engine: Engine, plan: Plan, asked: Asked, console: Console) -> list[str]:
-    """Measures a plan on the nodes of a cluster, stores it, and returns the ids of the runs, one a testbed.
-
-    A night of that name which was begun in the folder goes on: what it has measured is not measured again.
+    A night of that name which has bundles in the folder is continued: its measured cells are not measured again.
 
     Raises:
         NothingPlannedError: the plan is empty.
         ClusterError: cells were lost with their nodes; what was measured is stored.
     """
     require_cells(plan)
-    store = storing(asked.database) if asked.database else None
-    night = asked.names.night or new_run_id()
-    nodes = engine.nodes()
+    store = storing(options.database) if options.database else None
+    night = options.names.night or new_run_id()
+    nodes, history = cluster.nodes(), read_history(options.costs or options.folder)
     share = share_of(nodes, plan.cells[0].device)
-    taking = [node for node in nodes if share.fits(node)]
-    history = read_history(asked.costs or asked.folder)
-    model = CostModel.learn(item for run in history for item in run.measurements)
-    last = last_spots(history)
-    request = replace(_request(plan, asked, night), known=known_costs(plan.cells, model), last=last)
-    gathering = Gathering(asked.folder, night, plan.cells)
-    # After the night's bundles were found to be nobody else's, and before anything is measured.
-    path = write_plan(asked.folder, night, plan)
-    left = list(gathering.left.values())
-    groups = cut_groups(left, model, taking, asked.tasks or GROUPS_A_NODE * len(taking), last) if left else []
-    _announce(console, night, plan, len(left), taking, nodes, len(groups))
-    ended: ClusterError | None = None
-    with RunProgress(console, len(left)) as progress:
-        told = Telling(progress.took, lambda header: _opened(console, header), lambda text: _say(console, text))
+    bundles = Bundles(options.folder, console, store)
+    measured = bundles.take_up(night)
+    left = {cell.cell_id: cell for cell in plan.cells if cell.cell_id not in measured}
+    path = _write_plan(options.folder, night, plan)
+    usable = [node for node in nodes if share.fits(node)]
+    cells = list(left.values())
+    shards = cut_shards(cells, usable, options.shards or SHARDS_A_NODE * len(usable), history) if left else []
+    _announce(console, night, plan, len(left), len(shards), nodes, usable)
+    request = _request(plan, options, night)
+    variables = {name: os.environ[name] for name in (TUNING_VARIABLE,) if os.environ.get(name)}
+    error: ClusterError | None = None
+    with RunProgress(console, len(left)) as bundles.progress:
+        work = ClusterNight(cluster, share, request, left, bundles.save, bundles.say, history, variables)
         try:
-            ClusterNight(engine, share, request, gathering, told).run(groups)
-        except ClusterError as error:
-            ended = error
+            work.run(shards)
+        except ClusterError as raised:
+            error = raised
         except KeyboardInterrupt:
-            gathering.close()
-            # Not the host's own word: `resume` is for runs of one host.
-            click.echo(f"interrupted: {_again(gathering, path)}", err=True)
+            click.echo(f"interrupted: {_missing(len(left), path)}", err=True)  # `resume` is for runs of one host
             raise SystemExit(130) from None
-    for bundle in gathering.close():
-        _say(console, f"bundle {bundle}")
-        if store:
-            _say(console, store(bundle))
-    _say_missing(console, asked, plan, gathering, night, path)
-    if ended or (gathering.left and request.left_s > 0):
-        raise ended or ClusterError(_again(gathering, path))
-    return gathering.run_ids
+    if left:
+        bundles.say(_missing(len(left), path))
+    if options.database and bundles.run_ids:
+        _merge(console, options.database, replace(plan, night=night), options.folder)
+    if error or (left and request.left_s):
+        raise error or ClusterError(_missing(len(left), path))
+    return bundles.run_ids
 
 
-def _request(plan: Plan, asked: Asked, night: str) -> Request:
-    variables = {TUNING_VARIABLE: os.environ[TUNING_VARIABLE]} if os.environ.get(TUNING_VARIABLE) else {}
-    budget = asked.pace.budget_s
+@dataclass(slots=True)
+class Bundles:
+    """The bundles of a night: writes those that arrive to the folder, stores them and shows their cells."""
+
+    folder: Path
+    console: Console
+    store: Callable[[Path], str] | None
+    progress: RunProgress | None = None
+    run_ids: list[str] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.run_ids = []
+
+    def take_up(self, night: str) -> set[str]:
+        """Stores the bundles of the night that are in the folder already; returns the `cell_id`s that they measured."""
+        measured: set[str] = set()
+        for path in sorted(self.folder.glob("*.jsonl.gz")):
+            try:
+                header = check_bundle(path)
+            except BundleError:
+                continue
+            if header.night == night and not header.run_id.endswith("-absent"):
+                measured |= self._take(path, read_bundle(path))
+        return measured
+
+    def save(self, name: str, data: bytes) -> set[str]:
+        """Writes and stores a bundle that a node returned; returns the `cell_id`s that it measured.
+
+        Raises:
+            BundleError: it is no bundle.
+            FileExistsError: there is a bundle of that name.
+        """
+        path = self.folder / Path(name).name
+        write_output(path, data, force=False)
+        try:
+            contents = read_bundle(path)
+        except BundleError:
+            path.unlink()
+            raise
+        testbed = contents.header.testbed
+        machine = testbed.get("gpu") or f"{testbed.get('cpu')}, {testbed.get('cores')} cores"
+        header = contents.header
+        self.say(f"run {header.run_id}: node {testbed.get('node')}, {machine}, {header.branch}@{header.commit[:10]}")
+        for item in contents.latest().values():
+            if self.progress:
+                self.progress.took(item)
+        self.say(f"bundle {path}")
+        return self._take(path, contents)
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _take(self, path: Path, contents: BundleContents) -> set[str]:
+        self.run_ids.append(contents.header.run_id)
+        if self.store:
+            self.say(self.store(path))
+        return set(contents.latest())
+
+
+def _write_plan(folder: Path, night: str, plan: Plan) -> Path:
+    """Writes the whole plan to `FOLDER/NIGHT.plan.json`, which `nightly --plan` and `ingest --plan` read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{night}.plan.json"
+    write_output(path, json.dumps({"night": night, **plan.to_json()}, indent=1) + "\n")
+    return path
+
+
+def _request(plan: Plan, options: NightOptions, night: str) -> Request:
+    budget = options.pace.budget_s
     return Request(
-        plan.cells,
-        replace(asked.names, night=night),
-        asked.settings,
-        # A task has a node's GPUs, or those of them that Ray gave it, which its environment says.
-        replace(asked.pace, gpus="all" if plan.cells[0].device == "cuda" else None),
+        Selection(),
+        (),
+        replace(options.names, night=night),
+        options.settings,
+        # Of a node's GPUs a task has those that Ray gave it.
+        replace(options.pace, gpus="all" if plan.cells[0].device == "cuda" else None),
         torch_git=str(probe("cpu")["torch_git"]),
         tool=tool_version(),
         until=None if budget == float("inf") else time.time() + budget,
-        variables=variables,
     )
 
 
 def _announce(
-    console: Console, night: str, plan: Plan, left: int, taking: list[Node], nodes: list[Node], tasks: int
+    console: Console, night: str, plan: Plan, left: int, shards: int, nodes: list[Node], usable: list[Node]
 ) -> None:
-    cells = f"{left} of {counted(len(plan.cells), 'cell')}"
-    _say(console, f"night {night}: {cells} in {counted(tasks, 'task')} on {counted(len(taking), 'node')}")
+    lines = [
+        f"night {night}: {left} of {counted(len(plan.cells), 'cell')} in {counted(shards, 'task')} "
+        f"on {counted(len(usable), 'node')}"
+    ]
     for node in nodes:
-        has_any = node.gpus if plan.cells[0].device == "cuda" else node.cpus
-        if has_any and node not in taking:
-            _say(
-                console,
-                f"left out: node {node.host} with {node.cpus} CPUs and {node.gpus} GPUs, others have twice as many",
+        if (node.gpus if plan.cells[0].device == "cuda" else node.cpus) and node not in usable:
+            lines.append(
+                f"left out: node {node.host} with {node.cpus} CPUs and {node.gpus} GPUs, others have twice as many"
             )
-    for line in plan.left_out:
-        _say(console, f"left out: {line}")
+    for line in (*lines, *(f"left out: {reason}" for reason in plan.left_out)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _opened(console: Console, header: RunHeader) -> None:
-    testbed = header.testbed
-    place = testbed.get("gpu") or f"{testbed.get('cpu')}, {testbed.get('cores')} cores"
-    _say(console, f"run {header.run_id}: node {testbed.get('node')}, {place}, {header.branch}@{header.commit[:10]}")
+def _merge(console: Console, database: str, plan: Plan, folder: Path) -> None:
+    from db.engine import open_store
+    from jobs.plan.shards_merge import merge_night
+
+    merged = merge_night(open_store(database, write=True), plan, folder)
+    console.print(str(merged), markup=False, highlight=False, soft_wrap=True)
 
 
-def _say_missing(console: Console, asked: Asked, plan: Plan, gathering: Gathering, night: str, path: Path) -> None:
-    if gathering.left:
-        _say(console, _again(gathering, path))
-    if asked.database and gathering.run_ids:
-        from db.engine import open_store
-        from jobs.plan.shards_merge import merge_night
-
-        merged = merge_night(open_store(asked.database, write=True), replace(plan, night=night), asked.folder)
-        _say(console, str(merged))
-
-
-def _again(gathering: Gathering, path: Path) -> str:
-    number = len(gathering.left)
+def _missing(number: int, path: Path) -> str:
     return (
-        f"{counted(number, 'cell')} {'was' if number == 1 else 'were'} not measured; what was is in the bundles, and the same "
-        f"command with --plan {path} goes on"
+        f"{counted(number, 'cell')} {'was' if number == 1 else 'were'} not measured; what was is in the bundles, and the "
+        f"same command with --plan {path} continues the night"
     )
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,107 +1,55 @@
-"""A Ray task: starts the process that measures a group of cells on its node, and hands on what that says, line by line.
-
-A process of its own, since Ray's workers have an environment that Ray has changed, and threads. Texts of JSON go in and come
-out, no object that has to be unpickled:
-
-    {"node": ID, "name": TEXT}      first: which of Ray's nodes this is, and what it is called in a testbed
-    {"run": RUN_ID, "line": RECORD} a line of a bundle
-    {"note": TEXT}                  something that people should know of the node
-    {"error": TEXT}                 the node cannot go on
-    {"done": true}                  last: everything was measured, or the time is over
-"""
+"""The function that Ray runs on a node: it measures a shard of the night in a child process and returns the bundles."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
-import select
-import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory
+from typing import Any
 
-#: Seconds that a process has to end its cells when it is told to end.
-_PATIENCE_S = 20
-#: Seconds after which a waiting task looks whether it was cancelled.
-_LOOK_S = 0.5
-#: How a process ends that was interrupted, or whose shell says that it was killed.
-_KILLED = (130, 137)
-#: What Ray sets to the number of a task's CPUs where nobody has set it: torch's threads are those of our own workers.
+from jobs.pool.child import Request, bundle_files, clean_environment, code_path, run_child
+
+#: Ray sets this to the number of a task's CPUs where nobody has set it; the threads of torch are set by our own workers.
 _THREADS = "OMP_NUM_THREADS"
 
 
-def measure_group(request: str) -> Generator[str]:
-    """Yields the messages of a task; `request` is the JSON of `jobs.cluster.request.Request`."""
-    import ray
+def measure_shard(request: str, costs: Mapping[str, str], variables: Mapping[str, str]) -> Generator[dict[str, Any]]:
+    """Yields `{"node": NAME, "note": TEXT}` when it begins, and `{"bundles": {NAME: BYTES}, "code": EXIT, "reason": TEXT}`.
 
-    name = os.environ.get("INDUCTOR_WATCH_NODE") or platform.node()
-    yield json.dumps({"node": ray.get_runtime_context().get_node_id(), "name": name})
-    yield from follow([sys.executable, "-m", "jobs.cluster.worker"], request)
-
-
-def follow(command: list[str], request: str) -> Generator[str]:
-    """Runs a measuring process and yields what it says; closing the generator ends it and its cells."""
-    with TemporaryFile() as errors:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=_environment()
-        )
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - pipes were asked for
-        try:
-            process.stdin.write(request.encode() + b"\n")
-            process.stdin.flush()
-            for line in lines(process.stdout.fileno()):
-                yield line.decode()
-            code = process.wait()
-        finally:
-            end(process)
-        if code == 0:
-            yield json.dumps({"done": True})
-        if code == 0 or code in _KILLED or code < 0:
-            return  # without a last word a task counts as lost, and its node as none the worse
-        errors.seek(0)
-        said = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-        reason = said[-1].removeprefix("inductor-watch: ").removeprefix("Error: ") if said else "no word"
-        yield json.dumps({"error": reason[:500]})
+    `request` is the JSON of a `Request` without folders, `costs` the text of bundles by file name, `variables` are added to
+    the environment of the child.
+    """
+    yield {"node": os.environ.get("INDUCTOR_WATCH_NODE") or platform.node(), "note": _reset_niceness()}
+    with TemporaryDirectory(prefix="inductor-watch-") as folder:
+        runs, known = Path(folder) / "runs", Path(folder) / "costs"
+        for path in (runs, known):
+            path.mkdir()
+        for name, text in costs.items():
+            (known / name).write_text(text)
+        shard = replace(Request.from_json(json.loads(request)), folder=str(runs), costs=str(known))
+        code, reason = run_child(Path(sys.executable), shard, _environment() | dict(variables))
+        bundles = {path.name: path.read_bytes() for path in bundle_files(runs)}
+    yield {"bundles": bundles, "code": code, "reason": reason.removeprefix("inductor-watch: ").removeprefix("Error: ")}
 
 
-def lines(descriptor: int) -> Generator[bytes]:
-    """The whole lines of a pipe as they come; between two of them this process can be interrupted."""
-    pending = b""
-    while True:
-        # Ray cancels a task by a flag that Python looks at between two steps: a read that waits would not see it.
-        if not select.select([descriptor], [], [], _LOOK_S)[0]:
-            continue
-        chunk = os.read(descriptor, 1 << 16)
-        if not chunk:
-            return
-        *whole, pending = (pending + chunk).split(b"\n")
-        yield from whole
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Has the process end its cells and itself, by closing its standard input; by force where that takes too long."""
-    assert process.stdin is not None  # noqa: S101 - a pipe was asked for
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
-    try:
-        process.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _reset_niceness() -> str:
+    """Takes back the niceness that Ray gives its workers (15 by default); returns a note where that is not permitted."""
+    with suppress(OSError):
+        if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    return f"measures with niceness {nice}: start Ray there with RAY_worker_niceness=0" if nice > 0 else ""
 
 
 def _environment() -> dict[str, str]:
-    """This process's variables less what Ray has added, and where to find this program."""
-    found = dict(os.environ)
-    if _THREADS not in _at_start():
-        found.pop(_THREADS, None)
-    root = str(Path(__file__).resolve().parents[2])
-    return found | {"PYTHONPATH": os.pathsep.join([root, *([found["PYTHONPATH"]] if "PYTHONPATH" in found else [])])}
-
-
-def _at_start() -> set[str]:
-    """Names of the variables that this process was started with."""
-    return {entry.partition(b"=")[0].decode() for entry in Path("/proc/self/environ").read_bytes().split(b"\0")}
+    environ = clean_environment(code_path())
+    at_start = Path("/proc/self/environ").read_bytes().split(b"\0")
+    if not any(entry.startswith(_THREADS.encode() + b"=") for entry in at_start):
+        environ.pop(_THREADS, None)
+    return environ

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.builds.options import Making, making_options
+from jobs.builds.options import BuildOptions, build_options
 from jobs.option_groups import Selection, Working, care_options, label_option, measuring_options
 from jobs.options import db_option, json_option
 from jobs.plan.selection import night_options
 from jobs.pool.extra_measurements import Care
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from jobs.builds.backfill import BuildResult
 
-    from jobs.builds.backfill import Backfill, Filled, Store
-    from jobs.builds.build import Build
+
+class NothingFilledError(click.ClickException):
+    """Not one build could be measured."""
+
+    exit_code = 3
 
 
 @click.command(
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     "their own commits. The same command again continues where it was stopped."
 )
 @click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build of torch, e.g. 2.9.1; repeatable.")
-@making_options
+@build_options
 @night_options
 @measuring_options
 @care_options
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 @db_option
 def command(
     versions: tuple[str, ...],
-    making: Making,
+    options: BuildOptions,
     selection: Selection,
     configs: tuple[str, ...],
     working: Working,
@@ -57,15 +60,18 @@ def command(
     as_json: bool,
     database: str,
 ) -> None:
-    """Fills in one build after the other and prints a line for each."""
-    from jobs.builds.backfill import Backfill, NothingFilledError
+    """Measures one build after the other and prints a line for each."""
+    from jobs.builds.backfill import Backfill
     from jobs.builds.build import in_order, parse_build
-    from jobs.builds.index import ask_or_nothing
-    from jobs.builds.request import Request
+    from jobs.builds.environment import Environments
+    from jobs.builds.index import list_or_nothing
+    from jobs.output.terminal import tell
+    from jobs.pool.child import Request
     from jobs.pool.runner import RunNames
+    from jobs.pool.session import storing
 
     builds = in_order(map(parse_build, versions))
-    environments = making.environments(selection.device)
+    environments = Environments(options, selection.device)
     if remove:
         for name in environments.remove(builds):
             click.echo(f"removed {name}")
@@ -74,54 +80,27 @@ def command(
         raise click.UsageError("name the builds to measure: --torch 2.9.1 --torch 2.10.0")
     names = RunNames(branch=branch, trigger="backfill", label=label)
     request = Request(selection, configs, names, working.settings(care), working.pace())
-    store = None if working.no_store else _open(database)
-    listing = ask_or_nothing(making.origin.words())
-    work = Backfill(environments, request, working.out, replicates, listing, store, _tell)
+    store = None if working.no_store else storing(database)
+    listing = list_or_nothing(options.words())
+    backfill = Backfill(environments, request, working.out, replicates, listing, store, tell)
     try:
-        filled = [_filled(work, build) for build in builds]
+        results = [backfill.fill(build) for build in builds]
     except KeyboardInterrupt:
         click.echo("interrupted: what was measured is in the bundles, the same command continues", err=True)
         raise click.exceptions.Exit(130) from None
-    _sum_up(filled, as_json)
-    if all(one.skipped for one in filled):
+    _print(results, as_json)
+    if all(result.skipped for result in results):
         raise NothingFilledError("no build was measured")
 
 
-def _filled(work: Backfill, build: Build) -> Filled:
-    found = work.fill(build)
-    if found.skipped:
-        _tell(str(found))
-    return found
-
-
-def _tell(line: str) -> None:
-    from jobs.output.terminal import one_line
-
-    click.echo(one_line(line), err=True)
-
-
-def _open(database: str) -> Store:
-    """Opens the store before anything is measured; what is returned puts a bundle into it and says so in a line."""
-    from db.engine import open_store, shown
-    from db.ingest import ingest_bundle
-
-    engine = open_store(database, write=True)
-
-    def put(path: Path) -> str:
-        report = ingest_bundle(engine, path)
-        return f"database {shown(database)}: {report.new + report.updated} measurements stored"
-
-    return put
-
-
-def _sum_up(filled: list[Filled], as_json: bool) -> None:
+def _print(results: list[BuildResult], as_json: bool) -> None:
     from jobs.output.terminal import one_line
 
     if as_json:
-        click.echo(json.dumps([one.to_json() for one in filled], indent=2))
+        click.echo(json.dumps([result.to_json() for result in results], indent=2))
         return
-    for one in filled:
-        click.echo(one_line(str(one)))
-    undated = [one.build.version for one in filled if not one.skipped and not one.date]
+    for result in results:
+        click.echo(one_line(str(result)))
+    undated = [result.build.version for result in results if not result.skipped and not result.date]
     if undated:
         click.echo(f"no date is known of {', '.join(undated)}: histories order these builds by when they were measured")

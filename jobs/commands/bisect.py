@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import click
 
 from collector.metrics import METRICS
 from collector.vocabulary import Phase
-from jobs.builds.options import Making, making_options
+from jobs.builds.options import BuildOptions, build_options
 from jobs.option_groups import (
     Renamed,
     Selection,
@@ -26,9 +25,9 @@ from jobs.options import json_option
 
 if TYPE_CHECKING:
     from jobs.bisect.judges import Judge
-    from jobs.bisect.places import Checkouts, TorchBuilds
     from jobs.bisect.search import Answer
-    from jobs.builds.request import Request
+    from jobs.bisect.sources import Checkouts, TorchBuilds
+    from jobs.pool.child import Request
 
 #: What looks for a cell that broke, instead of one that got slower.
 STATUS = "status"
@@ -94,7 +93,7 @@ class InconclusiveError(click.ClickException):
     metavar="PATH",
     help="The clone for --run.",
 )
-@making_options
+@build_options
 @samples_option
 @timeout_option
 @click.option(
@@ -136,7 +135,7 @@ def command(
     versions: tuple[str, ...],
     prepare: str | None,
     clone: Path | None,
-    making: Making,
+    options: BuildOptions,
     samples: int,
     timeout: float,
     replicates: int,
@@ -149,7 +148,8 @@ def command(
     from collector.settings import Settings
     from jobs.bisect.log import BisectionLog
     from jobs.bisect.search import Bisection
-    from jobs.builds.request import Request
+    from jobs.output.terminal import tell
+    from jobs.pool.child import Request
     from jobs.pool.runner import Pace, RunNames
 
     if most_runs < replicates:
@@ -165,13 +165,13 @@ def command(
     selection = Selection((suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size)
     names = RunNames(branch="bisect", trigger="bisect")
     request = Request(selection, (config,), names, Settings(rounds=samples, timeout_s=timeout), Pace())
-    candidates = _candidates(good, bad, versions, clone, making)
-    place = _place(prepare, clone, making, request, metric, out)
+    candidates = _candidates(good, bad, versions, clone, options)
+    place = _place(prepare, clone, options, request, metric, out)
     asked = {"request": request.to_json(), "metric": metric, "builds": candidates, "smallest": smallest, "run": prepare}
     judge = _judge(metric, smallest, len(candidates), replicates, most)
     log = BisectionLog(out / "bisect.jsonl", asked | {"replicates": replicates, "most": most})
     search = Bisection(
-        candidates, place.measure, judge, log, _tell, least=replicates, most=most, in_turn=prepare is None
+        candidates, place.measure, judge, log, tell, least=replicates, most=most, in_turn=prepare is None
     )
     try:
         answer = search.run()
@@ -188,22 +188,23 @@ def command(
         raise InconclusiveError(_why(answer))
 
 
-def _candidates(good: str, bad: str, versions: tuple[str, ...], clone: Path | None, making: Making) -> list[str]:
-    from jobs.bisect.candidates import builds_between, commits_between
+def _candidates(good: str, bad: str, versions: tuple[str, ...], clone: Path | None, options: BuildOptions) -> list[str]:
+    from jobs.bisect.sources import builds_between, commits_between
 
     if clone is None:
-        return builds_between(good, bad, versions, making.origin)
+        return builds_between(good, bad, versions, options)
     return commits_between(clone, good, bad)
 
 
 def _place(
-    prepare: str | None, clone: Path | None, making: Making, request: Request, metric: str, out: Path
+    prepare: str | None, clone: Path | None, options: BuildOptions, request: Request, metric: str, out: Path
 ) -> TorchBuilds | Checkouts:
-    from jobs.bisect.places import Checkouts, TorchBuilds
+    from jobs.bisect.sources import Checkouts, TorchBuilds
+    from jobs.builds.environment import Environments
 
     if prepare is None or clone is None:
-        return TorchBuilds(making.environments(request.selection.device), request, metric, out)
-    return Checkouts(clone, prepare, making.python or Path(sys.executable), request, metric, out)
+        return TorchBuilds(Environments(options, request.selection.device), request, metric, out)
+    return Checkouts(clone, prepare, options.base, request, metric, out)
 
 
 def _judge(metric: str, smallest: float | None, builds: int, least: int, most: int) -> Judge:
@@ -250,9 +251,3 @@ def _why(answer: Answer) -> str:
     if answer.ends.word == "same":
         return f"inconclusive: good and bad differ by less than what matters (--smallest): {answer.ends.said}"
     return f"inconclusive: good and bad cannot be told apart: {answer.ends.said}; more runs (--most-runs) may help"
-
-
-def _tell(line: str) -> None:
-    from jobs.output.terminal import one_line
-
-    click.echo(one_line(line), err=True)

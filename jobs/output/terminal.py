@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 #: Characters of one line; a name of 10 kB fills no screen.
 _LONGEST = 2000
 
@@ -13,3 +15,8 @@ def one_line(text: str, limit: int = _LONGEST) -> str:
     """
     flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."
+
+
+def tell(line: str) -> None:
+    """Prints a line of progress on standard error."""
+    click.echo(one_line(line), err=True)

@@ -1,27 +1,326 @@
-"""A process that measures for another one: its request comes as a line on standard input, and it ends when the other does."""
+"""Measures in a child process: with the Python of another torch build, or on a node of a cluster.
+
+The parent writes a `Request` as one line of JSON to the standard input of `python -m jobs.pool.child` and keeps that open.
+When it closes, because the parent ended or was killed, the child ends as if it had been interrupted, and its cells with it.
+The child writes bundles to the request's folder.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
-from typing import Any, NoReturn
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from collector.bundle import BundleContents, BundleError, read_bundle
+from collector.bundle_file import both_paths
+from collector.errors import ConfigError
+from collector.settings import Settings
+from collector.vocabulary import Cell, short_hash
+from jobs.option_groups import Selection
+from jobs.output.terminal import one_line
+from jobs.pool.runner import Pace, RunNames
 
-def serve(measure: Callable[[dict[str, Any]], None]) -> NoReturn:
-    """Measures what the line asks for and exits with the codes of the command line.
+if TYPE_CHECKING:
+    from jobs.pool.testbeds import Testbed
 
-    Who asked keeps standard input open. When it ends, be it that the other process was killed, this one ends as if it had
-    been interrupted, and its cells with it.
+#: Exit code of a child that was interrupted.
+INTERRUPTED = 130
+
+#: Seconds between two looks at a running child: Ray interrupts a task only between two steps of Python.
+_LOOK_S = 0.5
+#: Seconds that a child has to end its cells before it is killed.
+_PATIENCE_S = 20
+#: Variables that would lead an interpreter to the packages of another environment.
+_MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+_QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROGRESS": "1"}
+#: The packages of this program that measuring imports.
+_PACKAGES = ("collector", "jobs", "db", "analysis")
+
+
+class ChildError(click.ClickException):
+    """A child process could not measure; the text is one line that says why."""
+
+    exit_code = 2
+
+
+class RequirementError(ConfigError):
+    """The host of the child lacks what the request requires."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A run: its cells, its names, how it measures, and the folder for its bundles.
+
+    `selection` and `configs` are kept as the user typed them, since their meaning depends on the torch that measures; where
+    `cells` are given they are measured instead. The child refuses where its torch or its inductor-watch differ from
+    `torch_git` and `tool`, unless these are empty. No cell starts after `until` (seconds since the epoch). `costs` is a
+    folder of bundles to learn from what cells take.
     """
+
+    selection: Selection
+    configs: tuple[str, ...]
+    names: RunNames
+    settings: Settings
+    pace: Pace
+    folder: str = ""
+    cells: Sequence[Cell] = field(default=(), hash=False)
+    torch_git: str = ""
+    tool: str = ""
+    until: float | None = None
+    costs: str = ""
+
+    @property
+    def key(self) -> str:
+        """Six hexadecimal digits that name what is measured and how, whatever the build, the names and the folder."""
+        data = self.to_json()
+        return short_hash([data[name] for name in ("selection", "configs", "settings", "pace")])[:6]
+
+    @property
+    def left_s(self) -> float:
+        """Seconds in which cells may still be started, by this machine's clock."""
+        return float("inf") if self.until is None else max(0.0, self.until - time.time())
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back. The budget of the pace is not in it: `until` is."""
+        optional = {name: getattr(self, name) for name in ("torch_git", "tool", "until", "costs")}
+        optional["cells"] = [cell.to_json() for cell in self.cells]
+        return {
+            "selection": asdict(self.selection),
+            "configs": list(self.configs),
+            "names": asdict(self.names),
+            "settings": self.settings.to_json(),
+            "pace": {name: value for name, value in asdict(self.pace).items() if name != "budget_s"},
+            "folder": self.folder,
+        } | {name: value for name, value in optional.items() if value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Request:
+        """The inverse of `to_json`."""
+        selection: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data["selection"].items()
+        }
+        return cls(
+            Selection(**selection),
+            tuple(data["configs"]),
+            RunNames(**data["names"]),
+            Settings.from_json(data["settings"]),
+            Pace(**data["pace"]),
+            str(data["folder"]),
+            tuple(Cell.from_json(cell) for cell in data.get("cells", ())),
+            **{name: data[name] for name in ("torch_git", "tool", "until", "costs") if name in data},
+        )
+
+    def called(self, **names: Any) -> Request:
+        """The same under other names: fields of `RunNames`."""
+        return replace(self, names=replace(self.names, **names))
+
+
+def measure_in(python: Path, request: Request, folder: Path, log: Path | None = None) -> list[BundleContents]:
+    """Measures a request with another Python into a folder of its own, and returns its bundles.
+
+    A folder whose bundles are complete is not measured again; an unfinished run in it is continued. `log` takes what the
+    child prints, which goes to standard error otherwise.
+
+    Raises:
+        ChildError: the child failed; the text has its last line.
+    """
+    if bundles := complete_bundles(folder):
+        return bundles
+    folder.mkdir(parents=True, exist_ok=True)
+    request = replace(request, folder=str(folder.absolute()))
+    with log.open("a", encoding="utf-8") if log else nullcontext() as stream:
+        code, last_line = run_child(python, request, clean_environment(code_path()), stream)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code:
+        raise ChildError(f"measuring ended with exit code {code}: {last_line}")
+    bundles = complete_bundles(folder)
+    if not bundles:
+        raise ChildError(f"measuring left no complete bundle in {folder}: the same command continues it")
+    return bundles
+
+
+def complete_bundles(folder: Path) -> list[BundleContents]:
+    """The bundles of a folder if each is closed and has an outcome for every planned cell, else none."""
+    bundles = []
+    for path in sorted(folder.glob("*.jsonl*")):
+        if both_paths(path)[0].exists() and path == both_paths(path)[0]:
+            return []
+        try:
+            contents = read_bundle(path)
+        except BundleError:
+            return []
+        if contents.finished_at is None or {cell.cell_id for cell in contents.planned} - contents.latest().keys():
+            return []
+        bundles.append(contents)
+    return bundles
+
+
+def bundle_files(folder: Path) -> list[Path]:
+    """The closed bundles of a folder."""
+    return sorted(folder.glob("*.jsonl.gz"))
+
+
+def run_child(
+    python: Path, request: Request, environ: Mapping[str, str], log: IO[str] | None = None
+) -> tuple[int, str]:
+    """Measures a request in a child and waits for it; returns its exit code and the last line of its standard error.
+
+    Standard output of the child goes to `log`, else to standard error.
+
+    Raises:
+        ChildError: the interpreter cannot be started.
+    """
+    line = json.dumps(request.to_json()) + "\n"
+    with tempfile.TemporaryFile() as errors:
+        try:
+            child = subprocess.Popen(
+                [str(python), "-m", "jobs.pool.child"],
+                stdin=subprocess.PIPE,
+                stdout=log or 2,
+                stderr=errors,
+                env=environ,
+            )
+        except OSError as error:
+            raise ChildError(f"{python} cannot be started: {error.strerror}") from error
+        try:
+            with suppress(BrokenPipeError):
+                assert child.stdin is not None  # noqa: S101 - a pipe was asked for
+                child.stdin.write(line.encode())
+                child.stdin.flush()
+            while child.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(_LOOK_S)
+        finally:
+            _end(child)
+        errors.seek(0)
+        lines = [text.strip() for text in errors.read().decode(errors="replace").splitlines() if text.strip()]
+    return child.returncode, one_line(lines[-1] if lines else "no output", 300)
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment variables without what belongs to its own Python, with `extra` added."""
+    kept = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    return kept | _QUIET | dict(extra or {})
+
+
+def code_path() -> dict[str, str]:
+    """PYTHONPATH with this program first: other environments have torch and the models, but not this program."""
+    rest = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(_code_folder()), *([rest] if rest else [])])}
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Makes a child end its cells and itself, by closing its standard input; kills it if that takes too long."""
+    assert child.stdin is not None  # noqa: S101 - a pipe was asked for
+    with suppress(BrokenPipeError):
+        child.stdin.close()
+    try:
+        child.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+@cache
+def _code_folder() -> Path:
+    """A folder that holds this program and no torch. An installed program is copied; the copy goes with this process."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "torch").exists() and not root.name.endswith("-packages"):
+        return root
+    from jobs.cli import tool_version
+
+    global _copy
+    _copy = tempfile.TemporaryDirectory(prefix="inductor-watch-")
+    folder = Path(_copy.name)
+    for package in _PACKAGES:
+        shutil.copytree(root / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    info = folder / f"inductor_watch-{tool_version()}.dist-info"  # where importlib.metadata finds the version
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: inductor-watch\nVersion: {tool_version()}\n")
+    return folder
+
+
+_copy: tempfile.TemporaryDirectory[str] | None = None
+
+
+def measure(request: Request) -> None:
+    """Measures the request's cells, or what is left of them, in this process.
+
+    Raises:
+        NothingPlannedError: no cell can be measured here.
+        RequirementError: this host has another torch, another inductor-watch, or lacks the library of a model.
+        ResumeError: the unfinished run began with another torch or on another testbed.
+    """
+    from jobs.plan.planning import Plan
+    from jobs.plan.selection import planned_night
+    from jobs.pool.session import measure_and_store
+    from jobs.pool.testbeds import device_of, find_testbeds
+
+    folder = Path(request.folder)
+    if any(folder.glob("*.jsonl*")):
+        _resume(folder)
+        return
+    if not request.left_s:
+        return
+    _require_models(request)
+    device = request.cells[0].device if request.cells else request.selection.device
+    testbeds = find_testbeds(device, replace(request.pace, budget_s=request.left_s), serve=True)
+    _require_torch(request, testbeds)
+    plan = Plan(list(request.cells))
+    if not request.cells:
+        plan = planned_night(device_of(testbeds), request.selection, request.configs)
+    costs = Path(request.costs) if request.costs else None
+    measure_and_store(plan, testbeds, request.names, request.settings, folder, None, costs)
+
+
+def _resume(folder: Path) -> None:
+    from jobs.pool.requested_options import asked_pace
+    from jobs.pool.resuming import asked_of, find_night
+    from jobs.pool.session import resume_and_store
+    from jobs.pool.testbeds import testbeds_of
+
+    if runs := find_night(folder, None):
+        paces = [asked_pace(asked_of(run), float("inf")) for run in runs]
+        resume_and_store(runs, testbeds_of(runs, paces, serve=True), None)
+
+
+def _require_models(request: Request) -> None:
+    from collector.zoo.registry import find
+    from jobs.cli import tool_version
+
+    if request.tool not in ("", tool_version()):
+        raise RequirementError(f"inductor-watch {tool_version()} there, {request.tool} where the night was planned")
+    missing = {name for cell in request.cells for name in find(cell.suite, cell.model).missing()}
+    if missing:
+        raise RequirementError(f"{', '.join(sorted(missing))} not installed there, and planned models need it")
+
+
+def _require_torch(request: Request, testbeds: Sequence[Testbed]) -> None:
+    torch_git = str(testbeds[0].environment["torch_git"])
+    if request.torch_git not in ("", torch_git):
+        raise RequirementError(f"torch {torch_git[:12]} there, {request.torch_git[:12]} where the night was planned")
+
+
+def main() -> NoReturn:
+    """Measures the request on standard input and exits with the codes of the command line."""
     from jobs.cli import report_error
 
-    request: dict[str, Any] = json.loads(sys.stdin.readline())
+    request = Request.from_json(json.loads(sys.stdin.readline()))
     # A shell that starts something in the background has it ignore this signal, and its children with it; Ray blocks it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -33,7 +332,7 @@ def serve(measure: Callable[[dict[str, Any]], None]) -> NoReturn:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        code = 130
+        code = INTERRUPTED
     except Exception as error:
         code = report_error(error)
     sys.exit(code)
@@ -43,3 +342,7 @@ def _end_with_parent() -> None:
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-#: Before the interpreter runs `-m jobs.builds.worker` the stand-in answers and ends it.
+#: Before the interpreter runs `-m jobs.pool.child` the stand-in answers and ends it.
 _STAND_IN = """
 import os, sys
-if "jobs.builds.worker" in sys.orig_argv:
+if "jobs.pool.child" in sys.orig_argv:
     from tests.jobs.builds.fake_worker import answer
     answer({speed!r}, {version!r}, {commit!r})
     sys.stdout.flush()

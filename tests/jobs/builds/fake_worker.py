@@ -1,4 +1,4 @@
-"""Stands in for `jobs.builds.worker` where there is no torch to measure: writes a bundle with synthetic latencies.
+"""Stands in for `jobs.pool.child` where there is no torch to measure: writes a bundle with synthetic latencies.
 
 Needs nothing but the standard library and the collector's words, as the environments of the tests have nothing else.
 """

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from jobs.builds import index
 from jobs.builds.build import Build, BuildError, in_order, parse_build
-from jobs.builds.index import Listing
-from jobs.builds.installer import Origin
-from jobs.builds.pins import constraints_here, pins_here
+from jobs.builds.environment import constraints_here, pins_here
+from jobs.builds.index import Listing, list_builds
+from jobs.builds.options import BuildOptions
 from jobs.cli import main
+from tests.jobs.builds.fake_builds import make_wheel
 
 
 def test_builds_are_in_the_order_of_their_versions():
@@ -55,9 +60,52 @@ def test_everything_but_torch_is_held_to_the_versions_that_are_installed_here():
 
 
 def test_an_index_of_torch_wheels_is_asked_for_torch_alone():
-    origin = Origin("https://index.invalid/cpu", ("wheels",), no_index=False)
-    assert origin.words() == ["--index-url", "https://index.invalid/cpu", "--find-links", "wheels"]
-    assert origin.words(with_index=False) == ["--find-links", "wheels"]
+    options = BuildOptions(index_url="https://index.invalid/cpu", find_links=("wheels",))
+    assert options.words() == ["--index-url", "https://index.invalid/cpu", "--find-links", "wheels"]
+    assert options.words(of_torch=False) == ["--find-links", "wheels"]
+
+
+class Index(BaseHTTPRequestHandler):
+    """A simple index of two wheels of torch in its JSON form."""
+
+    def do_GET(self):
+        names = [
+            ("torch-9.2.0-py3-none-any.whl", 3),
+            ("torch-9.10.0.dev20261101-py3-none-any.whl", 1),
+            ("torch-x.whl", 2),
+        ]
+        files = [
+            {"filename": name, "url": f"/{name}", "hashes": {}, "upload-time": f"2026-11-0{day}T10:00:00Z"}
+            for name, day in names
+        ]
+        page = {"meta": {"api-version": "1.1"}, "name": "torch", "files": files}
+        self.send_response(200)
+        self.send_header("Content-Type", index.JSON_PAGE)
+        self.end_headers()
+        self.wfile.write(json.dumps(page).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def test_an_index_lists_its_versions_and_their_dates(monkeypatch):
+    for name in ("PIP_FIND_LINKS", "PIP_CERT", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with HTTPServer(("127.0.0.1", 0), Index) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        listing = list_builds(["--index-url", f"http://127.0.0.1:{server.server_port}/simple"])
+        server.shutdown()
+    assert set(listing.versions) == {"9.2.0", "9.10.0.dev20261101"}
+    assert listing.dates == {"9.2.0": "2026-11-03T10:00:00Z", "9.10.0.dev20261101": "2026-11-01T10:00:00Z"}
+
+
+def test_without_an_index_no_build_is_listed(tmp_path, monkeypatch):
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(BuildError, match="see --index-url"):
+        list_builds(["--no-index", "--find-links", str(tmp_path)])
+    make_wheel(tmp_path, "9.2.0")
+    assert list_builds(["--no-index", "--find-links", f"{tmp_path}/"]) == Listing(("9.2.0",))
 
 
 def test_an_installed_program_is_copied_away_from_the_torch_beside_it(tmp_path):
@@ -66,7 +114,7 @@ def test_an_installed_program_is_copied_away_from_the_torch_beside_it(tmp_path):
         shutil.copytree(root / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
     (packages / "torch").mkdir()
     code = (
-        "import os, sys; from jobs.builds.own_code import code_path; first = code_path()['PYTHONPATH'].split(os.pathsep)[0];"
+        "import os, sys; from jobs.pool.child import code_path; first = code_path()['PYTHONPATH'].split(os.pathsep)[0];"
         "from importlib.metadata import distribution; sys.path.insert(0, first);"
         "print(first); print(sorted(os.listdir(first))); print(distribution('inductor-watch').locate_file(''))"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.builds.complaints import conflict, constraint_places, last_words
+from jobs.builds.installer import conflict, constraint_files, last_message
 
 CONFLICT = """Looking in links: /wheels
 
@@ -43,7 +43,7 @@ def test_a_constraint_comes_with_the_file_that_holds_it(line, tmp_path):
     assert said.endswith(f"the constraint torch<=2.14.1 in {places[2]}")
 
 
-def test_a_constraint_in_none_of_several_files_is_named_alone_and_of_one_address_with_it():
+def test_a_constraint_without_a_known_file():
     said = CONFLICT.format(constraint="torch<=2.14.1")
     assert conflict(said, ["https://index.invalid/c.txt"]).endswith("torch<=2.14.1 in https://index.invalid/c.txt")
     assert conflict(said, ["a.txt", "b.txt"]).endswith("torch<=2.14.1")
@@ -60,12 +60,12 @@ def test_what_is_no_conflict_is_none():
 
 def test_pips_configuration_names_constraints_by_file_and_variable():
     told = "global.constraint='/etc/caps.txt'\nglobal.cert='/x'\n:env:.constraint='a.txt b.txt'\ninstall.constraint='c.txt'"
-    assert constraint_places(told) == ["a.txt", "b.txt", "/etc/caps.txt", "c.txt"]
-    assert constraint_places("") == []
+    assert constraint_files(told) == ["a.txt", "b.txt", "/etc/caps.txt", "c.txt"]
+    assert constraint_files("") == []
 
 
 def test_a_cause_of_uv_is_whole_and_without_its_hints():
-    said = last_words(UV)
+    said = last_message(UV)
     assert said.startswith("Because only zoo==1.0 is available")
     assert said.endswith(
         "And because you require torch==9.4.0, we can conclude that your requirements are unsatisfiable."
@@ -73,6 +73,6 @@ def test_a_cause_of_uv_is_whole_and_without_its_hints():
 
 
 def test_pips_last_error_counts_not_where_to_read():
-    assert last_words("ERROR: one\nERROR: ResolutionImpossible: for help visit x") == "one"
-    assert last_words("Traceback\n  File x\nImportError: no libsynthetic\n") == "ImportError: no libsynthetic"
-    assert last_words("") == "no output"
+    assert last_message("ERROR: one\nERROR: ResolutionImpossible: for help visit x") == "one"
+    assert last_message("Traceback\n  File x\nImportError: no libsynthetic\n") == "ImportError: no libsynthetic"
+    assert last_message("") == "no output"

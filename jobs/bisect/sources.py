@@ -1,0 +1,142 @@
+"""What a bisection measures: the builds or commits between its ends, and one run of each.
+
+Builds are measured in environments of their own, commits in a checkout that a command prepares.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs.bisect.log import Reading
+from jobs.builds.build import Build, BuildError, in_order, parse_build
+from jobs.builds.environment import Environments
+from jobs.builds.index import list_builds
+from jobs.builds.options import BuildOptions
+from jobs.git.log import Repository
+from jobs.output.terminal import one_line
+from jobs.pool.child import Request, bundle_files, measure_in
+
+#: The environment variable in which the command finds the commit; it is never written into the command.
+COMMIT_VARIABLE = "INDUCTOR_WATCH_COMMIT"
+
+
+def builds_between(good: str, bad: str, named: Sequence[str], options: BuildOptions) -> list[str]:
+    """The versions from good to bad: the named ones, else the releases that the index has (all builds where an end is no
+    release).
+
+    Raises:
+        BuildError: good is not older than bad, or the index cannot be read.
+    """
+    first, last = parse_build(good), parse_build(bad)
+    if first.key >= last.key:
+        raise BuildError(
+            f"--good {first.version} is not older than --bad {last.version}: --good is the older end, even if it is the "
+            "slower one"
+        )
+    candidates = [parse_build(text) for text in named] if named else _offered(options, (first, last))
+    inside = [build for build in candidates if first.key < build.key < last.key]
+    return [build.version for build in in_order([first, *inside, last])]
+
+
+def _offered(options: BuildOptions, ends: tuple[Build, Build]) -> list[Build]:
+    """The builds of the index, without pre-releases unless an end is one; one of 2.13.0 and 2.13.0+cpu is enough."""
+    by_public: dict[str, Build] = {}
+    for build in in_order(Build(version) for version in list_builds(options.words()).versions):
+        by_public.setdefault(build.public, build)  # the one without a local version comes first
+    with_nightlies = not all(end.is_release for end in ends)
+    others = by_public.keys() - {end.public for end in ends}
+    return [build for public, build in by_public.items() if public in others and (with_nightlies or build.is_release)]
+
+
+def commits_between(folder: Path, good: str, bad: str) -> list[str]:
+    """The shas from good to bad, along the first parents of bad.
+
+    Raises:
+        GitError: no such repository, no such commit, or good is not among the ancestors of bad.
+    """
+    repository = Repository(folder)
+    first, last = repository.sha_of(good), repository.sha_of(bad)
+    return [first, *repository.landed(first, last)]
+
+
+@dataclass(frozen=True, slots=True)
+class TorchBuilds:
+    """Measures torch builds, each in its environment; the bundles go below `folder`."""
+
+    environments: Environments
+    request: Request
+    metric: str
+    folder: Path
+
+    def measure(self, name: str, number: int) -> Reading:
+        """Measures run `number` of a build. Raises ChildError where it cannot be installed, or nothing can be measured in it."""
+        build = parse_build(name)
+        environment = self.environments.ready(build)
+        bundles = self.folder / build.name / str(number)
+        return read_run(environment.python, self.request, bundles, self.metric, self.folder)
+
+
+@dataclass(slots=True)
+class Checkouts:
+    """Measures commits of a repository, each after a command has prepared it; the bundles go below `folder`."""
+
+    repository: Path
+    command: str
+    python: Path
+    request: Request
+    metric: str
+    folder: Path
+    _prepared: str = field(default="", init=False)
+
+    def measure(self, name: str, number: int) -> Reading:
+        """Measures run `number` of a commit, prepared unless it was the last one. Raises ChildError where that fails."""
+        if self._prepared != name:
+            self._prepared = ""
+            self._prepare(name)
+            self._prepared = name
+        bundles = self.folder / name[:12] / str(number)
+        return read_run(self.python, self.request.called(commit=name), bundles, self.metric, self.folder)
+
+    def _prepare(self, sha: str) -> None:
+        log = self.folder / "prepare.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as stream:
+            stream.write(f"== {sha}\n".encode())
+            stream.flush()
+            start = stream.tell()
+            done = subprocess.run(
+                ["/bin/sh", "-c", self.command],
+                cwd=self.repository,
+                env={**os.environ, COMMIT_VARIABLE: sha},
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode:
+            output = log.read_bytes()[start:].decode("utf-8", "replace").strip().splitlines()
+            last = one_line(output[-1], 200) if output else "it said nothing"
+            raise BuildError(f"the --run command ended with exit code {done.returncode} ({last}); see {log}")
+
+
+def read_run(python: Path, request: Request, bundles: Path, metric: str, folder: Path) -> Reading:
+    """Measures one cell and reads its outcome; a run that is complete in `bundles` is read again, not measured.
+
+    Raises:
+        ChildError: nothing could be measured, or the request is of several cells.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = measure_in(python, request, bundles, folder / "measuring.log")[0]
+    if len(contents.planned) != 1:
+        named = ", ".join(sorted({f"{cell.suite}/{cell.model} {cell.config.name}" for cell in contents.planned})[:4])
+        raise BuildError(
+            f"bisect takes one cell, and the options select {len(contents.planned)} ({named}): "
+            "narrow --model, --suite or --config"
+        )
+    (measurement,) = contents.latest().values()
+    bundle = bundle_files(bundles)[0].relative_to(folder)
+    return Reading(measurement.status.value, measurement.metrics.get(metric), contents.header.commit, str(bundle))

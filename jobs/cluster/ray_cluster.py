@@ -1,0 +1,185 @@
+"""All use of Ray: connect to a cluster, list its nodes, start a task on a node, take its messages, cancel it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+#: Bytes of a local cluster's object store: it holds bundles only.
+_STORE_BYTES = 80_000_000
+#: Seconds to wait for a cluster's address to answer at all; Ray itself waits for two minutes.
+_ANSWER_S = 5.0
+
+
+class ClusterError(click.ClickException):
+    """There is no cluster, or none of its nodes can measure; the text says why and what to do."""
+
+    exit_code = 4
+
+
+class LostError(Exception):
+    """A task ended without a result: its node, or its worker there, is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A living node: Ray's id, its host name, and the CPUs and GPUs that it has for tasks."""
+
+    node_id: str
+    host: str
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The resources that a task takes of a node: so many that no second task fits beside it."""
+
+    cpus: int
+    gpus: int
+
+    def fits(self, node: Node) -> bool:
+        """Whether a node has that much."""
+        return node.cpus >= self.cpus and node.gpus >= self.gpus
+
+
+def share_of(nodes: Sequence[Node], device: str) -> Share:
+    """The minimum among the nodes that have more than half of the largest: a task with it has its node to itself.
+
+    Smaller nodes take no part.
+
+    Raises:
+        ClusterError: no node has a CPU, or a GPU where the device is one.
+    """
+    if device == "cuda":
+        nodes = [node for node in nodes if node.gpus]
+        if not nodes:
+            raise ClusterError("no node of the cluster has a GPU: use --device cpu, or see `ray status`")
+        gpus = _least_of_large([node.gpus for node in nodes])
+        return Share(min((node.cpus for node in nodes if node.gpus >= gpus), default=0), gpus)
+    counts = [node.cpus for node in nodes if node.cpus]
+    if not counts:
+        raise ClusterError("no node of the cluster has a CPU for tasks: see `ray status`")
+    return Share(_least_of_large(counts), 0)
+
+
+def _least_of_large(counts: Sequence[int]) -> int:
+    return min(count for count in counts if 2 * count > max(counts))
+
+
+class RayCluster:
+    """A connected cluster; a task is known by its handle."""
+
+    def __init__(self, ray: Any) -> None:
+        from jobs.cluster.task import measure_shard
+
+        self._ray = ray
+        # Lost shards are planned again by the driver, so that a model which takes its node down is alone in a shard next time.
+        self._task = ray.remote(num_returns="streaming", max_retries=0)(measure_shard)
+
+    def nodes(self) -> list[Node]:
+        """The living nodes, sorted by host name."""
+        nodes = [
+            Node(
+                item["NodeID"],
+                item["NodeManagerHostname"],
+                int(item["Resources"].get("CPU", 0)),
+                int(item["Resources"].get("GPU", 0)),
+            )
+            for item in self._ray.nodes()
+            if item["Alive"]
+        ]
+        return sorted(nodes, key=lambda node: (node.host, node.node_id))
+
+    def start(
+        self, node: Node, share: Share, request: str, costs: Mapping[str, str], variables: Mapping[str, str]
+    ) -> Any:
+        """Starts `jobs.cluster.task.measure_shard` on a node, as soon as its share is free there; returns the handle."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        task = self._task.options(
+            num_cpus=share.cpus,
+            num_gpus=share.gpus,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+        )
+        return task.remote(request, costs, variables)
+
+    def ready(self, handles: Sequence[Any], timeout_s: float) -> list[Any]:
+        """The tasks that have a message, after at most `timeout_s` seconds."""
+        if not handles:
+            time.sleep(timeout_s)
+            return []
+        ready, _ = self._ray.wait(list(handles), num_returns=1, timeout=timeout_s, fetch_local=False)
+        return list(ready)
+
+    def take(self, handle: Any) -> Mapping[str, Any]:
+        """The next message of a task that is ready. Raises `LostError` if there is none."""
+        try:
+            message: Mapping[str, Any] = self._ray.get(next(handle))
+        except StopIteration:
+            raise LostError("no result") from None
+        except self._ray.exceptions.RayError as error:
+            raise LostError(type(error).__name__) from error
+        return message
+
+    def cancel(self, handle: Any) -> None:
+        """Ends a task and its child process."""
+        self._ray.cancel(handle)
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[RayCluster]:
+    """A connection to the cluster at an address, or to one of this host alone that ends with it.
+
+    What Ray prints goes to standard error. Nothing is reported to its makers (`RAY_USAGE_STATS_ENABLED=0`), and no dashboard
+    is started.
+
+    Raises:
+        click.UsageError: Ray is not installed.
+        ClusterError: no cluster answers there.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_worker_niceness", "0")  # for a cluster of this host
+    try:
+        import ray
+    except ImportError as error:
+        raise click.UsageError("Ray is not installed: pip install ray, or leave out --executor ray") from error
+    local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    if address and address != "local":
+        check_address(address)
+        local = {}
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **local)
+        except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            hint = "; one that asks for a token needs RAY_AUTH_MODE=token here"
+            hint = "" if os.environ.get("RAY_AUTH_MODE") else hint
+            raise ClusterError(f"no Ray cluster at {address or 'local'}: {reason}{hint}") from error
+        try:
+            yield RayCluster(ray)
+        finally:
+            ray.shutdown()
+
+
+def check_address(address: str) -> None:
+    """Raises `ClusterError` if nobody answers at a HOST:PORT, `click.UsageError` for a text that is no address of a node."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise click.UsageError(
+            f"--address {address[:80]!r}: write HOST:PORT of the cluster's head, or auto, on a node of the cluster"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(f"no Ray cluster at {address}: {error}; `ray start --head` starts one") from error

@@ -1,0 +1,314 @@
+"""A night on a played cluster: how it is cut, and what becomes of its cells when nodes refuse or are lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from collector.bundle import read_bundle
+from collector.settings import Settings
+from db.runs import list_nights
+from jobs.cli import app
+from jobs.cluster import session
+from jobs.cluster.night import ClusterNight, costs_of, cut_shards
+from jobs.cluster.ray_cluster import ClusterError, LostError, Node, Share, check_address, connected, share_of
+from jobs.cluster.session import NightOptions, measure_on_cluster
+from jobs.option_groups import Selection
+from jobs.plan.cost import CostModel, read_history
+from jobs.plan.planning import Plan, load_plan
+from jobs.pool import child
+from jobs.pool.child import Request, run_child
+from jobs.pool.runner import Pace, RunNames
+from tests.factories import CONFIGS, cell, new_store, night, passing
+
+CELLS = [cell(f"m{number}", config, device="cpu") for config in CONFIGS for number in range(4)]
+NODES = [Node("a" * 56, "alpha", 8, 0), Node("b" * 56, "beta", 8, 0)]
+
+
+class PlayedCluster:
+    """A cluster that measures nothing: a task returns a bundle of synthetic measurements.
+
+    `dying` nodes are lost with their second shard, `refusing` ones say why they cannot measure, a model in `deadly` is lost
+    with its task each time, `deaf` clusters never begin a task, and `bundles` are returned once instead of the right ones.
+    """
+
+    def __init__(self, nodes=NODES, dying=(), refusing=None, deadly=(), deaf=False, bundles=None):
+        self.alive, self.dying, self.refusing, self.deadly = list(nodes), dying, refusing or {}, deadly
+        self.deaf, self.bundles = deaf, bundles
+        self.tasks, self.started, self.cancelled = {}, [], []
+
+    def nodes(self):
+        return list(self.alive)
+
+    def start(self, node, share, request, costs, variables):
+        request = Request.from_json(json.loads(request))
+        self.started.append((node, request))
+        self.tasks[len(self.started)] = self._play(node, request, len(self.started))
+        return len(self.started)
+
+    def ready(self, handles, timeout_s):
+        return [] if self.deaf else list(handles)
+
+    def take(self, handle):
+        return next(self.tasks[handle])
+
+    def cancel(self, handle):
+        self.cancelled.append(handle)
+
+    def _play(self, node, request, number):
+        yield {"node": node.host, "note": ""}
+        if node.host in self.refusing:
+            yield {"bundles": {}, "code": 2, "reason": self.refusing[node.host]}
+        if node.host in self.dying and [other for other, _ in self.started].index(node) != number - 1:
+            self.alive = [other for other in self.alive if other != node]
+            raise LostError("NodeDiedError")
+        if {item.model for item in request.cells} & set(self.deadly):
+            raise LostError("NodeDiedError")
+        if self.bundles:
+            bundles, self.bundles = self.bundles, None
+            yield {"bundles": bundles, "code": 0, "reason": ""}
+        with TemporaryDirectory() as folder:
+            testbed = {"node": node.host}
+            path = night(Path(folder), f"run-{number}", cells=request.cells, night=request.names.night, testbed=testbed)
+            yield {"bundles": {path.name: path.read_bytes()}, "code": 0, "reason": ""}
+
+
+@pytest.fixture
+def measure(tmp_path, monkeypatch, capsys):
+    """Measures CELLS in four shards; returns the bundles, the number of cells left, and what was printed."""
+    monkeypatch.setattr(session, "probe", lambda _: {"torch_git": "d" * 40})
+
+    def run(cluster, *, fails=None, pace=None, store=None, plan=None):
+        options = NightOptions(RunNames(night="n1"), Settings(), pace or Pace(2), tmp_path / "runs", store, shards=4)
+        plan, console = plan or Plan(CELLS, ["x: needs timm"]), Console(width=500)
+        if fails:
+            with pytest.raises(ClusterError, match=fails):
+                measure_on_cluster(cluster, plan, options, console)
+        else:
+            measure_on_cluster(cluster, plan, options, console)
+        paths = (tmp_path / "runs").glob("run-*.jsonl.gz")
+        return [read_bundle(path) for path in sorted(paths)], capsys.readouterr().out
+
+    return run
+
+
+def outcomes(runs):
+    return Counter(item.cell for run in runs for item in run.measurements)
+
+
+def nodes_of(runs):
+    return {run.header.testbed["node"] for run in runs}
+
+
+def test_each_cell_is_measured_once_and_the_plan_is_kept(measure, tmp_path):
+    runs, said = measure(PlayedCluster())
+    assert outcomes(runs) == Counter(CELLS)
+    assert nodes_of(runs) == {"alpha", "beta"}
+    assert {run.header.night for run in runs} == {"n1"}
+    assert "night n1: 12 of 12 cells in 4 tasks on 2 nodes" in said
+    assert "left out: x: needs timm" in said
+    plan = load_plan(tmp_path / "runs" / "n1.plan.json")
+    assert (plan.cells, plan.night) == (CELLS, "n1")
+
+
+def test_a_lost_shard_is_measured_by_the_other_node_and_nothing_twice(measure):
+    runs, said = measure(PlayedCluster(dying={"beta"}))
+    assert outcomes(runs) == Counter(CELLS)
+    assert sum(run.header.testbed["node"] == "beta" for run in runs) == 1
+    assert "node beta was lost (NodeDiedError): 3 cells planned again" in said
+
+
+def test_a_model_that_takes_its_node_down_is_not_tried_for_ever(measure):
+    runs, said = measure(PlayedCluster(deadly={"m3"}), fails=r"3 cells were not measured.*--plan .*n1\.plan\.json")
+    assert outcomes(runs) == Counter(item for item in CELLS if item.model != "m3")
+    assert said.count("not tried again") == 3
+
+
+def test_a_node_that_refuses_gets_no_further_shard(measure):
+    cluster = PlayedCluster(refusing={"beta": "torch 2.9 there"})
+    runs, said = measure(cluster)
+    assert outcomes(runs) == Counter(CELLS)
+    assert "node beta gets no more cells (torch 2.9 there): 3 cells planned for others" in said
+    assert [node.host for node, _ in cluster.started].count("beta") == 1
+
+
+@pytest.mark.parametrize("bundles", [{"run.jsonl.gz": b"no bundle"}, {"n1.plan.json": b"{}"}])
+def test_a_node_that_returns_nonsense_gets_no_further_shard(bundles, measure):
+    runs, said = measure(PlayedCluster(bundles=bundles))
+    assert outcomes(runs) == Counter(CELLS)
+    assert "gets no more cells" in said
+
+
+@pytest.mark.parametrize(
+    ("cluster", "reason"),
+    [
+        (PlayedCluster(refusing=dict.fromkeys(("alpha", "beta"), "no torch there")), "no torch there"),
+        (PlayedCluster(nodes=NODES[:1], dying={"alpha"}), "all were lost"),
+    ],
+)
+def test_without_a_node_that_can_measure_the_night_ends(cluster, reason, measure, monkeypatch):
+    monkeypatch.setattr("jobs.cluster.night._PATIENCE_S", 0)
+    measure(cluster, fails=f"no node of the cluster is left to measure on: {reason}")
+
+
+def test_after_the_time_no_shard_is_started_and_waiting_ones_are_withdrawn():
+    left = {item.cell_id: item for item in CELLS}
+    request = Request(Selection(), (), RunNames(), Settings(), Pace(), until=1.0)
+    cluster = PlayedCluster(deaf=True)
+    work = ClusterNight(cluster, Share(8, 0), request, left, lambda *_: set(), lambda _: None)
+    work.run(cut_shards(CELLS, NODES, 4, []))
+    assert (cluster.started, len(left)) == ([], 12)
+
+
+def test_the_store_has_the_whole_night_and_what_was_lost_as_missing(measure, tmp_path):
+    engine = new_store(tmp_path / "store.db")
+    store = str(tmp_path / "store.db")
+    _, said = measure(PlayedCluster(deadly={"m0"}), fails="3 cells were not measured", store=store)
+    assert "3 cells never arrived and count as missing" in said
+    (stored,) = list_nights(engine)
+    assert sum(run.measured for run in stored.runs) == 9
+    assert sum(run.planned for run in stored.runs) == 12
+    # The same night continued on nodes that stay: only what was lost is measured, and is not missing any more.
+    cluster = PlayedCluster()
+    cluster.started = [(NODES[0], None)] * 10  # so that its runs have other names
+    measure(cluster, store=store, plan=load_plan(tmp_path / "runs" / "n1.plan.json"))
+    assert Counter(item.model for _, request in cluster.started[10:] for item in request.cells) == {"m0": 3}
+    (stored,) = list_nights(engine)
+    assert (sum(run.measured for run in stored.runs), sum(run.planned for run in stored.runs)) == (12, 12)
+
+
+def test_shards_are_of_like_cost_the_longest_first_and_no_model_is_in_two(tmp_path):
+    def made(item):
+        return passing(item, wall_s=10.0 * (1 + int(item.model[1:])), details={})
+
+    history = [read_bundle(night(tmp_path, "r1", cells=CELLS, make=made))]
+    shards = cut_shards(CELLS, NODES, 3, history)
+    assert Counter(item for shard in shards for item in shard.cells) == Counter(CELLS)
+    assert [sorted({item.model for item in shard.cells}) for shard in shards] == [["m3"], ["m2"], ["m0", "m1"]]
+    assert {shard.home for shard in shards} == {""}
+
+
+def test_a_model_goes_back_to_the_node_that_measured_it_last(tmp_path):
+    for minutes, node in enumerate(("alpha", "beta")):
+        cells = [item for item in CELLS if node == "alpha" or item.model in ("m0", "m1")]
+        night(tmp_path, node, cells=cells, minutes=minutes, testbed={"node": node})
+    history = read_history(tmp_path)
+    home = {item.model: shard.home[:1] for shard in cut_shards(CELLS, NODES, 4, history) for item in shard.cells}
+    assert home == {"m0": "b", "m1": "b", "m2": "a", "m3": "a"}
+    duplicates = [replace(node, host="alpha") for node in NODES]
+    assert {shard.home for shard in cut_shards(CELLS, duplicates, 4, history)} == {""}
+
+
+def test_a_node_learns_what_its_cells_take_and_where_they_were_measured(tmp_path):
+    made = [passing(item, wall_s=9.0, details={"device_bytes": 5e9, "kernels": ["long"]}) for item in CELLS]
+    history = [read_bundle(night(tmp_path / "there", "r1", make=lambda item: made[CELLS.index(item)], cells=CELLS))]
+    for name, text in costs_of(CELLS[:1], history).items():
+        (tmp_path / "here").mkdir()
+        (tmp_path / "here" / name).write_text(text)
+        assert "long" not in text
+    (run,) = read_history(tmp_path / "here")
+    assert {item.cell.model for item in run.measurements} == {"m0"}
+    cost = CostModel.learn(run.measurements).estimate(CELLS[0])
+    assert (cost.worker_s, cost.memory_bytes) == (9.0, 5_000_000_000)
+
+
+@given(st.lists(st.integers(0, 64), min_size=1, max_size=8), st.sampled_from(["cpu", "cuda"]))
+def test_a_task_has_its_node_to_itself(counts, device):
+    nodes = [Node(str(number), "host", count * 4, count) for number, count in enumerate(counts)]
+    if not any(counts):
+        with pytest.raises(ClusterError):
+            share_of(nodes, device)
+        return
+    share = share_of(nodes, device)
+    usable = [node for node in nodes if share.fits(node)]
+    assert usable
+    for node in usable:
+        assert 2 * share.cpus > node.cpus or 2 * share.gpus > node.gpus
+    if len(set(counts)) == 1:  # of equal nodes all take part, and whole
+        assert len(usable) == len(nodes)
+        assert share == Share(nodes[0].cpus, nodes[0].gpus if device == "cuda" else 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "said"),
+    [
+        ("ray://host:10001", click.UsageError, "HOST:PORT"),
+        ("host", click.UsageError, "HOST:PORT"),
+        ("127.0.0.1:1", ClusterError, "no Ray cluster at 127.0.0.1:1"),
+        ("127.0.0.1:99999", ClusterError, "no Ray cluster"),
+    ],
+)
+def test_an_address_without_a_cluster_is_reported_at_once(address, kind, said):
+    with pytest.raises(kind, match=said):
+        check_address(address)
+
+
+def test_without_ray_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(click.UsageError, match="pip install"), connected(None):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tasks", "3"], "--executor ray"),
+        (["--executor", "ray", "--gpus", "all"], "--gpus"),
+        (["--executor", "ray", "--dry-run"], "--dry-run"),
+        (["--executor", "slurm"], "ray"),
+    ],
+)
+def test_options_without_effect_are_refused(words, said):
+    done = CliRunner().invoke(app, ["nightly", *words])
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+REQUEST = Request(Selection(), (), RunNames(), Settings(), Pace(2), cells=tuple(CELLS[:1]), until=5.0)
+
+
+def test_a_request_is_the_same_on_the_other_side():
+    read = Request.from_json(json.loads(json.dumps(REQUEST.to_json())))
+    assert (read, read.cells, read.left_s) == (REQUEST, tuple(CELLS[:1]), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "last_line"),
+    [
+        ("pass", 0, "no output"),
+        ("sys.exit('inductor-watch: no torch there')", 1, "inductor-watch: no torch there"),
+        ("import os; os.kill(os.getpid(), 9)", -9, "no output"),
+    ],
+)
+def test_the_end_of_a_child_is_known(script, code, last_line, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f"#!{sys.executable}\nimport sys; sys.stdin.readline(); {script}\n")
+    python.chmod(0o755)
+    assert run_child(python, REQUEST, dict(os.environ)) == (code, last_line)
+
+
+def test_a_child_ends_with_its_parent(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    ended = tmp_path / "ended"
+    python.write_text(f"#!{sys.executable}\nimport sys; sys.stdin.read(); open({str(ended)!r}, 'w')\n")
+    python.chmod(0o755)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(child.subprocess.Popen, "poll", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_child(python, REQUEST, dict(os.environ))
+    assert ended.exists()
