@@ -129,6 +129,7 @@ class ClusterNight:
     _queue: list[Shard] = field(default_factory=list)
     _tasks: dict[Any, Task] = field(default_factory=dict)
     _refusing: dict[str, str] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)
     _losses: Counter[str] = field(default_factory=Counter)
     _notes: set[str] = field(default_factory=set)
     _idle_since: float | None = None
@@ -154,7 +155,8 @@ class ClusterNight:
 
     def _start_tasks(self) -> None:
         """Starts the next shard on each idle node: one that was measured there last, else one without a living home."""
-        usable = [node for node in self.cluster.nodes() if self.share.fits(node) and node.node_id not in self._refusing]
+        unusable = self._refusing.keys() | self._gone
+        usable = [node for node in self.cluster.nodes() if self.share.fits(node) and node.node_id not in unusable]
         ids, busy = {node.node_id for node in usable}, {task.node.node_id for task in self._tasks.values()}
         for node in usable:
             fitting = (shard for shard in self._queue if shard.home == node.node_id or shard.home not in ids)
@@ -221,11 +223,14 @@ class ClusterNight:
         self._queue += split(left)
 
     def _lose(self, task: Task, reason: str) -> None:
+        if not task.name:  # Ray lists a dead node for some seconds more
+            self._gone.add(task.node.node_id)
+            self._queue.append(task.shard)
+            return
         left = self._left_of(task)
         self._losses.update(cell.cell_id for cell in left)
         again = [cell for cell in left if self._losses[cell.cell_id] < _ATTEMPTS]
-        name = task.name or one_line(task.node.host, 100)
-        self.say(f"node {name} was lost ({reason}): {counted(len(again), 'cell')} planned again")
+        self.say(f"node {task.name} was lost ({reason}): {counted(len(again), 'cell')} planned again")
         for cell in left:
             if cell not in again:
                 self.say(f"{cell}: lost with its node {_ATTEMPTS} times, not tried again")

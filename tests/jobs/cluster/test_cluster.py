@@ -40,14 +40,14 @@ NODES = [Node("a" * 56, "alpha", 8, 0), Node("b" * 56, "beta", 8, 0)]
 class PlayedCluster:
     """A cluster that measures nothing: a task returns a bundle of synthetic measurements.
 
-    `dying` nodes are lost with their second shard, `refusing` ones say why they cannot measure, a model in `deadly` is lost
+    `dying` nodes are lost with their second shard and listed a while longer, `refusing` ones say why they cannot measure, a model in `deadly` is lost
     with its task each time, `deaf` clusters never begin a task, and `bundles` are returned once instead of the right ones.
     """
 
     def __init__(self, nodes=NODES, dying=(), refusing=None, deadly=(), deaf=False, bundles=None):
         self.alive, self.dying, self.refusing, self.deadly = list(nodes), dying, refusing or {}, deadly
         self.deaf, self.bundles = deaf, bundles
-        self.tasks, self.started, self.cancelled = {}, [], []
+        self.tasks, self.started, self.cancelled, self.dead = {}, [], [], []
 
     def nodes(self):
         return list(self.alive)
@@ -68,11 +68,14 @@ class PlayedCluster:
         self.cancelled.append(handle)
 
     def _play(self, node, request, number):
+        if node in self.dead:
+            self.alive = [other for other in self.alive if other != node]
+            raise LostError("TaskUnschedulableError")
         yield {"node": node.host, "note": ""}
         if node.host in self.refusing:
             yield {"bundles": {}, "code": 2, "reason": self.refusing[node.host]}
         if node.host in self.dying and [other for other, _ in self.started].index(node) != number - 1:
-            self.alive = [other for other in self.alive if other != node]
+            self.dead.append(node)
             raise LostError("NodeDiedError")
         if {item.model for item in request.cells} & set(self.deadly):
             raise LostError("NodeDiedError")
@@ -128,6 +131,7 @@ def test_a_lost_shard_is_measured_by_the_other_node_and_nothing_twice(measure):
     assert outcomes(runs) == Counter(CELLS)
     assert sum(run.header.testbed["node"] == "beta" for run in runs) == 1
     assert "node beta was lost (NodeDiedError): 3 cells planned again" in said
+    assert "Unschedulable" not in said
 
 
 def test_a_model_that_takes_its_node_down_is_not_tried_for_ever(measure):
