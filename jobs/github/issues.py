@@ -15,8 +15,7 @@ from analysis.reports.markdown import BODY_BYTES, cut, render
 from analysis.reports.permalinks import address
 from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
-from jobs.github.api import GitHub, GitHubError, LostAnswerError
-from jobs.github.comment import page_of
+from jobs.github.api import GitHub, LostAnswerError, has_body, number_of, page_of
 from jobs.regressions.text import blame, change_of
 
 #: By it the issues are found again, should a record have lost its link.
@@ -173,20 +172,16 @@ def _created(github: GitHub, repo: str, issue: Issue) -> Published:
     return Published("opened", page_of(github.post(f"repos/{repo}/issues", wanted)))
 
 
-def _updated(github: GitHub, repo: str, issue: Issue, found: Mapping[str, Any]) -> Published:
-    number, is_open = found.get("number"), found.get("state") != "closed"
-    if type(number) is not int:
-        raise GitHubError("GitHub's list of issues has one without a number: is GITHUB_API_URL right?")
-    changes: dict[str, Any] = {}
-    if str(found.get("body")).replace("\r\n", "\n").strip() != issue.body.strip():
-        changes |= {"body": issue.body}
-    if str(found.get("title")) != issue.title:
-        changes |= {"title": issue.title}
+def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any]) -> Published:
+    number, is_open = number_of(existing, "number"), existing.get("state") != "closed"
+    changes: dict[str, Any] = {} if has_body(existing, issue.body) else {"body": issue.body}
+    if str(existing.get("title")) != issue.title:
+        changes["title"] = issue.title
     word = "updated" if changes else "unchanged"
     if is_open and not issue.is_open:
-        changes, word = changes | {"state": "closed"}, "closed"
+        changes["state"], word = "closed", "closed"
     elif not is_open and issue.has_returned:
-        changes, word = changes | {"state": "open"}, "reopened"
+        changes["state"], word = "open", "reopened"
     if not changes:
-        return Published(word, page_of(found))
+        return Published(word, page_of(existing))
     return Published(word, page_of(github.patch(f"repos/{repo}/issues/{number}", changes)))
