@@ -8,11 +8,10 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from collector.bundle import BundleError
 from collector.vocabulary import Cell
-from jobs.output.tables import add_row, console, make_table, plain
+from jobs.output.tables import FittingTable, add_row, console, make_table, plain
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, read_history
 from jobs.plan.forecast import AXES, HOUR, Forecast, count_models, forecast_from
 from jobs.plan.planning import Plan
@@ -78,7 +77,7 @@ def _slack_note(found: Forecast) -> str:
     return f"hours are the sum over the cells times {found.slack:.2f}, as in {found.nights} measured nights"
 
 
-def _axis_table(axis: str, rows: Sequence[tuple[str, int, float]]) -> Table:
+def _axis_table(axis: str, rows: Sequence[tuple[str, int, float]]) -> FittingTable:
     table = make_table(axis, "cells", "worker-hours", "share %")
     total = sum(hours for _, _, hours in rows) or 1.0
     for name, cells, hours in rows:
@@ -86,7 +85,7 @@ def _axis_table(axis: str, rows: Sequence[tuple[str, int, float]]) -> Table:
     return table
 
 
-def _longest_table(rows: Sequence[tuple[Cell, Cost]]) -> Table:
+def _longest_table(rows: Sequence[tuple[Cell, Cost]]) -> FittingTable:
     table = make_table("longest cells", "worker s", "device s", "estimate")
     for cell, cost in rows:
         device = "-" if cost.device_s is None else f"{cost.device_s:.1f}"
