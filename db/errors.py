@@ -34,6 +34,10 @@ class CommitError(StoreError):
     """A text that names no commit of the database, or a history that contradicts the one that it holds."""
 
 
+class ExportingError(Exception):
+    """A target that cannot be written, or a format that does not fit the target; the text is one line."""
+
+
 _AGAIN = "try again when that has ended"
 _FULL = "the disk is full; make room and repeat, nothing was half-written"
 _READ_ONLY = "it was opened read-only"

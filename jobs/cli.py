@@ -158,9 +158,8 @@ def expected_errors() -> dict[type[BaseException], int]:
     found: dict[type[BaseException], int] = dict.fromkeys((ConfigError, ZooError, HostError, BundleError), USAGE)
     found |= {LostDeviceError: INTERNAL, LauncherError: INTERNAL}
     if _has_store():
-        from db.errors import CommitError, FilterError, RecordError, SideError, StoreError
-        from db.exporting.errors import ExportingError
-        from db.importing.errors import ImportingError
+        from db.errors import CommitError, ExportingError, FilterError, RecordError, SideError, StoreError
+        from db.importing.rows import ImportingError
         from jobs.git.log import GitError
 
         found |= {ImportingError: USAGE, ExportingError: USAGE, RecordError: USAGE}

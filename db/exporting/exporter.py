@@ -1,23 +1,51 @@
-"""The way of an export: sides to runs or rows, and these into a file."""
+"""An export: sides to runs or rows, and these into a file, which is written whole or not at all."""
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from collector.bundle_file import both_paths
+from collector.output_file import write_output
 from db.connecting import Source
-from db.errors import one_line
-from db.exporting.errors import ExportingError
-from db.exporting.files import check_target, write_file
+from db.errors import ExportingError, one_line
+from db.exporting.formats import as_csv, as_parquet, side_table, v3_lines
 from db.exporting.stored_runs import stored_run
-from db.exporting.tables import as_csv, as_parquet, side_table
-from db.exporting.v3_lines import v3_lines
-from db.importing.bundle_files import pack_run
+from db.importing.importer import pack_run
 from db.queries.sides import Side, resolve_side
+
+
+def check_target(path: Path, force: bool) -> None:
+    """Raises `ExportingError` if there is something, or no folder to write into."""
+    shown = one_line(str(path), 200)
+    if path.is_dir():
+        raise ExportingError(f"{shown} is a folder: name a file in it")
+    if path.exists() and not force:
+        raise ExportingError(f"{shown} is there already: choose another name, or say --force")
+    if not Path(os.path.realpath(path)).parent.is_dir():
+        raise ExportingError(f"{shown}: its folder does not exist: create it first")
+
+
+def write_file(path: Path, force: bool, write: Callable[[BinaryIO], None]) -> None:
+    """Writes a file by `write_output`, with an export's own words for what is wrong.
+
+    Raises:
+        ExportingError: as `check_target`, or the disk or the folder does not take it.
+    """
+    check_target(path, force)
+    try:
+        write_output(path, write, force=force)
+    except FileExistsError as error:
+        raise ExportingError(
+            f"{one_line(str(path), 200)} is there already: choose another name, or say --force"
+        ) from error
+    except OSError as error:
+        raise ExportingError(f"{one_line(str(path), 200)} cannot be written: {error.strerror or error}") from error
+
 
 Format = Literal["v3", "csv", "bundle", "parquet"]
 

@@ -1,18 +1,166 @@
-"""Which cell a row is about: from the JSON where it tells, else from the file's name, else from what the caller says."""
+"""Which cell a row is about, and PyTorch's names and flags of a way of compiling as a `Config`.
+
+The cell is taken from the JSON where it is there, else from the file's name, else from what the caller says. The table of
+flags with its sources is in docs/formats.md. Flags come from the JSON, which has the whole argument list. Environment
+variables (`TORCHINDUCTOR_MAX_AUTOTUNE`, `TORCHINDUCTOR_CPP_WRAPPER`) appear only in the file's name, so its words count
+where no flag says otherwise.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from collector.vocabulary import Config, Phase
+from collector.vocabulary import Config, OptionValue, Phase, canonical_json
 from db.errors import in_words
-from db.importing.configs import config_of
-from db.importing.filenames import FileName, parse_name
-from db.importing.own_records import REQUEST
-from db.importing.rows import Row, Target
+from db.importing.records import REQUEST
+from db.importing.rows import Row, Target, meant, plain, spelled
+from db.importing.tables import FileName, parse_name
+
+#: A config's words in a file's name, the longest first, each with what it says.
+_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("cudagraphs_low_precision", {"cudagraphs": True, "harness.low_precision": True}),
+    ("batch_invariant_accuracy", {"cudagraphs": False, "harness.batch_invariant": True}),
+    ("deterministic_perf", {"cudagraphs": False, "deterministic": True}),
+    ("freezing_autotune", {"freezing": True, "max_autotune": True}),
+    ("with_cudagraphs", {"cudagraphs": True}),
+    ("no_cudagraphs", {"cudagraphs": False}),
+    ("max_autotune", {"cudagraphs": True, "max_autotune": True}),
+    ("aot_inductor", {"cudagraphs": False, "backend": "aot_inductor"}),
+    ("cpp_wrapper", {"cudagraphs": False, "cpp_wrapper": True}),
+    ("cudagraphs", {"cudagraphs": True}),
+    ("freezing", {"freezing": True}),
+    ("dynamic", {"cudagraphs": True, "dynamic": True}),
+    ("export", {"cudagraphs": False, "backend": "export"}),
+    ("default", {}),
+)
+_BACKENDS = ("inductor", "aot_eager", "eager", "torchao", "cudagraphs")
+#: Flags that change the program and have an Inductor option: the option and the value that the flag gives it.
+_OPTIONS: dict[str, tuple[str, OptionValue]] = {
+    "deterministic": ("deterministic", True),
+    "disable_split_reductions": ("split_reductions", False),
+    "disable_persistent_reductions": ("triton.persistent_reductions", False),
+    "disable_divisible_by_16": ("triton.divisible_by_16", False),
+}
+#: Flags that change the program and have none: they go by their own name, so that no two ways of compiling are one.
+_HARNESS = (
+    *("batch_invariant", "channels_last", "compiled_autograd", "specialize_int", "quantization", "optimus", "ddp"),
+    *("fsdp", "caching_precompile", "enable_activation_checkpointing", "unbacked_batch_only", "use_eval_mode"),
+    *("propagate_real_tensors", "prims_nvfuser", "nvfuser"),
+)
+HARNESS_PREFIX = "harness."
+
+
+@dataclass(slots=True)
+class _Request:
+    """What is known of a config so far."""
+
+    backend: str = "inductor"
+    cudagraphs: bool = False
+    cpp_wrapper: bool = False
+    freezing: bool | None = None
+    dynamic: bool | None = None
+    mode: str | None = None
+    fullgraph: bool = False
+    overrides: dict[str, OptionValue] = field(default_factory=dict)
+
+    def say(self, name: str, value: Any) -> None:
+        """Sets a field, or the option of that name."""
+        if name in self.__dataclass_fields__ and name != "overrides":
+            setattr(self, name, value)
+        else:
+            self.overrides[name] = value
+
+    def config(self) -> Config:
+        """The config; cudagraphs and the C++ wrapper are templates of ours, and one may be there."""
+        template = "cudagraphs" if self.cudagraphs else None
+        if self.cpp_wrapper:
+            if template:
+                self.overrides["cpp_wrapper"] = True
+            else:
+                template = "cpp_wrapper"
+        return Config(
+            self.backend, template, self.mode, self.overrides, self.freezing or None, self.dynamic, self.fullgraph
+        )
+
+
+def config_of(words: str, backend: str | None, arguments: Mapping[str, Any]) -> Config:
+    """The config of a row.
+
+    Args:
+        words: what its file's name has before the suite, e.g. `inductor_with_cudagraphs_freezing`.
+        backend: what the record calls the model's back-end.
+        arguments: the flags of the program that measured; empty where only a table was kept.
+    """
+    request = _Request(backend=backend or "inductor")
+    _read_words(request, words)
+    if "disable_cudagraphs" in arguments:
+        _read_flags(request, {name: meant(value) for name, value in arguments.items()})
+    return request.config()
+
+
+def _read_words(request: _Request, words: str) -> None:
+    rest = words
+    for backend in _BACKENDS:
+        if rest == backend or rest.startswith(f"{backend}_"):
+            request.backend, rest = backend, rest[len(backend) :].strip("_")
+            break
+    unknown: list[str] = []
+    while rest:
+        for word, says in _WORDS:
+            if rest == word or rest.startswith(f"{word}_"):
+                for name, value in says.items():
+                    request.say(name, value)
+                rest = rest[len(word) :].strip("_")
+                break
+        else:
+            head, _, rest = rest.partition("_")
+            unknown.append(head)
+    if unknown:
+        request.overrides[f"{HARNESS_PREFIX}config"] = "_".join(unknown)
+
+
+def _read_flags(request: _Request, arguments: Mapping[str, Any]) -> None:
+    inductor = request.backend in ("inductor", "aot_inductor", "export")
+    request.cudagraphs = inductor and not arguments["disable_cudagraphs"]
+    if "freezing" in arguments:
+        request.freezing = bool(arguments["freezing"])
+    if "dynamic_shapes" in arguments:
+        request.dynamic = True if arguments["dynamic_shapes"] else None
+        # The nightly makes only the batch dynamic; all dimensions are another way of compiling.
+        if request.dynamic and not arguments.get("dynamic_batch_only"):
+            request.overrides[f"{HARNESS_PREFIX}dynamic_batch_only"] = False
+    if mode := arguments.get("inductor_compile_mode"):
+        request.mode = str(mode)
+    request.fullgraph = bool(arguments.get("nopython"))
+    if arguments.get("export_aot_inductor"):
+        request.backend = "aot_inductor"
+    elif arguments.get("export"):
+        request.backend = "export"
+    _read_options(request, arguments)
+
+
+def _read_options(request: _Request, arguments: Mapping[str, Any]) -> None:
+    for flag, (option, value) in _OPTIONS.items():
+        if arguments.get(flag):
+            request.overrides[option] = value
+    for flag in _HARNESS:
+        if value := arguments.get(flag):
+            request.overrides[f"{HARNESS_PREFIX}{flag}"] = _option(value)
+    listed = arguments.get("inductor_config")
+    for text in listed if isinstance(listed, list) else [listed] if listed else []:
+        key, _, value = str(text).partition("=")
+        option = meant(value)
+        request.overrides[key] = spelled(option) if isinstance(option, str) else option
+
+
+def _option(value: Any) -> OptionValue:
+    value = plain(value)
+    return value if isinstance(value, bool | int | float | str) else canonical_json(value)
+
 
 #: What a record that says nothing of it has: PyTorch's dashboard has the same word for it.
 NOT_SET = "notset"

@@ -13,10 +13,7 @@ from typing import Any
 
 from collector.vocabulary import Failure, Measurement, Stage, Status
 from db.errors import one_line
-from db.importing.errors import ImportingError
-from db.importing.rows import Kind, Row, Source, Target
-from db.importing.sources import lines_of
-from db.importing.values import Value, number, plain, spelled
+from db.importing.rows import ImportingError, Kind, Row, Source, Target, Value, lines_of, number, plain, spelled
 
 _TAGS = "Processing|Config|Datatype|DataType|Performance|Correctness|Result|Speedup|max_diff|mean_diff|Fail|Profiling"
 _LINE = re.compile(rf"^(?P<prompt>.*?)\[(?P<tag>{_TAGS})\](?:\[(?P<of>[^\]]*)\])?\s*:?\s*(?P<text>.*)$")

@@ -1,33 +1,89 @@
-"""The way of an import: files to rows, rows to runs, runs to bundles, bundles into the database."""
+"""An import: files to rows, rows to runs, runs to bundles, bundles into the database."""
 
 from __future__ import annotations
 
 import math
 import re
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 
-from collector.bundle import BundleContents, BundleError
+from collector.bundle import BundleContents, BundleError, BundleWriter
+from collector.output_file import write_output
+from collector.vocabulary import Measurement
 from db.errors import one_line
 from db.fitness import UNFIT, said
 from db.importing import graphnet
-from db.importing.bundle_files import put_run
 from db.importing.cells import Given
-from db.importing.csv_rows import read_table
-from db.importing.errors import ImportingError
-from db.importing.own_records import OwnRecords
 from db.importing.pairing import join_pairs
-from db.importing.provenance import Provenance
-from db.importing.rows import Row, Source
-from db.importing.runs import runs_of
-from db.importing.sources import find_files, read_source
-from db.importing.v3_rows import RowsOfRecords, records_of
+from db.importing.records import OwnRecords, RowsOfRecords, records_of
+from db.importing.rows import ImportingError, Row, Source, find_files, read_source
+from db.importing.runs import Provenance, runs_of
+from db.importing.tables import read_table
+from db.incoming import read_incoming
 from db.ingest import IngestReport, ingest_bundle
+
+
+def pack_run(contents: BundleContents, folder: Path) -> Path:
+    """Writes a run as a bundle of its own into a folder; closed if the run has an end, else open.
+
+    Records come in the order of a measured run: the plan, then each measurement after its environment and program.
+    """
+    writer = BundleWriter(folder, contents.header, contents.planned)
+    for environment, data in contents.environments.items():
+        writer.environment(environment, data)
+    for program, options in contents.programs.items():
+        writer.program(program, options)
+    for measurement in contents.measurements:
+        writer.measurement(_fit_for_json(measurement))
+    if contents.finished_at is not None:
+        return writer.close(contents.finished_at)
+    writer.abandon()
+    return writer.path
+
+
+def put_run(contents: BundleContents, folder: Path) -> tuple[Path, bool]:
+    """The bundle of a run in a folder, and whether it is new there.
+
+    A run that has a bundle there keeps it, whatever it holds: a name stands for one run, and what was measured knows more
+    than what was copied.
+
+    Raises:
+        BundleError: its first line is one that no database takes.
+        ValueError, TypeError: it holds what no JSON can.
+        Nothing is written then.
+    """
+    name = contents.header.run_id
+    for path in (folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz"):
+        if path.exists():
+            return path, False
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
+        made = pack_run(contents, Path(workshop))
+        read_incoming(made)
+        return place(made, folder / made.name), True
+
+
+def place(made: Path, target: Path) -> Path:
+    """Copies a file to its place, where it appears whole or not at all."""
+    with made.open("rb") as source:
+        write_output(target, lambda stream: shutil.copyfileobj(source, stream))
+    return target
+
+
+def _fit_for_json(measurement: Measurement) -> Measurement:
+    """Samples that are no number go as texts, which a bundle's reader takes for the same."""
+    samples: dict[str, Any] = {
+        name: [value if math.isfinite(value) else str(value) for value in values]
+        for name, values in measurement.samples.items()
+    }
+    return replace(measurement, samples=samples)
 
 
 @dataclass(slots=True)

@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from db.importing.evidence import SURROUNDINGS, shared_arguments
-from db.importing.rows import Row
-from db.importing.values import Value, number
+from db.importing.merging import SURROUNDINGS, shared_arguments
+from db.importing.rows import Row, Value, number
 
 #: A table's numbers are rounded to six digits after the point.
 _ROUNDED = 5.01e-7

@@ -1,13 +1,82 @@
-"""What every reader hands on: one row of somebody's results, with whatever was told about it."""
+"""What every reader returns: rows of a source file, with values as they are spelled there. Also finds and reads the files."""
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import math
+import re
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from db.importing.values import Value, meant
+from db.errors import one_line
+
+
+class ImportingError(Exception):
+    """A file that nothing can be read from, or a run whose commit, branch or date nobody told; the text is one line."""
+
+
+#: A cell of somebody's table: a number where it is one, else the text.
+Value = int | float | str | bool | None
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+#: Whole numbers up to this many digits are exact in every reader of JSON.
+_EXACT_DIGITS = 15
+
+
+def spelled(text: str) -> Value:
+    """The finite number that a text spells, else the text: `nan`, `1_000` and a 400-digit number stay as they are."""
+    trimmed = text.strip()
+    if len(trimmed) > 60 or not _NUMBER.fullmatch(trimmed):
+        return text
+    if trimmed.lstrip("+-").isdigit():
+        return int(trimmed) if len(trimmed) <= _EXACT_DIGITS else text
+    number = float(trimmed)
+    return number if math.isfinite(number) else text
+
+
+def number(value: Any) -> float | None:
+    """The value as a finite number, or None if it is none."""
+    if isinstance(value, str):
+        value = spelled(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def whole_number(value: Any) -> int | None:
+    """The value as a whole number from 0 to what a database's column holds, or None if it is none."""
+    found = number(value)
+    return int(found) if found is not None and found.is_integer() and 0 <= found < 2**31 else None
+
+
+_WORDS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": None, "": None}
+
+
+def meant(value: Any) -> Any:
+    """A flag as it was meant: the dashboard's tables keep `True` and `None` as texts."""
+    return _WORDS.get(value.lower(), value) if isinstance(value, str) else value
+
+
+def plain(value: Any) -> Any:
+    """A value of somebody's JSON as ours can hold it: numbers that JSON has no word for become texts."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**300:
+        return str(value) if abs(value) < 10**4000 else "a number of thousands of digits"
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value
 
 
 class Target(StrEnum):
@@ -109,3 +178,54 @@ class Row:
         """The first value of a column, or None where there is none."""
         found = self.values.get(name)
         return found[0] if found else None
+
+
+#: Bytes of one file, unpacked. A night of PyTorch's is below ten megabytes.
+LARGEST = 512 << 20
+_ENDINGS = (".csv", ".json", ".jsonl", ".log", ".txt", ".csv.gz", ".json.gz", ".jsonl.gz", ".log.gz")
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+def find_files(places: Iterable[Path]) -> list[Path]:
+    """The files among the places, and below the folders among them every one that has an ending of ours.
+
+    Sorted by name, so that files are the same import in whatever order and by whatever way they were named.
+    """
+    found: dict[Path, None] = {}
+    for place in places:
+        below = place.rglob("*") if place.is_dir() else ()
+        found |= dict.fromkeys(path for path in below if path.name.endswith(_ENDINGS) and path.is_file())
+        found |= {} if place.is_dir() else {place: None}
+    return sorted(found, key=lambda path: (path.name, str(path)))
+
+
+def read_source(path: Path) -> Source:
+    """A file's text, unpacked if it is gzipped; bytes that are no text of its encoding become U+FFFD.
+
+    Raises:
+        ImportingError: it is not there, no regular file, cannot be read, or is larger than `LARGEST`.
+    """
+    shown = one_line(str(path), 200)
+    if path.exists() and not path.is_file():
+        raise ImportingError(f"cannot read {shown}: it is no regular file; save it to one first")
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST + 1)
+        if data[:2] == b"\x1f\x8b":
+            with gzip.open(path, "rb") as packed:
+                data = packed.read(LARGEST + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ImportingError(f"{shown}: its compression is broken: fetch the file again") from error
+    except OSError as error:
+        raise ImportingError(f"cannot read {shown}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ImportingError(f"cannot read {shown}: no file has such a name") from error
+    if len(data) > LARGEST:
+        raise ImportingError(f"{shown} is larger than {LARGEST >> 20} MiB: split it")
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    return Source(path, data.decode(encoding, "replace"))
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines that end in LF, CR LF or, where there is no LF at all, CR; no other character ends one."""
+    return text.replace("\r\n", "\n").split("\n") if "\n" in text else text.split("\r")

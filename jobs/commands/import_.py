@@ -65,7 +65,7 @@ def command(
     from db.engine import open_store
     from db.importing.cells import Given
     from db.importing.importer import import_files, store
-    from db.importing.provenance import Provenance
+    from db.importing.runs import Provenance
     from jobs.cli import tool_version
     from jobs.commands.ingest import newest_start
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from collector.bundle import BundleError, read_bundle
 from db.errors import StoreError
 from db.importing.cells import Given
-from db.importing.errors import ImportingError
 from db.importing.importer import ImportReport, import_files, store
-from db.importing.provenance import Provenance
+from db.importing.rows import ImportingError
+from db.importing.runs import Provenance
 from tests.chaos import material
 from tests.chaos.mutators import mutate
 from tests.chaos.setting import Setting

@@ -5,8 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from db.errors import SideError
-from db.exporting.errors import ExportingError
+from db.errors import ExportingError, SideError
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from tests.factories import matrix, new_store, night

@@ -106,8 +106,8 @@ def test_damage_is_told_by_file_and_line(called, tmp_path):
 
 
 def test_errors_of_an_import_are_usage():
-    from db.exporting.errors import ExportingError
-    from db.importing.errors import ImportingError
+    from db.errors import ExportingError
+    from db.importing.rows import ImportingError
 
     assert expected_errors()[ImportingError] == expected_errors()[ExportingError] == 2
 

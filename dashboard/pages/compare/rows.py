@@ -16,7 +16,7 @@ from dashboard.components import changes
 from dashboard.components.changes import VERDICT_LOOKS, Look
 from dashboard.components.formats import TITLES, signed
 from dashboard.components.outcomes import GLYPHS, LOOKS, OUTCOMES
-from db.exporting.tables import without_formulas
+from db.exporting.formats import without_formulas
 
 #: Metric, head and scale (into the unit that the head names) of the columns, in the table's order.
 METRIC_COLUMNS: dict[str, tuple[str, float]] = {

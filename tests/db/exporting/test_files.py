@@ -8,9 +8,8 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.metrics import METRICS
-from db.exporting.errors import ExportingError
-from db.exporting.exporter import export_sides, write_stream
-from db.exporting.files import write_file
+from db.errors import ExportingError
+from db.exporting.exporter import export_sides, write_file, write_stream
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
 from tests.db.answers import answers

@@ -13,7 +13,7 @@ from db.exporting.exporter import export_sides, write_stream
 from db.exporting.stored_runs import stored_run
 from db.importing.cells import Given
 from db.importing.importer import import_files, store
-from db.importing.provenance import Provenance
+from db.importing.runs import Provenance
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
 from tests.db.answers import answers

@@ -8,7 +8,7 @@ from typing import Any
 
 from db.importing.cells import Given
 from db.importing.importer import ImportReport, import_files
-from db.importing.provenance import Provenance
+from db.importing.runs import Provenance
 
 COMMIT = "d4" * 20
 ASKED = Provenance(commit=COMMIT, branch="main", date="2026-08-01T02:00:00+00:00", label="synthetic test data")

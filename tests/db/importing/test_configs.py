@@ -3,7 +3,7 @@
 import pytest
 
 from collector.vocabulary import Config
-from db.importing.configs import config_of
+from db.importing.cells import config_of
 
 NIGHTLY = {
     "inductor_no_cudagraphs": Config(),

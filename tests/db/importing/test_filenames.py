@@ -1,7 +1,7 @@
 import pytest
 
-from db.importing.filenames import parse_name
 from db.importing.rows import Target
+from db.importing.tables import parse_name
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@ import subprocess
 
 import pytest
 
-from db.importing.errors import ImportingError
-from db.importing.provenance import Origin, Provenance, read_git, settle
-from db.importing.rows import Told
+from db.importing.rows import ImportingError, Told
+from db.importing.runs import Origin, Provenance, read_git, settle
 from db.queries.moments import to_epoch
 
 DATE = "2026-08-01T02:00:00+00:00"

@@ -9,7 +9,7 @@ from collector.bundle import read_bundle
 from collector.vocabulary import Config, Status
 from db.importing.cells import Given
 from db.importing.importer import import_files
-from db.importing.provenance import Provenance
+from db.importing.runs import Provenance
 from tests.db.importing.foreign import COMMIT, FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
 
 UPLOADED = {

@@ -12,7 +12,7 @@ import pytest
 
 from db.importing.cells import Given
 from db.importing.importer import import_files, store
-from db.importing.provenance import Provenance
+from db.importing.runs import Provenance
 from db.queries import cells as queries
 from tests.factories import new_store
 

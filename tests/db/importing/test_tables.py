@@ -7,7 +7,7 @@ import pytest
 from collector.bundle import read_bundle
 from collector.vocabulary import Config, Phase, Status
 from db.importing.cells import Given
-from db.importing.provenance import Provenance
+from db.importing.runs import Provenance
 from tests.db.importing.foreign import ACCURACY, COMMIT, FAILED, GOOD, PERFORMANCE, STEM, put, read, table
 
 

@@ -40,8 +40,9 @@ NODES = [Node("a" * 56, "alpha", 8, 0), Node("b" * 56, "beta", 8, 0)]
 class PlayedCluster:
     """A cluster that measures nothing: a task returns a bundle of synthetic measurements.
 
-    `dying` nodes are lost with their second shard and listed a while longer, `refusing` ones say why they cannot measure, a model in `deadly` is lost
-    with its task each time, `deaf` clusters never begin a task, and `bundles` are returned once instead of the right ones.
+    `dying` nodes are lost with their second shard and listed a while longer, `refusing` ones say why they
+    cannot measure, a model in `deadly` is lost with its task each time, `deaf` clusters never begin a task,
+    and `bundles` are returned once instead of the right ones.
     """
 
     def __init__(self, nodes=NODES, dying=(), refusing=None, deadly=(), deaf=False, bundles=None):

@@ -1,15 +1,67 @@
-"""Tables of benchmarks/dynamo: every variant of header, rows padded with zeros, shorter or longer than their header."""
+"""Tables of benchmarks/dynamo and their file names.
+
+Rows may be padded with zeros, shorter or longer than their header. PyTorch's nightly names its files
+`<backend>_<config>_<suite>_<dtype>_<mode>_<device>_<target>[_<side file>]`, after `test_perf_for_dashboard` in PyTorch's
+`.ci/pytorch/test.sh`. Both `timm_models` and the words of a config contain `_`, so the suite's name is the anchor.
+"""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from db.importing.errors import ImportingError
-from db.importing.filenames import parse_name
-from db.importing.rows import Row, Source, Target
-from db.importing.sources import lines_of
-from db.importing.values import Value, number, spelled, whole_number
+from db.importing.rows import ImportingError, Row, Source, Target, Value, lines_of, number, spelled, whole_number
+
+SUITES = ("torchbench", "huggingface", "timm_models")
+_NAME = re.compile(
+    r"(?:(?P<config>.*?)_)?(?P<suite>" + "|".join(SUITES) + r"|timm)"
+    r"_(?P<dtype>amp|bfloat16|float16|float32|float64|quant|notset)"
+    r"_(?P<mode>training|inference)"
+    r"(?:_(?P<end>.*))?"
+)
+_SIDE = re.compile(r"_(compilation_metrics|graph_breaks|graph_break_deduped|stats)(?=$|[-_.])")
+_TARGET = re.compile(r"(?:^|[-_])(performance|accuracy)(?=$|[-_.])")
+#: No name of a file is longer; a longer text is none of ours.
+_LONGEST = 500
+_SIDES = {
+    "compilation_metrics": Target.PHASES,
+    "graph_breaks": Target.BREAKS,
+    "graph_break_deduped": Target.BREAKS,
+    "stats": Target.OTHER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """The parts of a name. `config` still has its backend in front; `beside` is the target of the file it lies beside."""
+
+    config: str = ""
+    suite: str | None = None
+    dtype: str | None = None
+    mode: str | None = None
+    device: str | None = None
+    target: Target | None = None
+    beside: Target | None = None
+
+
+def parse_name(stem: str) -> FileName:
+    """The parts of a file's name without its ending; what it does not tell is None."""
+    side_match = _SIDE.search(stem)
+    side = _SIDES[side_match[1]] if side_match else None
+    main = stem[: side_match.start()] if side_match else stem
+    match = _NAME.fullmatch(main) if len(stem) < _LONGEST else None
+    end = main if match is None else match["end"] or ""
+    target = _TARGET.search(end)
+    beside = Target(target[1]) if target else None
+    if match is None:
+        return FileName(target=side or beside, beside=beside)
+    device = (end[: target.start()] if target else end) or None
+    return FileName(
+        match["config"] or "", match["suite"], match["dtype"], match["mode"], device, side or beside, beside
+    )
+
 
 #: Characters of one field: the module's own limit is below what a stack trace in a table may have.
 _LONGEST_FIELD = 1 << 26
