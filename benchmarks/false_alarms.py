@@ -124,6 +124,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1, help="runs a night")
     parser.add_argument("--noise", type=float, nargs="+", default=[0.03, 0.005])
     parser.add_argument("--models", type=int, nargs="+", default=[1, 10, 500])
+    parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     steps = (0.03, 0.05, 0.10)
     print(f"synthetic, {asked.nights} nights of {asked.runs} runs: shares of {asked.times} comparisons")
@@ -132,7 +133,7 @@ def main() -> None:
         for models in asked.models:
             for disturbed in (0.0, 0.25):
                 world = World(models, asked.nights, asked.runs, noise, noise, disturbed)
-                found = rates(world, steps, asked.times if models < 500 else max(asked.times // 4, 20))
+                found = rates(world, steps, asked.times if models < 500 else max(asked.times // 4, 20), asked.seed)
                 power = "".join(f"  {part:10.2f}" for part in found.power)
                 print(
                     f"{models:6} {noise:5.1%} {disturbed:9.0%}  {found.alarms:5.3f}  {found.outside:12.3f}{power}",
