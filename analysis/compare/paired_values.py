@@ -23,7 +23,7 @@ CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "
 #: What the host's pace moves, cell by cell; device time knows nothing of it.
 WAITS_FOR_HOST = "compiled_ms"
 #: Relative change of the eager device time from which on the eager program itself has changed.
-_EAGER_CHANGED = 0.02
+EAGER_CHANGED = 0.02
 #: The same of its latency, where no device time is measured, and by how many standard deviations it moves apart from others.
 _ANOTHER, _ALONE = 0.1, 6.0
 
@@ -199,7 +199,7 @@ def _another_program(known: PairedValues, moved: Numbers, error: Numbers) -> Mas
         apart = np.abs(moved - np.median(known_moves))
         usual = np.hypot(np.nan_to_num(error), NORMAL_CONSISTENCY * float(np.median(apart[np.isfinite(apart)])))
         alone = (apart >= np.log1p(_ANOTHER)) & (apart > _ALONE * usual)
-    found: Mask = np.where(np.isfinite(of_device), of_device >= np.log1p(_EAGER_CHANGED), alone)
+    found: Mask = np.where(np.isfinite(of_device), of_device >= np.log1p(EAGER_CHANGED), alone)
     return found
 
 

@@ -7,8 +7,12 @@ is ln of a metric, or the metric itself where that is a count. The run is the un
 - a build is on the good or on the bad side: t-test of its mean against the middle between the means of the ends, whose own
   error counts: d = mean - (good + bad) / 2, its variance s² (1/n + 1/4g + 1/4b)
 
-s² is pooled over all builds that were measured, each around its own mean (`analysis.stats.repeats.within`). What is decided is
-"past the middle": where a build has a level of its own in between, the first that is past the middle is found.
+s² is pooled over all builds that were measured, each around its own mean. What is decided is "past the middle": where a build
+has a level of its own in between, the first that is past the middle is found.
+
+A run may come with a control, ln of the eager latency of the same process. Then b x is taken from each difference, where x is
+the same difference of the control and b its slope within all builds (`analysis.stats.covariates`). The error of b counts. So
+does what x is beyond 1.96 of its standard errors: there the host moved, and nobody knows how much of that the program feels.
 
 Looking again after every few runs gives chance more than one try, and so do several builds: by Bonferroni's inequality a
 risk is shared out evenly among all looks of all decisions, so that the whole bisection goes wrong with at most that risk.
@@ -23,11 +27,17 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.stats.repeats import within
+from analysis.stats.covariates import fit_slopes
+from analysis.stats.repeats import Numbers, around_means
 from analysis.stats.verdicts import LEVEL, difference
+
+#: The runs of a build: their values, or pairs of a value and its control.
+Runs = Sequence[float] | Sequence[tuple[float, float]]
 
 #: That a whole bisection names a wrong build.
 RISK = LEVEL
+#: Standard errors within which the difference of a control is noise, at 5 %.
+QUIET = 1.96
 
 
 class Word(StrEnum):
@@ -46,6 +56,7 @@ class Finding:
 
     Of the ends it is bad less good, of a build between them its mean less the middle. `p` decides where it is at most
     `level`: two-sided for the ends, one-sided for a build, which is wrongly put on one side only. NaN: no noise is known.
+    `moved` is the same difference of the control; `slope` times that was taken from `change`.
     """
 
     word: Word
@@ -54,6 +65,8 @@ class Finding:
     high: float
     p: float
     level: float
+    slope: float = 0.0
+    moved: float = 0.0
 
 
 def looks(least: int, most: int) -> list[int]:
@@ -76,46 +89,51 @@ def level_of(builds: int, times: int, risk: float = RISK) -> float:
     return risk / (decisions * times)
 
 
-def compare_ends(
-    good: Sequence[float], bad: Sequence[float], level: float, smallest: float, others: Mapping[str, Sequence[float]]
-) -> Finding:
+def compare_ends(good: Runs, bad: Runs, level: float, smallest: float, others: Mapping[str, Runs]) -> Finding:
     """Whether the ends differ: `DIFFERENT` where p is at most `level` and the change at least `smallest` (on the scale of
     the values), `SAME` where the 95 % interval lies within plus or minus `smallest`, else `OPEN`.
 
-    `others` are the values of the builds between, by name; they tell of the noise.
+    `others` are the runs of the builds between, by name; they tell of the noise.
     """
-    change = float(np.mean(bad) - np.mean(good))
-    found = _test(change, [good, bad, *others.values()], 1 / len(good) + 1 / len(bad), level)
-    if found.p <= level and abs(change) >= smallest:
+    found = _test([(1, bad), (-1, good)], others, level)
+    if found.p <= level and abs(found.change) >= smallest:
         return found
     return replace(found, word=Word.SAME if -smallest <= found.low and found.high <= smallest else Word.OPEN)
 
 
-def find_side(
-    values: Sequence[float],
-    good: Sequence[float],
-    bad: Sequence[float],
-    level: float,
-    others: Mapping[str, Sequence[float]],
-) -> Finding:
-    """The side of a build with these values: `GOOD` or `BAD` where p is at most `level`, else `OPEN`."""
-    middle = float(np.mean(good) + np.mean(bad)) / 2
-    towards_bad = float(np.mean(bad)) - middle
-    weight = 1 / len(values) + 1 / (4 * len(good)) + 1 / (4 * len(bad))
-    found = _test(float(np.mean(values)) - middle, [values, good, bad, *others.values()], weight, level)
+def find_side(runs: Runs, good: Runs, bad: Runs, level: float, others: Mapping[str, Runs]) -> Finding:
+    """The side of a build with these runs: `GOOD` or `BAD` where p is at most `level`, else `OPEN`."""
+    found = _test([(1, runs), (-0.5, good), (-0.5, bad)], others, level)
     found = replace(found, p=found.p / 2)
+    value, control = _rows(bad).mean(axis=0) - _rows(good).mean(axis=0)
+    towards_bad = value - found.slope * control
     if not found.p <= level or found.change == 0:
         return replace(found, word=Word.OPEN)
     return replace(found, word=Word.BAD if found.change * towards_bad > 0 else Word.GOOD)
 
 
-def _test(change: float, groups: Sequence[Sequence[float]], weight: float, level: float) -> Finding:
-    """`change` under the noise within the groups; its variance is `weight` times theirs."""
-    values = np.concatenate([np.asarray(group, dtype=np.float64) for group in groups])
-    labels = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    squares, df = within(values, labels, np.zeros(len(values), dtype=np.int64), 1)
-    variance = squares / np.where(df > 0, df, np.nan)
-    # The noise of what is compared is all in `weight`: of one mean, with nothing on the other side.
-    runs, nothing = np.array([1 / weight]), np.array([np.inf])
-    found = difference(np.array([change]), runs, nothing, variance, df)
-    return Finding(Word.DIFFERENT, change, float(found.low[0]), float(found.high[0]), float(found.p[0]), level)
+def _test(parts: Sequence[tuple[float, Runs]], others: Mapping[str, Runs], level: float) -> Finding:
+    """The sum of the means, each times its factor, under the noise within all builds."""
+    compared = [(factor, _rows(runs)) for factor, runs in parts]
+    groups = [*(group for _, group in compared), *map(_rows, others.values())]
+    value, moved = np.sum([factor * group.mean(axis=0) for factor, group in compared], axis=0).tolist()
+    weight = sum(factor**2 / len(group) for factor, group in compared)
+    rows, labels = np.concatenate(groups), np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    y, x = (around_means(column, labels) for column in rows.T)
+    fit = fit_slopes(np.array([x @ x]), np.array([x @ y]), np.array([y @ y]))
+    df = len(rows) - len(groups) - fit.taken
+    variance = fit.left / np.where(df > 0, df, np.nan)
+    change = value - fit.slope * moved
+    usual = QUIET * math.sqrt(weight * float(x @ x) / max(len(rows) - len(groups), 1))
+    of_host = max(abs(moved) - usual, 0.0)
+    error = variance * (weight + moved**2 / fit.spread) + of_host**2
+    # All of the error is in the variance: as of one run, with nothing on the other side.
+    found = difference(change, np.ones(1), np.full(1, np.inf), error, df)
+    low, high, p = (float(column[0]) for column in (found.low, found.high, found.p))
+    return Finding(Word.DIFFERENT, float(change[0]), low, high, p, level, float(fit.slope[0]), moved)
+
+
+def _rows(runs: Runs) -> Numbers:
+    """A row a run: its value and its control, 0 where it has none."""
+    rows = np.asarray(runs, dtype=np.float64)
+    return rows if rows.ndim == 2 else np.column_stack((rows, np.zeros(len(rows))))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Protocol
 
+import numpy as np
+
+from analysis.compare.paired_values import CONTROL, EAGER_CHANGED, WAITS_FOR_HOST
 from analysis.compare.verdicts import SMALLEST
-from analysis.history.bisection import Finding, Word, compare_ends, find_side
+from analysis.history.bisection import Finding, Runs, Word, compare_ends, find_side
 from analysis.history.leaks import LEAK
 from collector.metrics import METRICS
 from collector.vocabulary import Status
@@ -19,6 +22,9 @@ from jobs.bisect.log import Reading
 COUNTS = frozenset(metric.name for metric in METRICS.values() if metric.is_count) | {LEAK}
 #: The smallest relative change that matters of a metric that is not judged elsewhere, and of a count half of one.
 _SMALLEST, _HALF = 0.02, 0.5
+
+#: What the compiled latency is judged beside.
+_EAGER = CONTROL[WAITS_FOR_HOST]
 
 Others = Mapping[str, Sequence[Reading]]
 
@@ -49,8 +55,41 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _Control:
+    """Whether the eager latency is the control, and what is said of that; nothing of a metric that has no control."""
+
+    is_used: bool = False
+    text: str = ""
+
+    def values(self, runs: Sequence[Reading]) -> list[float]:
+        """ln of the eager latency of each run; 0 where it is not the control."""
+        return [math.log(run.eager) if self.is_used and run.eager else 0.0 for run in runs]
+
+    def said(self, found: Finding) -> str:
+        """For a person, after the figures."""
+        moved = f", which moved by {math.expm1(found.moved):+.1%}" if self.is_used else ""
+        return f", {self.text}{moved}" if self.text else ""
+
+
+def _control(groups: Sequence[Sequence[Reading]], others: Iterable[Sequence[Reading]]) -> _Control:
+    """The eager latency, unless a run has none or its device time shows that the groups have several eager programs."""
+    if not all(run.eager for runs in (*groups, *others) for run in runs):
+        return _Control(text=f"as measured: a run has no {_EAGER}")
+    device = [[math.log(run.eager_kernel) for run in runs if run.eager_kernel] for runs in groups]
+    if all(device):
+        means = [fmean(values) for values in device]
+        if max(means) - min(means) >= math.log1p(EAGER_CHANGED):
+            return _Control(text="as measured: the eager program changed")
+    return _Control(True, f"beside {_EAGER}")
+
+
+@dataclass(frozen=True, slots=True)
 class MetricJudge:
-    """Judges by the level of a metric; `level` is the p that decides, `smallest` the relative change (or count) that matters."""
+    """Judges by the level of a metric; `level` is the p that decides, `smallest` the relative change (or count) that matters.
+
+    The compiled latency is judged beside the eager latency of the same process, as `compare` does: what slows both is the
+    host. It is judged as measured where a run has no eager latency, or where the device time of eager shows another program.
+    """
 
     metric: str
     level: float
@@ -74,16 +113,19 @@ class MetricJudge:
 
     def ends(self, good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
         """Whether the levels differ by what matters."""
-        found = compare_ends(self._values(good), self._values(bad), self.level, self._least, self._all(others))
-        return Judged(found.word, f"{self._spell(found)}, p {found.p:.2g}", self._figures(found, [*good, *bad]))
+        rows, between, control = self._rows([good, bad], others)
+        found = compare_ends(rows[0], rows[1], self.level, self._least, between)
+        said = f"{self._spell(found)}, p {found.p:.2g}{control.said(found)}"
+        return Judged(found.word, said, self._figures(found, [*good, *bad], control))
 
     def side(self, runs: Sequence[Reading], good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
         """On which side of the middle the level is."""
-        values, start, end = (self._values(some) for some in (runs, good, bad))
-        found = find_side(values, start, end, self.level, self._all(others))
-        part = (fmean(values) - fmean(start)) / (fmean(end) - fmean(start)) if fmean(end) != fmean(start) else math.nan
-        said = f"{self.shown(runs)}, {part:.0%} of the way from good to bad, p {found.p:.2g}"
-        return Judged(found.word, said, self._figures(found, runs))
+        rows, between, control = self._rows([runs, good, bad], others)
+        found = find_side(rows[0], rows[1], rows[2], self.level, between)
+        level, start, end = (float(np.mean(some, axis=0) @ (1.0, -found.slope)) for some in rows)
+        part = (level - start) / (end - start) if end != start else math.nan
+        said = f"{self.shown(runs)}, {part:.0%} of the way from good to bad, p {found.p:.2g}{control.said(found)}"
+        return Judged(found.word, said, self._figures(found, runs, control))
 
     def shown(self, runs: Sequence[Reading]) -> str:
         """The mean of some runs and how many these are."""
@@ -102,8 +144,17 @@ class MetricJudge:
         values = [run.value for run in runs if run.value is not None]
         return values if self.is_count else [math.log(value) for value in values]
 
-    def _all(self, others: Others) -> dict[str, list[float]]:
-        return {name: self._values(runs) for name, runs in others.items() if runs and not self.unfit(runs)}
+    def _rows(
+        self, groups: Sequence[Sequence[Reading]], others: Others
+    ) -> tuple[list[Runs], dict[str, Runs], _Control]:
+        """The groups and the fit ones of the others as values beside the control, and which control that is."""
+        fit = {name: runs for name, runs in others.items() if runs and not self.unfit(runs)}
+        control = _Control() if self.metric != WAITS_FOR_HOST else _control(groups, fit.values())
+
+        def rows(runs: Sequence[Reading]) -> Runs:
+            return list(zip(self._values(runs), control.values(runs), strict=True))
+
+        return [rows(runs) for runs in groups], {name: rows(runs) for name, runs in fit.items()}, control
 
     def _spell(self, found: Finding) -> str:
         if self.is_count:
@@ -111,10 +162,14 @@ class MetricJudge:
         shares = [math.expm1(value) for value in (found.change, found.low, found.high)]
         return "{:+.1%} ({:+.1%} to {:+.1%})".format(*shares)
 
-    def _figures(self, found: Finding, runs: Sequence[Reading]) -> dict[str, Any]:
-        numbers = {name: value for name, value in asdict(found).items() if name != "word"}
+    def _figures(self, found: Finding, runs: Sequence[Reading], control: _Control) -> dict[str, Any]:
+        numbers = {name: value for name, value in asdict(found).items() if name not in ("word", "slope", "moved")}
+        if control.is_used:
+            numbers |= {"slope": found.slope, "eager_change": found.moved}
         plain = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        return {"scale": "count" if self.is_count else "ln", **plain, "values": [run.value for run in runs]}
+        judged = {"judged": f"{self.metric} {control.text}"} if control.text else {}
+        scale = "count" if self.is_count else "ln"
+        return {"scale": scale, **judged, **plain, "values": [run.value for run in runs]}
 
 
 @dataclass(frozen=True, slots=True)

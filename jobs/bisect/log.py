@@ -15,12 +15,18 @@ from jobs.builds.build import BuildError
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One run of one build: how its cell ended, the metric (None where there is none), the commit, and the bundle."""
+    """One run of one build: how its cell ended, the metric (None where there is none), the commit, and the bundle.
+
+    `eager` is the eager latency of the same process, `eager_kernel` its device time; None where there is none, and in
+    older logs.
+    """
 
     status: str
     value: float | None
     commit: str
     bundle: str
+    eager: float | None = None
+    eager_kernel: float | None = None
 
 
 class BisectionLog:
@@ -74,7 +80,7 @@ class BisectionLog:
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "run":
-            fields = {name: event[name] for name in Reading.__dataclass_fields__}
+            fields = {name: event[name] for name in Reading.__dataclass_fields__ if name in event}
             self._runs.setdefault(event["build"], []).append(Reading(**fields))
         elif event["event"] == "decided":
             self._told.add(json.dumps({key: event[key] for key in event if key not in ("event", "at")}, sort_keys=True))
@@ -100,4 +106,4 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_run(event: Mapping[str, Any]) -> bool:
-    return {"build", *Reading.__dataclass_fields__} <= event.keys()
+    return {"build", "status", "value", "commit", "bundle"} <= event.keys()

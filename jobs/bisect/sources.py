@@ -139,4 +139,5 @@ def read_run(python: Path, request: Request, bundles: Path, metric: str, folder:
         )
     (measurement,) = contents.latest().values()
     bundle = bundle_files(bundles)[0].relative_to(folder)
-    return Reading(measurement.status.value, measurement.metrics.get(metric), contents.header.commit, str(bundle))
+    value, eager, eager_kernel = (measurement.metrics.get(name) for name in (metric, "eager_ms", "eager_kernel_ms"))
+    return Reading(measurement.status.value, value, contents.header.commit, str(bundle), eager, eager_kernel)

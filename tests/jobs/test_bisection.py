@@ -52,6 +52,24 @@ class Noisy:
         return Reading("pass", 10 * level * float(np.exp(self.sd * self.rng.standard_normal())), name, "")
 
 
+class Host(Noisy):
+    """The same with the eager latency of each run. `pace` names by how much the host slows eager and compiled of a build,
+    `jitter` is its standard deviation from run to run, `feels` the part of it that compiled feels. `eager` is by how much the
+    eager program of a build is slower by itself, which its device time shows."""
+
+    def __init__(self, first, *, pace=None, jitter=0.0, feels=1.0, eager=None, **more):
+        super().__init__(first, **more)
+        self.pace, self.jitter, self.feels, self.eager = pace or {}, jitter, feels, eager or {}
+
+    def __call__(self, name, number):
+        plain = super().__call__(name, number)
+        host = self.pace.get(name, 1.0) * float(np.exp(self.jitter * self.rng.standard_normal()))
+        own = self.eager.get(name, 1.0)
+        eager = 20 * host * own * float(np.exp(self.sd * self.rng.standard_normal()))
+        kernels = 5 * own * float(np.exp(0.001 * self.rng.standard_normal()))
+        return Reading("pass", plain.value * host**self.feels, name, "", eager=eager, eager_kernel=kernels)
+
+
 def bisect(builds, log=None, judge=None, least=3, most=12, names=NAMES):
     judge = judge or MetricJudge("compiled_ms", level_of(len(names), len(looks(least, most))))
     return Bisection(names, builds, judge, log or Memory(), lambda line: None, least=least, most=most).run()
@@ -105,6 +123,47 @@ def test_ends_that_are_alike_are_inconclusive_and_nothing_between_is_measured():
             assert found.word == "inconclusive"
             assert {name for name, _ in builds.calls} == {NAMES[0], NAMES[-1]}
     assert told_apart / 200 <= RISK
+
+
+@pytest.mark.parametrize("sd", [0.001, 0.005, 0.02])
+def test_a_build_on_a_host_that_was_slower_for_eager_as_well_is_not_called_bad(sd):
+    """30 synthetic bisections each: the host slows a build before the change by 30 %, eager and compiled alike."""
+    for seed in range(30):
+        found = bisect(Host(8, seed=seed, sd=sd, pace={NAMES[5]: 1.3}))
+        assert NAMES.index(found.first_bad) >= 8
+
+
+@pytest.mark.parametrize("sd", [0.001, 0.005, 0.02])
+def test_ends_that_only_the_host_tells_apart_are_not_told_apart(sd):
+    for seed in range(30):
+        found = bisect(Host(99, seed=seed, sd=sd, pace={NAMES[-1]: 1.3}))
+        assert found.ends.word is not Word.DIFFERENT
+
+
+@pytest.mark.parametrize("feels", [0.0, 1.0])
+def test_a_wandering_host_hides_no_change_whether_the_program_feels_it_or_not(feels):
+    right = 0
+    for seed in range(30):
+        found = bisect(Host(7, seed=seed, sd=0.005, jitter=0.1, feels=feels))
+        assert found.word != "found" or found.first_bad == NAMES[7]
+        right += found.word == "found"
+    assert right >= 28
+
+
+def test_a_build_whose_eager_program_changed_is_judged_as_measured():
+    faster = dict.fromkeys(NAMES[4:], 0.7)
+    found = bisect(Host(7, sd=0.005, eager=faster))
+    assert (found.word, found.first_bad) == ("found", NAMES[7])
+    assert found.ends.figures["judged"] == "compiled_ms as measured: the eager program changed"
+
+
+def test_what_was_judged_is_said_and_logged():
+    found = bisect(Host(7, sd=0.002))
+    assert found.ends.figures["judged"] == "compiled_ms beside eager_ms"
+    assert found.ends.figures["eager_change"] == pytest.approx(0.0, abs=0.01)
+    assert ", beside eager_ms, which moved by " in found.step.said
+    assert "judged" not in bisect(Noisy(7, sd=0.002), judge=MetricJudge("compile_cold_s", 0.01)).ends.figures
+    assert bisect(Noisy(7, sd=0.002)).ends.figures["judged"] == "compiled_ms as measured: a run has no eager_ms"
 
 
 def test_builds_that_do_not_install_are_passed_over_for_their_neighbours():
