@@ -1,5 +1,7 @@
 """False verdicts and power of the comparison of two nights, on synthetic runs: `python -m benchmarks false_alarms`.
 
+With `--history` it is the history of 2 to 9 nights that is judged, as `changepoints` does (`analysis.history.first`).
+
 Nothing here is measured. Every model has a level, and its compiled and eager latency have in common what the host's pace
 does to a process. A disturbed run shares the machine with a neighbour, who slows both, and not equally.
 """
@@ -7,7 +9,7 @@ does to a process. A disturbed run shares the machine with a neighbour, who slow
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -18,18 +20,23 @@ import pandas as pd
 from analysis.compare.paired_values import PairedValues
 from analysis.compare.repeated import RepeatRows
 from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import judge_paired
-from analysis.stats.verdicts import Verdict
+from analysis.compare.verdicts import SMALLEST, judge_paired
+from analysis.history.first import judge_first
+from analysis.history.series import Point, SeriesTable
+from analysis.stats.verdicts import LEVEL, Verdict, false_discovery_rates
+from db.queries.series import SeriesRun
 from db.queries.sides import Side, SideRun
 
 _METRICS = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms", "throttled", "leak_bytes_per_call")
+_SMALLEST = SMALLEST["compiled_ms"]
 _CHANGED = (Verdict.REGRESSED.value, Verdict.IMPROVED.value)
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """What is simulated. `noise` is the standard deviation of ln of a latency from process to process; `pace` is that of
-    what eager and compiled have in common; `disturbed` is the share of runs with a neighbour, who costs 5 to 40 %."""
+    what eager and compiled have in common; `disturbed` is the share of runs with a neighbour, who costs 5 to 40 %; `between` is
+    the standard deviation of what all runs of a night have in common by the compiled latency alone."""
 
     models: int = 10
     nights: int = 14
@@ -37,6 +44,7 @@ class World:
     noise: float = 0.03
     pace: float = 0.03
     disturbed: float = 0.0
+    between: float = 0.0
 
 
 def latencies(world: World, random: np.random.Generator) -> npt.NDArray[np.float64]:
@@ -47,16 +55,50 @@ def latencies(world: World, random: np.random.Generator) -> npt.NDArray[np.float
     eager, compiled = (random.normal(0, world.noise, shape) + level for _ in range(2))
     neighbour = random.uniform(0.05, 0.4, (len(pace), 1)) * (random.random((len(pace), 1)) < world.disturbed)
     felt = [neighbour * random.normal(1, 0.3, shape) for _ in range(2)]
+    if world.between:
+        compiled += np.repeat(random.normal(0, world.between, (world.nights, world.models)), world.runs, axis=0)
     return np.array([eager + pace + felt[0], compiled + slope * pace + felt[1]])
 
 
 def judged(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
     """What the product says of the newest night against the one before, a row a model."""
+    ids = _names(world)
+    cells = pd.DataFrame(
+        {
+            **{f"cell_id_{side}": ids for side in ("base", "new")},
+            **{f"environment_id_{side}": "synthetic" for side in ("base", "new")},
+            "transition": Transition.BOTH_PASS.value,
+            "testbed_changed": False,
+        }
+    )
+    base, new = (_side(world, night) for night in (world.nights - 2, world.nights - 1))
+    return judge_paired(PairedValues(_rows(world, values), base, new, cells), {"compiled_ms": _SMALLEST}).cells
+
+
+def judged_in_history(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
+    """What the product says of the history of up to nine nights, a row a model; there is no verdict but of a change."""
+    of_nights = values[1].reshape(world.nights, world.runs, world.models).mean(axis=1).T
+    points = tuple(_point(world, night) for night in range(world.nights))
+    metrics = {"compiled_ms": np.exp(of_nights)}
+    table = SeriesTable("", "main", "", points, np.arange(world.models), metrics, np.ones(of_nights.shape))
+    changes = judge_first(_rows(world, values), _names(world), table, {"compiled_ms": _SMALLEST})["compiled_ms"]
+    found = [changes[row] for row in range(world.models)]
+    size = np.log([one.ratio for one in found])
+    told = false_discovery_rates(np.array([one.p for one in found])) <= LEVEL
+    words = np.where(size > 0, Verdict.REGRESSED.value, Verdict.IMPROVED.value)
+    verdicts = np.where(told & (np.abs(size) >= np.log1p(_SMALLEST)), words, Verdict.INCONCLUSIVE.value)
+    return pd.DataFrame({"compiled_ms_verdict": verdicts, "compiled_ms_low": np.nan, "compiled_ms_high": np.nan})
+
+
+def _names(world: World) -> list[str]:
+    return [f"synthetic {model}" for model in range(world.models)]
+
+
+def _rows(world: World, values: npt.NDArray[np.float64]) -> RepeatRows:
     count, models = values.shape[1:]
-    ids = [f"synthetic {model}" for model in range(models)]
     rows = pd.DataFrame(
         {
-            "cell_id": np.tile(ids, count),
+            "cell_id": np.tile(_names(world), count),
             "model": np.tile(np.arange(models), count),
             **dict.fromkeys(("phase", "dtype", "device", "batch_size"), "synthetic"),
             "run": np.repeat(np.arange(count), models),
@@ -70,16 +112,13 @@ def judged(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
             "compiled_ms": np.exp(values[1]).ravel(),
         }
     )
-    cells = pd.DataFrame(
-        {
-            **{f"cell_id_{side}": ids for side in ("base", "new")},
-            **{f"environment_id_{side}": "synthetic" for side in ("base", "new")},
-            "transition": Transition.BOTH_PASS.value,
-            "testbed_changed": False,
-        }
-    )
-    base, new = (_side(world, night) for night in (world.nights - 2, world.nights - 1))
-    return judge_paired(PairedValues(RepeatRows.of(rows), base, new, cells), {"compiled_ms": 0.02}).cells
+    return RepeatRows.of(rows)
+
+
+def _point(world: World, night: int) -> Point:
+    keys = range(night * world.runs, (night + 1) * world.runs)
+    runs = tuple(SeriesRun(key, "", "", "main", "", str(night), None, 0.0, None) for key in keys)
+    return Point(night, str(night), None, 0.0, None, runs)
 
 
 def _side(world: World, night: int) -> Side:
@@ -88,9 +127,13 @@ def _side(world: World, night: int) -> Side:
     return Side("", "commit", tuple(replace(run, key=key) for key in keys))
 
 
+Judge = Callable[[World, npt.NDArray[np.float64]], pd.DataFrame]
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """`alarms` is the share of A/A comparisons with any false verdict, `outside` that of 95 % intervals without the truth;
+    """`alarms` is the share of A/A comparisons with any false verdict, `outside` that of 95 % intervals without the truth (of a
+    history 0: it has none);
     `power` has for each step the share of slowed models that are `regressed`."""
 
     alarms: float
@@ -98,20 +141,20 @@ class Rates:
     power: tuple[float, ...]
 
 
-def rates(world: World, steps: Sequence[float], times: int, seed: int = 1) -> Rates:
+def rates(world: World, steps: Sequence[float], times: int, seed: int = 1, judge: Judge = judged) -> Rates:
     """Over `times` synthetic stores. For power every tenth model, one at least, is slower by the step in the newest night."""
     random = np.random.default_rng([seed, world.models, world.nights, world.runs])
     slowed = np.arange(0, world.models, 10)
     alarms, outside, found = [], [], np.zeros((len(steps), times))
     for time in range(times):
         values = latencies(world, random)
-        cells = judged(world, values)
+        cells = judge(world, values)
         alarms.append(cells["compiled_ms_verdict"].isin(_CHANGED).any())
         outside.append(((cells["compiled_ms_low"] > 0) | (cells["compiled_ms_high"] < 0)).mean())
         for at, step in enumerate(steps):
             slower = values.copy()
             slower[1, -world.runs :, slowed] += np.log1p(step)
-            verdicts = judged(world, slower)["compiled_ms_verdict"].iloc[slowed]
+            verdicts = judge(world, slower)["compiled_ms_verdict"].iloc[slowed]
             found[at, time] = verdicts.eq(Verdict.REGRESSED.value).mean()
     return Rates(float(np.mean(alarms)), float(np.mean(outside)), tuple(found.mean(axis=1).tolist()))
 
@@ -124,16 +167,20 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1, help="runs a night")
     parser.add_argument("--noise", type=float, nargs="+", default=[0.03, 0.005])
     parser.add_argument("--models", type=int, nargs="+", default=[1, 10, 500])
+    parser.add_argument("--between", type=float, default=0.0, help="noise from night to night, beside that of runs")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--history", action="store_true", help="judge the history of 2 to 9 nights")
+    parser.add_argument("--steps", type=float, nargs="+", default=[0.03, 0.05, 0.10])
     asked = parser.parse_args()
-    steps = (0.03, 0.05, 0.10)
+    steps, judge = asked.steps, judged_in_history if asked.history else judged
     print(f"synthetic, {asked.nights} nights of {asked.runs} runs: shares of {asked.times} comparisons")
     print("models noise disturbed  false  outside 95 %" + "".join(f"  finds {step:4.0%}" for step in steps))
     for noise in asked.noise:
         for models in asked.models:
             for disturbed in (0.0, 0.25):
-                world = World(models, asked.nights, asked.runs, noise, noise, disturbed)
-                found = rates(world, steps, asked.times if models < 500 else max(asked.times // 4, 20), asked.seed)
+                world = World(models, asked.nights, asked.runs, noise, noise, disturbed, asked.between)
+                times = asked.times if models < 500 else max(asked.times // 4, 20)
+                found = rates(world, steps, times, asked.seed, judge)
                 power = "".join(f"  {part:10.2f}" for part in found.power)
                 print(
                     f"{models:6} {noise:5.1%} {disturbed:9.0%}  {found.alarms:5.3f}  {found.outside:12.3f}{power}",

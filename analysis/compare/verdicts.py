@@ -55,7 +55,8 @@ class Judgement:
     compare), verdict_metric (which metric decided), held_back (whether power or heat held the GPU back on either side) and,
     per metric of `JUDGED`: `<metric>_verdict`, `<metric>_change`, `_low` and `_high` (relative, 0.02 is 2 %; the 95 %
     interval), `_explained` (relative; what the eager runs told of the machine and was taken from the change: drift, and
-    of `compiled_ms` what the cell's own eager run explains, as of device time where held_back), `_q` and `_more_runs`.
+    of `compiled_ms` what the cell's own eager run explains, as of device time where held_back), `_p` (two-sided), `_q` and
+    `_more_runs`.
     `drift` is what all cells of a metric have in common through their eager runs, `noise` the standard deviation from run
     to run that a cell without repeats is taken to have (both relative), `repeats` the degrees of freedom behind that.
     """
@@ -171,12 +172,15 @@ def _judged(known: PairedValues, metric: str, taken: Taken, smallest: float) -> 
     q = false_discovery_rates(found.p)
     verdicts = judge(found, q, smallest, lower_is_better=METRICS[metric].better == "lower")
     is_known = np.isfinite(change)
+    with np.errstate(over="ignore"):  # one degree of freedom has intervals as wide as that
+        low, high = np.expm1(found.low), np.expm1(found.high)
     return {
         f"{metric}_verdict": [word.value if known else None for word, known in zip(verdicts, is_known, strict=True)],
         f"{metric}_change": np.expm1(found.change),
-        f"{metric}_low": np.expm1(found.low),
-        f"{metric}_high": np.expm1(found.high),
+        f"{metric}_low": low,
+        f"{metric}_high": high,
         f"{metric}_explained": np.where(is_known, np.expm1(taken.change), np.nan),
+        f"{metric}_p": found.p,
         f"{metric}_q": q,
         f"{metric}_more_runs": np.where(is_known, more, np.nan),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from analysis.compare.paired_values import CONTROL
 from analysis.compare.results import EnvironmentDifference
 from analysis.compare.verdicts import SMALLEST
 from analysis.history.changes import Certainty, Change, Direction, Levels, Span
+from analysis.history.first import first_changes
 from analysis.history.series import Point, SeriesTable, read_series
 from analysis.history.status import status_changes
 from analysis.stats.changepoints import SHORTEST, detect_rows
@@ -37,13 +38,14 @@ _CODE = ("torch", "torch_git")
 class History:
     """The changes found, oldest onset first, and how much was there to judge.
 
-    `series` counts those of a metric with points enough for a change (10), `cells` holds the database's numbers of the cells
-    whose status is known twice: of others nothing can be said.
+    `series` counts those of a metric with points enough for a change point (10), `first` those in a line with fewer whose
+    noise is known. `cells` holds the database's numbers of the cells whose status is known twice: of others nothing can be said.
     """
 
     changes: tuple[Change, ...]
     series: Mapping[str, int]
     cells: frozenset[int]
+    first: Mapping[str, int] = field(default_factory=dict)
 
 
 def judge_history(
@@ -57,9 +59,10 @@ def judge_history(
     """Every change of every series: a cell on a branch and testbed, by each metric of `smallest` and by its status.
 
     Points are the commits in the order of the repository; what was not measured or failed is a gap. A metric's change is one
-    of `changepoints.detect` or `pending`, by `smallest[metric]` (relative) at least, and with a false discovery rate of
-    at most 5 % over all series of that metric which were judged. `window` looks at the newest so many commits of each
-    branch and testbed only (`INCREMENT` for one more night); None at all of them.
+    of `changepoints.detect` or `pending`, or in a line with fewer than 10 points of `analysis.history.first`. It is
+    `smallest[metric]` (relative) at least, with a false discovery rate of at most 5 % over all series of that metric which
+    were judged. `window` looks at the newest so many commits of each branch and testbed only (`INCREMENT` for one more
+    night); None at all of them.
 
     Raises:
         KeyError: a metric that does not exist.
@@ -68,15 +71,16 @@ def judge_history(
         metrics = dict.fromkeys([*smallest, *(CONTROL[metric] for metric in smallest if metric in CONTROL)])
         names, tables = read_series(conn, tuple(metrics), branch=branch, filters=filters, window=window)
         found: list[Change] = []
-        series = {}
+        first = [first_changes(conn, names, table, smallest) for table in tables]
+        series = {metric: sum(int(np.sum(_enough(table, metric))) for table in tables) for metric in smallest}
         for metric, least in smallest.items():
-            series[metric] = sum(int(np.sum(_enough(table, metric))) for table in tables)
-            found += _of_metric(names, tables, metric, least, series[metric])
+            found += _of_metric(names, tables, [one.get(metric, {}) for one in first], metric, least, series[metric])
         for table in tables:
             found += _of_statuses(names, table)
         found = _with_surroundings(conn, found)
     cells = {key for table in tables for key in table.keys[np.isfinite(table.passed).sum(axis=1) >= 2].tolist()}
-    return History(tuple(sorted(found, key=_order)), series, frozenset(cells))
+    young = {metric: sum(len(one.get(metric, {})) for one in first) for metric in smallest}
+    return History(tuple(sorted(found, key=_order)), series, frozenset(cells), young)
 
 
 def _order(change: Change) -> tuple[str, str, int, str, str, str]:
@@ -111,15 +115,26 @@ class _Found:
         return float(np.exp(np.median(np.log(after)) - np.median(np.log(before))))
 
 
-def _of_metric(names: CellNames, tables: Sequence[SeriesTable], metric: str, least: float, series: int) -> list[Change]:
-    """The changes of one metric that are large enough and stand the control of false discoveries."""
+def _of_metric(
+    names: CellNames,
+    tables: Sequence[SeriesTable],
+    first: Sequence[Mapping[int, LevelChange]],
+    metric: str,
+    least: float,
+    series: int,
+) -> list[Change]:
+    """The changes of one metric that are large enough and stand the control of false discoveries. `first` has a change of each
+    row that is judged by `analysis.history.first`, table by table; `series` are the others that are judged."""
     found: list[_Found] = []
     changed = 0
-    for table in tables:
+    for table, of_first in zip(tables, first, strict=True):
         values = table.values[metric]
         cuts = detect_rows(values, min_effect=least)
         tails = pending_shifts(values, cuts, min_effect=least)
         for row, (of_row, tail) in enumerate(zip(cuts, tails, strict=True)):
+            if row in of_first:
+                found.append(_Found(table, row, of_first[row], Certainty.PENDING, 0, values.shape[1]))
+                continue
             changed += bool(of_row) or tail is not None
             bounds = [0, *of_row, values.shape[1]]
             for at, one in enumerate(level_changes(values[row], of_row) if of_row else ()):

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from analysis.history.alerts import Survey
     from analysis.history.drift import DriftSurvey
 
+_NEED = "need ten measured commits, or two with repeats (`nightly --replicates 2`)"
 _NOTHING = (
-    "nothing to judge: on one branch and testbed, statuses need two measured commits, all other metrics need ten; "
+    "nothing to judge: on one branch and testbed, statuses need two measured commits, "
+    f"all other metrics {_NEED}; "
     "`inductor-watch runs` lists what there is"
 )
 
@@ -119,7 +121,8 @@ def _as_json(conn: Connection, found: Survey, drifts: DriftSurvey | None, with_e
             beside = evidence_of(conn, alert.changes[0])
             data["evidence"] = None if beside is None else {"cell": alert.changes[0].cell, **beside.to_json()}
         alerts.append(data)
-    data = {"series": dict(found.history.series), "cells": found.cells, "alerts": alerts}
+    history = found.history
+    data = {"series": dict(history.series), "first": dict(history.first), "cells": found.cells, "alerts": alerts}
     if drifts is not None:
         data["drift"] = {"series": drifts.series, "found": [one.to_json() for one in drifts.drifts]}
     return data
@@ -131,10 +134,10 @@ def _show(
     from analysis.history.alerts_evidence import evidence_of
     from jobs.regressions.alert_lines import alert_lines, drift_line
 
-    series = sum(found.history.series.values())
+    series = sum(found.history.series.values()) + sum(found.history.first.values())
     click.echo(f"{found.cells} cells judged; {series} series by metric; {len(found.alerts)} alerts")
     if found.cells and not series:
-        click.echo("note: no series has ten measured commits yet, so only statuses are judged")
+        click.echo(f"note: only statuses are judged; all other metrics {_NEED}")
     for alert in found.alerts[:limit]:
         beside = evidence_of(conn, alert.changes[0]) if with_evidence else None
         click.echo("\n".join(alert_lines(alert, cells, beside)))

@@ -139,7 +139,11 @@ def detect(branch: str | None, author: str | None, database: str, as_json: bool)
         click.echo(json.dumps({"alerts": len(alerts), **asdict(done)}, indent=2))
         return
     counts = {name: len(names) for name, names in asdict(done).items()}
-    click.echo(f"{len(alerts)} alerts; records: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    pending = sum(alert.certainty == "pending" for alert in alerts)
+    among = f", {pending} of them pending" if pending else ""
+    click.echo(
+        f"{len(alerts)} alerts{among}; records: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+    )
     if done.opened or done.returned:
         click.echo("look at them: inductor-watch regressions list")
 

@@ -6,12 +6,18 @@ import math
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from analysis.compare.tables import compare
 from analysis.compare.verdicts import judge_cells, with_verdicts
+from analysis.history.alerts import find_alerts, survey
+from analysis.history.changes import Certainty, Direction
 from analysis.reports.evidence import evidence_of
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
+from db.regressions.records import list_regressions
+from jobs.cli import app
+from jobs.regressions.recording import record_alerts
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 
@@ -107,3 +113,67 @@ def test_a_host_that_slowed_all_of_the_models_is_no_change_of_one(nights):
 def test_a_small_move_of_eager_asks_no_question(nights):
     _, _, lines = nights(*[{}] * 3, {"eager": 1.05}, models=2)
     assert not any("another model?" in line for line in lines)
+
+
+@pytest.fixture
+def history(tmp_path):
+    """A way to make a store of nights, given by what differs in each."""
+    made = []
+
+    def make(*which, **all_of_them):
+        folder = tmp_path / f"store{len(made)}"
+        folder.mkdir()
+        store = new_store(folder / "store.db")
+        made.append(store)
+        for number, differs in enumerate(which):
+            make_night(store, folder, number, **(all_of_them | differs))
+        return store
+
+    yield make
+    for store in made:
+        store.dispose()
+
+
+@pytest.mark.parametrize("models", [1, 6])
+@pytest.mark.parametrize("later", [0, 1, 3])
+def test_the_history_tells_a_step_in_the_third_night_and_goes_on_to_tell_it(history, models, later):
+    store = history({}, {}, *[{"slower": 1.12}] * (1 + later), models=models)
+    (alert,) = find_alerts(store)
+    (change,) = alert.changes
+    assert (change.metric, change.direction, change.certainty) == ("compiled_ms", Direction.WORSE, Certainty.PENDING)
+    assert (change.span.base.commit, change.span.onset.commit) == (f"{1:040x}", f"{2:040x}")
+    assert change.levels.ratio == pytest.approx(1.12, abs=0.03)
+    assert change.levels.low < 1.12 < change.levels.high
+    assert not change.is_over
+
+
+def test_a_night_that_was_slow_alone_is_over(history):
+    (alert,) = find_alerts(history({}, {"slower": 1.5}, {}, noise=0.003))
+    assert alert.is_over or alert.direction is Direction.BETTER
+
+
+def test_a_pending_alert_of_the_first_nights_opens_no_record(history):
+    store = history({}, {}, {"slower": 1.12})
+    assert record_alerts(store, find_alerts(store), author="detector").opened == ()
+    assert list_regressions(store) == []
+
+
+def test_a_host_that_was_slower_in_the_third_night_makes_no_alert(history):
+    assert find_alerts(history({}, {}, {"eager": 1.12, "host": 1.12}, models=6)) == []
+
+
+def test_one_run_a_night_is_not_judged_and_says_what_it_needs(history, tmp_path):
+    store = history({}, {}, {"slower": 1.12}, runs=1)
+    assert survey(store).history.first["compiled_ms"] == 0
+    done = CliRunner().invoke(app, ["changepoints", "--db", str(tmp_path / "store0" / "store.db")])
+    assert "need ten measured commits, or two with repeats (`nightly --replicates 2`)" in done.output
+
+
+def test_the_command_lines_tell_a_step_in_the_third_night(history, tmp_path):
+    history({}, {}, {"slower": 1.12})
+    database = str(tmp_path / "store0" / "store.db")
+    shown = CliRunner().invoke(app, ["changepoints", "--db", database]).output
+    assert "1 cells judged; 1 series by metric; 1 alerts" in shown
+    assert "worse, pending: 1 cell (compiled_ms 1)" in shown
+    detected = CliRunner().invoke(app, ["regressions", "detect", "--db", database]).output
+    assert detected.startswith("1 alerts, 1 of them pending; records: 0 opened")

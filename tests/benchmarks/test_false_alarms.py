@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.false_alarms import World, judged, latencies, rates
+from benchmarks.false_alarms import World, judged, judged_in_history, latencies, rates
 
 
 @pytest.mark.parametrize(("models", "times"), [(1, 120), (10, 80), (200, 20)])
@@ -22,6 +22,20 @@ def test_a_step_of_five_per_cent_is_found_in_quiet_nights(models):
     found = rates(World(models, noise=0.005, pace=0.005), (0.05,), 20)
     assert found.alarms <= 0.1
     assert found.power[0] >= 0.85
+
+
+@pytest.mark.parametrize(("models", "nights", "times"), [(1, 3, 100), (10, 3, 60), (10, 8, 30)])
+@pytest.mark.parametrize("disturbed", [0.0, 0.25])
+def test_a_history_of_first_nights_makes_no_more_false_alerts_than_is_stated(models, nights, times, disturbed):
+    world = World(models, nights=nights, runs=2, noise=0.01, pace=0.01, disturbed=disturbed)
+    found = rates(world, (), times, judge=judged_in_history)
+    assert found.alarms <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
+
+
+@pytest.mark.parametrize("models", [1, 10])
+def test_a_history_of_three_nights_finds_a_step_of_twelve_per_cent(models):
+    found = rates(World(models, nights=3, runs=2, noise=0.01, pace=0.01), (0.12,), 30, judge=judged_in_history)
+    assert found.power[0] >= 0.9
 
 
 def test_noise_does_not_collapse_where_steps_of_both_latencies_are_cut_off():
