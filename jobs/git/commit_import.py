@@ -10,12 +10,12 @@ from sqlalchemy import Engine
 from db.commits.branch_starts import measured_commits, unplaced_commits
 from db.commits.storing import CommitsReport, store_commits
 from db.errors import CommitError, one_line
-from jobs.git.log import GitError, Line, Repository
+from jobs.git.log import GitError, Repository
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of an import; `path` and `needed` leave commits out, `replace` lets this line win over the stored one."""
+    """What to import; `path` and `needed` leave commits out, `replace` lets this line replace the stored one."""
 
     repo: str
     ref: str
@@ -27,17 +27,17 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was read of a clone before anything is written: its tip, its line, the start of each branch asked for, its tags."""
+    """A clone as read before anything is written: its tip, its line, the start of each requested branch, its tags."""
 
     tip: str
-    line: Line
+    line: list[str]
     touching: frozenset[str] | None
     starts: dict[str, str]
     tags: dict[str, str]
 
 
 def read_history(clone: Repository, wanted: Wanted) -> History:
-    """Asks git all that can go wrong.
+    """Reads everything that can fail before the database is changed.
 
     Raises:
         GitError: the clone cannot be read, or has nothing of what is asked for.
@@ -55,9 +55,9 @@ def read_history(clone: Repository, wanted: Wanted) -> History:
 
 
 def import_commits(engine: Engine, clone: Repository, wanted: Wanted, history: History) -> CommitsReport:
-    """Stores what is wanted of a history, where each branch started, and its tags, in one transaction.
+    """Stores the wanted commits of a history, the starts of branches, and the tags, in one transaction.
 
-    Commits that the database has heard of are always stored, so that their facts are git's.
+    Commits that the database knows already are always stored, so that their facts are git's.
 
     Raises:
         CommitError: nothing was measured of this line (`needed`), or it is another than the stored one.

@@ -1,7 +1,7 @@
-"""Reading a repository's history with git: the line of its commits, and what each of them says.
+"""Reads a repository's history with git: the line of its commits, and the message of each.
 
-Git is run as a stranger's guest: no hooks, no pager, no signature checks, nothing of this process's own repository, and
-every name that a person gave is turned into a sha or a literal path before it is used.
+Git runs without hooks, pager and signature checks, and without the variables of this process's own repository. Every name that
+a user gave is turned into a sha or a literal path before it is used.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from db.commits.storing import LandedCommit
 from db.errors import one_line
 
-#: What is taken for the main line where none is named; the first that there is.
+#: Candidates for the main line where none is named; the first that exists is taken.
 MAIN_REFS = ("origin/main", "main", "origin/master", "master", "HEAD")
 
 _GIT = ("git", "--no-pager", "--no-replace-objects", "-c", "log.showSignature=false", "-c", "core.fsmonitor=false")
@@ -27,53 +26,12 @@ _FORMAT = "%H%x00%at%x00%ct%x00%s%x00%B"
 _FIELDS = 5
 _TAG = "%(refname:lstrip=2)%00%(objecttype)%00%(objectname)%00%(*objecttype)%00%(*objectname)"
 _BLOCK = 1 << 20
-_LATEST = 9e9  # what db.queries.moments takes
-
-#: What would make git look at another repository than the one that is named, or read paths otherwise.
-_MISLEADING = frozenset(
-    (
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_COMMON_DIR",
-        "GIT_INDEX_FILE",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_NAMESPACE",
-        "GIT_GRAFT_FILE",
-        "GIT_SHALLOW_FILE",
-        "GIT_REPLACE_REF_BASE",
-        "GIT_PREFIX",
-        "GIT_LITERAL_PATHSPECS",
-        "GIT_GLOB_PATHSPECS",
-        "GIT_NOGLOB_PATHSPECS",
-        "GIT_ICASE_PATHSPECS",
-    )
-)
+#: The latest moment that `db.queries.moments` takes, in seconds since 1970.
+_LATEST = 9e9
 
 
 class GitError(Exception):
     """A repository that cannot be read; the text is one line that says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """All commits that a tip reaches, each at its place; 0 is the oldest.
-
-    Parents come before their children, and what a merge brought comes right before the merge. So the commits between
-    two of the main line are exactly those of `git log BASE..NEW`, and a history that grows at its end keeps its places.
-    """
-
-    names: bytes
-    width: int
-
-    def __len__(self) -> int:
-        return len(self.names) // self.width
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[position] for position in range(len(self)))
-
-    def __getitem__(self, position: int) -> str:
-        return self.names[self.width * position : self.width * (position + 1)].decode("ascii")
 
 
 class Repository:
@@ -83,13 +41,13 @@ class Repository:
         self.path = path
         if not path.is_dir():
             raise GitError(f"{_shown(path)}: no such folder: --git takes the path of a clone")
-        if self._say("rev-parse", "--is-shallow-repository") == "true":
+        if self._first_line("rev-parse", "--is-shallow-repository") == "true":
             raise GitError(
                 f"{_shown(path)} is a shallow clone, whose first commits are cut off: run `git fetch --unshallow` in it"
             )
 
     def main_ref(self) -> str:
-        """The ref that is taken for the main line."""
+        """The ref of the main line."""
         for ref in MAIN_REFS:
             if self._find(ref) is not None:
                 return ref
@@ -119,20 +77,24 @@ class Repository:
         """The commit at which a branch (of this clone or of its origin) left the line that ends at `tip`."""
         head = self._find(branch) or self._find(f"origin/{branch}") or self.sha_of(branch)
         try:
-            return self._say("merge-base", head, tip)
+            return self._first_line("merge-base", head, tip)
         except GitError as error:
             raise GitError(
                 f"{_shown(self.path)}: {one_line(branch)} and the main line have no commit in common"
             ) from error
 
-    def line(self, tip: str) -> Line:
-        """The line that ends at `tip`."""
+    def line(self, tip: str) -> list[str]:
+        """All commits that a tip reaches, the oldest first; the index of each is its position.
+
+        Parents come before their children, and what a merge brought comes right before the merge. So the commits between
+        two of the main line are exactly those of `git log BASE..NEW`, and a history that grows at its end keeps its positions.
+        """
         with self._reading("rev-list", "--parents", "--topo-order", tip) as stream:
             return _order(stream, tip.encode())
 
     def landed(self, base: str, tip: str) -> list[str]:
         """What landed after `base` up to `tip` along the first parents of `tip`, oldest first."""
-        if self._say("merge-base", base, tip) != base or base == tip:
+        if self._first_line("merge-base", base, tip) != base or base == tip:
             raise GitError(
                 f"{_shown(self.path)}: {base[:12]} did not land before {tip[:12]}: the older one comes first"
             )
@@ -146,7 +108,7 @@ class Repository:
             return {line.decode("ascii").strip() for line in stream}
 
     def commits(self, places: Iterable[tuple[int, str]]) -> Iterator[LandedCommit]:
-        """What git tells of each commit, in the order given."""
+        """The facts and the message of each commit (position and sha), in the order given."""
         positions = array("q")
         with tempfile.TemporaryFile() as wanted:
             for position, sha in places:
@@ -167,27 +129,26 @@ class Repository:
 
     def _find(self, ref: str) -> str | None:
         try:
-            return self._say("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}") or None
+            return self._first_line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}") or None
         except (GitError, ValueError):  # ValueError: a NUL in it
             return None
 
-    def _say(self, *arguments: str) -> str:
+    def _first_line(self, *arguments: str) -> str:
         with self._reading(*arguments) as stream:
-            said = stream.read().decode("utf-8", "replace").split("\n")
-        return said[0].strip()
+            return stream.read().decode("utf-8", "replace").partition("\n")[0].strip()
 
     @contextmanager
     def _reading(self, *arguments: str, stdin: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
         """What git prints. It must end well, unless the reader has stopped early."""
         command = [*_GIT, "-C", str(self.path), *arguments]
-        with tempfile.TemporaryFile() as complaints:
+        with tempfile.TemporaryFile() as errors:
             try:
                 process = subprocess.Popen(
                     command,
                     stdin=stdin or subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
-                    stderr=complaints,
-                    env=_surroundings(),
+                    stderr=errors,
+                    env=_environment(),
                 )
             except FileNotFoundError as error:
                 raise GitError(
@@ -202,12 +163,12 @@ class Repository:
                 process.kill()
                 process.communicate()
             if code:
-                complaints.seek(0)
-                raise GitError(_complaint(self.path, complaints.read().decode("utf-8", "replace")))
+                errors.seek(0)
+                raise GitError(_explain(self.path, errors.read().decode("utf-8", "replace")))
 
 
-def _order(stream: Iterable[bytes], tip: bytes) -> Line:
-    """The line from `git rev-list --parents --topo-order`, which names children before their parents.
+def _order(stream: Iterable[bytes], tip: bytes) -> list[str]:
+    """The order of `Repository.line` from `git rev-list --parents --topo-order`, which names children before their parents.
 
     Git's own order may put what a merge brought far before the merge, where the branch had merged the main line in.
     Here each commit belongs to the oldest commit of the main line (first parents, from the tip) that reaches it.
@@ -232,7 +193,7 @@ def _order(stream: Iterable[bytes], tip: bytes) -> Line:
     if has_merges:
         owners.reverse()
         shas = [shas[index] for index in sorted(range(len(shas)), key=lambda index: -owners[index])]
-    return Line(b"".join(shas), len(tip))
+    return [sha.decode("ascii") for sha in shas]
 
 
 def _records(stream: IO[bytes]) -> Iterator[list[bytes]]:
@@ -265,13 +226,17 @@ def _moment(text: str) -> float | None:
     return seconds if 0 <= seconds < _LATEST else None
 
 
-def _surroundings() -> dict[str, str]:
-    """The environment without what would lead git elsewhere, or make it ask."""
-    kept = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+def _environment() -> dict[str, str]:
+    """The environment without what would lead git to another repository, or make it ask."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name.startswith("GIT_CONFIG")
+    }
     return kept | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 
 
-def _complaint(path: Path, said: str) -> str:
+def _explain(path: Path, said: str) -> str:
     first = next((line.strip() for line in said.splitlines() if line.strip()), "git failed")
     if "not a git repository" in first:
         return f"{_shown(path)} is no git repository: --git takes the path of a clone"

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
 
 from db.commits.branch_starts import branch_starts, measured_commits, set_branch_start, unplaced_commits
 from db.commits.ranges import commit_range, find_commit, find_commits, landings, list_commits
@@ -12,7 +11,6 @@ from db.commits.storing import LandedCommit, store_commits
 from db.errors import CommitError, StoreError
 from db.ingest import ingest_bundle
 from db.queries.cells import revision
-from db.schema import Commit
 from tests.factories import cell, night
 
 REPO = "pytorch/pytorch"
@@ -330,11 +328,3 @@ def test_a_branch_has_the_start_that_was_said_last(store):
     with pytest.raises(CommitError, match="has no commit"):
         set_branch_start(store, REPO, "other", "fffffff")
     assert branch_starts(store, "other") == []
-
-
-def test_nothing_of_the_staging_stays(store):
-    store_commits(store, REPO, line("A"))
-    with store.connect() as conn:
-        assert conn.execute(select(Commit.sha)).scalars().all() == [sha(0)]
-        with pytest.raises(Exception, match="staged_commits"):
-            conn.exec_driver_sql("SELECT * FROM staged_commits")
