@@ -130,13 +130,13 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
     """Measures a few cells at a time with both; yields a row a cell, and writes our measurements into bundles."""
     from jobs.plan.duplicate_programs import Work
     from jobs.pool.device_pool import Pool
-    from jobs.pool.device_slots import choose_gpus, list_gpus, make_places
+    from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
     from jobs.pool.host import probe
-    from jobs.pool.requested_options import to_asked
-    from jobs.pool.runner import Pace, RunNames, Shift, lane_of, make_header, now, record
+    from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
+    from jobs.pool.runner import DeviceRun, make_header, now, record, scheduler_for
 
-    device, pace = cells[0].device, Pace(workers)
-    (place,) = make_places(choose_gpus(list_gpus() if device == "cuda" else [], None), workers, pace.start)
+    device, pace = cells[0].device, ExecutionOptions(workers)
+    (place,) = make_slots(choose_gpus(list_gpus() if device == "cuda" else [], None), workers, pace.start)
     environment = probe(device, place)
     sgd = optimizers(runner)
     writers: dict[str, BundleWriter] = {}
@@ -151,13 +151,13 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
                 found[cell.cell_id] = {"cell": cell.to_json(), "optimizer": optimizer, "runner": theirs}
             settings = Settings(rounds=samples, optimizer=optimizer)
             if optimizer not in writers:
-                asked = to_asked(settings, pace, environment)
+                asked = RequestedOptions(settings, pace)
                 header = make_header(environment, RunNames(label="beside PyTorch's runner"), "", asked)
                 writers[optimizer] = BundleWriter(out, header)
             writer, began = writers[optimizer], time.monotonic()
             for cell in group:
                 writer.plan(cell)
-            lane = lane_of(Shift(Work(list(group)), place, environment, writer), settings, {}, pace)
+            lane = scheduler_for(DeviceRun(Work(list(group)), place, environment, writer), settings, {}, pace)
             for _, outcome in Pool([lane]).run():
                 record(writer, outcome)
                 measured = outcome.measurement
@@ -193,7 +193,7 @@ def groups(cells: Sequence[Cell], sgd: Mapping[str, str], many: int) -> Iterator
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: what the runner measured, and ours over the runner's; below it how many cells agree.
 
-    A cell that was disturbed (`jobs.pool.company`) is shown and not counted.
+    A cell that was disturbed (`jobs.pool.disturbance`) is shown and not counted.
     """
     heads = [
         "model",

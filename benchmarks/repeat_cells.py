@@ -25,8 +25,8 @@ from jobs.plan.duplicate_programs import Work
 from jobs.plan.schedule import longest_first, shares
 from jobs.pool.device_pool import Pool
 from jobs.pool.host import cell_variables
-from jobs.pool.requested_options import to_asked
-from jobs.pool.runner import Pace, RunNames, Shift, lane_of, make_header, new_run_id, now, record
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
+from jobs.pool.runner import DeviceRun, make_header, new_run_id, now, record, scheduler_for
 from jobs.pool.testbeds import Testbed, find_testbeds
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     """Measures all repetitions; prints a line for each cell."""
     options = _parse()
     settings = Settings(timeout_s=options.timeout)
-    pace = Pace(options.workers, options.max_s, gpus=options.gpus)
+    pace = ExecutionOptions(options.workers, options.max_s, gpus=options.gpus)
     model = learn_from(options.costs) if options.costs else CostModel.learn([])
     planned = [Cell.from_json(item) for item in json.loads(options.plan.read_text())["cells"]]
     testbeds = find_testbeds(options.device, pace)
@@ -46,7 +46,7 @@ def main() -> None:
     ]
     variables, began = cell_variables(pace.start), time.monotonic()
     try:
-        pool = Pool([lane_of(lane.shift(), settings, variables, pace) for lane in lanes], pace.budget_s)
+        pool = Pool([scheduler_for(lane.device_run(), settings, variables, pace) for lane in lanes], pace.budget_s)
         with closing(pool.run()) as outcomes:
             for index, outcome in outcomes:
                 writer = lanes[index].writer_of(outcome.measurement.cell)
@@ -73,7 +73,7 @@ class Repetitions:
             testbed.environment,
             RunNames(trigger="adhoc", label=label),
             "0",
-            to_asked(settings, testbed.pace, testbed.environment),
+            RequestedOptions(settings, testbed.execution),
         )
         began = datetime.fromisoformat(header.started_at)
         self._writers = []
@@ -87,9 +87,9 @@ class Repetitions:
             writer.environment(environment_id(testbed.environment), testbed.environment)
             self._writers.append(writer)
 
-    def shift(self) -> Shift:
+    def device_run(self) -> DeviceRun:
         """The work of this GPU: all cells once, then all cells again."""
-        return Shift(Work(self.cells * self.times), self.testbed.place, self.testbed.environment, self._writers[0])
+        return DeviceRun(Work(self.cells * self.times), self.testbed.slot, self.testbed.environment, self._writers[0])
 
     def writer_of(self, cell: Cell) -> BundleWriter:
         """The bundle for the next outcome of a cell."""

@@ -25,6 +25,7 @@ class Settings:
     `precision`, where it is not 0: rounds go on until the 95 % interval of both medians is within this fraction of them,
     ten times `rounds` or `sample_limit_s` at most. `warm_compile`: the program is compiled once more from the same caches
     by a new process. `trace`: the folder for torch's traces (`collector.process.worker.start_trace`), none where it is empty.
+    `shared_tuning`: the folder in which processes share autotuning results (`collector.measure.shared_tuning`), or empty.
 
     `flags` are torch's back-end switches. `optimizer` is what a training step ends with: `none`, or `sgd` or `adam` as in
     PyTorch's runner. The default is none: every step then computes the same, and a change of the model's own kernels is
@@ -41,6 +42,7 @@ class Settings:
     trace: str = ""
     flags: BackendFlags = field(default_factory=BackendFlags)
     optimizer: str = "none"
+    shared_tuning: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -55,4 +57,6 @@ class Settings:
 
     def testbed(self) -> dict[str, str]:
         """What of the settings must be equal for two latencies to be comparable."""
-        return {"flags": str(self.flags), "optimizer": self.optimizer}
+        # A compilation that need not tune is shorter.
+        tuning = {"tuning": "shared"} if self.shared_tuning else {}
+        return {"flags": str(self.flags), "optimizer": self.optimizer, **tuning}

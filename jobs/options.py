@@ -1,31 +1,89 @@
-"""Options that several verbs share, and how their texts become configs, phases and a store."""
+"""Options that several verbs share, so that each has one name, one default and one help text.
+
+A group of options reaches its verb as one object (`as_one`).
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from functools import wraps
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
+from collector.configs.backend_flags import BackendFlags
 from collector.configs.spelling import parse_config, parse_value
-from collector.machine.environment import TUNING_VARIABLE
-from collector.vocabulary import Config, OptionValue, Phase
-from jobs.option_groups import together
+from collector.settings import OPTIMIZERS, Settings
+from collector.vocabulary import DTYPES, Config, OptionValue, Phase
+from jobs.pool.requested_options import ExecutionOptions, ExtraMeasurements, RequestedOptions, RunNames, Selection
 
-#: Under this name the contexts of a command share which database it was told to use.
+if TYPE_CHECKING:
+    from db.queries.filters import CellFilter
+
+F = TypeVar("F", bound=Callable[..., Any])
+Decorator = Callable[[F], F]
+
+#: Key in a Click context's `meta`: the database that the command uses.
 DATABASE = f"{__name__}.database"
 
 
-def _remember(context: click.Context, _: click.Parameter, place: str) -> str:
-    context.meta[DATABASE] = place
-    return place
+def together(*options: Decorator[Any]) -> Decorator[Any]:
+    """One decorator for several options; `--help` shows them in this order."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def as_one(name: str, make: Callable[..., Any], *options: Decorator[Any]) -> Decorator[Any]:
+    """Hands several options to the command as one argument `name`: what `make` returns for their values by name."""
+    names = [parameter.name for parameter in click.command()(together(*options)(lambda: None)).params]
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def called(*rest: Any, **given: Any) -> Any:
+            values = {option: given.pop(option) for option in names}
+            return function(*rest, **{name: make(**values)}, **given)
+
+        return together(*options)(called)
+
+    return decorate
+
+
+class Renamed(click.Option):
+    """An option whose `former` names still work and are not in the help."""
+
+    def __init__(self, *names: Any, former: Sequence[str], **how: Any) -> None:
+        super().__init__(*names, **how)
+        self._former = list(former)
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Lets the parser accept the former names as well."""
+        shown = self.opts
+        self.opts = shown + self._former
+        super().add_to_parser(parser, ctx)
+        self.opts = shown
+
+
+# Store, output and links
+
+
+def _remember_database(context: click.Context, _: click.Parameter, database: str) -> str:
+    context.meta[DATABASE] = database
+    return database
 
 
 db_option = click.option(
     "--db",
     "database",
-    callback=_remember,
+    callback=_remember_database,
     envvar="INDUCTOR_WATCH_DB",
     default="inductor-watch.db",
     show_default=True,
@@ -39,8 +97,8 @@ def _check_dashboard(_: click.Context, __: click.Parameter, url: str) -> str:
     if not url:
         return ""
     try:
-        found = urlsplit(url)
-        is_fine = found.scheme in ("http", "https") and bool(found.hostname) and not (found.query or found.fragment)
+        parts = urlsplit(url)
+        is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
     except ValueError:
         is_fine = False
     if not is_fine or not url.isprintable() or any(char in url for char in " <>\"'`|\\"):
@@ -56,25 +114,119 @@ dashboard_option = click.option(
     metavar="URL",
     help="Where the dashboard is, for links (or INDUCTOR_WATCH_DASHBOARD_URL).",
 )
-
-
-def _share(_: click.Context, __: click.Parameter, folder: Path | None) -> None:
-    # By the environment, since it is part of the testbed: the process that finds out what this machine is gets it as well.
-    if folder:
-        os.environ[TUNING_VARIABLE] = str(folder.resolve())
-
-
-sharing_option = click.option(
-    "--shared-tuning",
-    type=click.Path(file_okay=False, path_type=Path),
-    envvar=TUNING_VARIABLE,
-    callback=_share,
-    expose_value=False,
-    help=f"Folder in which the first process keeps what autotuning chose, for all later ones (or {TUNING_VARIABLE}).",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+no_store_option = click.option(
+    "--no-store", is_flag=True, help="Write bundles only; `ingest` can store them later, or elsewhere."
+)
+out_option = click.option(
+    "--out",
+    cls=Renamed,
+    former=["--runs"],  # `import` called it so
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="The folder of the bundles.",
+)
 
-config_options = together(
+# Which cells
+
+
+def repeatable(what: str, plural: str, text: str, **more: Any) -> Decorator[Any]:
+    """`--what`, which may be given several times."""
+    return click.option(f"--{what}", plural, multiple=True, metavar="NAME", help=f"{text}; repeatable.", **more)
+
+
+def _cell_filter(**names: tuple[str, ...]) -> CellFilter:
+    from db.queries.filters import CellFilter
+
+    return CellFilter(**names)
+
+
+#: Which stored cells, as a `db.queries.filters.CellFilter` with patterns in it.
+cell_options = as_one(
+    "chosen",
+    _cell_filter,
+    repeatable("suite", "suites", "Only this suite, by name or pattern"),
+    repeatable("model", "models", "Only this model, by name or pattern, e.g. 'Bert*'"),
+    repeatable("phase", "phases", "Only this phase, by name or pattern"),
+    repeatable("dtype", "dtypes", "Only this dtype, by name or pattern"),
+    repeatable("device", "devices", "Only this device, by name or pattern"),
+    repeatable("config", "configs", "Only this config, by name, pattern or config_id"),
+)
+branch_option = click.option("--branch", help="Only runs of this branch.")
+
+device_option = click.option(
+    "--device", type=click.Choice(["cuda", "cpu"]), help="Where to measure [the GPU if there is one]."
+)
+dtype_option = click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="The data type of weights and inputs [bfloat16 on a GPU, float32 on a CPU].",
+)
+batch_size_option = click.option("--batch-size", type=click.IntRange(min=1), help="The batch size [each model's own].")
+#: Which cells to measure.
+selection_options = as_one(
+    "selection",
+    Selection,
+    repeatable("suite", "suites", "A suite of `zoo` [all installed]"),
+    repeatable("model", "models", "A model of `zoo` by name or pattern, e.g. 'Bert*', or your own as module:function"),
+    click.option(
+        "--phase",
+        "phases",
+        multiple=True,
+        type=click.Choice([phase.value for phase in Phase]),
+        help="Forward alone, or forward and backward; repeatable [inference].",
+    ),
+    dtype_option,
+    device_option,
+    batch_size_option,
+)
+#: Which cells a night measures: the selection, and configs by name.
+night_options = together(
+    selection_options,
+    click.option(
+        "--config",
+        "configs",
+        multiple=True,
+        metavar="NAME[+key=value...]",
+        help="A config of `templates` or `modes`, with overrides; repeatable [those of the night].",
+    ),
+)
+
+
+def build_configs(
+    configs: tuple[str, ...],
+    template: str | None,
+    mode: str | None,
+    overrides: tuple[str, ...],
+    freezing: bool | None,
+    dynamic: bool | None,
+    fullgraph: bool,
+    backend: str = "inductor",
+) -> list[Config]:
+    """The configs that the options spell: every `--config`, or the one that the single options make up.
+
+    Raises:
+        click.UsageError: both forms at once, or an override without `=`.
+    """
+    changed = dict(_override(text) for text in overrides)
+    single = Config(backend, template, mode, changed, freezing=freezing, dynamic=dynamic, fullgraph=fullgraph)
+    if configs and single != Config():
+        raise click.UsageError("use --config NAME+key=value, or --backend, --template, --mode and -c, not both")
+    return [parse_config(text) for text in configs] or [single]
+
+
+def _override(text: str) -> tuple[str, OptionValue]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"-c {text!r}: write KEY=VALUE, e.g. -c triton.cudagraphs=true")
+    return key, parse_value(value)
+
+
+#: Configs by name, or one option by option.
+config_options = as_one(
+    "configs",
+    build_configs,
     click.option(
         "--config",
         "configs",
@@ -97,43 +249,143 @@ config_options = together(
     click.option("--fullgraph", is_flag=True, help="Fail on a graph break."),
 )
 
+# What a run is asked to do
 
-def parse_phases(words: tuple[str, ...]) -> tuple[Phase, ...]:
-    """The phases asked for; inference where none is."""
-    return tuple(Phase(word) for word in words) or (Phase.INFERENCE,)
-
-
-def build_configs(
-    configs: tuple[str, ...],
-    template: str | None,
-    mode: str | None,
-    overrides: tuple[str, ...],
-    freezing: bool | None,
-    dynamic: bool | None,
-    fullgraph: bool,
-    backend: str = "inductor",
-) -> list[Config]:
-    """The configs that the options spell: every `--config`, or the one that the single options make up.
-
-    Raises:
-        click.UsageError: both forms at once, or an override without `=`.
-    """
-    single = Config(
-        backend=backend,
-        template=template,
-        mode=mode,
-        overrides=dict(_override(text) for text in overrides),
-        freezing=freezing,
-        dynamic=dynamic,
-        fullgraph=fullgraph,
-    )
-    if configs and single != Config():
-        raise click.UsageError("use --config NAME+key=value, or --backend, --template, --mode and -c, not both")
-    return [parse_config(text) for text in configs] or [single]
+label_option = click.option("--label", default="", help="A word to find these runs by.")
+#: What the runs are called.
+naming_options = as_one(
+    "names",
+    RunNames,
+    click.option("--branch", help="The branch that is measured [what the installed torch was built from]."),
+    click.option("--commit", help="The commit that is measured [the installed torch's own]."),
+    click.option(
+        "--base",
+        "branch_start",
+        default="",
+        metavar="SHA",
+        help="The commit at which the branch left the main line.",
+    ),
+    click.option("--repo", default="pytorch/pytorch", show_default=True, help="The repository of branch and commit."),
+    label_option,
+)
 
 
-def _override(text: str) -> tuple[str, OptionValue]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise click.UsageError(f"-c {text!r}: write KEY=VALUE, e.g. -c triton.cudagraphs=true")
-    return key, parse_value(value)
+def _parse_flags(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> BackendFlags:
+    try:
+        return BackendFlags.parse(words)
+    except ValueError as error:
+        raise click.UsageError(f"--flag {error}") from error
+
+
+def _relative(_: click.Context, __: click.Parameter, folder: Path | None) -> str:
+    # It is kept in the bundle, which may be given to others, and `resume` is called from here, too.
+    return os.path.relpath(folder) if folder else ""
+
+
+def _absolute(_: click.Context, __: click.Parameter, folder: Path | None) -> str:
+    return str(folder.resolve()) if folder else ""
+
+
+def _requested(**values: Any) -> RequestedOptions:
+    execution = {item.name: values.pop(item.name) for item in fields(ExecutionOptions) if item.name in values}
+    return RequestedOptions(Settings(**values), ExecutionOptions(**execution))
+
+
+samples_option = click.option(
+    "--samples",
+    "rounds",
+    type=click.IntRange(min=5),
+    default=30,
+    show_default=True,
+    help="Samples of each latency: pairs of an eager and a compiled call.",
+)
+timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    help="Seconds after which a cell is given up.",
+)
+shared_tuning_option = click.option(
+    "--shared-tuning",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="INDUCTOR_WATCH_TUNING",
+    callback=_absolute,
+    help="Folder in which the first process keeps what autotuning chose, for all later ones (or INDUCTOR_WATCH_TUNING).",
+)
+max_hours_option = click.option(
+    "--max-hours",
+    "budget_s",
+    type=click.FloatRange(min=0),
+    callback=lambda _, __, hours: float("inf") if hours is None else 3600 * hours,
+    help="Start no cell after so many hours; `resume` measures the rest.",
+)
+_EXTRA = (
+    click.option(
+        "--precision",
+        type=click.FloatRange(min=0.0001, max=1),
+        callback=lambda _, __, fraction: fraction or 0.0,
+        help="Sample until both medians are known to this fraction (at 95 % confidence), up to ten times --samples or 30 s.",
+    ),
+    click.option("--warm-compile", is_flag=True, help="Compile a second time, in a new process with full caches."),
+    click.option(
+        "--trace",
+        type=click.Path(file_okay=False, path_type=Path),
+        callback=_relative,
+        help="A folder for torch's trace of each compilation, to be read with tlparse; compiling takes longer.",
+    ),
+)
+#: Measurements that a plan in a file can ask for.
+extra_options = as_one("extra", ExtraMeasurements, *_EXTRA)
+_MEASURING = (
+    samples_option,
+    timeout_option,
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Cells that compile at the same time, each on its own cores; while one is measured, the others pause.",
+    ),
+    click.option(
+        "--start",
+        type=click.Choice(["fork", "spawn"]),
+        default="fork",
+        show_default=True,
+        help="Fork each cell from a process that has imported torch, or start a new Python for each: slower.",
+    ),
+    click.option(
+        "--gpus", metavar="all|N,M...", help="The GPUs to measure on, each with its own workers [the first one]."
+    ),
+    click.option(
+        "--flag",
+        "flags",
+        multiple=True,
+        metavar="NAME=on|off",
+        callback=_parse_flags,
+        help=f"A switch of torch's back-ends: {', '.join(asdict(BackendFlags()))}; repeatable [{BackendFlags()}].",
+    ),
+    click.option(
+        "--optimizer",
+        type=click.Choice(OPTIMIZERS),
+        default="none",
+        show_default=True,
+        help="The optimizer in a training step; PyTorch's own runner has Adam, or SGD for some models.",
+    ),
+    *_EXTRA,
+    shared_tuning_option,
+)
+#: What a run is asked to do, as `RequestedOptions`.
+measuring_options = as_one("requested", _requested, *_MEASURING)
+#: The same for a night, which may be cut short and may share the device in other ways.
+night_measuring_options = as_one(
+    "requested",
+    _requested,
+    *_MEASURING,
+    max_hours_option,
+    click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers."),
+    click.option(
+        "--tune-together", is_flag=True, help="Let several cells autotune at once: faster, choices less certain."
+    ),
+)

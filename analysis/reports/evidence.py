@@ -82,7 +82,7 @@ def _held_back(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _disturbed(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Which side shared the GPU with another process (`jobs.pool.company`)."""
+    """Which side shared the GPU with another process (`jobs.pool.disturbance`)."""
     sides = {"base": base.get("disturbed"), "new": new.get("disturbed")}
     return [f"the measurement of {side} was disturbed: {reason}" for side, reason in sides.items() if reason]
 

@@ -43,8 +43,6 @@ WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
 START_VARIABLE = "INDUCTOR_WATCH_START"
 GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
-#: The folder in which autotuning's choices are shared (`collector.measure.shared_tuning`): who need not tune compiles faster.
-TUNING_VARIABLE = "INDUCTOR_WATCH_TUNING"
 #: The cores that stand free while a cell measures, its own among them, separated by commas (`collector.machine.quiet_cores`).
 FREE_CORES_VARIABLE = "INDUCTOR_WATCH_FREE_CORES"
 #: Variables that change what torch or its compiler does; those that only place files are left out.
@@ -85,8 +83,6 @@ def _told() -> dict[str, Any]:
             found[key] = int(os.environ[variable])
     if start := os.environ.get(START_VARIABLE):
         found["start"] = start
-    if os.environ.get(TUNING_VARIABLE):
-        found["tuning"] = "shared"
     return found
 
 

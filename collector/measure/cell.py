@@ -199,7 +199,7 @@ class _Run:
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
-            if shared := shared_where_asked(self.cell):
+            if shared := shared_where_asked(self.cell, self.settings.shared_tuning):
                 shared.lay_in()
         compiled = subject.compiled(effective)
         seed_everything()

@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 
-from collector.machine.environment import TUNING_VARIABLE
 from collector.vocabulary import Cell
 
 #: What a folder without room or rights, or a file of another make, raises: no reason to lose a measurement.
@@ -105,9 +104,8 @@ class SharedTuning:
             yield
 
 
-def shared_where_asked(cell: Cell) -> SharedTuning | None:
-    """The choices for a cell where the caller named a folder for them, else None."""
-    folder = os.environ.get(TUNING_VARIABLE)
+def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
+    """The choices for a cell in `folder`, or None if that is empty (`Settings.shared_tuning`)."""
     return SharedTuning(Path(folder), cell) if folder else None
 
 

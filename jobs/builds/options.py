@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from jobs.option_groups import as_one
+from jobs.options import as_one
 
 
 @dataclass(frozen=True, slots=True)

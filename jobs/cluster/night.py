@@ -124,7 +124,6 @@ class ClusterNight:
     save: Callable[[str, bytes], set[str]]
     say: Callable[[str], None]
     history: Sequence[BundleContents] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     _queue: list[Shard] = field(default_factory=list)
     _tasks: dict[Any, Task] = field(default_factory=dict)
@@ -166,7 +165,7 @@ class ClusterNight:
             cells = [cell for cell in shard.cells if cell.cell_id in self.left]
             text = json.dumps(replace(self.request, cells=cells).to_json())
             costs = costs_of(cells, self.history)
-            self._tasks[self.cluster.start(node, self.share, text, costs, self.variables)] = Task(shard, node)
+            self._tasks[self.cluster.start(node, self.share, text, costs)] = Task(shard, node)
         if usable or self._tasks:
             self._idle_since = None
         else:

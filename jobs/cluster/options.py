@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from jobs.option_groups import Working, as_one
+from jobs.options import as_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Executing:
         """Whether the nodes of a cluster measure."""
         return self.executor == "ray"
 
-    def check(self, working: Working, dry_run: bool) -> None:
+    def check(self, gpus: str | None, dry_run: bool) -> None:
         """Raises `click.UsageError` for options that say nothing where this executor measures."""
         if not self.on_cluster:
             if self.tasks is not None:
                 raise click.UsageError("--tasks goes with --executor ray: leave it out, or see --workers")
             return
-        if working.gpus is not None:
+        if gpus is not None:
             raise click.UsageError("--gpus goes with --executor host: a task has all GPUs of its node")
         if dry_run:
             raise click.UsageError("--dry-run tells of one host: leave out --executor ray")

@@ -99,9 +99,7 @@ class RayCluster:
         ]
         return sorted(nodes, key=lambda node: (node.host, node.node_id))
 
-    def start(
-        self, node: Node, share: Share, request: str, costs: Mapping[str, str], variables: Mapping[str, str]
-    ) -> Any:
+    def start(self, node: Node, share: Share, request: str, costs: Mapping[str, str]) -> Any:
         """Starts `jobs.cluster.task.measure_shard` on a node, as soon as its share is free there; returns the handle."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -110,7 +108,7 @@ class RayCluster:
             num_gpus=share.gpus,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
         )
-        return task.remote(request, costs, variables)
+        return task.remote(request, costs)
 
     def ready(self, handles: Sequence[Any], timeout_s: float) -> list[Any]:
         """The tasks that have a message, after at most `timeout_s` seconds."""

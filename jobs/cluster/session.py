@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -14,20 +13,18 @@ import click
 from rich.console import Console
 
 from collector.bundle import BundleContents, BundleError, check_bundle, read_bundle
-from collector.machine.environment import TUNING_VARIABLE
 from collector.output_file import write_output
-from collector.settings import Settings
 from jobs.cli import tool_version
 from jobs.cluster.night import SHARDS_A_NODE, ClusterNight, counted, cut_shards
 from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, share_of
-from jobs.option_groups import Selection
 from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan
 from jobs.pool.child import Request
 from jobs.pool.host import probe
 from jobs.pool.progress import RunProgress
-from jobs.pool.runner import Pace, RunNames, new_run_id
+from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.runner import new_run_id
 from jobs.pool.session import require_cells, storing
 
 
@@ -36,8 +33,7 @@ class NightOptions:
     """How a night on a cluster was requested: `shards` is None for `SHARDS_A_NODE` a node, `database` for no store."""
 
     names: RunNames
-    settings: Settings
-    pace: Pace
+    requested: RequestedOptions
     folder: Path
     database: str | None
     costs: Path | None = None
@@ -47,8 +43,7 @@ class NightOptions:
 def measure_night(
     executing: Executing,
     device: str | None,
-    planned: Callable[[str], tuple[Plan, RunNames, Settings]],
-    pace: Pace,
+    planned: Callable[[str], tuple[Plan, RunNames, RequestedOptions]],
     folder: Path,
     database: str | None,
     costs: Path | None,
@@ -62,10 +57,10 @@ def measure_night(
     console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
     with connected(executing.address) as cluster:
         has_gpus = any(node.gpus for node in cluster.nodes())
-        plan, names, settings = planned(device or ("cuda" if has_gpus else "cpu"))
-        if settings.trace:
+        plan, names, requested = planned(device or ("cuda" if has_gpus else "cpu"))
+        if requested.settings.trace:
             raise click.UsageError("--trace goes with --executor host: traces would stay on the nodes")
-        options = NightOptions(names, settings, pace, folder, database, costs, executing.tasks)
+        options = NightOptions(names, requested, folder, database, costs, executing.tasks)
         return measure_on_cluster(cluster, plan, options, console)
 
 
@@ -92,10 +87,9 @@ def measure_on_cluster(cluster: RayCluster, plan: Plan, options: NightOptions, c
     shards = cut_shards(cells, usable, options.shards or SHARDS_A_NODE * len(usable), history) if left else []
     _announce(console, night, plan, len(left), len(shards), nodes, usable)
     request = _request(plan, options, night)
-    variables = {name: os.environ[name] for name in (TUNING_VARIABLE,) if os.environ.get(name)}
     error: ClusterError | None = None
     with RunProgress(console, len(left)) as bundles.progress:
-        work = ClusterNight(cluster, share, request, left, bundles.save, bundles.say, history, variables)
+        work = ClusterNight(cluster, share, request, left, bundles.save, bundles.say, history)
         try:
             work.run(shards)
         except ClusterError as raised:
@@ -181,17 +175,18 @@ def _write_plan(folder: Path, night: str, plan: Plan) -> Path:
 
 
 def _request(plan: Plan, options: NightOptions, night: str) -> Request:
-    budget = options.pace.budget_s
+    execution = options.requested.execution
     return Request(
         Selection(),
         (),
         replace(options.names, night=night),
-        options.settings,
         # Of a node's GPUs a task has those that Ray gave it.
-        replace(options.pace, gpus="all" if plan.cells[0].device == "cuda" else None),
+        replace(
+            options.requested, execution=replace(execution, gpus="all" if plan.cells[0].device == "cuda" else None)
+        ),
         torch_git=str(probe("cpu")["torch_git"]),
         tool=tool_version(),
-        until=None if budget == float("inf") else time.time() + budget,
+        until=None if execution.budget_s == float("inf") else time.time() + execution.budget_s,
     )
 
 
@@ -213,7 +208,7 @@ def _announce(
 
 def _merge(console: Console, database: str, plan: Plan, folder: Path) -> None:
     from db.engine import open_store
-    from jobs.plan.shards_merge import merge_night
+    from jobs.plan.shards import merge_night
 
     merged = merge_night(open_store(database, write=True), plan, folder)
     console.print(str(merged), markup=False, highlight=False, soft_wrap=True)

@@ -19,11 +19,10 @@ from jobs.pool.child import Request, bundle_files, clean_environment, code_path,
 _THREADS = "OMP_NUM_THREADS"
 
 
-def measure_shard(request: str, costs: Mapping[str, str], variables: Mapping[str, str]) -> Generator[dict[str, Any]]:
+def measure_shard(request: str, costs: Mapping[str, str]) -> Generator[dict[str, Any]]:
     """Yields `{"node": NAME, "note": TEXT}` when it begins, and `{"bundles": {NAME: BYTES}, "code": EXIT, "reason": TEXT}`.
 
-    `request` is the JSON of a `Request` without folders, `costs` the text of bundles by file name, `variables` are added to
-    the environment of the child.
+    `request` is the JSON of a `Request` without folders, `costs` the text of bundles by file name.
     """
     yield {"node": os.environ.get("INDUCTOR_WATCH_NODE") or platform.node(), "note": _reset_niceness()}
     with TemporaryDirectory(prefix="inductor-watch-") as folder:
@@ -33,7 +32,7 @@ def measure_shard(request: str, costs: Mapping[str, str], variables: Mapping[str
         for name, text in costs.items():
             (known / name).write_text(text)
         shard = replace(Request.from_json(json.loads(request)), folder=str(runs), costs=str(known))
-        code, reason = run_child(Path(sys.executable), shard, _environment() | dict(variables))
+        code, reason = run_child(Path(sys.executable), shard, _environment())
         bundles = {path.name: path.read_bytes() for path in bundle_files(runs)}
     yield {"bundles": bundles, "code": code, "reason": reason.removeprefix("inductor-watch: ").removeprefix("Error: ")}
 

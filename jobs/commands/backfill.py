@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from jobs.builds.options import BuildOptions, build_options
-from jobs.option_groups import Selection, Working, care_options, label_option, measuring_options
-from jobs.options import db_option, json_option
-from jobs.plan.selection import night_options
-from jobs.pool.extra_measurements import Care
+from jobs.options import (
+    db_option,
+    json_option,
+    label_option,
+    measuring_options,
+    night_options,
+    no_store_option,
+    out_option,
+)
+from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
 if TYPE_CHECKING:
     from jobs.builds.backfill import BuildResult
@@ -31,7 +38,8 @@ class NothingFilledError(click.ClickException):
 @build_options
 @night_options
 @measuring_options
-@care_options
+@out_option
+@no_store_option
 @click.option(
     "--replicates",
     type=click.IntRange(min=1),
@@ -51,8 +59,9 @@ def command(
     options: BuildOptions,
     selection: Selection,
     configs: tuple[str, ...],
-    working: Working,
-    care: Care,
+    requested: RequestedOptions,
+    out: Path,
+    no_store: bool,
     replicates: int,
     branch: str | None,
     label: str,
@@ -67,7 +76,6 @@ def command(
     from jobs.builds.index import list_or_nothing
     from jobs.output.terminal import tell
     from jobs.pool.child import Request
-    from jobs.pool.runner import RunNames
     from jobs.pool.session import storing
 
     builds = in_order(map(parse_build, versions))
@@ -79,10 +87,10 @@ def command(
     if not builds:
         raise click.UsageError("name the builds to measure: --torch 2.9.1 --torch 2.10.0")
     names = RunNames(branch=branch, trigger="backfill", label=label)
-    request = Request(selection, configs, names, working.settings(care), working.pace())
-    store = None if working.no_store else storing(database)
+    request = Request(selection, configs, names, requested)
+    store = None if no_store else storing(database)
     listing = list_or_nothing(options.words())
-    backfill = Backfill(environments, request, working.out, replicates, listing, store, tell)
+    backfill = Backfill(environments, request, out, replicates, listing, store, tell)
     try:
         results = [backfill.fill(build) for build in builds]
     except KeyboardInterrupt:

@@ -12,16 +12,16 @@ import click
 from collector.metrics import METRICS
 from collector.vocabulary import Phase
 from jobs.builds.options import BuildOptions, build_options
-from jobs.option_groups import (
+from jobs.options import (
     Renamed,
-    Selection,
     batch_size_option,
     device_option,
     dtype_option,
+    json_option,
     samples_option,
+    shared_tuning_option,
     timeout_option,
 )
-from jobs.options import json_option
 
 if TYPE_CHECKING:
     from jobs.bisect.judges import Judge
@@ -96,6 +96,7 @@ class InconclusiveError(click.ClickException):
 @build_options
 @samples_option
 @timeout_option
+@shared_tuning_option
 @click.option(
     "--replicates",
     type=click.IntRange(min=2),
@@ -136,8 +137,9 @@ def command(
     prepare: str | None,
     clone: Path | None,
     options: BuildOptions,
-    samples: int,
-    timeout: float,
+    rounds: int,
+    timeout_s: float,
+    shared_tuning: str,
     replicates: int,
     most_runs: int,
     out: Path,
@@ -150,7 +152,7 @@ def command(
     from jobs.bisect.search import Bisection
     from jobs.output.terminal import tell
     from jobs.pool.child import Request
-    from jobs.pool.runner import Pace, RunNames
+    from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
@@ -164,7 +166,8 @@ def command(
     )  # where runs disagree on a status, further ones do not settle it
     selection = Selection((suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size)
     names = RunNames(branch="bisect", trigger="bisect")
-    request = Request(selection, (config,), names, Settings(rounds=samples, timeout_s=timeout), Pace())
+    requested = RequestedOptions(Settings(rounds=rounds, timeout_s=timeout_s, shared_tuning=shared_tuning))
+    request = Request(selection, (config,), names, requested)
     candidates = _candidates(good, bad, versions, clone, options)
     place = _place(prepare, clone, options, request, metric, out)
     asked = {"request": request.to_json(), "metric": metric, "builds": candidates, "smallest": smallest, "run": prepare}

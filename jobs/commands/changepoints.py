@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.option_groups import CellChoice, branch_option, cell_options
-from jobs.options import db_option, json_option
+from jobs.options import branch_option, cell_options, db_option, json_option
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from analysis.history.alerts import Survey
     from analysis.history.drift import DriftSurvey
+    from db.queries.filters import CellFilter
 
 _NEED = "need ten measured commits, or two with repeats (`nightly --replicates 2`)"
 _NOTHING = (
@@ -47,7 +47,7 @@ _NOTHING = (
 @json_option
 def command(
     branch: str | None,
-    chosen: CellChoice,
+    chosen: CellFilter,
     metrics: tuple[str, ...],
     since: str | None,
     pinned: str | None,
@@ -62,12 +62,13 @@ def command(
     from analysis.history.alerts import survey
     from analysis.history.drift import slow_drift
     from db.engine import open_store
+    from db.queries.filters import expand_patterns
     from db.queries.sides import resolve_side
 
     check_metrics(metrics)
     moment = _moment(since)
     with open_store(database, write=False).connect() as conn:
-        filters = chosen.filter(conn)
+        filters = expand_patterns(conn, chosen)
         _check_branch(conn, branch)
         side = None if pinned is None else resolve_side(conn, pinned)
         found = survey(conn, branch=branch, filters=filters, metrics=metrics, since=moment, window=window)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.option_groups import Renamed
-from jobs.options import db_option, json_option
+from jobs.options import Renamed, db_option, json_option
 
 if TYPE_CHECKING:
     from db.commits.ranges import CommitEntry, Landing

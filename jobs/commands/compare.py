@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
-from jobs.option_groups import CellChoice, cell_options
-from jobs.options import db_option, json_option
+from jobs.options import cell_options, db_option, json_option
+
+if TYPE_CHECKING:
+    from db.queries.filters import CellFilter
 
 
 @click.command(
@@ -25,7 +28,7 @@ from jobs.options import db_option, json_option
 def command(
     base: str,
     new: str,
-    chosen: CellChoice,
+    chosen: CellFilter,
     limit: int,
     database: str,
     as_json: bool,
@@ -34,13 +37,14 @@ def command(
     from analysis.compare.tables import Transition, compare
     from analysis.compare.verdicts import judge_sides, with_verdicts
     from db.engine import open_store
+    from db.queries.filters import expand_patterns
     from db.queries.sides import resolve_side
     from jobs.output.rendering import show_comparison
     from jobs.output.tables import console
 
     with open_store(database, write=False).connect() as connection:
         sides = resolve_side(connection, base), resolve_side(connection, new)
-        comparison = compare(connection, *sides, chosen.filter(connection))
+        comparison = compare(connection, *sides, expand_patterns(connection, chosen))
         judgement = judge_sides(connection, *sides).of(comparison.cells)
     if as_json:
         click.echo(json.dumps(with_verdicts(comparison, judgement), indent=2))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from analysis.compare.gating import decide
-from jobs.option_groups import CellChoice, cell_options
-from jobs.options import db_option, json_option
+from jobs.options import cell_options, db_option, json_option
+
+if TYPE_CHECKING:
+    from db.queries.filters import CellFilter
 
 #: What is shown of the cells that a gate failed on; all of them are in `--json`.
 _NAMED = 20
@@ -37,7 +40,7 @@ def command(
     new: str,
     fail_on: str,
     max_missing: int | None,
-    chosen: CellChoice,
+    chosen: CellFilter,
     database: str,
     as_json: bool,
 ) -> None:
@@ -45,12 +48,13 @@ def command(
     from analysis.compare.tables import compare
     from analysis.compare.verdicts import judge_sides
     from db.engine import open_store
+    from db.queries.filters import expand_patterns
     from db.queries.sides import resolve_side
 
     words = parse_words(fail_on)
     with open_store(database, write=False).connect() as connection:
         sides = resolve_side(connection, base), resolve_side(connection, new)
-        comparison = compare(connection, *sides, chosen.filter(connection))
+        comparison = compare(connection, *sides, expand_patterns(connection, chosen))
         judgement = judge_sides(connection, *sides).of(comparison.cells)
     counts = judgement.counts()
     code, reason = decide(counts, words, max_missing)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from collector.vocabulary import Phase
-from jobs.option_groups import label_option, no_store_option, out_option
-from jobs.options import db_option, json_option
+from jobs.options import db_option, json_option, label_option, no_store_option, out_option
 
 if TYPE_CHECKING:
     from db.importing.importer import ImportedRun, ImportReport

@@ -85,7 +85,7 @@ def _tell_bad(path: Path, error: Exception, as_json: bool) -> None:
 
 def _night_plan(path: Path) -> Plan:
     from jobs.plan.planning import load_plan
-    from jobs.plan.shards_merge import night_of
+    from jobs.plan.shards import night_of
 
     plan = load_plan(path)
     night_of(plan, path)
@@ -95,7 +95,7 @@ def _night_plan(path: Path) -> Plan:
 def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:
     from jobs.github.ci import write_outputs
     from jobs.output.terminal import one_line
-    from jobs.plan.shards_merge import merge_night
+    from jobs.plan.shards import merge_night
 
     merged = merge_night(engine, plan, folder)
     click.echo(json.dumps({**asdict(merged), "bundle": str(merged.bundle or "")}) if as_json else one_line(str(merged)))

@@ -10,37 +10,31 @@ from typing import TYPE_CHECKING
 import click
 
 from jobs.cluster.options import Executing, executing_options
-from jobs.option_groups import (
-    Naming,
-    Selection,
-    Working,
-    care_options,
-    max_hours_option,
-    measuring_options,
+from jobs.options import (
+    db_option,
+    json_option,
     naming_options,
+    night_measuring_options,
+    night_options,
+    no_store_option,
+    out_option,
 )
-from jobs.options import db_option, json_option, sharing_option
-from jobs.plan.planning import Plan, read_plan
-from jobs.plan.selection import night_options, planned_night
-from jobs.pool.extra_measurements import Care
+from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
 if TYPE_CHECKING:
-    from collector.settings import Settings
-    from jobs.pool.runner import RunNames
+    from jobs.plan.planning import Plan
     from jobs.pool.testbeds import Testbed
 
-
-#: While a branch has fewer nights than this in the store, a night is measured twice: its runs tell how noisy they are.
+#: While a branch has fewer nights than this in the store, a night is measured twice: its runs show how noisy they are.
 _FIRST_NIGHTS = 7
 
 
 @click.command(help="Measure the zoo under the night's configs, store it and show the summary.")
 @night_options
 @naming_options
-@measuring_options
-@care_options
-@sharing_option
-@max_hours_option
+@night_measuring_options
+@out_option
+@no_store_option
 @click.option(
     "--replicates",
     type=click.IntRange(min=1),
@@ -48,8 +42,6 @@ _FIRST_NIGHTS = 7
     f"[2 while the branch has fewer than {_FIRST_NIGHTS} nights in the database, else 1; "
     "1 with --no-store, --max-hours, --plan or --executor]",
 )
-@click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers.")
-@click.option("--tune-together", is_flag=True, help="Let several cells autotune at once: faster, choices less certain.")
 @click.option(
     "--plan",
     "plan_file",
@@ -75,13 +67,11 @@ _FIRST_NIGHTS = 7
 def command(
     selection: Selection,
     configs: tuple[str, ...],
-    naming: Naming,
-    working: Working,
-    care: Care,
-    max_hours: float | None,
+    names: RunNames,
+    requested: RequestedOptions,
+    out: Path,
+    no_store: bool,
     replicates: int | None,
-    exclusive: bool,
-    tune_together: bool,
     plan_file: Path | None,
     night: str,
     dry_run: bool,
@@ -91,61 +81,73 @@ def command(
     database: str,
 ) -> None:
     """Plans, measures, stores; prints the summary table and how to look further."""
+    from jobs.plan.default_night import planned_night
     from jobs.plan.dry_run import run_dry
+    from jobs.plan.planning import read_plan
     from jobs.plan.shards import check_night
-    from jobs.pool.runner import new_run_id
-    from jobs.pool.session import measure_and_store, print_night, require_cells
+    from jobs.pool.session import print_night, require_cells
     from jobs.pool.testbeds import device_of, find_testbeds
 
+    execution = requested.execution
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
-    executing.check(working, dry_run)
-    _check(replicates, is_bounded=executing.on_cluster or dry_run or max_hours is not None)
-    budget_s = float("inf") if max_hours is None else 3600 * max_hours
-    pace = working.pace(budget_s=budget_s, tune_together=tune_together, exclusive=exclusive)
-    device, store = selection.device, None if working.no_store else database
-
-    def asked(place: str) -> tuple[Plan, RunNames, Settings]:
-        plan = read_plan(plan_file, place) if plan_file else planned_night(place, selection, configs)
-        shared = check_night(night or plan.night) if night or plan.night else ""
-        return plan, naming.names("nightly", shared), working.settings(care.or_else(plan.care))
-
-    if executing.on_cluster:
-        from jobs.cluster.session import measure_night
-
-        runs = measure_night(executing, device, asked, pace, working.out, store, costs)
-    else:
-        # A dry run may plan for a device that is not here.
-        testbeds = [] if dry_run and device else find_testbeds(device, pace, serve=not dry_run)
-        place = device if not testbeds else device_of(testbeds)
-        assert place is not None  # noqa: S101 - one of both tells
-        plan, names, settings = asked(place)
-        if dry_run:
-            require_cells(plan)
-            run_dry(plan, costs, working.out, pace, as_json, len(testbeds) or 1)
-            return
-        if replicates is None:
-            is_bounded = max_hours is not None or plan_file is not None
-            replicates = 1 if is_bounded else _replicates(store, names, testbeds)
-        if replicates > 1:
-            names = replace(names, night=names.night or new_run_id())
-        made = [
-            measure_and_store(plan, testbeds, names, settings, working.out, store, costs)[0] for _ in range(replicates)
-        ]
-        runs = made[-1]
-    if store and runs:
-        print_night(store, runs)
-
-
-def _check(replicates: int | None, *, is_bounded: bool) -> None:
+    executing.check(execution.gpus, dry_run)
+    is_bounded = executing.on_cluster or dry_run or execution.budget_s != float("inf")
     if is_bounded and (replicates or 1) > 1:
         raise click.UsageError(
             "--replicates repeats a whole night on this host: leave out --max-hours, --executor and --dry-run"
         )
+    store = None if no_store else database
+
+    def planned(device: str) -> tuple[Plan, RunNames, RequestedOptions]:
+        plan = read_plan(plan_file, device) if plan_file else planned_night(device, selection, configs)
+        shared = night or plan.night
+        of_night = replace(names, trigger="nightly", night=check_night(shared) if shared else "")
+        return plan, of_night, requested.with_extra(plan.extra)
+
+    if executing.on_cluster:
+        from jobs.cluster.session import measure_night
+
+        run_ids = measure_night(executing, selection.device, planned, out, store, costs)
+    else:
+        # A dry run may plan for a device that is not here.
+        testbeds = [] if dry_run and selection.device else find_testbeds(selection.device, execution, serve=not dry_run)
+        plan, names, requested = planned(device_of(testbeds) if testbeds else str(selection.device))
+        if dry_run:
+            require_cells(plan)
+            run_dry(plan, costs, out, execution, as_json, len(testbeds) or 1)
+            return
+        if replicates is None:
+            replicates = 1 if is_bounded or plan_file else _replicates(store, names, testbeds)
+        run_ids = _measure(replicates, plan, testbeds, names, requested, out, store, costs)
+    if store and run_ids:
+        print_night(store, run_ids)
+
+
+def _measure(
+    replicates: int,
+    plan: Plan,
+    testbeds: Sequence[Testbed],
+    names: RunNames,
+    requested: RequestedOptions,
+    out: Path,
+    store: str | None,
+    costs: Path | None,
+) -> list[str]:
+    """Measures the plan that many times, as runs of one night; returns the ids of the last runs."""
+    from jobs.pool.runner import new_run_id
+    from jobs.pool.session import measure_and_store
+
+    if replicates > 1:
+        names = replace(names, night=names.night or new_run_id())
+    run_ids: list[str] = []
+    for _ in range(replicates):
+        run_ids, _progress = measure_and_store(plan, testbeds, names, requested.settings, out, store, costs)
+    return run_ids
 
 
 def _replicates(database: str | None, names: RunNames, testbeds: Sequence[Testbed]) -> int:
-    """How often a night is measured when nobody says so: twice while the store does not know the branch's noise."""
+    """How often a night is measured by default: twice while the store does not know the branch's noise."""
     from db.engine import open_store
     from db.runs import list_nights
     from jobs.pool.runner import make_header

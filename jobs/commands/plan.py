@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.option_groups import Selection, care_options
-from jobs.options import json_option
-from jobs.plan.selection import night_options, planned_night
+from jobs.options import extra_options, json_option, night_options
+from jobs.pool.requested_options import ExtraMeasurements, Selection
 
 if TYPE_CHECKING:
     from jobs.plan.planning import Plan
     from jobs.plan.shards import Shard
-    from jobs.pool.extra_measurements import Care
 
 
 @click.command(
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     "hosts: `nightly --plan` measures one of them, and `ingest --plan` puts the night together."
 )
 @night_options
-@care_options
+@extra_options
 @click.option(
     "--max-cells", type=click.IntRange(min=1), help="Only so many cells, the first of the plan: those matter most."
 )
@@ -71,7 +69,7 @@ def command(
     context: click.Context,
     selection: Selection,
     configs: tuple[str, ...],
-    care: Care,
+    extra: ExtraMeasurements,
     max_cells: int | None,
     shards: int | None,
     form: str,
@@ -83,6 +81,7 @@ def command(
 ) -> None:
     """Prints one line a cell, then counts by config; or writes the shards' plans and prints what they are."""
     from jobs.github.ci import outputs_file
+    from jobs.plan.default_night import planned_night
     from jobs.pool.host import probe
 
     if shards is None:
@@ -91,9 +90,8 @@ def command(
         raise click.UsageError("--json prints the whole plan: with --shards use --format github")
     if github_output:
         outputs_file()  # before anything is written
-    place = selection.device or str(probe(None)["device"])
-    plan = planned_night(place, selection, configs)
-    plan = replace(plan, cells=plan.cells[:max_cells], care=care)
+    plan = planned_night(selection.device or str(probe(None)["device"]), selection, configs)
+    plan = replace(plan, cells=plan.cells[:max_cells], extra=extra)
     if shards is not None:
         made, night = _divide(plan, shards, costs, out, night)
         _hand_over(made, len(plan.cells), night, form, github_output, out)
@@ -114,14 +112,13 @@ def _refuse_alone(context: click.Context) -> None:
 
 def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -> tuple[list[Shard], str]:
     from jobs.github.ci import workflow_night
-    from jobs.plan.cost import CostModel, read_history
+    from jobs.plan.cost import CostModel, learn_from
     from jobs.plan.shards import cut, write_plans
     from jobs.pool.runner import new_run_id
     from jobs.pool.session import require_cells
 
     require_cells(plan)
-    history = read_history(costs) if costs else []
-    model = CostModel.learn(item for contents in history for item in contents.measurements)
+    model = learn_from(costs) if costs else CostModel.learn([])
     made, name = cut(plan, model, count), night or workflow_night() or new_run_id()
     write_plans(out, name, plan, made)
     return made, name

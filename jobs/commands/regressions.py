@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jobs.option_groups import branch_option
-from jobs.options import dashboard_option, db_option, json_option
+from jobs.options import branch_option, dashboard_option, db_option, json_option
 
 if TYPE_CHECKING:
     from db.regressions.records import RegressionInfo

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.option_groups import CellChoice, Renamed, cell_options
-from jobs.options import dashboard_option, db_option
+from jobs.options import Renamed, cell_options, dashboard_option, db_option
 
 if TYPE_CHECKING:
     from analysis.reports.facts import Report
+    from db.queries.filters import CellFilter
 
 FORMATS = ("markdown", "json", "html")
 
@@ -80,7 +80,7 @@ def command(
     new: str,
     form: str,
     out: Path | None,
-    chosen: CellChoice,
+    chosen: CellFilter,
     across: tuple[str, str] | None,
     rows: int,
     picture: Path | None,
@@ -96,6 +96,7 @@ def command(
     from analysis.reports.markdown import BODY_BYTES, markdown
     from collector.output_file import write_output
     from db.engine import open_store
+    from db.queries.filters import expand_patterns
     from jobs.github.api import GitHub, check_pull
     from jobs.github.comment import put_comment
     from jobs.output.report_output import append_summary, check_picture, draw_picture, summary_file
@@ -107,7 +108,7 @@ def command(
     summary = summary_file() if github_summary else None
     target = (GitHub.from_environment(), *check_pull(pull)) if pull else None
     with open_store(database, write=False).connect() as connection:
-        filters = chosen.filter(connection)
+        filters = expand_patterns(connection, chosen)
         report = (
             build_config_report(connection, new, across, filters, dashboard_url)
             if across

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 import click
 
-from jobs.option_groups import (
-    Naming,
-    Selection,
-    Working,
-    care_options,
+from collector.vocabulary import Config
+from jobs.options import (
+    config_options,
+    db_option,
     measuring_options,
     naming_options,
+    no_store_option,
+    out_option,
     selection_options,
 )
-from jobs.options import build_configs, config_options, db_option, sharing_option
-from jobs.pool.extra_measurements import Care
+from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
 
 @click.command(
@@ -32,8 +33,8 @@ from jobs.pool.extra_measurements import Care
 @config_options
 @naming_options
 @measuring_options
-@care_options
-@sharing_option
+@out_option
+@no_store_option
 @click.option(
     "--replicates",
     type=click.IntRange(min=1),
@@ -48,54 +49,50 @@ def command(
     again: bool,
     most_runs: int,
     selection: Selection,
-    naming: Naming,
-    working: Working,
-    care: Care,
+    configs: list[Config],
+    names: RunNames,
+    requested: RequestedOptions,
+    out: Path,
+    no_store: bool,
     replicates: int,
     database: str,
     fail: bool,
-    **config: Any,
 ) -> None:
     """Plans what the options select, measures it and prints one line a cell."""
-    from collector.vocabulary import Config
-    from jobs.plan.again_run import Rounds, check_words, plans_again
-    from jobs.plan.selection import selected
+    from jobs.plan.again import Rounds, check_arguments, plans_again
+    from jobs.plan.default_night import selected
     from jobs.pool.runner import new_run_id
     from jobs.pool.session import measure_and_store, print_next
     from jobs.pool.testbeds import device_of, find_testbeds
 
-    configs = build_configs(**config)
     if again and replicates > 1:
         raise click.UsageError("--again itself decides how often each cell is measured: leave out --replicates")
-    check_words(named, again, is_selected=selection.is_narrowed or configs != [Config()])
+    check_arguments(named, again, is_selected=selection.is_narrowed or configs != [Config()])
     if not again and not selection.suites and not selection.models:
         raise click.UsageError(
             "name what to measure: --model NAME (`inductor-watch zoo` lists them), --model module:function, or --suite NAME"
         )
-    pace = working.pace()
     if again:
-        plans = plans_again(named, database, selection.device, most_runs)
-        testbeds = find_testbeds(plans.device, pace, serve=True)
-        for doubt in plans.doubts(testbeds, naming.commit):
+        rounds = plans_again(named, database, selection.device, most_runs)
+        testbeds = find_testbeds(rounds.device, requested.execution, serve=True)
+        for doubt in rounds.doubts(testbeds, names.commit):
             click.echo(f"inductor-watch: {doubt}", err=True)
     else:
-        testbeds = find_testbeds(selection.device, pace, serve=True)
-        place = device_of(testbeds)
-        plans = Rounds(place, [selected(place, selection, configs)] * replicates)
+        testbeds = find_testbeds(selection.device, requested.execution, serve=True)
+        device = device_of(testbeds)
+        rounds = Rounds(device, [selected(device, selection, configs)] * replicates)
     # Runs that repeat each other are one night, so that one name stands for all of them.
-    night = new_run_id() if len(plans.plans) > 1 else ""
-    names = naming.names("again" if again else "adhoc", night)
-    failing, firsts = 0, list[str]()
-    for plan in plans.plans:
-        settings = working.settings(care.or_else(plan.care))
-        made, progress = measure_and_store(
-            plan, testbeds, names, settings, working.out, None if working.no_store else database
-        )
+    night = new_run_id() if len(rounds.plans) > 1 else ""
+    names = replace(names, trigger="again" if again else "adhoc", night=night)
+    failing, first_runs = 0, list[str]()
+    for plan in rounds.plans:
+        settings = requested.with_extra(plan.extra).settings
+        run_ids, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
         failing += progress.failing
-        firsts += made[:1]
+        first_runs += run_ids[:1]
     if again:
-        click.echo(plans.next_step)
-    elif not working.no_store:
-        print_next(database, firsts)
+        click.echo(rounds.next_step)
+    elif not no_store:
+        print_next(database, first_runs)
     if fail and failing:
         raise SystemExit(1)

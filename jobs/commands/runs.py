@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.option_groups import branch_option
-from jobs.options import db_option, json_option
+from jobs.options import branch_option, db_option, json_option
 
 if TYPE_CHECKING:
     from db.runs import NightInfo, RunInfo

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jobs.option_groups import device_option
-from jobs.options import json_option
+from jobs.options import device_option, json_option
 from jobs.output.listing import list_configs
 
 

@@ -1,8 +1,8 @@
 """What a cell costs, learned from bundles: seconds of a worker, seconds of the device, bytes of its memory.
 
-Imports no torch. A worker's seconds are those for which a cell occupied a worker, less what it stood still or waited
-for the device: what is left is what more workers can share out. The device's seconds are those for which the cell held
-it, which is one at a time whatever the number of workers.
+Imports no torch. A worker's seconds are those for which a cell occupied a worker, less the time for which it was stopped
+or waited for the device: more workers can share the rest. The device's seconds are those for which the cell held it, which
+only one cell does at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from collector.bundle import BundleContents, BundleError, check_bundle, read_bundle
 from collector.vocabulary import NOT_APPLICABLE, Cell, Measurement, Status
-from jobs.plan.fallback_estimates import Ladder, Source
+from jobs.plan.fallback_estimates import FallbackEstimates, Source
 
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
 #: session, templates without autotuning on an H200.
@@ -34,12 +34,11 @@ _NO_WORK = NOT_APPLICABLE | {Status.CONFIG_ERROR}
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one cell takes. Seconds and bytes; None where no bundle says.
+    """What one cell takes, in seconds and bytes; None where no bundle has it.
 
-    `worker_s` without standing and waiting; `device_s` for which the device is held, of which `measure_s` with every
-    other cell standing still and `tune_s` to time candidates; `memory_bytes` at most reserved on the device, known only
-    where the model was measured under some config, or in its other phase and other models in both. `source` says where
-    `worker_s` comes from.
+    `worker_s` is without waiting. `device_s` is the time for which it holds the device: `measure_s` of it with every other
+    cell stopped, `tune_s` of it to time candidates. `memory_bytes` is the most reserved on the device, known only where the
+    model was measured under some config or in its other phase. `source` is where `worker_s` comes from.
     """
 
     worker_s: float
@@ -54,7 +53,7 @@ class CostModel:
     """Estimates cells from measured ones. The same measurements in any order give the same estimates."""
 
     def __init__(self, samples: Mapping[str, list[tuple[Cell, float]]], no_work: Mapping[str, float]) -> None:
-        self._ladders = {name: Ladder(samples.get(name, [])) for name in _QUANTITIES}
+        self._estimates = {name: FallbackEstimates(samples.get(name, [])) for name in _QUANTITIES}
         self._no_work = no_work
         self._known: dict[str, Cost] = {}
 
@@ -79,25 +78,25 @@ class CostModel:
         return self._known[cell.cell_id]
 
     def _estimate(self, cell: Cell) -> Cost:
-        found = {name: ladder.estimate(cell) for name, ladder in self._ladders.items()}
-        seconds, source = found["worker_s"] or (DEFAULT_WORKER_S, Source.DEFAULT)
+        estimates = {name: quantity.estimate(cell) for name, quantity in self._estimates.items()}
+        seconds, source = estimates["worker_s"] or (DEFAULT_WORKER_S, Source.DEFAULT)
         if source is not Source.MEASURED and cell.cell_id in self._no_work:
             return Cost(self._no_work[cell.cell_id], 0.0, 0, Source.MEASURED, 0.0, 0.0)
-        plain = {name: answer[0] if answer else None for name, answer in found.items()}
+        plain = {name: answer[0] if answer else None for name, answer in estimates.items()}
         return Cost(seconds, plain["device_s"], self._own_bytes(cell), source, plain["measure_s"], plain["tune_s"])
 
     def _own_bytes(self, cell: Cell) -> int | None:
         """A model's memory under some config, else in its other phase; what other models need says nothing about it."""
-        ladder = self._ladders["memory_bytes"]
-        found = ladder.estimate(cell)
-        if found and found[1] in (Source.MEASURED, Source.MODEL):
-            return int(found[0])
-        other = ladder.of_other_phases(cell)
+        memory = self._estimates["memory_bytes"]
+        estimate = memory.estimate(cell)
+        if estimate and estimate[1] in (Source.MEASURED, Source.MODEL):
+            return int(estimate[0])
+        other = memory.of_other_phases(cell)
         return None if other is None else int(other)
 
 
 def worker_s(measurement: Measurement) -> float:
-    """Seconds for which a measured cell occupied a worker and neither stood nor waited."""
+    """Seconds for which a measured cell occupied a worker, without waiting."""
     details = measurement.details
     # Bundles before `waited_s` say only what a cell stood while it compiled, which is most of it.
     waited = _number(details.get("waited_s", details.get("stood_s"))) or 0.0
@@ -142,10 +141,10 @@ def learn_from(place: Path) -> CostModel:
 
 
 def read_history(place: Path) -> list[BundleContents]:
-    """The bundles that `learn_from` learns from, the newest first; what cannot be read below a folder is passed over.
+    """The bundles that `learn_from` learns from, the newest first; what cannot be read below a folder is skipped.
 
-    Cells that tuned side by side shared the device, so that each says it held it for as long as all together: of a run
-    `--tune-together` nothing is learned about holding.
+    With `--tune-together` cells share the device and each records that it held it for as long as all together: the time for
+    which it was held is not learned from such runs.
 
     Raises:
         BundleError: `place` is a file and no bundle.
@@ -157,8 +156,8 @@ def read_history(place: Path) -> list[BundleContents]:
 
 
 def _holding_alone(contents: BundleContents) -> BundleContents:
-    pace = (contents.header.asked or {}).get("pace")
-    if isinstance(pace, Mapping) and pace.get("tune_together"):
+    execution = (contents.header.asked or {}).get("pace")
+    if isinstance(execution, Mapping) and execution.get("tune_together"):
         for item in contents.measurements:
             item.details.pop("held_s", None)
     return contents

@@ -1,11 +1,16 @@
-"""What a night measures where nobody says otherwise: on a CPU what fits into minutes, on a GPU the whole zoo."""
+"""Which cells a night measures: the default night of the device, or what the options narrow it to.
+
+The default on a CPU fits into minutes; on a GPU it is the whole zoo.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from collector.configs.spelling import parse_config
 from collector.vocabulary import Cell, Config, Phase
 from jobs.plan.planning import Matrix, Plan, make_plan, mode_configs, template_configs
+from jobs.pool.requested_options import Selection
 
 #: On a CPU the other templates are unavailable or, like `aten`, leave the program as it is.
 CPU_CONFIGS = tuple(Config(template=name) for name in ("triton", "cpp_wrapper", "freezing", "max_autotune"))
@@ -20,6 +25,23 @@ def default_dtype(device: str, phase: Phase) -> str:
     if device == "cpu":
         return "float32"
     return "amp" if phase is Phase.TRAINING else "bfloat16"
+
+
+def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
+    """The default night of a device if nothing is narrowed, else the matrix that the options spell."""
+    if not selection.is_narrowed and not configs:
+        return night_plan(device)
+    return selected(device, selection, [parse_config(text) for text in configs] or all_configs())
+
+
+def selected(device: str, selection: Selection, configs: list[Config]) -> Plan:
+    """Every cell of a selection under every config, phase by phase; inference where no phase is given."""
+
+    def matrix(phase: Phase) -> Matrix:
+        dtype = selection.dtype or default_dtype(device, phase)
+        return Matrix(device, dtype, configs, selection.suites, selection.models, (), (phase,), selection.batch_size)
+
+    return join(make_plan(matrix(Phase(phase))) for phase in selection.phases or (Phase.INFERENCE,))
 
 
 def night_plan(device: str) -> Plan:

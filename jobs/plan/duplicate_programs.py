@@ -1,8 +1,8 @@
 """Equal programs under several names: measured once, shown under each.
 
-Cells that differ in the name of their config alone, and whose program is the same, are **twins**. The first of the plan
-is measured, the others get its outcome. The exception is the A/A pair: template `triton` and mode `default` are one
-program measured twice on purpose, so that every night carries a comparison of equals.
+Cells that differ only in the name of their config, and whose program is the same, are **duplicates**. The first in the
+plan is measured, the others get its outcome. The exception is the A/A pair: template `triton` and mode `default` are one
+program measured twice on purpose, so that every night has a comparison of equals.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collector.vocabulary import Cell, Config, Measurement, canonical_json
 
 #: In the details of a measurement that was taken under another name: the name of that config.
 SAME_PROGRAM = "same_program_as"
-#: The half of the A/A pair that is never another's twin.
+#: The half of the A/A pair that is never the duplicate of another config.
 _CONTROL = Config(template="triton")
 
-#: Says by an equal text that two configs are one program on a device.
+#: Returns equal texts for configs that are one program on a device.
 Identify = Callable[[Config, str], str]
 
 
@@ -27,12 +27,12 @@ Identify = Callable[[Config, str], str]
 class Work:
     """What is left of a plan.
 
-    `cells` are to be measured, in the order of the plan; `twins` are the cells that get the outcome of one of them, by
-    its `cell_id`; `copies` are the outcomes that twins get of what was measured before.
+    `cells` are to be measured, in the order of the plan. `duplicates` are the cells that get the outcome of one of them, by
+    its `cell_id`. `copies` are the outcomes that duplicates get of what was measured before.
     """
 
     cells: list[Cell]
-    twins: dict[str, list[Cell]] = field(default_factory=dict)
+    duplicates: dict[str, list[Cell]] = field(default_factory=dict)
     copies: list[Measurement] = field(default_factory=list)
 
     @property
@@ -43,16 +43,16 @@ class Work:
     @property
     def named_twice(self) -> int:
         """How many cells wait for the outcome of another."""
-        return sum(map(len, self.twins.values()))
+        return sum(map(len, self.duplicates.values()))
 
 
-def find_twins(planned: Sequence[Cell], identify: Identify | None = None) -> dict[str, list[Cell]]:
-    """The twins of every cell that is measured for others, by its `cell_id`; it comes before them in the plan."""
+def find_duplicates(planned: Sequence[Cell], identify: Identify | None = None) -> dict[str, list[Cell]]:
+    """The duplicates of every cell that is measured for others, by its `cell_id`; it comes before them in the plan."""
     known = identify or program_key
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in {cell.cell_id: cell for cell in planned}.values():
-        place = (cell.suite, cell.model, cell.phase, cell.dtype, cell.device, cell.batch_size)
-        groups.setdefault((*place, known(cell.config, cell.device)), []).append(cell)
+        subject = (cell.suite, cell.model, cell.phase, cell.dtype, cell.device, cell.batch_size)
+        groups.setdefault((*subject, known(cell.config, cell.device)), []).append(cell)
     return {first.cell_id: others for first, *others in groups.values() if others}
 
 
@@ -64,30 +64,30 @@ def plan_work(
 ) -> Work:
     """What is left of a plan when `done` is recorded, by `cell_id`, of which `again` is to be measured once more.
 
-    A twin follows its cell: where that is measured it gets the new outcome, where its copy is lost or out of date it
-    gets the one on record.
+    A duplicate follows its cell: where that is measured it gets the new outcome; where its copy is lost or out of date it
+    gets the recorded one.
     """
     done = done or {}
-    twins = find_twins(planned, identify)
-    follows = {twin.cell_id for others in twins.values() for twin in others}
+    duplicates = find_duplicates(planned, identify)
+    follows = {cell.cell_id for others in duplicates.values() for cell in others}
     work = Work([])
     for cell_id, cell in {cell.cell_id: cell for cell in planned}.items():
         if cell_id in follows:
             continue
-        others = twins.get(cell_id, [])
+        others = duplicates.get(cell_id, [])
         if cell_id not in done or cell_id in again:
             work.cells.append(cell)
             if others:
-                work.twins[cell_id] = others
+                work.duplicates[cell_id] = others
             continue
-        copies = [copy_for(twin, done[cell_id]) for twin in others]
+        copies = [copy_for(other, done[cell_id]) for other in others]
         work.copies.extend(copy for copy in copies if done.get(copy.cell.cell_id) != copy)
     return work
 
 
-def copy_for(twin: Cell, measured: Measurement) -> Measurement:
-    """The outcome of one cell under the name of another."""
-    return replace(measured, cell=twin, details={**measured.details, SAME_PROGRAM: measured.cell.config.name})
+def copy_for(cell: Cell, measured: Measurement) -> Measurement:
+    """The outcome of another cell under the name of `cell`."""
+    return replace(measured, cell=cell, details={**measured.details, SAME_PROGRAM: measured.cell.config.name})
 
 
 @cache

@@ -1,8 +1,8 @@
-"""What a cell would have measured, from the cells nearest to it: one quantity at a time, medians only.
+"""Estimates a quantity of a cell from the most similar measured cells, with medians only.
 
-The rungs, from the best: the cell itself; its model and phase under another config, scaled by how the two configs relate
-on the models that have both; the config's median in that phase; the phase's; the device's. Cells of another device are
-never asked: a CPU says nothing about a GPU.
+The sources, best first: the cell itself; its model and phase under another config, times the ratio of the two configs on
+the models that have both; the median of the config in that phase; of the phase; of the device. Cells of another device are
+never used: a CPU says nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Source(StrEnum):
     DEFAULT = "default"
 
 
-class Ladder:
+class FallbackEstimates:
     """Estimates one quantity in its own unit. A cell measured several times counts once, by its median."""
 
     def __init__(self, values: Iterable[tuple[Cell, float]]) -> None:
@@ -44,23 +44,23 @@ class Ladder:
         self._medians = _group_medians(self._models)
 
     def estimate(self, cell: Cell) -> tuple[float, Source] | None:
-        """The value for a cell and the rung it comes from; None where nothing of its device was measured."""
+        """The value for a cell and its source; None where nothing of its device was measured."""
         if (value := self._exact.get(cell.cell_id)) is not None:
             return value, Source.MEASURED
         config = cell.config.config_id
         if (value := self._from_model(cell, config)) is not None:
             return value, Source.MODEL
-        rungs = (
+        medians = (
             (Source.CONFIG, (cell.device, cell.phase, config)),
             (Source.PHASE, (cell.device, cell.phase, None)),
             (Source.OVERALL, (cell.device, None, None)),
         )
-        return next(((self._medians[key], source) for source, key in rungs if key in self._medians), None)
+        return next(((self._medians[key], source) for source, key in medians if key in self._medians), None)
 
     def of_other_phases(self, cell: Cell) -> float | None:
-        """From the same model in other phases, as the models that have both relate; None where no model has both.
+        """The model's value in another phase, times the ratio of the phases on the models that have both; else None.
 
-        Not a rung: seconds of the phase itself say more. Memory of other models says nothing.
+        Useful for memory, where other models say nothing. For times, `estimate` uses other models in the same phase.
         """
         here = {key[:3]: median(values.values()) for key, values in self._models.items() if key[3] == cell.phase}
         ratios: dict[Phase, list[float]] = defaultdict(list)
@@ -84,7 +84,7 @@ class Ladder:
         return median(scaled) if scaled else None
 
     def _ratio(self, device: str, phase: Phase, config: str, other: str) -> float | None:
-        """How `config` relates to `other`; from the other phases where no model of this one has both."""
+        """The ratio of `config` to `other` in this phase; over all phases where no model of this one has both."""
         found = self._ratio_within(device, phase, config, other)
         return self._ratio_within(device, None, config, other) if found is None else found
 

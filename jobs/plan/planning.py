@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from collector.errors import ConfigError
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase
 from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
-from jobs.pool.extra_measurements import Care
+from jobs.pool.requested_options import ExtraMeasurements
+
+#: Inductor's options that make it time candidates for matrix products and convolutions, or for every kernel.
+_TUNING_OPTIONS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 
 
 class PlanError(ConfigError):
@@ -41,19 +45,22 @@ class Matrix:
 class Plan:
     """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
 
-    `night` is the night that they are a part of, where a file of `plan --shards` says so; `care` how carefully they are to
-    be measured, where the file does.
+    A plan from a file may have the `night` that it is a part of, and `extra` measurements.
     """
 
     cells: list[Cell]
     left_out: list[str] = field(default_factory=list)
     night: str = ""
-    care: Care = field(default_factory=Care)
+    extra: ExtraMeasurements = field(default_factory=ExtraMeasurements)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `load_plan` reads it back."""
-        said = {"measure": care} if (care := self.care.to_json()) else {}
-        return {"cells": [cell.to_json() for cell in self.cells], **said, "left_out": self.left_out}
+        return {"cells": [cell.to_json() for cell in self.cells], **self.measure_json(), "left_out": self.left_out}
+
+    def measure_json(self) -> dict[str, Any]:
+        """The entry of a plan's file for extra measurements; empty where there are none."""
+        extra = self.extra.to_json()
+        return {"measure": extra} if extra else {}
 
 
 def make_plan(matrix: Matrix) -> Plan:
@@ -73,21 +80,21 @@ def make_plan(matrix: Matrix) -> Plan:
     return Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason])
 
 
-def read_plan(path: Path, place: str) -> Plan:
+def read_plan(path: Path, device: str) -> Plan:
     """The plan in a file, as `inductor-watch plan --json` writes it; only its `cells` are needed.
 
     Raises:
-        PlanError: no such plan in the file, a cell for another device than `place`, or one that the installed zoo or
+        PlanError: no such plan in the file, a cell for another than this `device`, or one that the installed zoo or
             torch does not know.
     """
     plan = load_plan(path)
     for cell in plan.cells:
         find(cell.suite, cell.model)
-    if others := sorted({cell.device for cell in plan.cells} - {place}):
+    if others := sorted({cell.device for cell in plan.cells} - {device}):
         raise PlanError(
-            f"{path} plans cells for {', '.join(others)}, and this run measures on {place}: choose with --device"
+            f"{path} plans cells for {', '.join(others)}, and this run measures on {device}: choose with --device"
         )
-    for config, device in {(cell.config, cell.device) for cell in plan.cells}:
+    for config in {cell.config for cell in plan.cells}:
         check_config(config, device)
     return plan
 
@@ -100,8 +107,8 @@ def load_plan(path: Path) -> Plan:
     """
     try:
         data = json.loads(path.read_text())
-        cells, care = [Cell.from_json(cell) for cell in data["cells"]], Care.from_json(data.get("measure") or {})
-        return Plan(cells, night=str(data.get("night") or ""), care=care)
+        extra = ExtraMeasurements.from_json(data.get("measure") or {})
+        return Plan([Cell.from_json(cell) for cell in data["cells"]], night=str(data.get("night") or ""), extra=extra)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise PlanError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
 
@@ -122,6 +129,20 @@ def check_config(config: Config, device: str) -> None:
         raise ConfigError(f"unknown backend {config.backend!r}: known are {', '.join(known)}")
     if config.template or config.mode or config.overrides or config.freezing is not None:
         raise ConfigError(f"backend {config.backend} takes no Inductor options: leave out template, mode and overrides")
+
+
+def tunes(cell: Cell) -> bool:
+    """Whether a cell's config times candidates while it compiles; it then holds the device meanwhile."""
+    return cell.config.is_inductors and _tunes(cell.config, cell.device)
+
+
+@cache
+def _tunes(config: Config, device: str) -> bool:
+    try:
+        program = resolve_config(config, device).program  # not only the request: variables set such options too
+    except ConfigError:
+        return False  # it ends before it compiles
+    return any(program.get(name) for name in _TUNING_OPTIONS)
 
 
 def template_configs() -> list[Config]:

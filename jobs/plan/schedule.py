@@ -24,58 +24,53 @@ Group = tuple[str, str, str]
 
 #: A budget counts as met by a prediction with this much to spare.
 _SPARE = 1.2
-#: How much longer than the best share the longest lane may be for groups to stay where they were.
+#: By how much the longest share may exceed the best division so that groups stay where they were.
 _STICKY = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What limits a plan on one GPU, in seconds: work on the CPU by its workers, or the device that is held by one."""
+class Prediction:
+    """What a plan takes on one GPU, in seconds: its work on the CPU, the time for which cells hold the device, all starts.
+
+    `starts` are the seconds at which each cell starts where the CPU is the limit.
+    """
 
     cpu_limited_s: float
     device_limited_s: float
+    starts: list[float]
 
     @property
-    def predicted_s(self) -> float:
-        """The larger of the two: what is slower sets the pace."""
+    def total_s(self) -> float:
+        """From the first cell's start to the last one's end: the larger of the two limits."""
         return max(self.cpu_limited_s, self.device_limited_s)
 
+    def started_within(self, budget_s: float) -> int:
+        """How many cells are started within so many seconds; where the device is the limit, each start is later by one factor."""
+        stretch = self.total_s / self.cpu_limited_s if self.cpu_limited_s else 1.0
+        return sum(start * stretch <= budget_s for start in self.starts)
 
-def bounds(cells: Sequence[Cell], model: CostModel, workers: int, tune_together: bool = False) -> Bounds:
-    """Both limits of a plan in its order. With `tune_together`, tuning does not count as holding the device.
+
+def predict(cells: Sequence[Cell], model: CostModel, workers: int, tune_together: bool = False) -> Prediction:
+    """What a plan takes in its order. With `tune_together`, tuning does not count as holding the device.
 
     Raises:
         ValueError: no worker.
     """
-    _, cpu_limited_s = _list_schedule(cells, model, workers)
-    device = 0.0
+    if workers < 1:
+        raise ValueError("a plan needs at least one worker")
+    free = [0.0] * workers
+    starts, measuring_s, device_s, end = [], 0.0, 0.0, 0.0
     for cell in cells:
         cost = model.estimate(cell)
-        device += (cost.device_s or 0.0) - ((cost.tune_s or 0.0) if tune_together else 0.0)
-    return Bounds(cpu_limited_s, device)
-
-
-def predicted_s(cells: Sequence[Cell], model: CostModel, workers: int, tune_together: bool = False) -> float:
-    """Seconds from the first cell's start to the last one's end on one GPU, under this module's assumptions.
-
-    Raises:
-        ValueError: no worker.
-    """
-    return bounds(cells, model, workers, tune_together).predicted_s
-
-
-def started_within(
-    cells: Sequence[Cell], model: CostModel, workers: int, budget_s: float, tune_together: bool = False
-) -> int:
-    """How many cells of a plan, in its order, are started within `budget_s` seconds.
-
-    Raises:
-        ValueError: no worker.
-    """
-    starts, makespan = _list_schedule(cells, model, workers)
-    # Where the device sets the pace, every start is later by the same factor.
-    stretch = predicted_s(cells, model, workers, tune_together) / makespan if makespan else 1.0
-    return sum(start * stretch <= budget_s for start in starts)
+        # While a cell measures no other cell works: its measuring is added to the time that all share.
+        alone = min(cost.measure_s or 0.0, cost.worker_s)
+        start = heapq.heappop(free)
+        starts.append(start + measuring_s)
+        measuring_s += alone
+        heapq.heappush(free, start + cost.worker_s - alone)
+        end = max(end, start + cost.worker_s - alone)
+        device_s += (cost.device_s or 0.0) - ((cost.tune_s or 0.0) if tune_together else 0.0)
+    return Prediction(end + measuring_s, device_s, starts)
 
 
 def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_s: float = float("inf")) -> list[Cell]:
@@ -84,36 +79,33 @@ def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_
     Where the budget may cut the plan short, its own order is kept: that order says what matters most.
     """
     ordered = sorted(cells, key=lambda cell: -model.estimate(cell).worker_s)
-    if budget_s < _SPARE * predicted_s(ordered, model, workers):
+    if budget_s < _SPARE * predict(ordered, model, workers).total_s:
         return list(cells)
     return ordered
 
 
 def shares(
-    cells: Sequence[Cell], model: CostModel, lanes: int, sticky: Mapping[Group, int] | None = None
+    cells: Sequence[Cell], model: CostModel, gpus: int, sticky: Mapping[Group, int] | None = None
 ) -> list[list[Cell]]:
-    """The plan divided among `lanes` GPUs, each share in the plan's order; all cells of a group are in one share.
+    """The plan divided among `gpus` GPUs, each share in the plan's order; all cells of a group are in one share.
 
-    The dearest group first, each to the lane with the least seconds of a worker. With `sticky`, groups keep the lane on
-    which they were measured last, unless the longest lane is then more than a tenth longer.
+    The most expensive group goes first, each to the GPU with the least seconds of a worker. Groups in `sticky` keep the GPU
+    that measured them last, unless the longest share then gets more than a tenth longer.
 
     Raises:
-        ValueError: no lane.
+        ValueError: no GPU.
     """
-    if lanes < 1:
-        raise ValueError("a plan is divided among at least one lane")
+    if gpus < 1:
+        raise ValueError("a plan is divided among at least one GPU")
     costs: dict[Group, float] = defaultdict(float)
     for cell in cells:
         costs[group_of(cell)] += model.estimate(cell).worker_s
-    chosen = _assign(costs, lanes, {})
-    if kept := {group: lane for group, lane in (sticky or {}).items() if group in costs and 0 <= lane < lanes}:
-        stayed = _assign(costs, lanes, kept)
-        if _longest(costs, stayed) <= _STICKY * _longest(costs, chosen):
+    chosen = _assign(costs, gpus, {})
+    if kept := {group: gpu for group, gpu in (sticky or {}).items() if group in costs and 0 <= gpu < gpus}:
+        stayed = _assign(costs, gpus, kept)
+        if max(_loads(costs, gpus, stayed)) <= _STICKY * max(_loads(costs, gpus, chosen)):
             chosen = stayed
-    found: list[list[Cell]] = [[] for _ in range(lanes)]
-    for cell in cells:
-        found[chosen[group_of(cell)]].append(cell)
-    return found
+    return [[cell for cell in cells if chosen[group_of(cell)] == gpu] for gpu in range(gpus)]
 
 
 def group_of(cell: Cell) -> Group:
@@ -121,39 +113,16 @@ def group_of(cell: Cell) -> Group:
     return cell.suite, cell.model, cell.phase.value
 
 
-def _assign(costs: Mapping[Group, float], lanes: int, kept: Mapping[Group, int]) -> dict[Group, int]:
-    chosen = dict(kept)
-    loads = [0.0] * lanes
-    for group, lane in kept.items():
-        loads[lane] += costs[group]
+def _assign(costs: Mapping[Group, float], gpus: int, kept: Mapping[Group, int]) -> dict[Group, int]:
+    chosen, loads = dict(kept), _loads(costs, gpus, kept)
     for group in sorted(costs.keys() - kept.keys(), key=lambda group: (-costs[group], group)):
-        chosen[group] = min(range(lanes), key=loads.__getitem__)
+        chosen[group] = min(range(gpus), key=loads.__getitem__)
         loads[chosen[group]] += costs[group]
     return chosen
 
 
-def _longest(costs: Mapping[Group, float], chosen: Mapping[Group, int]) -> float:
-    loads: dict[int, float] = defaultdict(float)
-    for group, lane in chosen.items():
-        loads[lane] += costs[group]
-    return max(loads.values(), default=0.0)
-
-
-def _list_schedule(cells: Sequence[Cell], model: CostModel, workers: int) -> tuple[list[float], float]:
-    """Seconds at which each cell starts, and at which the last one ends.
-
-    While a cell measures, nobody else works: its measuring is added to the time that all share, so far as it is spent.
-    """
-    if workers < 1:
-        raise ValueError("a plan needs at least one worker")
-    free = [0.0] * workers
-    starts, alone, end = [], 0.0, 0.0
-    for cell in cells:
-        cost = model.estimate(cell)
-        measuring = min(cost.measure_s or 0.0, cost.worker_s)
-        start = heapq.heappop(free)
-        starts.append(start + alone)
-        alone += measuring
-        heapq.heappush(free, start + cost.worker_s - measuring)
-        end = max(end, start + cost.worker_s - measuring)
-    return starts, end + alone
+def _loads(costs: Mapping[Group, float], gpus: int, chosen: Mapping[Group, int]) -> list[float]:
+    loads = [0.0] * gpus
+    for group, gpu in chosen.items():
+        loads[gpu] += costs[group]
+    return loads

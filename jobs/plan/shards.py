@@ -1,7 +1,7 @@
-"""One night on several hosts: the plan cut into shards of like cost, a file each, and the matrix that starts them.
+"""One night on several hosts: the plan cut into shards of similar cost, and put together from the shards' bundles.
 
-Every file names the night, so that the runs of all shards belong together, whoever measures them and when. A service's
-own scheduler starts the shards; this module only says what each of them is.
+Every shard's file names the night, so that the runs of all shards belong together, whichever host measures them and when.
+A service's own scheduler starts the shards. Cells of shards that never arrived are recorded as missing.
 """
 
 from __future__ import annotations
@@ -10,21 +10,32 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from collector.bundle_file import path_of
+import click
+
+from collector.bundle import BundleWriter, RunHeader
+from collector.bundle_file import both_paths, path_of
 from collector.errors import BundleError, ConfigError
 from collector.output_file import write_output
 from collector.vocabulary import Cell
+from jobs.github.ci import job_url
 from jobs.plan.cost import CostModel
 from jobs.plan.duplicate_programs import Identify, plan_work
-from jobs.plan.planning import Plan
+from jobs.plan.planning import Plan, PlanError
 from jobs.plan.schedule import group_of, shares
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from db.runs import RunInfo
 
 #: Jobs that GitHub Actions makes of one matrix ("Usage limits").
 MOST_JOBS = 256
 #: The whole night beside its shards.
 WHOLE = "plan.json"
+#: The accelerator of the run that holds the cells of missing shards, also in lists of machines.
+NOBODY = "never arrived"
 
 
 class ShardError(ConfigError):
@@ -63,9 +74,9 @@ class Shard:
 def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = None) -> list[Shard]:
     """At most `count` shards, the cells of a model in one phase together, each in the plan's order.
 
-    The dearest model goes first, to the shard with the least so far (`jobs.plan.schedule.shares`); a night with fewer models
-    than shards has a shard for each. A second name of a program costs nothing, as it is not measured again (`identify` as in
-    `jobs.plan.duplicate_programs.plan_work`). The same plan and costs give the same shards.
+    The most expensive model goes first, to the shard with the least so far (`jobs.plan.schedule.shares`); a night with fewer
+    models than shards has a shard for each. A duplicate of a program costs nothing, as it is not measured again (`identify`
+    as in `jobs.plan.duplicate_programs.plan_work`). The same plan and costs give the same shards.
 
     Raises:
         ShardError: more shards than a matrix may have jobs.
@@ -77,10 +88,10 @@ def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = No
         )
     measured = plan_work(plan.cells, identify=identify).cells
     parts = [part for part in shares(measured, model, count) if part]
-    place = {group_of(cell): number for number, part in enumerate(parts) for cell in part}
+    number_of = {group_of(cell): number for number, part in enumerate(parts) for cell in part}
     whole: list[list[Cell]] = [[] for _ in parts]
     for cell in plan.cells:
-        whole[place[group_of(cell)]].append(cell)
+        whole[number_of[group_of(cell)]].append(cell)
     costs = [sum(model.estimate(cell).worker_s for cell in part) for part in parts]
     return [Shard(number, cells, cost) for number, (cells, cost) in enumerate(zip(whole, costs, strict=True), start=1)]
 
@@ -95,13 +106,11 @@ def write_plans(folder: Path, night: str, plan: Plan, shards: Sequence[Shard]) -
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("shard-*.json"):
         old.unlink()
-    said = {"measure": care} if (care := plan.care.to_json()) else {}
+    common = {"night": night, "shards": len(shards), **plan.measure_json()}
     for shard in shards:
-        part = {"night": night, "shard": shard.number, "shards": len(shards), **said, "cells": _cells(shard.cells)}
-        _write(folder / shard.file, part)
-    # The whole is written last: where it is there, all of its shards are.
-    whole = {"night": night, "shards": len(shards), **said, "cells": _cells(plan.cells), "left_out": plan.left_out}
-    _write(folder / WHOLE, whole)
+        _write(folder / shard.file, {**common, "shard": shard.number, "cells": _cells(shard.cells)})
+    # The whole is written last: where it exists, all of its shards do.
+    _write(folder / WHOLE, {**common, "cells": _cells(plan.cells), "left_out": plan.left_out})
 
 
 def matrix(shards: Sequence[Shard]) -> str:
@@ -124,3 +133,81 @@ def _cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 def _write(path: Path, data: dict[str, Any]) -> None:
     write_output(path, json.dumps(data, indent=1) + "\n")
+
+
+class NothingArrivedError(click.ClickException):
+    """No shard of the night is there: nothing can be said of it."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A night as it stands: its runs, the cells of the plan that none of them took on, and the night before (or empty)."""
+
+    night: str
+    runs: int
+    planned: int
+    lost: int
+    bundle: Path | None
+    base: str
+
+    def __str__(self) -> str:
+        arrived = f"night {self.night}: {self.runs} run{'s' * (self.runs != 1)} of {self.planned} planned cells"
+        if not self.lost:
+            return f"{arrived}, all of them taken on"
+        return f"{arrived}; {self.lost} cells never arrived and count as missing ({self.bundle})"
+
+
+def night_of(plan: Plan, path: Path) -> str:
+    """The night that a plan is of. Raises `PlanError` if its file names none."""
+    if not plan.night:
+        raise PlanError(f"{path} names no night: `inductor-watch plan --shards N` writes one that does")
+    return check_night(plan.night)
+
+
+def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:
+    """Records the cells of a night that no stored run has planned or measured, in a bundle in `folder` and in the store.
+
+    The shards' bundles are stored already. A shard may arrive later: the bundle and its run are made anew each time, and are
+    removed when nothing is missing any more.
+
+    Raises:
+        NothingArrivedError: no run of the night is stored.
+        StoreError: the database cannot be written.
+    """
+    from db.ingest import ingest_bundle
+    from db.queries.missing_cells import drop_promises, previous_night, taken_on
+
+    run_id = f"{plan.night}-absent"
+    arrived = taken_on(engine, plan.night, besides=run_id)
+    if not arrived.runs:
+        raise NothingArrivedError(f"no shard of night {plan.night} arrived: see the jobs that were to measure it")
+    lost = [cell for cell in plan.cells if cell.cell_id not in arrived.cells]
+    drop_promises(engine, run_id, unless=[cell.cell_id for cell in lost])
+    path = _rewrite(folder, run_id, arrived.runs, lost)
+    if path:
+        ingest_bundle(engine, path)
+    return Merged(plan.night, len(arrived.runs), len(plan.cells), len(lost), path, previous_night(engine, plan.night))
+
+
+def _rewrite(folder: Path, run_id: str, runs: Sequence[RunInfo], lost: Sequence[Cell]) -> Path | None:
+    for old in both_paths(path_of(folder, run_id)):
+        old.unlink(missing_ok=True)
+    if not lost:
+        return None
+    first = runs[-1]
+    header = RunHeader(
+        run_id=run_id,
+        branch=first.branch,
+        commit=first.commit,
+        testbed={"accelerator": NOBODY, "device": lost[0].device},
+        started_at=first.started_at.isoformat(),
+        repo=first.repo,
+        trigger=first.trigger,
+        label=first.label,
+        tool_version=first.tool_version,
+        night=first.night,
+        ci_url=job_url(),
+    )
+    return BundleWriter(folder, header, lost).close(first.started_at.isoformat())

@@ -28,11 +28,9 @@ import click
 from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.bundle_file import both_paths
 from collector.errors import ConfigError
-from collector.settings import Settings
 from collector.vocabulary import Cell, short_hash
-from jobs.option_groups import Selection
 from jobs.output.terminal import one_line
-from jobs.pool.runner import Pace, RunNames
+from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
 if TYPE_CHECKING:
     from jobs.pool.testbeds import Testbed
@@ -74,8 +72,7 @@ class Request:
     selection: Selection
     configs: tuple[str, ...]
     names: RunNames
-    settings: Settings
-    pace: Pace
+    requested: RequestedOptions
     folder: str = ""
     cells: Sequence[Cell] = field(default=(), hash=False)
     torch_git: str = ""
@@ -95,15 +92,14 @@ class Request:
         return float("inf") if self.until is None else max(0.0, self.until - time.time())
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back. The budget of the pace is not in it: `until` is."""
+        """A JSON object; `from_json` reads it back. The budget is not in it: `until` is."""
         optional = {name: getattr(self, name) for name in ("torch_git", "tool", "until", "costs")}
         optional["cells"] = [cell.to_json() for cell in self.cells]
         return {
             "selection": asdict(self.selection),
             "configs": list(self.configs),
             "names": asdict(self.names),
-            "settings": self.settings.to_json(),
-            "pace": {name: value for name, value in asdict(self.pace).items() if name != "budget_s"},
+            **self.requested.to_json(),
             "folder": self.folder,
         } | {name: value for name, value in optional.items() if value}
 
@@ -117,8 +113,7 @@ class Request:
             Selection(**selection),
             tuple(data["configs"]),
             RunNames(**data["names"]),
-            Settings.from_json(data["settings"]),
-            Pace(**data["pace"]),
+            RequestedOptions.from_json(data),
             str(data["folder"]),
             tuple(Cell.from_json(cell) for cell in data.get("cells", ())),
             **{name: data[name] for name in ("torch_git", "tool", "until", "costs") if name in data},
@@ -266,8 +261,8 @@ def measure(request: Request) -> None:
         RequirementError: this host has another torch, another inductor-watch, or lacks the library of a model.
         ResumeError: the unfinished run began with another torch or on another testbed.
     """
+    from jobs.plan.default_night import planned_night
     from jobs.plan.planning import Plan
-    from jobs.plan.selection import planned_night
     from jobs.pool.session import measure_and_store
     from jobs.pool.testbeds import device_of, find_testbeds
 
@@ -279,24 +274,22 @@ def measure(request: Request) -> None:
         return
     _require_models(request)
     device = request.cells[0].device if request.cells else request.selection.device
-    testbeds = find_testbeds(device, replace(request.pace, budget_s=request.left_s), serve=True)
+    testbeds = find_testbeds(device, replace(request.requested.execution, budget_s=request.left_s), serve=True)
     _require_torch(request, testbeds)
     plan = Plan(list(request.cells))
     if not request.cells:
         plan = planned_night(device_of(testbeds), request.selection, request.configs)
     costs = Path(request.costs) if request.costs else None
-    measure_and_store(plan, testbeds, request.names, request.settings, folder, None, costs)
+    measure_and_store(plan, testbeds, request.names, request.requested.settings, folder, None, costs)
 
 
 def _resume(folder: Path) -> None:
-    from jobs.pool.requested_options import asked_pace
-    from jobs.pool.resuming import asked_of, find_night
+    from jobs.pool.resuming import find_night
     from jobs.pool.session import resume_and_store
     from jobs.pool.testbeds import testbeds_of
 
     if runs := find_night(folder, None):
-        paces = [asked_pace(asked_of(run), float("inf")) for run in runs]
-        resume_and_store(runs, testbeds_of(runs, paces, serve=True), None)
+        resume_and_store(runs, testbeds_of(runs, serve=True), None)
 
 
 def _require_models(request: Request) -> None:

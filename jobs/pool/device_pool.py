@@ -1,4 +1,4 @@
-"""All lanes of a host in one loop: a lane a device, a shared deadline, one stream of outcomes."""
+"""Runs the schedulers of all devices of a host in one loop, with one deadline and one stream of outcomes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Generator, Sequence
 
 from collector.process.outcome import Outcome
-from jobs.pool.gpu_scheduler import Lane
+from jobs.pool.gpu_scheduler import GpuScheduler
 
 
 class Pool:
-    """Runs lanes side by side; `run` yields (index of the lane, outcome) in the order in which they come."""
+    """Runs schedulers side by side; `run` yields (index of the scheduler, outcome) in the order in which they come."""
 
-    def __init__(self, lanes: Sequence[Lane], budget_s: float = float("inf")) -> None:
-        self._lanes = list(lanes)
+    def __init__(self, schedulers: Sequence[GpuScheduler], budget_s: float = float("inf")) -> None:
+        self._schedulers = list(schedulers)
         self._deadline = time.monotonic() + budget_s
         self._selector = selectors.DefaultSelector()
 
@@ -26,21 +26,21 @@ class Pool:
         """
         try:
             if time.monotonic() < self._deadline:
-                for lane in self._lanes:
-                    lane.prepare()
-            while any(lane.busy for lane in self._lanes):
-                for lane in self._lanes:
+                for scheduler in self._schedulers:
+                    scheduler.prepare()
+            while any(scheduler.busy for scheduler in self._schedulers):
+                for scheduler in self._schedulers:
                     if time.monotonic() > self._deadline:
-                        lane.give_up()
-                    if lane.busy:
-                        lane.start_waiting(self._watch)
+                        scheduler.give_up()
+                    if scheduler.busy:
+                        scheduler.start_waiting(self._watch)
                 self._wait()
-                for index, lane in enumerate(self._lanes):
-                    for outcome in lane.turn(self._unwatch):
+                for index, scheduler in enumerate(self._schedulers):
+                    for outcome in scheduler.turn(self._unwatch):
                         yield index, outcome
         finally:
-            for lane in self._lanes:
-                lane.close(self._unwatch)
+            for scheduler in self._schedulers:
+                scheduler.close(self._unwatch)
             self._selector.close()
 
     def _watch(self, descriptor: int, owner: object) -> None:
@@ -50,7 +50,7 @@ class Pool:
         self._selector.unregister(descriptor)
 
     def _wait(self) -> None:
-        ready = self._selector.select(timeout=min(lane.soon_s for lane in self._lanes))
+        ready = self._selector.select(timeout=min(scheduler.soon_s for scheduler in self._schedulers))
         # The pipes of a process that has gone are readable for ever: a short sleep keeps this loop from spinning.
         if len({id(key.data) for key, _ in ready}) < len(ready):
             time.sleep(0.002)

@@ -17,7 +17,7 @@ from collector.machine.environment import (
     START_VARIABLE,
     WORKERS_VARIABLE,
 )
-from jobs.pool.gpu_scheduler import Place
+from jobs.pool.gpu_scheduler import DeviceSlot
 
 #: The part of a GPU's memory that cells may plan for; the rest is for contexts, libraries and what estimates miss.
 _MEMORY_PART = 0.9
@@ -26,7 +26,7 @@ _DEVICES = Path("/sys/bus/pci/devices")
 _CPUS = Path("/sys/devices/system/cpu")
 
 
-class PlaceError(ConfigError):
+class DeviceSlotError(ConfigError):
     """GPUs were asked for that are not there, or more workers than cores."""
 
 
@@ -85,43 +85,43 @@ def choose_gpus(gpus: Sequence[Gpu], asked: str | None) -> list[Gpu]:
     """The first one without a wish; `all`; or the numbers asked for, separated by commas.
 
     Raises:
-        PlaceError: a number that no visible GPU has.
+        DeviceSlotError: a number that no visible GPU has.
     """
     if asked is None or not gpus:
         if asked not in (None, "all"):
-            raise PlaceError(f"--gpus {asked}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
+            raise DeviceSlotError(f"--gpus {asked}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
         return list(gpus[:1])
     if asked == "all":
         return list(gpus)
     by_index = {str(gpu.index): gpu for gpu in gpus}
     names = [name.strip() for name in asked.split(",")]
     if unknown := [name for name in names if name not in by_index]:
-        raise PlaceError(
+        raise DeviceSlotError(
             f"--gpus {asked}: no GPU {', '.join(unknown)} here, there are {', '.join(by_index)} (or `all`)"
         )
     return [by_index[name] for name in dict.fromkeys(names)]
 
 
-def make_places(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = False) -> list[Place]:
-    """A place a GPU, or the one of a host without any; each with `workers` workers on cores of their own.
+def make_slots(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = False) -> list[DeviceSlot]:
+    """A slot for each GPU, or one for a host without GPUs; each with `workers` workers on cores of their own.
 
     With `exclusive` only the first of them works: its compile times are those of such a worker without neighbours. A single
-    worker of a single place keeps all cores and is not pinned: there is nobody to keep it away from.
+    worker of a single slot keeps all cores and is not pinned, since no other process competes for them.
 
     Raises:
-        PlaceError: more workers than cores.
+        DeviceSlotError: more workers than cores.
     """
     facts = {WORKERS_VARIABLE: str(1 if exclusive else workers), START_VARIABLE: start}
     if len(gpus) > 1:
         facts[GPUS_VARIABLE] = str(len(gpus))
     cores = sorted(os.sched_getaffinity(0), key=_core_order)
     if len(gpus) <= 1 and workers == 1:
-        return [Place([[]], {**facts, **_gpu_variables(gpus, 0)}, _memory(gpus, 0))]
+        return [DeviceSlot([[]], {**facts, **_gpu_variables(gpus, 0)}, _memory(gpus, 0))]
     shares = divide_cores(cores, [gpu.node for gpu in gpus] or [None], cores_of_nodes())
     taken = slice(0, 1) if exclusive else slice(None)
     try:
         return [
-            Place(
+            DeviceSlot(
                 share_out(share, workers)[taken],
                 {**facts, **_free_cores(gpus, share), **_gpu_variables(gpus, index)},
                 _memory(gpus, index),
@@ -130,7 +130,7 @@ def make_places(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool =
         ]
     except ValueError as error:
         each = f" for each of {len(gpus)} GPUs: take fewer --gpus or" if len(gpus) > 1 else ": take"
-        raise PlaceError(f"{error}{each} fewer --workers") from error
+        raise DeviceSlotError(f"{error}{each} fewer --workers") from error
 
 
 def divide_cores(

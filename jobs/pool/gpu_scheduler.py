@@ -1,18 +1,20 @@
 """One device and the workers that share it: who may use it, who stands still, what starts next.
 
 Measuring is a small part of a cell; most of it is importing and compiling on the CPU. Each worker has cores of its own.
-A cell asks for the device to run its model at length (`device`, several cells may at once: nothing of it is timed but a
-warm call), to let Inductor time candidates (`tune`: who runs a model meanwhile is stopped, with SIGSTOP), and to measure
-(`measure`: granted once nobody holds the device, with every other cell's processes stopped). The measuring cell then waits
-until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.idle`). What a cell
-stood or waited is taken out of its compile time.
+A cell asks for the device for one of three purposes:
 
-A measurement that was not alone after all is repeated alone: one whose probe took too long, or whose eager device time is
-off from that of the same model elsewhere in the run.
+- `device`: to run its model at length. Several cells may at once; only a warm call is timed.
+- `tune`: to let Inductor time candidates. Cells that run their model meanwhile are stopped with SIGSTOP.
+- `measure`: granted once no cell holds the device; all processes of other cells are stopped. The measuring cell waits
+  until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.idle`).
 
-Tuning is what a night with autotuning waits for: one cell holds the device for most of a minute. With `tune_together`
-several cells tune at once; Inductor takes the least of a hundred timings of each candidate, which other cells' work
-disturbs less than a median, but the choices may differ from those of a quiet device.
+The time for which a cell was stopped or waited is subtracted from its compile time.
+
+A measurement that was disturbed after all is repeated alone (`jobs.pool.disturbance`).
+
+A night with autotuning mostly waits for tuning: one cell holds the device for most of a minute. With `tune_together`
+several cells tune at once. Inductor takes the smallest of a hundred timings of each candidate, which other cells' work
+disturbs less than a median, but the choices may differ from those on a quiet device.
 """
 
 from __future__ import annotations
@@ -28,25 +30,23 @@ from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Status
-from jobs.pool.company import Company
+from jobs.pool.disturbance import DisturbanceCheck
 
 _SURELY_NOT_THE_DEVICE = frozenset({Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY})
 #: Seconds at most for which tuning pauses in favour of cells that run their model.
 _PAUSE_S = 0.5
 #: Cells with autotuning that may be under way at once while others wait.
 _TUNING = 2
-#: Fork servers that a lane may lose in a run before it gives up.
+#: Fork servers that a scheduler may lose in a run before it gives up.
 _SERVERS = 3
 
 Watch = Callable[[int, object], None]
-
-
 #: Bytes of device memory that a cell needs, or None if nobody knows.
 MemoryOf = Callable[[Cell], float | None]
 
 
 def unknown(_: Cell) -> float | None:
-    """Knows of no cell how much memory it needs."""
+    """The memory that a cell needs is not known."""
     return None
 
 
@@ -55,7 +55,7 @@ class LostDeviceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeviceSlot:
     """A device and the cores that belong to it: one set of cores a worker, each as large as the others.
 
     `variables` are added to the environment of every process, `memory_bytes` is what cells on this device may need
@@ -67,14 +67,14 @@ class Place:
     memory_bytes: float = float("inf")
 
 
-class Lane:
+class GpuScheduler:
     """Measures cells on one device; `turn` yields outcomes in the order in which they come."""
 
     def __init__(
         self,
         cells: Sequence[Cell],
         settings: Settings,
-        place: Place,
+        slot: DeviceSlot,
         environ: Mapping[str, str],
         preload: Preload | None = None,
         tune_together: bool = False,
@@ -83,19 +83,19 @@ class Lane:
         launcher: Launcher | None = None,
     ) -> None:
         self._waiting = list(cells)
-        self._settings, self._place = settings, place
-        self._environ = {**environ, **place.variables}
+        self._settings, self._slot = settings, slot
+        self._environ = {**environ, **slot.variables}
         self._preload, self._tune_together, self._memory_of = preload, tune_together, memory_of
         self._tunes = tunes
-        self._free = [list(cores) for cores in place.cores]
+        self._free = [list(cores) for cores in slot.cores]
         self._active: dict[CellProcess, list[int]] = {}
         self._queue: list[CellProcess] = []
         self._holders: set[CellProcess] = set()
         self._tuned_from = self._tune_from = 0.0
         #: Cells that ran out of memory beside others, or were disturbed, to be measured again alone.
         self._alone: list[Cell] = []
-        self._company = Company()
-        self._had_company: set[CellProcess] = set()
+        self._disturbance = DisturbanceCheck()
+        self._ran_beside_others: set[CellProcess] = set()
         self._launcher = launcher if launcher and not launcher.lost else None
         self._servers = int(self._launcher is not None)
         #: When the first cell began, by `time.monotonic`.
@@ -116,7 +116,7 @@ class Lane:
     def prepare(self) -> None:
         """Starts the process that starts the others; it imports in the background."""
         if self._launcher is None and (self._waiting or self._alone):
-            self._launcher = Launcher(self._environ, self._preload, self._place.cores[0])
+            self._launcher = Launcher(self._environ, self._preload, self._slot.cores[0])
             self._servers += 1
 
     def give_up(self) -> None:
@@ -143,12 +143,12 @@ class Lane:
         self.first_at = self.first_at or process.began
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:
-            self._had_company.update(self._active)
+            self._ran_beside_others.update(self._active)
         for descriptor in process.descriptors:
             watch(descriptor, process)
 
     def turn(self, unwatch: Callable[[int], None]) -> Iterator[Outcome]:
-        """Takes in what the cells have said, ends those that are done, and hands the device over."""
+        """Reads the messages of the cells, ends those that are done, and grants the device to the next."""
         if self._launcher and self._launcher.lost:
             self._begin_again(unwatch)
         for process in list(self._active):
@@ -159,14 +159,14 @@ class Lane:
             elif process.asks and process not in self._queue:
                 self._queue.append(process)
             if process.finished:
-                company = process in self._had_company
+                beside_others = process in self._ran_beside_others
                 outcome = self._end(process, unwatch)
                 self._check_device(outcome)
-                if _lacked_room(outcome) and company:
+                if _lacked_room(outcome) and beside_others:
                     # Beside others it proves nothing: the memory may have been theirs.
                     self._alone.append(process.cell)
                 else:
-                    self._alone += self._company.judge(outcome.measurement)
+                    self._alone += self._disturbance.judge(outcome.measurement)
                     yield outcome
         self._hand_over()
 
@@ -181,18 +181,18 @@ class Lane:
     def _choose(self) -> Cell | None:
         if not self._waiting:
             return self._alone.pop(0) if self._alone and not self._active else None
-        fitting = [place for place, cell in enumerate(self._waiting) if self._fits(cell)]
+        fitting = [index for index, cell in enumerate(self._waiting) if self._fits(cell)]
         # Cells that autotune wait for each other: two are enough to keep the device busy, the cores are for the others.
         tuning = 0 if self._tune_together else sum(self._tunes(process.cell) for process in self._active)
-        for place in fitting:
-            if tuning < _TUNING or not self._tunes(self._waiting[place]):
-                return self._waiting.pop(place)
+        for index in fitting:
+            if tuning < _TUNING or not self._tunes(self._waiting[index]):
+                return self._waiting.pop(index)
         return self._waiting.pop(fitting[0]) if fitting else None
 
     def _fits(self, cell: Cell) -> bool:
         return (
             not self._active
-            or self._needs(cell) + sum(map(self._needs, self._active_cells())) <= self._place.memory_bytes
+            or self._needs(cell) + sum(map(self._needs, self._active_cells())) <= self._slot.memory_bytes
         )
 
     def _active_cells(self) -> list[Cell]:
@@ -201,21 +201,21 @@ class Lane:
     def _needs(self, cell: Cell) -> float:
         # What nobody has measured may take an even share: with more, it is one of the few that run alone once more.
         known = self._memory_of(cell)
-        return self._place.memory_bytes / len(self._place.cores) if known is None else known
+        return self._slot.memory_bytes / len(self._slot.cores) if known is None else known
 
     def _measuring(self) -> bool:
         # While one measures nothing new starts: a start is work on the very machine that must be still.
         return any(process.purpose == "measure" for process in self._holders)
 
     def _check_device(self, outcome: Outcome) -> None:
-        found = outcome.measurement
-        if found.cell.device != "cuda" or found.status in _SURELY_NOT_THE_DEVICE:
+        measured = outcome.measurement
+        if measured.cell.device != "cuda" or measured.status in _SURELY_NOT_THE_DEVICE:
             return
-        ended_by_force = found.status in (Status.CRASHED, Status.TIMEOUT)
-        if ended_by_force or is_suspect(found.failure.message if found.failure else ""):
+        ended_by_force = measured.status in (Status.CRASHED, Status.TIMEOUT)
+        if ended_by_force or is_suspect(measured.failure.message if measured.failure else ""):
             reason = why_unhealthy(self._environ)
             if reason and why_unhealthy(self._environ):  # asked twice: a driver that resets the device needs a moment
-                raise LostDeviceError(f"the GPU no longer answers ({reason}); it was lost in or before {found.cell}")
+                raise LostDeviceError(f"the GPU no longer answers ({reason}); it was lost in or before {measured.cell}")
 
     def _begin_again(self, unwatch: Callable[[int], None]) -> None:
         """A lost server takes its children with it: they are measured again under a new one."""
@@ -275,7 +275,7 @@ class Lane:
 
     def _grant(self, process: CellProcess) -> None:
         self._holders.add(process)
-        process.grant(self._company.idle_ms)
+        process.grant(self._disturbance.idle_ms)
 
     def _resume_all(self) -> None:
         for process in self._active:
@@ -289,7 +289,7 @@ class Lane:
         outcome = process.close()
         self.held_s.update(process.held_s)
         self._free.append(self._active.pop(process))
-        self._had_company.discard(process)
+        self._ran_beside_others.discard(process)
         self._holders.discard(process)
         return outcome
 

@@ -13,26 +13,26 @@ from typing import Any
 
 from collector.machine.cores import spell_cores
 from collector.machine.toolchain import SKIP_VARIABLE
-from jobs.pool.gpu_scheduler import Place
+from jobs.pool.gpu_scheduler import DeviceSlot
 
 
 class HostError(Exception):
     """torch cannot be used here; the text says why and what to do."""
 
 
-def probe(device: str | None, place: Place | None = None) -> dict[str, Any]:
-    """The environment's fingerprint as a cell at a place sees it; without a device the GPU if there is one, else the CPU.
+def probe(device: str | None, slot: DeviceSlot | None = None) -> dict[str, Any]:
+    """The environment's fingerprint as a cell in a slot sees it; without a device the GPU if there is one, else the CPU.
 
     Raises:
         HostError: torch is not installed, or the device asked for is not there.
     """
     command = [sys.executable, "-m", "collector.machine.environment", *([device] if device else [])]
-    environ = os.environ | ({**place.variables, **spell_cores(place.cores[0])} if place else {})
+    environ = os.environ | ({**slot.variables, **spell_cores(slot.cores[0])} if slot else {})
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     if done.returncode != 0:
         raise HostError(_reason(done.stderr, device))
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    environment: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return environment
 
 
 @cache

@@ -1,28 +1,131 @@
-"""How a run was asked for, as its bundle keeps it: `resume` then needs no option but the run's name."""
+"""What a run is asked to do: one object from the command line to the workers and into the bundle's header.
+
+`resume` reads it back and needs no other option.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from collector.settings import Settings
-from jobs.pool.runner import Pace
 
 
-def to_asked(settings: Settings, pace: Pace, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's header keeps of its request, and of the torch that it measures; the budget is each attempt's own."""
-    kept = {name: value for name, value in asdict(pace).items() if name != "budget_s"}
-    return {"settings": settings.to_json(), "pace": kept, "torch_git": environment["torch_git"]}
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which models, and in which form; empty or None where nothing was given."""
+
+    suites: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    dtype: str | None = None
+    device: str | None = None
+    batch_size: int | None = None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether anything but the device was given."""
+        return any((self.suites, self.models, self.phases, self.dtype, self.batch_size))
 
 
-def asked_settings(asked: Mapping[str, Any]) -> Settings:
-    """The settings in a header. Raises `KeyError` or `TypeError` if they are another program's."""
-    return Settings.from_json(asked["settings"])
+@dataclass(frozen=True, slots=True)
+class RunNames:
+    """What a run is called. Without a commit it is the installed torch's own, without a branch the one it was built from.
+
+    `branch_start` is the commit at which the branch left the main line. Runs of several hosts or replicates share `night`.
+    """
+
+    branch: str | None = None
+    commit: str | None = None
+    repo: str = "pytorch/pytorch"
+    trigger: str = "adhoc"
+    label: str = ""
+    commit_date: str | None = None
+    commit_title: str | None = None
+    branch_start: str = ""
+    night: str = ""
 
 
-def asked_pace(asked: Mapping[str, Any], budget_s: float) -> Pace:
-    """The pace in a header, with this attempt's budget. Raises `KeyError` or `TypeError`."""
-    known = {item.name for item in fields(Pace)}
-    pace = Pace(**{name: value for name, value in asked["pace"].items() if name in known})
-    return replace(pace, budget_s=budget_s)
+@dataclass(frozen=True, slots=True)
+class ExtraMeasurements:
+    """Measurements that take longer than those of every night; a plan in a file can ask for them.
+
+    The fields are those of `collector.settings.Settings`.
+    """
+
+    precision: float = 0.0
+    warm_compile: bool = False
+    trace: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with what is asked for; `from_json` reads it back."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ExtraMeasurements:
+        """The inverse of `to_json`. Raises `TypeError` or `ValueError` for values of a wrong type or size."""
+        extra = cls(**data)
+        if not (
+            0 <= float(extra.precision) <= 1 and isinstance(extra.warm_compile, bool) and isinstance(extra.trace, str)
+        ):
+            raise ValueError(f"measure {dict(data)}")
+        return replace(extra, precision=float(extra.precision))
+
+    def added_to(self, settings: Settings) -> Settings:
+        """The settings with these measurements wherever they ask for none themselves."""
+        return replace(
+            settings,
+            precision=settings.precision or self.precision,
+            warm_compile=settings.warm_compile or self.warm_compile,
+            trace=settings.trace or self.trace,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionOptions:
+    """How a plan is worked through.
+
+    Each GPU measures `workers` cells at once. After `budget_s` seconds no further cell starts. With `tune_together` several
+    cells may autotune at once. `start` is `fork` (from a process that has imported everything) or `spawn` (a new process a
+    cell). `gpus` is as in `jobs.pool.device_slots.choose_gpus`. `exclusive`: one cell at a time, on one worker's cores.
+    """
+
+    workers: int = 1
+    budget_s: float = float("inf")
+    tune_together: bool = False
+    start: str = "fork"
+    gpus: str | None = None
+    exclusive: bool = False
+
+    @property
+    def at_once(self) -> int:
+        """Cells under way at once on each GPU."""
+        return 1 if self.exclusive else self.workers
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOptions:
+    """How each cell is measured (`settings`, which the worker gets) and how the plan is worked through (`execution`)."""
+
+    settings: Settings = field(default_factory=Settings)
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object for a header or another process, without the budget: each attempt has its own.
+
+        The bundle format calls the execution options `pace`.
+        """
+        execution = {name: value for name, value in asdict(self.execution).items() if name != "budget_s"}
+        return {"settings": self.settings.to_json(), "pace": execution}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], budget_s: float = float("inf")) -> RequestedOptions:
+        """The inverse of `to_json`, with this attempt's budget; raises `KeyError` or `TypeError` for another object."""
+        known = {item.name for item in fields(ExecutionOptions)}
+        execution = {name: value for name, value in data["pace"].items() if name in known}
+        return cls(Settings.from_json(data["settings"]), ExecutionOptions(**execution | {"budget_s": budget_s}))
+
+    def with_extra(self, extra: ExtraMeasurements) -> RequestedOptions:
+        """The same with the extra measurements that a plan asks for."""
+        return replace(self, settings=extra.added_to(self.settings))

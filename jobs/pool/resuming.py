@@ -1,9 +1,9 @@
-"""Which run is to be taken up again, what is left of it, and whether this machine may do so."""
+"""Which run is resumed, what is left of it, and whether this machine may resume it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +14,31 @@ from collector.bundle_file import both_paths
 from collector.machine.environment import extract_testbed
 from collector.vocabulary import NOT_APPLICABLE, Status
 from jobs.plan.duplicate_programs import Work, plan_work
-from jobs.pool.requested_options import asked_pace, asked_settings
+from jobs.pool.requested_options import RequestedOptions
 
-#: Outcomes that measuring again does not change: passed, not to be had here, contradictory.
+#: Outcomes that measuring again does not change: passed, unavailable here, contradictory options.
 _SETTLED = NOT_APPLICABLE | {Status.PASS, Status.CONFIG_ERROR}
 
 
 class ResumeError(click.ClickException):
-    """The run cannot be taken up here; the text says why and what to do."""
+    """The run cannot be resumed here; the text says why and what to do."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that may have something left to do, and whether its failed cells are to be measured again."""
+    """A run that may have something left to do, and how it is resumed.
+
+    With `retry_failed` failed cells are measured again. After `budget_s` seconds no further cell starts. `shared_tuning` may
+    only repeat the folder that the run began with; bundles written before the header had the folder need it.
+    """
 
     path: Path
     contents: BundleContents
     retry_failed: bool = False
+    budget_s: float = float("inf")
+    shared_tuning: str = ""
 
     def work(self, contents: BundleContents) -> Work:
         """What is left to do of a run when its bundle holds `contents`."""
@@ -47,9 +53,35 @@ class Unfinished:
             return False
         return self.work(self.contents).total == 0
 
+    @property
+    def requested(self) -> RequestedOptions:
+        """The options that the run began with, with this attempt's budget.
+
+        Raises:
+            ResumeError: the bundle lacks its options or has those of another version; or it began with another folder
+                for shared tuning.
+        """
+        header = self.contents.header
+        try:
+            requested = RequestedOptions.from_json(header.asked or {}, self.budget_s)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ResumeError(
+                f"{self.path} lacks the options of its run, or has those of another version of inductor-watch: "
+                "start a new run with `nightly`"
+            ) from error
+        folder = requested.settings.shared_tuning
+        if not self.shared_tuning or self.shared_tuning == folder:
+            return requested
+        if folder or "tuning" not in header.testbed:
+            began = f"with --shared-tuning {folder}" if folder else "without --shared-tuning"
+            raise ResumeError(
+                f"run {header.run_id} began {began}, not with {self.shared_tuning}: leave the option out, the bundle has it"
+            )
+        return replace(requested, settings=replace(requested.settings, shared_tuning=self.shared_tuning))
+
 
 def find_run(folder: Path, name: str | None, retry_failed: bool = False) -> Unfinished | None:
-    """The run of this name or path, else the newest in the folder that is unfinished; None if nothing is left to do.
+    """The run of this name or path, else the newest unfinished one in the folder; None if nothing is left to do.
 
     Raises:
         ResumeError: no such run, or no run at all in the folder.
@@ -60,8 +92,8 @@ def find_run(folder: Path, name: str | None, retry_failed: bool = False) -> Unfi
         raise ResumeError(
             f"no run in {folder}: name the folder of the bundles with --out, or start a run with `inductor-watch nightly`"
         )
-    found = (Unfinished(path, read_bundle(path), retry_failed) for path in paths)
-    return next((run for run in found if not run.is_done), None)
+    runs = (Unfinished(path, read_bundle(path), retry_failed) for path in paths)
+    return next((run for run in runs if not run.is_done), None)
 
 
 def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> list[Unfinished]:
@@ -69,41 +101,27 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
 
     Raises what `find_run` raises.
     """
-    found = find_run(folder, name, retry_failed)
-    if found is None:
+    first = find_run(folder, name, retry_failed)
+    if first is None:
         return []
-    night = found.contents.header.night
+    night = first.contents.header.night
     if name or not night:
-        return [found]
+        return [first]
     runs = [Unfinished(path, read_bundle(path), retry_failed) for path in _newest_first(folder)]
     ours = [run for run in runs if run.contents.header.night == night and not run.is_done]
     return sorted(ours, key=lambda run: run.contents.header.run_id)
 
 
-def asked_of(found: Unfinished) -> dict[str, Any]:
-    """How the run was asked for. Raises `ResumeError` if its bundle does not say so in words that this program knows."""
-    asked = found.contents.header.asked
-    try:
-        asked_settings(asked or {})
-        asked_pace(asked or {}, 0)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ResumeError(
-            f"{found.path} lacks the options of its run, or has those of another version of inductor-watch: "
-            "start a new run with `nightly`"
-        ) from error
-    return asked or {}
-
-
-def check_place(found: Unfinished, environment: Mapping[str, Any]) -> None:
+def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
     """Raises `ResumeError` where this machine or its torch is not the one that the run began on."""
-    header = found.contents.header
+    header = run.contents.header
     theirs, ours = str((header.asked or {}).get("torch_git")), str(environment["torch_git"])
     if theirs != ours:
         raise ResumeError(
             f"run {header.run_id} measures torch {theirs[:12]}, installed is {ours[:12]}: "
             "install that torch again, or start a new run with `nightly`"
         )
-    here = extract_testbed(environment) | asked_settings(header.asked or {}).testbed()
+    here = extract_testbed(environment) | run.requested.settings.testbed()
     if "gpus" not in header.testbed:
         here.pop("gpus", None)  # bundles did not always say it
     differing = [key for key in {**header.testbed, **here} if header.testbed.get(key) != here.get(key)]
@@ -117,13 +135,13 @@ def check_place(found: Unfinished, environment: Mapping[str, Any]) -> None:
 
 def _named(folder: Path, name: str) -> list[Path]:
     as_path = Path(name)
-    bases = [as_path] if as_path.name.endswith((".jsonl", ".jsonl.gz")) else [folder / f"{name}.jsonl"]
-    there = [path for base in bases for path in both_paths(base) if path.exists()]
-    if not there:
+    base = as_path if as_path.name.endswith((".jsonl", ".jsonl.gz")) else folder / f"{name}.jsonl"
+    existing = [path for path in both_paths(base) if path.exists()]
+    if not existing:
         known = [path.name.partition(".jsonl")[0] for path in _newest_first(folder)][:3]
         hint = f"newest there: {', '.join(known)}" if known else "name the folder of the bundles with --out"
         raise ResumeError(f"no run {name!r} in {folder}: {hint}")
-    return there[:1]
+    return existing[:1]
 
 
 def _newest_first(folder: Path) -> list[Path]:

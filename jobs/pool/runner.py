@@ -19,30 +19,13 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
 from jobs.github.ci import job_url
 from jobs.plan.duplicate_programs import Work, copy_for
-from jobs.plan.tuning import tunes
+from jobs.plan.planning import tunes
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import Lane, LostDeviceError, MemoryOf, Place, unknown
-from jobs.pool.preloading import preload_for
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError, MemoryOf, unknown
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
+from jobs.pool.testbeds import preload_for
 
 Listener = Callable[[Measurement], None]
-
-
-@dataclass(frozen=True, slots=True)
-class RunNames:
-    """What a run is called. Without a commit it is the installed torch's own, without a branch the one it was built from.
-
-    `branch_start` is the commit at which the branch left the main line, `night` what runs on several hosts share.
-    """
-
-    branch: str | None = None
-    commit: str | None = None
-    repo: str = "pytorch/pytorch"
-    trigger: str = "adhoc"
-    label: str = ""
-    commit_date: str | None = None
-    commit_title: str | None = None
-    branch_start: str = ""
-    night: str = ""
 
 
 def now() -> str:
@@ -69,10 +52,10 @@ def branch_of(torch_version: str) -> str:
 
 
 def make_header(
-    environment: Mapping[str, Any], names: RunNames, version: str, asked: dict[str, Any] | None = None, night: str = ""
+    environment: Mapping[str, Any], names: RunNames, version: str, requested: RequestedOptions | None = None
 ) -> RunHeader:
-    """The first record of a run on this machine; `asked` is what `resume` will need, `night` what its runs share."""
-    settings = Settings.from_json(asked["settings"]) if asked else Settings()
+    """The first record of a run on this machine; `requested` is what `resume` will need."""
+    settings = requested.settings if requested else Settings()
     return RunHeader(
         run_id=new_run_id(),
         branch=names.branch or branch_of(str(environment["torch"])),
@@ -85,44 +68,23 @@ def make_header(
         commit_date=names.commit_date,
         commit_title=names.commit_title,
         tool_version=version,
-        asked=asked,
-        night=night,
+        # The commit may be named otherwise: `resume` compares torch itself.
+        asked=requested.to_json() | {"torch_git": environment["torch_git"]} if requested else None,
+        night=names.night,
         ci_url=job_url(),
         branch_start=names.branch_start,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How a plan is worked through.
-
-    `workers` cells at once on each GPU; after `budget_s` seconds no new one starts; `tune_together`: they may autotune at
-    once; `start`: `fork` from a process that has imported everything, or `spawn` a fresh one a cell; `gpus`: as in
-    `jobs.pool.device_slots.choose_gpus`; `exclusive`: one cell at a time, on the cores of one of the workers.
-    """
-
-    workers: int = 1
-    budget_s: float = float("inf")
-    tune_together: bool = False
-    start: str = "fork"
-    gpus: str | None = None
-    exclusive: bool = False
-
-    @property
-    def at_once(self) -> int:
-        """Cells under way at once on each GPU."""
-        return 1 if self.exclusive else self.workers
-
-
-@dataclass(frozen=True, slots=True)
-class Shift:
+class DeviceRun:
     """What one device does in a run: its work, where, in which environment, into which bundle, by which fork server.
 
-    Without a `launcher`, or with one that has gone, the lane starts its own.
+    Without a `launcher`, or with one that has ended, the scheduler starts its own.
     """
 
     work: Work
-    place: Place
+    slot: DeviceSlot
     environment: Mapping[str, Any]
     writer: BundleWriter
     launcher: Launcher | None = None
@@ -137,72 +99,76 @@ class Result:
     first_at: float | None = None
 
 
-def measure_shifts(
-    shifts: Sequence[Shift],
+def measure_devices(
+    runs: Sequence[DeviceRun],
     settings: Settings,
     listen: Listener,
     variables: Mapping[str, str],
-    pace: Pace,
+    execution: ExecutionOptions,
     memory_of: MemoryOf = unknown,
 ) -> Result:
-    """Does the work of all shifts side by side and closes their bundles.
+    """Does the work of all devices side by side and closes their bundles.
 
-    `variables` are added to each cell's environment; `memory_of` tells the bytes of device memory that a cell needs.
-    Cells that the budget leaves out stay missing, and so do all that a lost GPU leaves. Interrupted, it leaves the
-    bundles open and on disk with all that was measured.
+    `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs.
+    Cells that the budget leaves out stay missing, and so do all that a lost GPU leaves. If it is interrupted, the bundles
+    stay open and on disk with all that was measured.
 
     Raises:
         LauncherError: the processes that start the cells keep dying.
     """
     lost = None
-    lanes = [lane_of(shift, settings, variables, pace, memory_of) for shift in shifts]
+    schedulers = [scheduler_for(run, settings, variables, execution, memory_of) for run in runs]
     try:
-        for shift in shifts:
-            shift.writer.environment(environment_id(shift.environment), shift.environment)
-            for copy in shift.work.copies:
-                shift.writer.measurement(copy)
+        for run in runs:
+            run.writer.environment(environment_id(run.environment), run.environment)
+            for copy in run.work.copies:
+                run.writer.measurement(copy)
                 listen(copy)
-        with closing(Pool(lanes, pace.budget_s).run()) as outcomes:
+        with closing(Pool(schedulers, execution.budget_s).run()) as outcomes:
             for index, outcome in outcomes:
-                twins = shifts[index].work.twins.get(outcome.measurement.cell.cell_id, ())
-                for measurement in record(shifts[index].writer, outcome, twins):
+                duplicates = runs[index].work.duplicates.get(outcome.measurement.cell.cell_id, ())
+                for measurement in record(runs[index].writer, outcome, duplicates):
                     listen(measurement)
     except LostDeviceError as error:
         lost = error
     except BaseException:
-        for shift in shifts:
-            shift.writer.abandon()
+        for run in runs:
+            run.writer.abandon()
         raise
-    first_at = min((lane.first_at for lane in lanes if lane.first_at is not None), default=None)
-    return Result([shift.writer.close(now()) for shift in shifts], lost, first_at)
+    first_at = min((item.first_at for item in schedulers if item.first_at is not None), default=None)
+    return Result([run.writer.close(now()) for run in runs], lost, first_at)
 
 
-def lane_of(
-    shift: Shift, settings: Settings, variables: Mapping[str, str], pace: Pace, memory_of: MemoryOf = unknown
-) -> Lane:
-    """The lane that does a shift's cells; nothing is started yet."""
-    device = str(shift.environment["device"])
-    return Lane(
-        shift.work.cells,
+def scheduler_for(
+    run: DeviceRun,
+    settings: Settings,
+    variables: Mapping[str, str],
+    execution: ExecutionOptions,
+    memory_of: MemoryOf = unknown,
+) -> GpuScheduler:
+    """The scheduler of a device's cells; nothing is started yet."""
+    device = str(run.environment["device"])
+    return GpuScheduler(
+        run.work.cells,
         settings,
-        shift.place,
+        run.slot,
         {**os.environ, **variables},
-        preload_for(shift.work.cells, device) if pace.start == "fork" else None,
-        pace.tune_together,
+        preload_for(run.work.cells, device) if execution.start == "fork" else None,
+        execution.tune_together,
         memory_of,
         tunes,
-        shift.launcher,
+        run.launcher,
     )
 
 
-def record(writer: BundleWriter, outcome: Outcome, twins: Sequence[Cell] = ()) -> list[Measurement]:
+def record(writer: BundleWriter, outcome: Outcome, duplicates: Sequence[Cell] = ()) -> list[Measurement]:
     """Writes one outcome: its environment and program first, if they are new, then the measurement under each name."""
     measurement = outcome.measurement
     if outcome.environment and measurement.environment_id:
         writer.environment(measurement.environment_id, outcome.environment)
     if outcome.program and measurement.program_id:
         writer.program(measurement.program_id, outcome.program)
-    found = [measurement, *(copy_for(twin, measurement) for twin in twins)]
-    for item in found:
+    measurements = [measurement, *(copy_for(cell, measurement) for cell in duplicates)]
+    for item in measurements:
         writer.measurement(item)
-    return found
+    return measurements

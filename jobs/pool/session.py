@@ -19,10 +19,10 @@ from jobs.plan.planning import Plan
 from jobs.plan.schedule import longest_first, shares
 from jobs.pool.host import cell_variables, since_start_s
 from jobs.pool.progress import RunProgress
-from jobs.pool.requested_options import asked_settings, to_asked
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
 from jobs.pool.resuming import Unfinished
-from jobs.pool.runner import Pace, RunNames, Shift, make_header, measure_shifts, new_run_id, now
-from jobs.pool.testbeds import Testbed, last_lanes
+from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now
+from jobs.pool.testbeds import Testbed, last_testbeds
 
 
 class NothingPlannedError(click.ClickException):
@@ -55,68 +55,72 @@ def measure_and_store(
     store = storing(database) if database else None
     history = read_history(costs or folder)
     model = CostModel.learn(measurement for run in history for measurement in run.measurements)
-    shared = shares(plan.cells, model, len(testbeds), last_lanes(history, testbeds))
+    shared = shares(plan.cells, model, len(testbeds), last_testbeds(history, testbeds))
     console = Console()
-    shifts, runs = [], []
-    night = names.night or (new_run_id() if len(testbeds) > 1 else "")
+    device_runs, run_ids = [], []
+    if len(testbeds) > 1:
+        names = replace(names, night=names.night or new_run_id())
     for testbed, cells in zip(testbeds, shared, strict=True):
-        asked = to_asked(settings, testbed.pace, testbed.environment)
-        header = make_header(testbed.environment, names, tool_version(), asked, night)
-        work = in_order(plan_work(cells), model, testbed.pace)
+        requested = RequestedOptions(settings, testbed.execution)
+        header = make_header(testbed.environment, names, tool_version(), requested)
+        work = in_order(plan_work(cells), model, testbed.execution)
         announce(console, header, work, testbed.environment)
         writer = BundleWriter(folder, header, cells)
-        runs.append(header.run_id)
-        shifts.append(Shift(work, testbed.place, testbed.environment, writer, testbed.launcher))
+        run_ids.append(header.run_id)
+        device_runs.append(DeviceRun(work, testbed.slot, testbed.environment, writer, testbed.launcher))
     for line in plan.left_out:
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
-    progress = _measure(console, shifts, settings, testbeds[0].pace, store, model)
-    return runs, progress
+    return run_ids, _measure(console, device_runs, RequestedOptions(settings, testbeds[0].execution), store, model)
 
 
 def resume_and_store(
-    found: Sequence[Unfinished], testbeds: Sequence[Testbed], database: str | None
+    unfinished: Sequence[Unfinished], testbeds: Sequence[Testbed], database: str | None
 ) -> tuple[list[str], RunProgress]:
-    """Takes up the runs of a night where they stopped, as `measure_and_store` would have gone on with them.
+    """Resumes the runs of a night where they stopped, as `measure_and_store` would have continued them.
 
     Raises:
         BundleError: another process writes one of the runs.
         LostDeviceError: a GPU stopped answering; what was measured is stored.
     """
     for testbed in testbeds:
-        testbed.import_for(cell for run in found for cell in run.contents.planned)
+        testbed.import_for(cell for run in unfinished for cell in run.contents.planned)
     store = storing(database) if database else None
-    model = learn_from(found[0].path.parent)
+    model = learn_from(unfinished[0].path.parent)
     console = Console()
-    shifts, runs = [], []
-    for run, testbed in zip(found, testbeds, strict=True):
+    device_runs, run_ids = [], []
+    for run, testbed in zip(unfinished, testbeds, strict=True):
         writer, contents = BundleWriter.reopen(run.path, now())
-        # Asked again: before it was locked somebody may have gone on with it.
-        work = in_order(run.work(contents), model, testbed.pace)
+        # Read again: before it was locked another process may have continued it.
+        work = in_order(run.work(contents), model, testbed.execution)
         announce(console, contents.header, work, testbed.environment, attempt=contents.attempt + 1)
-        shifts.append(Shift(work, testbed.place, testbed.environment, writer, testbed.launcher))
-        runs.append(contents.header.run_id)
-    settings = asked_settings(found[0].contents.header.asked or {})
-    return runs, _measure(console, shifts, settings, testbeds[0].pace, store, model)
+        device_runs.append(DeviceRun(work, testbed.slot, testbed.environment, writer, testbed.launcher))
+        run_ids.append(contents.header.run_id)
+    requested = RequestedOptions(unfinished[0].requested.settings, testbeds[0].execution)
+    return run_ids, _measure(console, device_runs, requested, store, model)
 
 
-def in_order(work: Work, model: CostModel, pace: Pace) -> Work:
+def in_order(work: Work, model: CostModel, execution: ExecutionOptions) -> Work:
     """The work with its longest cells first, or in the plan's order where the budget may cut it short."""
-    return replace(work, cells=longest_first(work.cells, model, pace.at_once, pace.budget_s))
+    return replace(work, cells=longest_first(work.cells, model, execution.at_once, execution.budget_s))
 
 
 def _measure(
     console: Console,
-    shifts: Sequence[Shift],
-    settings: Settings,
-    pace: Pace,
+    device_runs: Sequence[DeviceRun],
+    requested: RequestedOptions,
     store: Callable[[Path], str] | None,
     model: CostModel,
 ) -> RunProgress:
-    variables = cell_variables(pace.start)
-    total = sum(shift.work.total for shift in shifts)
+    execution = requested.execution
+    total = sum(run.work.total for run in device_runs)
     with RunProgress(console, total) as progress:
-        result = measure_shifts(
-            shifts, settings, progress.took, variables, pace, lambda cell: model.estimate(cell).memory_bytes
+        result = measure_devices(
+            device_runs,
+            requested.settings,
+            progress.took,
+            cell_variables(execution.start),
+            execution,
+            lambda cell: model.estimate(cell).memory_bytes,
         )
     if result.first_at is not None:
         console.print(f"first cell after {since_start_s(result.first_at):.1f} s", style="dim", highlight=False)

@@ -1,11 +1,11 @@
-"""Where a run measures: each place with the environment that a cell there sees."""
+"""Where a run measures: each device slot with the environment that a cell there sees."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,99 +14,114 @@ from collector.bundle import BundleContents
 from collector.machine.environment import extract_testbed
 from collector.process.launcher import Launcher, Preload
 from collector.vocabulary import Cell, Config
+from collector.zoo.registry import find
+from collector.zoo.spec import ModelSpec, ZooError
 from jobs.plan.planning import check_config
 from jobs.plan.schedule import Group, group_of
-from jobs.pool.device_slots import choose_gpus, list_gpus, make_places
-from jobs.pool.gpu_scheduler import Place
+from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
+from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.host import probe
-from jobs.pool.preloading import preload_for
-from jobs.pool.resuming import Unfinished, check_place
-from jobs.pool.runner import Pace
+from jobs.pool.requested_options import ExecutionOptions
+from jobs.pool.resuming import Unfinished, check_testbed
 
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """A place, the fingerprint of its environment, the pace there, and the fork server that was started for it, if any."""
+    """A device slot, the fingerprint of its environment, the options there, and the fork server started for it, if any."""
 
     __test__ = False  # the field's word, no test class
 
-    place: Place
+    slot: DeviceSlot
     environment: dict[str, Any]
-    pace: Pace
+    execution: ExecutionOptions
     launcher: Launcher | None = field(default=None, compare=False)
 
     def import_for(self, cells: Iterable[Cell]) -> None:
-        """Has the fork server import what these cells need."""
+        """Makes the fork server import what these cells need."""
         if self.launcher:
             self.launcher.import_also(preload_for(cells, str(self.environment["device"])))
 
 
-def find_testbeds(device: str | None, pace: Pace, serve: bool = False) -> list[Testbed]:
-    """The testbeds of this machine that a pace asks for: one a GPU, or the CPU.
+def preload_for(cells: Iterable[Cell], device: str) -> Preload:
+    """What a fork server imports for a plan: the libraries of its models and the code that builds them, in a fixed order."""
+    specs: dict[ModelSpec, None] = {}
+    for suite, model in dict.fromkeys((cell.suite, cell.model) for cell in cells):
+        with suppress(ZooError):  # an unknown model fails in its own cell
+            specs[find(suite, model)] = None
+    needs = sorted({name for spec in specs for name in spec.needs})
+    builders = sorted({spec.builder.partition(":")[0] for spec in specs})
+    # transformers loads a model's module when its class is first used, torchvision its models with the package.
+    architectures = sorted({str(spec.params["architecture"]) for spec in specs if "architecture" in spec.params})
+    return Preload(device, [*needs, *builders], [f"transformers:{name}" for name in architectures])
 
-    Where there are several, the pace of each names them all: each has a part of the host's cores, and a run that is
-    resumed without its companions must get that part again. With `serve` a run follows: what takes long for it, the
-    imports of the fork servers and of the plan, goes on while the environments are probed.
+
+def find_testbeds(device: str | None, execution: ExecutionOptions, serve: bool = False) -> list[Testbed]:
+    """The testbeds of this machine that the options ask for: one a GPU, or the CPU.
+
+    Where there are several, the options of each name them all: each has a part of the host's cores, and a run that is
+    resumed alone must get that part again. With `serve` a run follows: the fork servers and this process begin to import
+    while the environments are probed.
 
     Raises:
-        HostError: torch is not installed, or the device asked for is not there.
-        PlaceError: a GPU that is not there, or more workers than cores.
+        HostError: torch is not installed, or the device is not there.
+        DeviceSlotError: a GPU that is not there, or more workers than cores.
     """
-    gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else pace.gpus)
-    places = make_places(gpus, pace.workers, pace.start, pace.exclusive)
-    launchers: list[Launcher | None] = [None] * len(places)
-    with ThreadPoolExecutor(len(places) + 1) as threads, ExitStack() as until_found:
+    gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else execution.gpus)
+    slots = make_slots(gpus, execution.workers, execution.start, execution.exclusive)
+    launchers: list[Launcher | None] = [None] * len(slots)
+    with ThreadPoolExecutor(len(slots) + 1) as threads, ExitStack() as until_probed:
         if serve:
             expected = device or ("cuda" if gpus else "cpu")
             threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
-            if pace.start == "fork":
-                launchers = [until_found.enter_context(closing(_server_for(place, expected))) for place in places]
-        environments = list(threads.map(partial(probe, device), places))
-        until_found.pop_all()
-    named = replace(pace, gpus=",".join(str(gpu.index) for gpu in gpus)) if len(gpus) > 1 else pace
-    found = zip(places, environments, launchers, strict=True)
-    return [Testbed(place, environment, named, launcher) for place, environment, launcher in found]
+            if execution.start == "fork":
+                launchers = [until_probed.enter_context(closing(_server_for(slot, expected))) for slot in slots]
+        environments = list(threads.map(partial(probe, device), slots))
+        until_probed.pop_all()
+    if len(gpus) > 1:
+        execution = replace(execution, gpus=",".join(str(gpu.index) for gpu in gpus))
+    return [Testbed(*item) for item in zip(slots, environments, [execution] * len(slots), launchers, strict=True)]
 
 
-def _server_for(place: Place, device: str) -> Launcher:
-    return Launcher({**os.environ, **place.variables}, Preload(device), place.cores[0])
+def _server_for(slot: DeviceSlot, device: str) -> Launcher:
+    return Launcher({**os.environ, **slot.variables}, Preload(device), slot.cores[0])
 
 
-def testbeds_of(found: Sequence[Unfinished], paces: Sequence[Pace], serve: bool = False) -> list[Testbed]:
+def testbeds_of(unfinished: Sequence[Unfinished], serve: bool = False) -> list[Testbed]:
     """The testbed of each unfinished run of a night, in the same order.
 
     Raises:
         ResumeError: this machine or its torch is not the one that a run began on.
-        HostError, PlaceError: as `find_testbeds`.
+        HostError, DeviceSlotError: as `find_testbeds`.
     """
-    names = [name for pace in paces for name in (pace.gpus or "").split(",") if name]
-    device = found[0].contents.header.testbed.get("device")
-    here = find_testbeds(device, replace(paces[0], gpus=",".join(dict.fromkeys(names)) or None), serve)
-    chosen = [_testbed_for(run, here) for run in found]
-    for run, testbed in zip(found, chosen, strict=True):
-        check_place(run, testbed.environment)
+    options = [run.requested.execution for run in unfinished]
+    indexes = [index for execution in options for index in (execution.gpus or "").split(",") if index]
+    device = unfinished[0].contents.header.testbed.get("device")
+    here = find_testbeds(device, replace(options[0], gpus=",".join(dict.fromkeys(indexes)) or None), serve)
+    chosen = [_testbed_for(run, here) for run in unfinished]
+    for run, testbed in zip(unfinished, chosen, strict=True):
+        check_testbed(run, testbed.environment)
     return chosen
 
 
 def _testbed_for(run: Unfinished, here: Sequence[Testbed]) -> Testbed:
     index = run.contents.header.testbed.get("gpu_index")
-    # Without its own it gets any, and is refused with both named.
+    # Without its own GPU it gets any; `check_testbed` then refuses it and names both.
     return next((testbed for testbed in here if testbed.environment.get("gpu_index") == index), here[0])
 
 
-def last_lanes(history: Iterable[BundleContents], testbeds: Sequence[Testbed]) -> dict[Group, int]:
-    """On which of the testbeds each group of cells was measured last; `history` begins with the newest run.
+def last_testbeds(history: Iterable[BundleContents], testbeds: Sequence[Testbed]) -> dict[Group, int]:
+    """By group of cells, the index of the testbed that measured it last; `history` begins with the newest run.
 
     A series stays on one GPU that way: two of a kind differ by a few tenths of a percent.
     """
-    lanes = {extract_testbed(testbed.environment).get("gpu_index"): lane for lane, testbed in enumerate(testbeds)}
-    found: dict[Group, int] = {}
+    by_gpu = {extract_testbed(testbed.environment).get("gpu_index"): at for at, testbed in enumerate(testbeds)}
+    last: dict[Group, int] = {}
     for run in history:
-        lane = lanes.get(run.header.testbed.get("gpu_index"))
-        if lane is not None and run.header.testbed.get("node") == testbeds[lane].environment.get("node"):
+        at = by_gpu.get(run.header.testbed.get("gpu_index"))
+        if at is not None and run.header.testbed.get("node") == testbeds[at].environment.get("node"):
             for measurement in run.measurements:
-                found.setdefault(group_of(measurement.cell), lane)
-    return found
+                last.setdefault(group_of(measurement.cell), at)
+    return last
 
 
 def device_of(testbeds: Sequence[Testbed]) -> str:

@@ -27,7 +27,7 @@ from db.queries.sides import resolve_side
 from db.runs import list_nights
 from tests.e2e.test_cli import ROOT
 from tests.jobs.acting import CORES, PLAYER, player_variables
-from tests.jobs.test_places import TWO, play_driver
+from tests.jobs.pool.test_device_slots import TWO, play_driver
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
 #: `--log-cli-level=INFO` shows what the nights said.

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from jobs.cli import app
-from tests.jobs.test_cli import parse
+from tests.jobs.commands.test_cli import parse
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("inductor-watch", ".venv/bin/inductor-watch")

@@ -19,8 +19,8 @@ from tests.e2e.killing import ROOT, Storm
 from tests.e2e.test_cli import call, is_one_line, tell
 from tests.factories import cell
 from tests.jobs.acting import CORES, PLAYER, player_variables
-from tests.jobs.test_places import TWO, play_driver
-from tests.jobs.test_testbeds import FACTS
+from tests.jobs.pool.test_device_slots import TWO, play_driver
+from tests.jobs.pool.test_testbeds import FACTS
 
 #: `--log-cli-level=INFO` shows what was killed and what came of it.
 LOG = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import pytest
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.runs import list_nights
-from jobs.option_groups import Selection
-from jobs.plan.selection import planned_night
+from jobs.plan.default_night import planned_night
+from jobs.pool.requested_options import Selection
 from tests.e2e.actions.played import play
 from tests.e2e.actions.runner import ROOT, Host, Job, Run, Service, clone, read
 

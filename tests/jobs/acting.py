@@ -17,7 +17,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import Lane, Place
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 
 PLAYER = Path(__file__).parent / "player"
 #: Far more than any script takes: a cell that waits for ever becomes a timeout, not a hanging test.
@@ -31,9 +31,9 @@ def acted(script: str, number: int, device: str = "cpu") -> Cell:
     return Cell("acted", script, Phase.INFERENCE, "float32", device, number, Config(backend="eager"))
 
 
-def place(workers: int, **changes: Any) -> Place:
-    """A place with workers that share this machine's cores."""
-    return Place([[FIRST, LAST][number % 2] for number in range(workers)], **changes)
+def slot(workers: int, **changes: Any) -> DeviceSlot:
+    """A device slot with workers that share this machine's cores."""
+    return DeviceSlot([[FIRST, LAST][number % 2] for number in range(workers)], **changes)
 
 
 def player_variables(log: Path, **more: str) -> dict[str, str]:
@@ -152,17 +152,19 @@ class Stage:
         """The file that every cell appends to."""
         return self.folder / "log"
 
-    def lane(self, cells: Sequence[Cell], where: Place, settings: Settings = PATIENT, **options: Any) -> Lane:
-        """A lane of such cells, started without a preloaded server."""
-        return Lane(cells, settings, where, {**os.environ, **player_variables(self.log)}, **options)
+    def scheduler(
+        self, cells: Sequence[Cell], where: DeviceSlot, settings: Settings = PATIENT, **options: Any
+    ) -> GpuScheduler:
+        """A scheduler of such cells, started without a preloaded server."""
+        return GpuScheduler(cells, settings, where, {**os.environ, **player_variables(self.log)}, **options)
 
     def play(
-        self, scripts: Iterable[str], workers: int | Place, settings: Settings = PATIENT, **options: Any
+        self, scripts: Iterable[str], workers: int | DeviceSlot, settings: Settings = PATIENT, **options: Any
     ) -> tuple[list[Outcome], Trace]:
         """Plays scripts, numbered from 1, on workers that share this machine's cores."""
         cells = [acted(script, number) for number, script in enumerate(scripts, 1)]
-        where = workers if isinstance(workers, Place) else place(workers)
-        found = list(Pool([self.lane(cells, where, settings, **options)]).run())
+        where = workers if isinstance(workers, DeviceSlot) else slot(workers)
+        found = list(Pool([self.scheduler(cells, where, settings, **options)]).run())
         return [outcome for _, outcome in found], read_trace(self.log)
 
 
@@ -188,6 +190,18 @@ def when(happened: Callable[[], Iterable[int]], times: int = 1) -> Iterator[list
     finally:
         over.set()
         thread.join()
+
+
+def end_budget_when(monkeypatch: Any, happened: Callable[[], bool]) -> None:
+    """Stops the pool's clock until something has happened; then every budget is over."""
+
+    class Clock:
+        sleep = staticmethod(time.sleep)
+
+        def monotonic(self) -> float:
+            return 1e9 if happened() else 0.0
+
+    monkeypatch.setattr("jobs.pool.device_pool.time", Clock())
 
 
 def alive(pid: int) -> bool:

@@ -18,8 +18,7 @@ from collector.settings import Settings
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Status
 from collector.zoo.spec import Built
 from jobs.plan.duplicate_programs import program_key
-from jobs.plan.planning import check_config
-from jobs.plan.tuning import tunes
+from jobs.plan.planning import check_config, tunes
 
 AHEAD = Config(backend=AHEAD_OF_TIME)
 CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, AHEAD)

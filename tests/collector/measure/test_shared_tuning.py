@@ -7,8 +7,9 @@ import torch
 from torch._inductor.codecache import CacheBase
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 
-from collector.machine.environment import TUNING_VARIABLE, extract_testbed, fingerprint
+from collector.machine.environment import fingerprint
 from collector.measure.shared_tuning import SharedTuning, shared_where_asked
+from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase
 
 CELL = Cell("synthetic", "Two/Layers", Phase.INFERENCE, "float32", "cpu", 8, Config())
@@ -179,11 +180,9 @@ def test_models_do_not_share_and_names_stay_in_the_folder(process, shared):
     assert "triton_cache_hash" not in json.dumps(json.loads(file.read_text()))
 
 
-def test_it_is_part_of_the_testbed(monkeypatch, shared):
-    monkeypatch.delenv(TUNING_VARIABLE, raising=False)
-    alone = extract_testbed(fingerprint("cpu"))
-    assert shared_where_asked(CELL) is None
-    monkeypatch.setenv(TUNING_VARIABLE, str(shared))
-    assert extract_testbed(fingerprint("cpu")) == {**alone, "tuning": "shared"}
-    assert isinstance(shared_where_asked(CELL), SharedTuning)
-    assert str(shared) not in json.dumps(fingerprint("cpu"))
+def test_it_is_part_of_the_settings_and_their_testbed_and_not_of_the_environment(monkeypatch, shared):
+    assert shared_where_asked(CELL, "") is None
+    assert isinstance(shared_where_asked(CELL, str(shared)), SharedTuning)
+    assert Settings(shared_tuning=str(shared)).testbed() == {**Settings().testbed(), "tuning": "shared"}
+    monkeypatch.setenv("INDUCTOR_WATCH_TUNING", str(shared))
+    assert "tuning" not in fingerprint("cpu")

@@ -18,7 +18,7 @@ from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import Lane, Place
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 from tests.collector.processes import ROOT
 
 CELL = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.INFERENCE, "float32", "cpu", 4, Config(backend="eager"))
@@ -100,7 +100,7 @@ def test_a_cell_that_asks_for_it_has_a_warm_compile_time():
     cell = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.TRAINING, "float32", "cpu", 4, Config())
     # Each process would ask the compiler anew what the CPU can do, which no cache of the cell's shortens.
     environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
-    lane = Lane([cell], Settings(rounds=5, warm_compile=True), Place([[]]), environ, Preload("cpu"))
+    lane = GpuScheduler([cell], Settings(rounds=5, warm_compile=True), DeviceSlot([[]]), environ, Preload("cpu"))
     ((_, outcome),) = Pool([lane]).run()
     found = outcome.measurement
     assert (found.status, found.failure) == (Status.PASS, None)

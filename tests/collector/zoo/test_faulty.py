@@ -19,7 +19,7 @@ from collector.process.tokens import processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import Lane, Place
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 from tests.collector.processes import ROOT
 
 EAGER_BACKEND = Config(backend="eager")
@@ -91,7 +91,7 @@ def measured(cells, folder, timeout_s=20):
         patch.setattr(tempfile, "tempdir", str(folder))
         patch.setattr(Launcher, "start", tokens.note(Launcher.start))
         environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
-        lane = Lane(cells, settings, Place([[]] * 4), environ, PRELOAD)
+        lane = GpuScheduler(cells, settings, DeviceSlot([[]] * 4), environ, PRELOAD)
         found = [item.measurement for _, item in Pool([lane]).run()]
     assert len(set(tokens)) >= len(found) == len(cells)  # what ran out of memory beside others is asked again alone
     by_name = {item.cell.model.partition(":")[2]: item for item in found}

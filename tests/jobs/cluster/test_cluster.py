@@ -18,19 +18,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from collector.bundle import read_bundle
-from collector.settings import Settings
 from db.runs import list_nights
 from jobs.cli import app
 from jobs.cluster import session
 from jobs.cluster.night import ClusterNight, costs_of, cut_shards
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, Share, check_address, connected, share_of
 from jobs.cluster.session import NightOptions, measure_on_cluster
-from jobs.option_groups import Selection
 from jobs.plan.cost import CostModel, read_history
 from jobs.plan.planning import Plan, load_plan
 from jobs.pool import child
 from jobs.pool.child import Request, run_child
-from jobs.pool.runner import Pace, RunNames
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 from tests.factories import CONFIGS, cell, new_store, night, passing
 
 CELLS = [cell(f"m{number}", config, device="cpu") for config in CONFIGS for number in range(4)]
@@ -53,7 +51,7 @@ class PlayedCluster:
     def nodes(self):
         return list(self.alive)
 
-    def start(self, node, share, request, costs, variables):
+    def start(self, node, share, request, costs):
         request = Request.from_json(json.loads(request))
         self.started.append((node, request))
         self.tasks[len(self.started)] = self._play(node, request, len(self.started))
@@ -94,8 +92,14 @@ def measure(tmp_path, monkeypatch, capsys):
     """Measures CELLS in four shards; returns the bundles, the number of cells left, and what was printed."""
     monkeypatch.setattr(session, "probe", lambda _: {"torch_git": "d" * 40})
 
-    def run(cluster, *, fails=None, pace=None, store=None, plan=None):
-        options = NightOptions(RunNames(night="n1"), Settings(), pace or Pace(2), tmp_path / "runs", store, shards=4)
+    def run(cluster, *, fails=None, execution=None, store=None, plan=None):
+        options = NightOptions(
+            RunNames(night="n1"),
+            RequestedOptions(execution=execution or ExecutionOptions(2)),
+            tmp_path / "runs",
+            store,
+            shards=4,
+        )
         plan, console = plan or Plan(CELLS, ["x: needs timm"]), Console(width=500)
         if fails:
             with pytest.raises(ClusterError, match=fails):
@@ -170,7 +174,7 @@ def test_without_a_node_that_can_measure_the_night_ends(cluster, reason, measure
 
 def test_after_the_time_no_shard_is_started_and_waiting_ones_are_withdrawn():
     left = {item.cell_id: item for item in CELLS}
-    request = Request(Selection(), (), RunNames(), Settings(), Pace(), until=1.0)
+    request = Request(Selection(), (), RunNames(), RequestedOptions(), until=1.0)
     cluster = PlayedCluster(deaf=True)
     work = ClusterNight(cluster, Share(8, 0), request, left, lambda *_: set(), lambda _: None)
     work.run(cut_shards(CELLS, NODES, 4, []))
@@ -281,7 +285,9 @@ def test_options_without_effect_are_refused(words, said):
     assert said in done.output
 
 
-REQUEST = Request(Selection(), (), RunNames(), Settings(), Pace(2), cells=tuple(CELLS[:1]), until=5.0)
+REQUEST = Request(
+    Selection(), (), RunNames(), RequestedOptions(execution=ExecutionOptions(2)), cells=tuple(CELLS[:1]), until=5.0
+)
 
 
 def test_a_request_is_the_same_on_the_other_side():

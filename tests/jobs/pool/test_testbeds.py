@@ -12,17 +12,15 @@ from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.vocabulary import Config
-from jobs.pool.device_slots import PlaceError
+from jobs.pool.device_slots import DeviceSlotError
 from jobs.pool.host import HostError
-from jobs.pool.preloading import preload_for
-from jobs.pool.requested_options import asked_pace, to_asked
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import ResumeError, find_night
-from jobs.pool.runner import Pace
-from jobs.pool.testbeds import device_of, find_testbeds
+from jobs.pool.testbeds import device_of, find_testbeds, preload_for
 from jobs.pool.testbeds import testbeds_of as places_again
 from tests.factories import cell, header, passing, write_bundle
 from tests.jobs.acting import CORES, PLAYER
-from tests.jobs.test_places import TWO, play_driver
+from tests.jobs.pool.test_device_slots import TWO, play_driver
 
 FACTS = {"torch": "2.13.0", "torch_git": "f" * 40, "device": "cuda", "cpu": "A CPU", "node": "here", "gpu": "Played"}
 CELLS = [cell(f"m{number}", Config(backend="eager")) for number in range(4)]
@@ -66,10 +64,10 @@ def servers(monkeypatch):
 
 
 def test_a_run_has_the_fork_server_of_each_place_begin_before_its_plan_is_made(two_gpus, servers):
-    found = find_testbeds(None, Pace(gpus="all"), serve=True)
+    found = find_testbeds(None, ExecutionOptions(gpus="all"), serve=True)
     assert [testbed.launcher for testbed in found] == servers
     assert [server.environ["CUDA_VISIBLE_DEVICES"] for server in servers] == ["GPU-aaaa", "GPU-bbbb"]
-    assert [server.cores for server in servers] == [testbed.place.cores[0] for testbed in found]
+    assert [server.cores for server in servers] == [testbed.slot.cores[0] for testbed in found]
     assert {server.preload for server in servers} == {Preload("cuda")}
     for testbed in found:
         testbed.import_for([cell("BertForMaskedLM")])
@@ -79,7 +77,7 @@ def test_a_run_has_the_fork_server_of_each_place_begin_before_its_plan_is_made(t
 
 @pytest.mark.parametrize(("start", "serve"), [("spawn", True), ("fork", False)])
 def test_nothing_is_imported_ahead_for_fresh_processes_or_without_a_run(two_gpus, servers, start, serve):
-    (found,) = find_testbeds(None, Pace(start=start), serve=serve)
+    (found,) = find_testbeds(None, ExecutionOptions(start=start), serve=serve)
     assert (found.launcher, servers) == (None, [])
     found.import_for(CELLS)  # nobody to tell
 
@@ -90,7 +88,7 @@ def test_where_torch_does_not_start_the_fork_server_ends(two_gpus, servers, monk
 
     monkeypatch.setattr("jobs.pool.testbeds.probe", fail)
     with pytest.raises(HostError):
-        find_testbeds(None, Pace(), serve=True)
+        find_testbeds(None, ExecutionOptions(), serve=True)
     assert [server.closed for server in servers] == [True]
 
 
@@ -99,41 +97,50 @@ def indexes(testbeds):
 
 
 def test_every_gpu_is_a_testbed_of_its_own(two_gpus):
-    found = find_testbeds(None, Pace(gpus="all"))
+    found = find_testbeds(None, ExecutionOptions(gpus="all"))
     assert indexes(found) == [0, 1]
-    assert [testbed.place.variables["CUDA_VISIBLE_DEVICES"] for testbed in found] == ["GPU-aaaa", "GPU-bbbb"]
+    assert [testbed.slot.variables["CUDA_VISIBLE_DEVICES"] for testbed in found] == ["GPU-aaaa", "GPU-bbbb"]
     assert [testbed.environment["cores"] for testbed in found] == [len(CORES) // 2] * 2
     assert device_of(found) == "cuda"
 
 
 def test_without_a_wish_it_is_the_first_gpu(two_gpus):
-    (found,) = find_testbeds(None, Pace())
-    assert (found.environment["gpu_index"], found.environment["cores"], found.pace) == (0, len(CORES), Pace())
+    (found,) = find_testbeds(None, ExecutionOptions())
+    assert (found.environment["gpu_index"], found.environment["cores"], found.execution) == (
+        0,
+        len(CORES),
+        ExecutionOptions(),
+    )
 
 
 def test_the_variable_leaves_the_other_gpu(two_gpus, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert indexes(find_testbeds(None, Pace())) == indexes(find_testbeds("cuda", Pace(gpus="all"))) == [1]
-    with pytest.raises(PlaceError, match="no GPU 0 here"):
-        find_testbeds(None, Pace(gpus="0"))
+    assert (
+        indexes(find_testbeds(None, ExecutionOptions()))
+        == indexes(find_testbeds("cuda", ExecutionOptions(gpus="all")))
+        == [1]
+    )
+    with pytest.raises(DeviceSlotError, match="no GPU 0 here"):
+        find_testbeds(None, ExecutionOptions(gpus="0"))
 
 
 def test_a_cpu_is_asked_for_no_gpu(two_gpus):
-    (found,) = find_testbeds("cpu", Pace(gpus="all"))
-    assert "CUDA_VISIBLE_DEVICES" not in found.place.variables
+    (found,) = find_testbeds("cpu", ExecutionOptions(gpus="all"))
+    assert "CUDA_VISIBLE_DEVICES" not in found.slot.variables
     assert "gpu_index" not in found.environment
 
 
 def test_too_many_workers_are_refused_before_anything_is_asked(two_gpus):
-    with pytest.raises(PlaceError, match="each of 2 GPUs"):
-        find_testbeds(None, Pace(len(CORES), gpus="all"))
+    with pytest.raises(DeviceSlotError, match="each of 2 GPUs"):
+        find_testbeds(None, ExecutionOptions(len(CORES), gpus="all"))
 
 
 def begin(folder, testbeds, done, night="n1"):
     """The bundles of a night on these testbeds, each with the first cells of its plan measured; a closed one is done."""
     for number, (testbed, count) in enumerate(zip(testbeds, done, strict=True)):
         planned = CELLS[2 * number : 2 * number + 2]
-        asked = to_asked(Settings(timeout_s=9), testbed.pace, testbed.environment)
+        requested = RequestedOptions(Settings(timeout_s=9), testbed.execution)
+        asked = requested.to_json() | {"torch_git": testbed.environment["torch_git"]}
         place = extract_testbed(testbed.environment) | Settings().testbed()
         head = header(f"{night}-{number}", asked=asked, night=night, testbed=place)
         write_bundle(folder, head, [passing(which) for which in planned[:count]], planned=planned, closed=count == 2)
@@ -141,8 +148,7 @@ def begin(folder, testbeds, done, night="n1"):
 
 def resumed(folder, name=None):
     found = find_night(folder, name)
-    paces = [asked_pace(run.contents.header.asked, float("inf")) for run in found]
-    return found, places_again(found, paces)
+    return found, places_again(found)
 
 
 def run_ids(found):
@@ -150,7 +156,7 @@ def run_ids(found):
 
 
 def test_a_night_goes_on_where_it_began(two_gpus, tmp_path):
-    began = find_testbeds(None, Pace(gpus="all", start="spawn"))
+    began = find_testbeds(None, ExecutionOptions(gpus="all", start="spawn"))
     begin(tmp_path / "runs", began, [1, 0])
     found, here = resumed(tmp_path / "runs")
     assert run_ids(found) == ["n1-0", "n1-1"]
@@ -160,14 +166,14 @@ def test_a_night_goes_on_where_it_began(two_gpus, tmp_path):
 
 @pytest.mark.parametrize("asked", ["1,0", "0,1"])
 def test_each_run_of_a_night_goes_on_where_it_was(two_gpus, tmp_path, asked):
-    began = find_testbeds(None, Pace(gpus=asked))
+    began = find_testbeds(None, ExecutionOptions(gpus=asked))
     begin(tmp_path / "runs", began, [0, 0])
     assert resumed(tmp_path / "runs")[1] == began
 
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_what_is_left_of_a_night_on_one_gpu_gets_its_old_part_of_the_cores(two_gpus, tmp_path, left):
-    began = find_testbeds(None, Pace(gpus="all"))
+    began = find_testbeds(None, ExecutionOptions(gpus="all"))
     begin(tmp_path / "runs", began, [2 if number != left else 1 for number in (0, 1)])
     found, here = resumed(tmp_path / "runs")
     assert run_ids(found) == [f"n1-{left}"]
@@ -175,30 +181,31 @@ def test_what_is_left_of_a_night_on_one_gpu_gets_its_old_part_of_the_cores(two_g
 
 
 def test_a_run_that_is_named_goes_on_without_its_night(two_gpus, tmp_path):
-    began = find_testbeds(None, Pace(gpus="all"))
+    began = find_testbeds(None, ExecutionOptions(gpus="all"))
     begin(tmp_path / "runs", began, [0, 0])
     found, here = resumed(tmp_path / "runs", "n1-1")
     assert (run_ids(found), here) == (["n1-1"], began[1:])
 
 
 def test_a_night_whose_gpu_has_gone_is_refused(two_gpus, tmp_path, monkeypatch):
-    began = find_testbeds(None, Pace(gpus="all"))
+    began = find_testbeds(None, ExecutionOptions(gpus="all"))
     begin(tmp_path / "runs", began, [0, 0])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    with pytest.raises(PlaceError, match="no GPU 0 here"):
+    with pytest.raises(DeviceSlotError, match="no GPU 0 here"):
         resumed(tmp_path / "runs")
 
 
 def test_one_gpu_does_not_go_on_as_two_nor_two_as_one(two_gpus, tmp_path):
-    (alone,) = find_testbeds(None, Pace())
+    (alone,) = find_testbeds(None, ExecutionOptions())
     begin(tmp_path / "runs", [alone], [0])
-    found = find_night(tmp_path / "runs", None)
+    (path,) = (tmp_path / "runs").iterdir()
+    path.write_text(path.read_text().replace('"gpus": null', '"gpus": "0,1"').replace('"gpus":null', '"gpus":"0,1"'))
     with pytest.raises(ResumeError, match=r"cores \d+ there and \d+ here"):
-        places_again(found, [Pace(gpus="0,1")])
+        resumed(tmp_path / "runs")
 
 
 def test_another_torch_is_refused_on_any_gpu(two_gpus, tmp_path, monkeypatch):
-    begin(tmp_path / "runs", find_testbeds(None, Pace(gpus="all")), [1, 1])
+    begin(tmp_path / "runs", find_testbeds(None, ExecutionOptions(gpus="all")), [1, 1])
     monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "torch_git": "e" * 40}))
     with pytest.raises(ResumeError, match="eeeeeeeeeeee"):
         resumed(tmp_path / "runs")
@@ -209,6 +216,6 @@ def test_a_machine_without_gpus_goes_on_as_it_began(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(PLAYER))
     monkeypatch.setenv(SKIP_VARIABLE, "1")
     monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "device": "cpu"}))
-    began = find_testbeds("cpu", Pace(2))
+    began = find_testbeds("cpu", ExecutionOptions(2))
     begin(tmp_path / "runs", began, [1])
     assert resumed(tmp_path / "runs")[1] == began

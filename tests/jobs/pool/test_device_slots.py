@@ -16,13 +16,13 @@ from collector.machine.environment import (
     WORKERS_VARIABLE,
 )
 from jobs.pool.device_slots import (
+    DeviceSlotError,
     Gpu,
-    PlaceError,
     choose_gpus,
     cores_of_nodes,
     divide_cores,
     list_gpus,
-    make_places,
+    make_slots,
     parse_cores,
     parse_gpus,
     visible,
@@ -60,7 +60,7 @@ def test_a_driver_without_gpus_lists_none(text):
 def test_a_gpu_that_has_no_memory_of_its_own_is_there():
     (found,) = parse_gpus("0, GPU-1, 00000000:FF:1F.0, [N/A]\n")
     assert found.memory_bytes is None
-    (place,) = make_places([found], 1, "fork")
+    (place,) = make_slots([found], 1, "fork")
     assert place.memory_bytes == float("inf")
 
 
@@ -96,20 +96,20 @@ def test_gpus_are_chosen_by_number(asked, expected):
 def test_numbers_are_the_drivers_whatever_is_visible():
     assert choose_gpus([C, B], None) == [C]
     assert choose_gpus([C, B], "1") == [B]
-    with pytest.raises(PlaceError, match=r"no GPU 0 here, there are 2, 1"):
+    with pytest.raises(DeviceSlotError, match=r"no GPU 0 here, there are 2, 1"):
         choose_gpus([C, B], "0")
 
 
 @pytest.mark.parametrize("asked", ["3", "0,7", "one", "", "0,"])
 def test_a_gpu_that_is_not_there_is_one_line(asked):
-    with pytest.raises(PlaceError, match="there are 0, 1, 2") as caught:
+    with pytest.raises(DeviceSlotError, match="there are 0, 1, 2") as caught:
         choose_gpus(MINE, asked)
     assert one_line(caught.value)
 
 
 def test_a_machine_without_gpus_has_no_first_one_and_refuses_numbers():
     assert choose_gpus([], None) == choose_gpus([], "all") == []
-    with pytest.raises(PlaceError, match="no GPU here") as caught:
+    with pytest.raises(DeviceSlotError, match="no GPU here") as caught:
         choose_gpus([], "0")
     assert one_line(caught.value)
 
@@ -133,7 +133,7 @@ def test_a_list_of_single_cores_reads_back(cores):
     assert parse_cores(",".join(map(str, sorted(cores)))) == sorted(cores)
 
 
-#: Eight cores on two nodes, with hyper-threads next to each other as `make_places` orders them: n and n + 4.
+#: Eight cores on two nodes, with hyper-threads next to each other as `make_slots` orders them: n and n + 4.
 THREADED = [0, 4, 1, 5, 2, 6, 3, 7]
 NODES = {0: [0, 1, 4, 5], 1: [2, 3, 6, 7]}
 
@@ -176,14 +176,14 @@ def test_every_gpu_has_as_many_cores_as_the_others_and_its_own(nodes, of_node, c
 
 
 def test_a_worker_alone_keeps_all_cores():
-    (place,) = make_places([], 1, "fork")
+    (place,) = make_slots([], 1, "fork")
     assert place.cores == [[]]
     assert place.memory_bytes == float("inf")
     assert place.variables == {WORKERS_VARIABLE: "1", START_VARIABLE: "fork"}
 
 
 def test_a_gpu_alone_is_named_and_keeps_a_part_of_its_memory():
-    (place,) = make_places([B], 1, "spawn")
+    (place,) = make_slots([B], 1, "spawn")
     assert place.cores == [[]]
     assert 0.8 < place.memory_bytes / (80 * GIB) < 1
     assert place.variables == {
@@ -196,7 +196,7 @@ def test_a_gpu_alone_is_named_and_keeps_a_part_of_its_memory():
 
 @needs_two_cores
 def test_workers_have_cores_of_their_own():
-    (place,) = make_places([], 2, "fork")
+    (place,) = make_slots([], 2, "fork")
     each = len(CORES) // 2
     assert [len(cores) for cores in place.cores] == [each, each]
     assert not set(place.cores[0]) & set(place.cores[1])
@@ -205,7 +205,7 @@ def test_workers_have_cores_of_their_own():
 
 @needs_two_cores
 def test_gpus_have_cores_of_their_own_even_with_a_worker_each():
-    first, second = make_places([C, A], 1, "fork")
+    first, second = make_slots([C, A], 1, "fork")
     assert [place.variables["CUDA_VISIBLE_DEVICES"] for place in (first, second)] == [C.uuid, A.uuid]
     assert [place.variables[GPU_VARIABLE] for place in (first, second)] == ["2", "0"]
     assert [place.variables[GPUS_VARIABLE] for place in (first, second)] == ["2", "2"]
@@ -217,17 +217,17 @@ def test_gpus_have_cores_of_their_own_even_with_a_worker_each():
 @needs_two_cores
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_a_gpu_is_driven_from_any_core_of_its_workers(exclusive):
-    (place,) = make_places([A], 2, "fork", exclusive)
+    (place,) = make_slots([A], 2, "fork", exclusive)
     free = [int(core) for core in place.variables[FREE_CORES_VARIABLE].split(",")]
     assert sorted(free) == sorted(CORES)
     assert len(place.cores[0]) < len(free)
     # A CPU's cells compute on their own cores.
-    assert FREE_CORES_VARIABLE not in make_places([], 2, "fork", exclusive)[0].variables
+    assert FREE_CORES_VARIABLE not in make_slots([], 2, "fork", exclusive)[0].variables
 
 
 @needs_two_cores
 def test_no_gpu_is_driven_from_the_cores_of_another():
-    places = make_places([C, A], 1, "fork")
+    places = make_slots([C, A], 1, "fork")
     free = [{int(core) for core in place.variables[FREE_CORES_VARIABLE].split(",")} for place in places]
     assert not free[0] & free[1]
 
@@ -235,16 +235,18 @@ def test_no_gpu_is_driven_from_the_cores_of_another():
 def test_more_workers_than_cores_is_one_line():
     count = len(CORES) + 1
     with pytest.raises(
-        PlaceError, match=f"{count} workers need .* there are {len(CORES)}: take fewer --workers"
+        DeviceSlotError, match=f"{count} workers need .* there are {len(CORES)}: take fewer --workers"
     ) as caught:
-        make_places([], count, "fork")
+        make_slots([], count, "fork")
     assert one_line(caught.value)
 
 
 def test_more_gpus_than_cores_is_one_line():
     many = [Gpu(number, f"GPU-{number}", GIB, None) for number in range(len(CORES) + 1)]
-    with pytest.raises(PlaceError, match=f"each of {len(many)} GPUs: take fewer --gpus or fewer --workers") as caught:
-        make_places(many, 1, "fork")
+    with pytest.raises(
+        DeviceSlotError, match=f"each of {len(many)} GPUs: take fewer --gpus or fewer --workers"
+    ) as caught:
+        make_slots(many, 1, "fork")
     assert one_line(caught.value)
 
 

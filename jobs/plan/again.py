@@ -1,12 +1,12 @@
-"""`run --again`: from a file or two sides to the plans of so many runs, and what to say about them."""
+"""`run --again`: from a file of `report --again-plan`, or from two sides, to the plans of as many runs as each cell needs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,14 +14,16 @@ from collector.errors import ConfigError
 from collector.vocabulary import Cell
 from collector.zoo.registry import find
 from collector.zoo.spec import ZooError
-from jobs.plan.again_plan import read_again, rounds
-from jobs.plan.planning import Plan, check_config
+from jobs.plan.planning import Plan, PlanError, check_config, read_plan
+from jobs.pool.requested_options import RunNames
 
 if TYPE_CHECKING:
     from db.queries.sides import Side
     from jobs.pool.testbeds import Testbed
 
 _LATEST = ("latest~1", "latest")
+#: No cell is measured more often: `analysis.stats.verdicts` advises no more.
+MOST_RUNS = 50
 
 
 class NothingAgainError(click.ClickException):
@@ -32,7 +34,7 @@ class NothingAgainError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The plans of the runs to make on a device, one after the other; with `sides` it is known what they are for."""
+    """The plans of the runs to make on a device, one after the other, and the `sides` that they are for, if known."""
 
     device: str
     plans: list[Plan]
@@ -40,7 +42,7 @@ class Rounds:
 
     @property
     def next_step(self) -> str:
-        """How what was measured is looked at: a commit takes every run of it, a night its own only."""
+        """How to look at what was measured: a commit takes every run of it, a night its own only."""
         names = ["BRANCH@BASE", "BRANCH@NEW"]
         if self.sides:
             if set(self.sides[0].commits) & set(self.sides[1].commits):
@@ -52,18 +54,18 @@ class Rounds:
         """Why what this machine measures would settle nothing, a line each."""
         if self.sides is None:
             return []
-        from jobs.pool.runner import RunNames, make_header
+        from jobs.pool.runner import make_header
 
         headers = [make_header(testbed.environment, RunNames(commit=commit), "") for testbed in testbeds]
         commits = {sha for side in self.sides for sha in side.commits}
-        places = [run.testbed for side in self.sides for run in side.runs]
+        known = [run.testbed for side in self.sides for run in side.runs]
         lines = []
         if here := {header.commit for header in headers} - commits:
             lines.append(
                 f"the installed torch is {', '.join(sha[:12] for sha in sorted(here))}, not a commit of either side: "
                 "it counts for neither"
             )
-        if not any(header.testbed in places for header in headers):
+        if not any(header.testbed in known for header in headers):
             lines.append(
                 "this machine is another testbed than that of either side: its latencies are not compared with theirs"
             )
@@ -80,24 +82,51 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
     """
     if len(named) == 1:
         path = Path(named[0])
-        place = device or _device_in(path)
-        plan, runs = read_again(path, place)
+        device = device or _device_in(path)
+        plan, runs = read_again(path, device)
         if not plan.cells:
             raise NothingAgainError(f"nothing to measure again: {path} plans no cell")
-        return Rounds(place, list(rounds(plan, runs, most)))
+        return Rounds(device, rounds(plan, runs, most))
     base, new = named or _LATEST
     cells, runs, sides, left = _of_sides(base, new, database)
-    place = device or _only_device(cells)
-    cells = [cell for cell in cells if cell.device == place]
+    device = device or _only_device(cells)
+    cells = [cell for cell in cells if cell.device == device]
     if not cells:
         raise NothingAgainError(f"nothing to measure again: {left}")
     fit, left_out = _fit(cells)
     if not fit:
         raise NothingAgainError(f"nothing to measure again here: {'; '.join(left_out[:3])}")
-    return Rounds(place, list(rounds(Plan(fit, left_out), runs, most)), sides)
+    return Rounds(device, rounds(Plan(fit, left_out), runs, most), sides)
 
 
-def check_words(named: Sequence[str], again: bool, is_selected: bool) -> None:
+def read_again(path: Path, device: str) -> tuple[Plan, dict[str, int]]:
+    """The plan in a file and the runs that each cell needs, by `cell_id`; one where the file has no number.
+
+    Raises:
+        PlanError: no such plan, or a number of runs that is not from 1 to `MOST_RUNS`.
+    """
+    plan = read_plan(path, device)
+    runs = json.loads(path.read_text()).get("runs", {})
+    if not isinstance(runs, dict) or not all(type(count) is int and 0 < count <= MOST_RUNS for count in runs.values()):
+        raise PlanError(
+            f"{path}: `runs` gives a cell_id a number from 1 to {MOST_RUNS}: write it with `report --again-plan`"
+        )
+    return plan, {cell.cell_id: runs.get(cell.cell_id, 1) for cell in plan.cells}
+
+
+def rounds(plan: Plan, runs: Mapping[str, int], most: int) -> list[Plan]:
+    """A plan for each run, `most` at the most: the first has every cell, later ones those that need as many runs.
+
+    These are runs, not replicates of one run: a verdict must know what differs from run to run.
+    """
+    plans = []
+    for number in range(min(most, max(runs.values(), default=0))):
+        cells = [cell for cell in plan.cells if runs[cell.cell_id] > number]
+        plans.append(replace(plan, cells=cells, left_out=[] if number else plan.left_out, night=""))
+    return plans
+
+
+def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> None:
     """Raises `click.UsageError` where `--again` and what it is to measure do not go together."""
     if named and not again:
         raise click.UsageError(
@@ -133,7 +162,7 @@ def _of_sides(base: str, new: str, database: str) -> tuple[list[Cell], dict[str,
 
 
 def _fit(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
-    """Those that the installed zoo and torch know, and why the others are left out: results may be somebody else's."""
+    """The cells that the installed zoo and torch know, and why the others are left out: the results may be another host's."""
     fit, left_out = [], []
     for cell in cells:
         try:
@@ -154,10 +183,9 @@ def _only_device(cells: Sequence[Cell]) -> str:
 
 
 def _device_in(path: Path) -> str:
-    """The device of a file's first cell; what is wrong with the file `read_plan` says better."""
+    """The device of a file's first cell; `cpu` where the file is no plan, of which `read_plan` gives the reason."""
     try:
-        found: Any = json.loads(path.read_text())
-        return str(found["cells"][0]["device"])
+        return str(json.loads(path.read_text())["cells"][0]["device"])
     except OSError as error:
         raise ConfigError(f"--again {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):

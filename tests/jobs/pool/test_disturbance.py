@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collector.vocabulary import Cell, Config, Measurement, Phase, Status
-from jobs.pool.company import Company
+from jobs.pool.disturbance import DisturbanceCheck
 
 
 def measured(config, eager_ms=None, before_ms=3.0, after_ms=3.0, model="m"):
@@ -17,7 +17,7 @@ def measured(config, eager_ms=None, before_ms=3.0, after_ms=3.0, model="m"):
 
 @pytest.mark.parametrize("probes", [{"before_ms": 6.0}, {"after_ms": 6.0}])
 def test_a_long_probe_repeats_the_cell_and_marks_it(probes):
-    company = Company()
+    company = DisturbanceCheck()
     assert company.judge(measured("triton")) == []
     disturbed = measured("cudagraphs", **probes)
     assert company.judge(disturbed) == [disturbed.cell]
@@ -25,7 +25,7 @@ def test_a_long_probe_repeats_the_cell_and_marks_it(probes):
 
 
 def test_a_gpu_that_is_held_back_is_named_and_not_taken_for_company():
-    company = Company()
+    company = DisturbanceCheck()
     company.judge(measured("triton"))
     hot = measured("cudagraphs", after_ms=26.4)
     hot.details["throttled"] = ["hardware_thermal"]
@@ -34,13 +34,13 @@ def test_a_gpu_that_is_held_back_is_named_and_not_taken_for_company():
 
 
 def test_a_lower_clock_is_no_company():
-    company = Company()
+    company = DisturbanceCheck()
     company.judge(measured("triton"))
     assert company.judge(measured("cudagraphs", before_ms=4.2, after_ms=4.2)) == []
 
 
 def test_an_eager_device_time_off_from_the_models_others_repeats_the_slower_one():
-    company = Company()
+    company = DisturbanceCheck()
     company.judge(measured("triton", eager_ms=10.0))
     slower = measured("cudagraphs", eager_ms=20.0)
     assert company.judge(slower) == [slower.cell]
@@ -50,14 +50,14 @@ def test_an_eager_device_time_off_from_the_models_others_repeats_the_slower_one(
 
 
 def test_the_first_of_a_model_is_repeated_once_a_later_one_shows_that_it_was_slow():
-    company = Company()
+    company = DisturbanceCheck()
     first = measured("triton", eager_ms=20.0)
     assert company.judge(first) == []
     assert company.judge(measured("cudagraphs", eager_ms=10.0)) == [first.cell]
 
 
 def test_a_cell_is_repeated_once_and_says_so():
-    company = Company()
+    company = DisturbanceCheck()
     company.judge(measured("triton", eager_ms=10.0))
     company.judge(measured("cudagraphs", eager_ms=20.0))
     second = measured("cudagraphs", eager_ms=20.0)
@@ -67,7 +67,7 @@ def test_a_cell_is_repeated_once_and_says_so():
 
 
 def test_the_shortest_probe_is_what_an_idle_device_needs():
-    company = Company()
+    company = DisturbanceCheck()
     assert company.idle_ms == 0.0
     company.judge(measured("triton", before_ms=3.5, after_ms=3.2))
     assert company.idle_ms == 3.2

@@ -20,7 +20,18 @@ from collector.vocabulary import Status
 from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import LostDeviceError
 from tests.collector.processes import servers
-from tests.jobs.acting import CORES, Stage, acted, alive, place, player_variables, read_log, read_trace, when
+from tests.jobs.acting import (
+    CORES,
+    Stage,
+    acted,
+    alive,
+    end_budget_when,
+    player_variables,
+    read_log,
+    read_trace,
+    slot,
+    when,
+)
 
 #: Seconds for which a process may still run after it was told to stop.
 _STOPPING_S = 0.02
@@ -134,11 +145,11 @@ def test_the_device_is_held_for_as_long_as_the_cell_says(mixed):
 
 
 def test_a_lane_adds_up_what_its_cells_held(stage):
-    lane = stage.lane([acted("tune:0.1,measure:0.1", 1), acted("tune:0.1*2", 2)], place(2))
-    list(Pool([lane]).run())
-    assert set(lane.held_s) == {"tune", "measure"}
-    assert 0.25 <= lane.held_s["tune"] <= 1.2
-    assert 0.05 <= lane.held_s["measure"] <= 0.5
+    scheduler = stage.scheduler([acted("tune:0.1,measure:0.1", 1), acted("tune:0.1*2", 2)], slot(2))
+    list(Pool([scheduler]).run())
+    assert set(scheduler.held_s) == {"tune", "measure"}
+    assert 0.25 <= scheduler.held_s["tune"] <= 1.2
+    assert 0.05 <= scheduler.held_s["measure"] <= 0.5
 
 
 def test_a_cell_alone_waits_for_nobody(stage):
@@ -266,18 +277,18 @@ def test_a_lost_server_costs_no_cell_its_outcome(stage):
 
 
 def test_a_server_that_died_before_its_first_cell_is_replaced(stage):
-    lane = stage.lane([acted("work:0.1", 1), acted("tune:0.1", 2)], place(2))
-    lane.prepare()
+    scheduler = stage.scheduler([acted("work:0.1", 1), acted("tune:0.1", 2)], slot(2))
+    scheduler.prepare()
     (server,) = servers()
     os.kill(server, 9)
     while alive(server):
         time.sleep(0.005)
-    all_pass([outcome for _, outcome in Pool([lane]).run()], 2)
+    all_pass([outcome for _, outcome in Pool([scheduler]).run()], 2)
 
 
 def test_a_run_that_is_broken_off_leaves_no_process(stage):
     cells = [acted("work:0.3,measure:0.05", 1), acted("work:60", 2)]
-    outcomes = Pool([stage.lane(cells, place(2))]).run()
+    outcomes = Pool([stage.scheduler(cells, slot(2))]).run()
     assert next(outcomes)[1].measurement.cell.batch_size == 1
     outcomes.close()
     assert servers() == []
@@ -288,7 +299,7 @@ def test_a_run_that_is_broken_off_leaves_no_process(stage):
 
 def test_together_cells_need_no_more_memory_than_there_is(stage):
     amounts = {1: 6.0, 2: 6.0, 3: 4.0, 4: 12.0, 5: 3.0, 6: 10.0}
-    where = place(4, memory_bytes=10.0)
+    where = slot(4, memory_bytes=10.0)
     outcomes, trace = stage.play(["work:0.2"] * 7, where, memory_of=lambda cell: amounts.get(cell.batch_size))
     all_pass(outcomes, 7)
     companies = list(trace.companies())
@@ -340,24 +351,25 @@ def test_cells_start_in_the_order_of_the_plan(stage):
     assert sorted(trace.lives, key=lambda number: trace.lives[number]) == [1, 2, 3, 4, 5]
 
 
-def test_after_the_budget_nothing_starts_and_what_runs_is_finished(stage):
+def test_after_the_budget_nothing_starts_and_what_runs_is_finished(stage, monkeypatch):
     cells = [acted("work:0.5,measure:0.1", number) for number in range(1, 6)]
-    found = [outcome for _, outcome in Pool([stage.lane(cells, place(2))], budget_s=0.3).run()]
+    end_budget_when(monkeypatch, lambda: len(read_trace(stage.log).lives) == 2)
+    found = [outcome for _, outcome in Pool([stage.scheduler(cells, slot(2))], budget_s=1).run()]
     all_pass(found, 2)
     assert set(read_trace(stage.log).lives) == {1, 2}
 
 
-def test_two_lanes_hold_their_devices_at_once(stage):
-    lanes = [stage.lane([acted("measure:0.4", number)], place(1)) for number in (1, 2)]
-    found = list(Pool(lanes).run())
-    assert sorted((lane, outcome.measurement.cell.batch_size) for lane, outcome in found) == [(0, 1), (1, 2)]
+def test_two_devices_hold_their_devices_at_once(stage):
+    schedulers = [stage.scheduler([acted("measure:0.4", number)], slot(1)) for number in (1, 2)]
+    found = list(Pool(schedulers).run())
+    assert sorted((scheduler, outcome.measurement.cell.batch_size) for scheduler, outcome in found) == [(0, 1), (1, 2)]
     one, other = read_trace(stage.log).named("measure")
     assert one.overlaps(other)
 
 
 def test_a_lane_without_cells_starts_nothing_and_hinders_nobody(stage):
-    lanes = [stage.lane([], place(1)), stage.lane([acted("measure:0.1", 1)], place(1))]
-    pool = Pool(lanes).run()
+    schedulers = [stage.scheduler([], slot(1)), stage.scheduler([acted("measure:0.1", 1)], slot(1))]
+    pool = Pool(schedulers).run()
     index, _ = next(pool)
     assert (index, len(servers())) == (1, 1)
     assert list(pool) == []
@@ -383,8 +395,8 @@ def test_a_worker_runs_on_the_cores_of_its_place(stage):
 
 def on_gpu(stage, health, script="work:0.05,exit:3"):
     cells = [acted(script, 1, "cuda"), acted("work:0.05", 2, "cuda")]
-    lane = stage.lane(cells, place(1, variables=player_variables(stage.log, PLAY_HEALTH=health)))
-    return [outcome for _, outcome in Pool([lane]).run()]
+    scheduler = stage.scheduler(cells, slot(1, variables=player_variables(stage.log, PLAY_HEALTH=health)))
+    return [outcome for _, outcome in Pool([scheduler]).run()]
 
 
 def test_a_gpu_that_no_longer_answers_ends_the_run(stage):

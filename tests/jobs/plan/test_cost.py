@@ -15,7 +15,7 @@ from jobs.plan.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, learn_from
 from jobs.plan.fallback_estimates import Source
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, failing, header, passing, write_bundle
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MEASURED = ROOT / "data" / "releases"
 HELD = {"measure": 2.0, "tune": 10.0, "device": 3.0}
 

@@ -6,8 +6,8 @@ import click
 import pytest
 
 from collector.errors import ConfigError
-from collector.vocabulary import Config, Phase
-from jobs.options import build_configs, parse_phases
+from collector.vocabulary import Config
+from jobs.options import build_configs
 
 NOTHING = {
     "configs": (),
@@ -53,15 +53,3 @@ def test_options_spell_configs(given, expected):
 def test_options_that_do_not_fit_together_are_refused(given, error, said):
     with pytest.raises(error, match=said):
         build_configs(**NOTHING | given)
-
-
-@pytest.mark.parametrize(
-    ("words", "phases"),
-    [
-        ((), (Phase.INFERENCE,)),
-        (("training",), (Phase.TRAINING,)),
-        (("training", "inference"), (Phase.TRAINING, Phase.INFERENCE)),
-    ],
-)
-def test_without_a_word_the_phase_is_inference(words, phases):
-    assert parse_phases(words) == phases

@@ -10,7 +10,7 @@ import pytest
 
 from collector.configs.templates import TEMPLATES, modes
 from collector.vocabulary import Config
-from jobs.plan.tuning import tunes
+from jobs.plan.planning import tunes
 from tests.factories import cell
 
 TUNED_TEMPLATES = {"cutlass", "aten", "max_autotune", "tma"}
@@ -54,7 +54,7 @@ def test_coordinate_descent_tunes_no_cpu():
 
 @pytest.mark.slow
 def test_a_variable_that_has_torch_tune_everything_counts():
-    ask = "from jobs.plan.tuning import tunes; from tests.factories import cell; print(tunes(cell()))"
+    ask = "from jobs.plan.planning import tunes; from tests.factories import cell; print(tunes(cell()))"
     environ = {**os.environ, "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
     done = subprocess.run([sys.executable, "-c", ask], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"

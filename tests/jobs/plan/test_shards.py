@@ -25,8 +25,9 @@ from jobs.plan.planning import Plan, load_plan, read_plan
 from jobs.plan.schedule import group_of
 from jobs.plan.shards import MOST_JOBS, ShardError, check_night, cut, matrix, write_plans
 from jobs.pool import session, testbeds
-from jobs.pool.gpu_scheduler import Place
-from jobs.pool.runner import Pace, Result, RunNames
+from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.requested_options import ExecutionOptions, RunNames
+from jobs.pool.runner import Result
 from jobs.pool.session import measure_and_store
 from jobs.pool.testbeds import Testbed
 from tests.factories import CONFIGS, ENVIRONMENT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
@@ -362,11 +363,11 @@ def test_a_run_of_measurements_is_never_taken_for_promises(tmp_path, shards):
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_runs_of_several_hosts_share_the_night_they_are_told(hosts, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        session, "measure_shifts", lambda shifts, *rest: Result([s.writer.close(at(1)) for s in shifts])
+        session, "measure_devices", lambda shifts, *rest: Result([s.writer.close(at(1)) for s in shifts])
     )
     facts = {**ENVIRONMENT, "torch": "2.13.0", "torch_git": "f" * 40, "device": "cuda", "cores": 2}
     for host in range(hosts):
-        place = Testbed(Place([[0]]), {**facts, "node": f"host-{host}"}, Pace())
+        place = Testbed(DeviceSlot([[0]]), {**facts, "node": f"host-{host}"}, ExecutionOptions())
         plan, names = Plan([cell(f"m{host}")]), RunNames(night="n-1")
         measure_and_store(plan, [place], names, Settings(), tmp_path / f"{host}", str(tmp_path / "w.db"))
     (found,), _ = stored(tmp_path)
@@ -379,7 +380,7 @@ def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(t
         session, "measure_and_store", lambda plan, beds, names, *rest: (given.append(names.night), None)
     )
     monkeypatch.setattr(
-        testbeds, "find_testbeds", lambda device, pace, serve: [Testbed(Place([[0]]), {"device": "cpu"}, pace)]
+        testbeds, "find_testbeds", lambda device, pace, serve: [Testbed(DeviceSlot([[0]]), {"device": "cpu"}, pace)]
     )
     written = call(*SMALL, "--shards", 1, "--night", "planned", "--out", tmp_path)
     assert written.exit_code == 0, written.output

@@ -15,7 +15,7 @@ from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.settings import Settings
 from collector.vocabulary import Stage, Status
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import Lane, LostDeviceError, Place
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, ROOT, cell, children, dead, servers, wait_until
 
 needs_no_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
@@ -36,12 +36,12 @@ def temp(tmp_path, monkeypatch):
     return use_temp(monkeypatch, tmp_path / "temp")
 
 
-def lane(cells, settings=LONG, cores=((),), preload=NOWHERE, **environ):
-    return Lane(cells, settings, Place([list(item) for item in cores]), {**os.environ, **environ}, preload)
+def scheduler(cells, settings=LONG, cores=((),), preload=NOWHERE, **environ):
+    return GpuScheduler(cells, settings, DeviceSlot([list(item) for item in cores]), {**os.environ, **environ}, preload)
 
 
-def measured(*lanes, budget_s=float("inf")):
-    return [(index, outcome.measurement) for index, outcome in Pool(lanes, budget_s).run()]
+def measured(*schedulers, budget_s=float("inf")):
+    return [(index, outcome.measurement) for index, outcome in Pool(schedulers, budget_s).run()]
 
 
 @pytest.fixture(scope="module", params=["spawn", pytest.param("fork", marks=pytest.mark.slow)])
@@ -50,7 +50,7 @@ def early(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folder = use_temp(patch, tmp_path_factory.mktemp("early") / "temp")
         preload = Preload("cpu") if request.param == "fork" else None
-        found = [measurement for _, measurement in measured(lane(EARLY, preload=preload))]
+        found = [measurement for _, measurement in measured(scheduler(EARLY, preload=preload))]
         return found, list(folder.iterdir()), servers()
 
 
@@ -63,7 +63,7 @@ def test_a_lane_uses_the_fork_server_that_was_started_for_it_unless_that_has_gon
     monkeypatch.setattr(
         "jobs.pool.gpu_scheduler.Launcher", lambda *rest: started.append(Launcher(*rest)) or started[-1]
     )
-    one = Lane(EARLY[:1], LONG, Place([[]]), os.environ, launcher=early)
+    one = GpuScheduler(EARLY[:1], LONG, DeviceSlot([[]]), os.environ, launcher=early)
     assert one.first_at is None
     began = time.monotonic()
     assert len(measured(one)) == 1
@@ -99,41 +99,41 @@ def test_the_cpu_time_of_a_cell_is_kept(early):
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_two_workers_measure_every_cell_once(temp):
-    found = [item for _, item in measured(lane(EARLY, cores=[CORES[:1], CORES[1:2]]))]
+    found = [item for _, item in measured(scheduler(EARLY, cores=[CORES[:1], CORES[1:2]]))]
     assert {item.cell: item.status for item in found} == dict(zip(EARLY, EARLY_STATUS, strict=True))
     assert len(found) == len(EARLY)
     assert list(temp.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_two_lanes_measure_side_by_side_and_name_themselves(temp):
+def test_two_devices_measure_side_by_side_and_name_themselves(temp):
     plans = [EARLY[:2], EARLY[1:]]
-    found = measured(*map(lane, plans))
+    found = measured(*map(scheduler, plans))
     assert [[item.cell for at, item in found if at == index] for index in (0, 1)] == plans
     assert servers() == list(temp.iterdir()) == []
 
 
 def test_a_time_limit_ends_one_cell_and_not_the_run(temp):
-    found = [item for _, item in measured(lane([cell(), cell("aten")], Settings(timeout_s=0.3), preload=None))]
+    found = [item for _, item in measured(scheduler([cell(), cell("aten")], Settings(timeout_s=0.3), preload=None))]
     assert [item.status for item in found] == [Status.TIMEOUT, Status.TIMEOUT]
     assert {item.failure.stage for item in found} == {Stage.START}
     assert list(temp.iterdir()) == []
 
 
 def test_a_run_closed_in_the_middle_ends_its_processes(temp):
-    outcomes = Pool([lane([cell(), cell("aten")], Settings(timeout_s=0.3), preload=None)]).run()
+    outcomes = Pool([scheduler([cell(), cell("aten")], Settings(timeout_s=0.3), preload=None)]).run()
     assert next(outcomes)[1].measurement.status is Status.TIMEOUT
     outcomes.close()
     assert servers() == list(temp.iterdir()) == []
 
 
 def test_without_budget_nothing_is_measured_and_nothing_started(temp):
-    assert measured(lane(EARLY), budget_s=0) == []
+    assert measured(scheduler(EARLY), budget_s=0) == []
     assert servers() == list(temp.iterdir()) == []
 
 
 def test_an_empty_lane_has_nothing_to_do(temp):
-    assert measured(lane([]), lane([])) == []
+    assert measured(scheduler([]), scheduler([])) == []
 
 
 class Killer(threading.Thread):
@@ -170,7 +170,7 @@ def killer():
 
 def test_a_server_killed_in_the_middle_costs_no_cell_its_measurement(temp, killer):
     thread = killer(2)
-    found = [item for _, item in measured(lane(EARLY, preload=None))]
+    found = [item for _, item in measured(scheduler(EARLY, preload=None))]
     assert len(thread.killed) == 2
     assert [(item.cell, item.status) for item in found] == list(zip(EARLY, EARLY_STATUS, strict=True))
     assert servers() == list(temp.iterdir()) == []
@@ -178,7 +178,7 @@ def test_a_server_killed_in_the_middle_costs_no_cell_its_measurement(temp, kille
 
 @pytest.mark.slow
 def test_a_server_that_is_killed_between_two_cells_is_replaced(temp):
-    outcomes = Pool([lane(EARLY)]).run()
+    outcomes = Pool([scheduler(EARLY)]).run()
     found = [next(outcomes)[1].measurement]
     (server,) = servers()
     os.kill(server, signal.SIGKILL)
@@ -190,7 +190,7 @@ def test_a_server_that_is_killed_between_two_cells_is_replaced(temp):
 def test_after_three_lost_servers_it_gives_up_and_leaves_nothing(temp, killer):
     thread = killer(3)
     with pytest.raises(LauncherError, match="3 fork servers were lost"):
-        measured(lane(EARLY, preload=None))
+        measured(scheduler(EARLY, preload=None))
     assert len(thread.killed) == 3
     assert servers() == list(temp.iterdir()) == []
 
@@ -208,7 +208,7 @@ def test_a_server_lost_when_only_cells_to_run_alone_are_left_is_replaced(temp, t
     )
     cells = [cell(), cell("aten")]
     preload = Preload("nowhere", ["no_memory"])
-    one = lane(cells, cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    one = scheduler(cells, cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}")
     found = []
 
     def step():
@@ -239,7 +239,7 @@ GPU = [cell(device="cuda", batch_size=size) for size in (1, 2, 3)]
 @pytest.mark.parametrize("preload", [pytest.param(None, marks=pytest.mark.slow), NOWHERE], ids=["spawn", "fork"])
 def test_without_its_gpu_a_lane_ends_with_the_first_suspicious_cell(temp, preload):
     unknown = cell(model="NoSuchModel", device="cuda")
-    outcomes = Pool([lane([unknown, *GPU], preload=preload)]).run()
+    outcomes = Pool([scheduler([unknown, *GPU], preload=preload)]).run()
     # An unknown model says nothing about the device.
     assert next(outcomes)[1].measurement.status is Status.MODEL_FAIL_TO_LOAD
     with pytest.raises(LostDeviceError) as caught:
@@ -254,10 +254,10 @@ def test_without_its_gpu_a_lane_ends_with_the_first_suspicious_cell(temp, preloa
 @pytest.mark.slow
 def test_a_cell_that_does_not_come_back_is_suspicious_on_a_gpu_only(temp):
     hasty = Settings(timeout_s=0.3)
-    ((_, found),) = measured(lane([cell()], hasty, preload=None))
+    ((_, found),) = measured(scheduler([cell()], hasty, preload=None))
     assert found.status is Status.TIMEOUT
     with pytest.raises(LostDeviceError):
-        measured(lane(GPU, hasty, preload=None))
+        measured(scheduler(GPU, hasty, preload=None))
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
@@ -282,6 +282,8 @@ def test_a_cell_whose_reference_had_no_room_beside_others_is_measured_again_alon
         "collector.process.worker.serve = serve\n"
     )
     preload = Preload("nowhere", ["no_room"])
-    one = lane([cell(), cell("aten")], cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    one = scheduler(
+        [cell(), cell("aten")], cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}"
+    )
     found = {item.cell.config.name: item.details["turn"] for _, item in measured(one)}
     assert found == {"triton": 0, "aten": 1}

@@ -1,4 +1,4 @@
-"""Which measurements of a run were not alone on the device, by the run's own figures."""
+"""Which measurements of a run were disturbed on the device, by the run's own figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Group = tuple[str, str, str, str, int]
 
 
 @dataclass
-class Company:
+class DisturbanceCheck:
     """Compares each measurement of a device with the others of the run.
 
     `idle_ms` is the shortest probe so far (`collector.machine.idle`), 0 before the first.
@@ -36,8 +36,8 @@ class Company:
             measurement.details["repeated"] = "the first measurement was disturbed"
         reason = ""
         if self._probe_took_long(measurement):
-            held_back = measurement.details.get("throttled")
-            reason = f"the GPU was held back: {', '.join(held_back)}" if held_back else "the device was not idle"
+            throttled = measurement.details.get("throttled")
+            reason = f"the GPU was held back: {', '.join(throttled)}" if throttled else "the device was not idle"
         again = self._slower_of_two(measurement)
         if again is cell:
             reason = reason or "the eager device time is off from the same model's elsewhere in this run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import pytest
 
@@ -10,17 +11,16 @@ from collector.bundle import BundleWriter
 from collector.settings import Settings
 from collector.vocabulary import Config, Status
 from jobs.plan.duplicate_programs import copy_for
-from jobs.pool.requested_options import asked_pace, asked_settings, to_asked
-from jobs.pool.resuming import ResumeError, asked_of, check_place, find_night, find_run
-from jobs.pool.runner import Pace
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
+from jobs.pool.resuming import ResumeError, check_testbed, find_night, find_run
 from tests.factories import at, cell, failing, header, passing, write_bundle
 
-#: Back-ends of which none is another's twin, so that no torch is asked.
+#: Back-ends of which none is a duplicate, so that no torch is asked.
 CELLS = [cell(f"m{number}", Config(backend="eager")) for number in range(3)]
 ENVIRONMENT = {"torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here", "python": "3.11"}
 TESTBED = {"device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here", **Settings().testbed()}
-SETTINGS, PACE = Settings(rounds=7, timeout_s=11.0), Pace(3, 60.0, True)
-ASKED = to_asked(SETTINGS, PACE, ENVIRONMENT)
+REQUESTED = RequestedOptions(Settings(rounds=7, timeout_s=11.0), ExecutionOptions(3, 60.0, True))
+ASKED = REQUESTED.to_json() | {"torch_git": "f" * 40}
 
 
 def bundle(folder, run_id="r1", *, measured=CELLS, minutes=0, closed=True, make=passing, **changes):
@@ -34,9 +34,8 @@ def left(found):
 
 def test_a_run_remembers_how_it_was_asked_for_but_not_its_budget(tmp_path):
     bundle(tmp_path, closed=False)
-    asked = asked_of(find_run(tmp_path, "r1"))
-    assert asked_settings(asked) == SETTINGS
-    assert asked_pace(asked, 5.0) == Pace(3, 5.0, True)
+    resumed = replace(find_run(tmp_path, "r1"), budget_s=5.0)
+    assert resumed.requested == RequestedOptions(REQUESTED.settings, ExecutionOptions(3, 5.0, True))
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path):
@@ -124,16 +123,15 @@ def test_a_run_that_is_not_there_is_refused_in_one_line(name, said, tmp_path):
         ({"torch_git": "e" * 40}, ["f" * 12, "e" * 12]),
         ({"cores": 4}, ["cores 2 there and 4 here"]),
         ({"gpu": "H200"}, ["gpu None there and H200 here"]),
-        ({"tuning": "shared"}, ["tuning None there and shared here", "the same --shared-tuning"]),
         ({"node": "there", "cpu": "B"}, ["node here there and there here", "cpu A CPU there and B here"]),
     ],
 )
 def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_path):
     bundle(tmp_path, closed=False)
     found = find_run(tmp_path, "r1")
-    check_place(found, ENVIRONMENT)
+    check_testbed(found, ENVIRONMENT)
     with pytest.raises(ResumeError) as caught:
-        check_place(found, {**ENVIRONMENT, **changes})
+        check_testbed(found, {**ENVIRONMENT, **changes})
     assert "\n" not in caught.value.message
     for words in said:
         assert words in caught.value.message
@@ -141,27 +139,57 @@ def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_
 
 def test_a_night_on_fewer_gpus_is_another_testbed_but_older_bundles_do_not_say_on_how_many(tmp_path):
     bundle(tmp_path, closed=False)
-    check_place(find_run(tmp_path, "r1"), {**ENVIRONMENT, "gpus": 4})
+    check_testbed(find_run(tmp_path, "r1"), {**ENVIRONMENT, "gpus": 4})
     bundle(tmp_path, "r2", closed=False, testbed={**TESTBED, "gpus": 2})
-    check_place(find_run(tmp_path, "r2"), {**ENVIRONMENT, "gpus": 2})
+    check_testbed(find_run(tmp_path, "r2"), {**ENVIRONMENT, "gpus": 2})
     with pytest.raises(ResumeError, match="gpus 2 there and 4 here"):
-        check_place(find_run(tmp_path, "r2"), {**ENVIRONMENT, "gpus": 4})
+        check_testbed(find_run(tmp_path, "r2"), {**ENVIRONMENT, "gpus": 4})
 
 
 def test_a_run_under_a_commit_of_its_own_is_known_by_its_torch(tmp_path):
     bundle(tmp_path, closed=False, commit="c" * 40, branch="feature")
-    check_place(find_run(tmp_path, "r1"), ENVIRONMENT)
+    check_testbed(find_run(tmp_path, "r1"), ENVIRONMENT)
     with pytest.raises(ResumeError, match="ffffffffffff"):
-        check_place(find_run(tmp_path, "r1"), {**ENVIRONMENT, "torch_git": "c" * 40})
+        check_testbed(find_run(tmp_path, "r1"), {**ENVIRONMENT, "torch_git": "c" * 40})
 
 
 @pytest.mark.parametrize(
-    "asked", [None, {}, {"settings": {"rounds": 5, "of": "tomorrow"}, "pace": {}}, {"settings": {}}, {"settings": []}]
+    "asked",
+    [None, {}, {"settings": {"rounds": 5, "of": "tomorrow"}, "execution": {}}, {"settings": {}}, {"settings": []}],
 )
 def test_a_run_that_does_not_say_how_it_was_asked_for_is_refused(asked, tmp_path):
     bundle(tmp_path, closed=False, asked=asked)
     with pytest.raises(ResumeError, match="nightly"):
-        asked_of(find_run(tmp_path, "r1"))
+        _ = find_run(tmp_path, "r1").requested
+
+
+def shared(folder, tuning="", testbed=None):
+    """A run that began with a folder for shared tuning, or without one; a testbed is given for old bundles."""
+    settings = replace(REQUESTED.settings, shared_tuning=tuning)
+    asked = RequestedOptions(settings, REQUESTED.execution).to_json() | {"torch_git": "f" * 40}
+    bundle(folder, measured=CELLS[:1], closed=False, asked=asked, testbed=testbed or {**TESTBED, **settings.testbed()})
+    return find_run(folder, "r1")
+
+
+@pytest.mark.parametrize(("given", "expected"), [("", "/one"), ("/one", "/one")])
+def test_the_folder_for_shared_tuning_is_in_the_bundle(given, expected, tmp_path):
+    run = replace(shared(tmp_path, "/one"), shared_tuning=given)
+    assert run.requested.settings.shared_tuning == expected
+    check_testbed(run, ENVIRONMENT)
+
+
+@pytest.mark.parametrize(("began", "said"), [("/one", "with --shared-tuning /one"), ("", "without --shared-tuning")])
+def test_another_folder_for_shared_tuning_is_refused(began, said, tmp_path):
+    with pytest.raises(ResumeError, match=f"r1 began {said}, not with /two") as caught:
+        _ = replace(shared(tmp_path, began), shared_tuning="/two").requested
+    assert (caught.value.exit_code, "\n" in caught.value.message) == (2, False)
+
+
+def test_an_old_bundle_that_lacks_its_folder_for_shared_tuning_needs_one(tmp_path):
+    run = shared(tmp_path, testbed={**TESTBED, "tuning": "shared"})
+    with pytest.raises(ResumeError, match=r"tuning shared there and None here.*the same --shared-tuning"):
+        check_testbed(run, ENVIRONMENT)
+    check_testbed(replace(run, shared_tuning="/one"), ENVIRONMENT)
 
 
 def night(folder, runs, minutes=0, said_in="header"):

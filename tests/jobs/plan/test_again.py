@@ -19,8 +19,7 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.commands.report import draw
-from jobs.plan import again_plan, again_run
-from jobs.plan.again_plan import read_again, rounds
+from jobs.plan.again import MOST_RUNS, plans_again, read_again, rounds
 from jobs.plan.planning import Plan, PlanError, read_plan
 from tests.analysis.test_verdicts import MODELS, OTHER_TESTBED, make_run
 from tests.factories import cell, failing, header, new_store, write_bundle
@@ -115,7 +114,7 @@ def test_numbers_of_runs_that_are_none_are_refused(told, tmp_path):
 
 
 def test_as_many_runs_are_allowed_as_are_advised():
-    assert again_plan.MOST_RUNS == verdicts.MOST_RUNS
+    assert MOST_RUNS == verdicts.MOST_RUNS
 
 
 def test_each_run_has_the_cells_that_still_want_one():
@@ -139,7 +138,7 @@ def measured(monkeypatch):
     monkeypatch.setattr("jobs.pool.session.measure_and_store", measure)
     monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", lambda device, pace, serve: calls.append(device) or [])
     monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model: None)
-    monkeypatch.setattr("jobs.plan.again_run.find", lambda suite, model: None)
+    monkeypatch.setattr("jobs.plan.again.find", lambda suite, model: None)
     return calls
 
 
@@ -180,8 +179,8 @@ def test_models_that_the_zoo_does_not_have_are_left_out_and_named(nights, monkey
         if model not in known:
             raise ZooError(f"no model {model}")
 
-    monkeypatch.setattr("jobs.plan.again_run.find", find)
-    plan = again_run.plans_again(["r11", "r12"], nights, None, 1).plans[0]
+    monkeypatch.setattr("jobs.plan.again.find", find)
+    plan = plans_again(["r11", "r12"], nights, None, 1).plans[0]
     assert {cell.model for cell in plan.cells} <= set(known)
     assert len(plan.cells) + len(plan.left_out) == len(report_of(nights).again.cells)
     assert f"no model {MODELS[20]}" in "\n".join(plan.left_out)
@@ -191,7 +190,7 @@ def test_models_that_the_zoo_does_not_have_are_left_out_and_named(nights, monkey
 
 
 def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, measured):
-    plans = again_run.plans_again(["r11", "r12"], nights, None, 1)
+    plans = plans_again(["r11", "r12"], nights, None, 1)
     environment = {"device": "cuda", "torch": "2.99.0", "torch_git": "f" * 40}
     doubts = plans.doubts([SimpleNamespace(environment=environment)], None)
     assert [line.split(":")[0] for line in doubts] == [

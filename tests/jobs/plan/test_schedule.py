@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from collector.vocabulary import Phase
 from jobs.plan.cost import CostModel
-from jobs.plan.schedule import bounds, group_of, longest_first, predicted_s, shares, started_within
+from jobs.plan.schedule import group_of, longest_first, predict, shares
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, passing
 
 SECONDS = st.lists(st.integers(0, 300), min_size=1, max_size=25)
@@ -35,51 +35,53 @@ def test_the_longest_go_first_and_equals_keep_their_order():
 
 def test_longest_first_is_done_sooner_than_a_long_cell_at_the_end():
     cells, model = planned([10, 10, 20])
-    assert predicted_s(cells, model, 2) == 30
-    assert predicted_s(longest_first(cells, model, 2), model, 2) == 20
+    assert predict(cells, model, 2).total_s == 30
+    assert predict(longest_first(cells, model, 2), model, 2).total_s == 20
 
 
 @pytest.mark.parametrize(("budget_s", "order"), [(47, [0, 1, 2]), (48, [1, 2, 0]), (10, [0, 1, 2])])
 def test_a_budget_that_is_met_with_little_to_spare_keeps_the_plans_own_order(budget_s, order):
     cells, model = planned([5, 20, 15])
-    assert predicted_s(cells, model, 1) == 40
+    assert predict(cells, model, 1).total_s == 40
     assert names(longest_first(cells, model, 1, budget_s)) == order
 
 
 def test_workers_share_the_work_out_as_they_get_free():
     cells, model = planned([10, 20, 5, 5])
-    assert predicted_s(cells, model, 1) == 40
-    assert predicted_s(cells, model, 2) == 20
-    assert predicted_s(cells, model, 9) == 20
-    assert predicted_s([], model, 3) == 0
+    assert predict(cells, model, 1).total_s == 40
+    assert predict(cells, model, 2).total_s == 20
+    assert predict(cells, model, 9).total_s == 20
+    assert predict([], model, 3).total_s == 0
 
 
 def test_while_one_measures_nobody_works():
     cells, model = planned([10, 10, 10, 10], measure=4)
-    assert predicted_s(cells, model, 1) == 40
-    assert predicted_s(cells, model, 2) == 4 * 4 + 2 * 6
-    assert predicted_s(cells, model, 4) == 4 * 4 + 6
+    assert predict(cells, model, 1).total_s == 40
+    assert predict(cells, model, 2).total_s == 4 * 4 + 2 * 6
+    assert predict(cells, model, 4).total_s == 4 * 4 + 6
 
 
 def test_the_device_limits_what_tunes_unless_cells_tune_together():
     cells, model = planned([10, 10, 10, 10], tune=8, device=1)
-    found = bounds(cells, model, 4)
-    assert (found.cpu_limited_s, found.device_limited_s, found.predicted_s) == (10, 36, 36)
-    assert bounds(cells, model, 4, tune_together=True).device_limited_s == 4
-    assert predicted_s(cells, model, 4, tune_together=True) == 10
+    found = predict(cells, model, 4)
+    assert (found.cpu_limited_s, found.device_limited_s, found.total_s) == (10, 36, 36)
+    assert predict(cells, model, 4, tune_together=True).device_limited_s == 4
+    assert predict(cells, model, 4, tune_together=True).total_s == 10
 
 
 def test_a_budget_counts_the_cells_that_have_started():
     cells, model = planned([10, 10, 10, 10])
-    assert [started_within(cells, model, 1, budget) for budget in (0, 9, 10, 29, 30)] == [1, 1, 2, 3, 4]
-    assert started_within(cells, model, 2, 9) == 2
+    assert [predict(cells, model, 1).started_within(budget) for budget in (0, 9, 10, 29, 30)] == [1, 1, 2, 3, 4]
+    assert predict(cells, model, 2).started_within(9) == 2
     slow, known = planned([10, 10, 10, 10], tune=10)
-    assert started_within(slow, known, 2, 9) == 2
-    assert started_within(slow, known, 2, 19) == 2  # four at ten seconds of the device: the second pair starts at 20
-    assert started_within(slow, known, 2, 20) == 4
+    assert predict(slow, known, 2).started_within(9) == 2
+    assert (
+        predict(slow, known, 2).started_within(19) == 2
+    )  # four at ten seconds of the device: the second pair starts at 20
+    assert predict(slow, known, 2).started_within(20) == 4
 
 
-@pytest.mark.parametrize("call", [predicted_s, longest_first, shares])
+@pytest.mark.parametrize("call", [predict, longest_first, shares])
 def test_nobody_to_do_it_is_an_error(call):
     cells, model = planned([1])
     with pytest.raises(ValueError, match="at least one"):
@@ -94,19 +96,19 @@ def test_longest_first_loses_no_cell_and_keeps_the_workers_busy(seconds, workers
     assert sorted(names(ordered)) == names(cells)
     share, longest = sum(seconds) / workers, max(seconds)
     # What no schedule beats, and what none that leaves nobody idle exceeds (Graham 1966).
-    assert max(share, longest) - 1e-6 <= predicted_s(ordered, model, workers)
-    assert predicted_s(ordered, model, workers) <= share + longest * (1 - 1 / workers) + 1e-6
+    assert max(share, longest) - 1e-6 <= predict(ordered, model, workers).total_s
+    assert predict(ordered, model, workers).total_s <= share + longest * (1 - 1 / workers) + 1e-6
 
 
 @given(SECONDS, st.integers(1, 6), st.randoms())
 @settings(max_examples=60, deadline=None)
-def test_shares_divide_the_plan_by_groups_in_its_order(seconds, lanes, rng):
+def test_shares_divide_the_plan_by_groups_in_its_order(seconds, gpus, rng):
     cells, model = planned(seconds)
     cells += [cell(item.model, CUDAGRAPHS) for item in cells]
     rng.shuffle(cells)
-    found = shares(cells, model, lanes)
-    assert len(found) == lanes
-    at = {item.cell_id: lane for lane, part in enumerate(found) for item in part}
+    found = shares(cells, model, gpus)
+    assert len(found) == gpus
+    at = {item.cell_id: gpu for gpu, part in enumerate(found) for item in part}
     assert sum(map(len, found)) == len(at) == len(cells)
     for part in found:
         assert part == [item for item in cells if item in part]

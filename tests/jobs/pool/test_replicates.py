@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.pool import session, testbeds
-from jobs.pool.runner import Place
+from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.testbeds import Testbed
 from tests.factories import new_store, night
 
@@ -25,7 +25,7 @@ def nightly(tmp_path, monkeypatch):
         session, "measure_and_store", lambda plan, beds, names, *rest: (measured.append(names.night) or ["r"], None)
     )
     monkeypatch.setattr(
-        testbeds, "find_testbeds", lambda device, pace, serve: [Testbed(Place([[0]]), ENVIRONMENT, pace)]
+        testbeds, "find_testbeds", lambda device, execution, serve: [Testbed(DeviceSlot([[0]]), ENVIRONMENT, execution)]
     )
 
     def call(*words):

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from collector.vocabulary import Config, Phase
 from jobs.commands.nightly import command
-from jobs.plan.cost import CostModel
-from jobs.plan.dry_run import show
-from jobs.plan.forecast import forecast, forecast_from
+from jobs.plan.backtest import Night, backtests
+from jobs.plan.cost import CostModel, read_history
+from jobs.plan.dry_run import forecast, show
 from jobs.plan.planning import Plan
-from jobs.pool.runner import Pace
+from jobs.pool.requested_options import ExecutionOptions
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
 
 
@@ -44,7 +44,7 @@ MODEL = CostModel.learn([took(cell("a"), 3600.0), took(cell("a", MAX_AUTOTUNE), 
 
 
 def test_a_forecast_adds_up_what_the_cells_cost():
-    found = forecast(PLAN, MODEL, Pace(workers=1)).to_json()
+    found = forecast(PLAN, MODEL, ExecutionOptions(workers=1)).to_json()
     assert (found["planned"], found["cells"], found["models"], found["configs"]) == (4, 4, 2, 2)
     assert found["left_out"] == ["c: needs timm, not installed"]
     assert found["hours"] == 1 + 2 + 0.5 + 1  # b tuned: as b untuned, times what tuning does to a
@@ -60,46 +60,50 @@ def test_a_forecast_adds_up_what_the_cells_cost():
 
 
 def test_a_program_under_two_names_is_counted_once():
-    found = forecast(PLAN, MODEL, Pace(workers=1), identify=lambda config, device: "one")
+    found = forecast(PLAN, MODEL, ExecutionOptions(workers=1), identify=lambda config, device: "one")
     assert found.to_json()["hours"] == 1.5
     assert (found.to_json()["planned"], found.to_json()["cells"], found.sources()["measured"]) == (4, 2, 2)
     assert "4 cells, 2 models, 2 configs; 2 have the same program as another" in printed(found)
 
 
 def test_measured_slack_makes_hours_longer_and_budgets_shorter():
-    pace = Pace(workers=1, budget_s=3.2 * 3600)
-    assert forecast(PLAN, MODEL, pace).to_json()["started"] == 3
-    found = forecast(PLAN, MODEL, pace, nights=2, factor=2.0).to_json()
+    execution = ExecutionOptions(workers=1, budget_s=3.2 * 3600)
+    assert forecast(PLAN, MODEL, execution).to_json()["started"] == 3
+    found = forecast(PLAN, MODEL, execution, nights=[Night("r", 4, 1, 20.0, 10.0)] * 2).to_json()
     assert (found["hours"], found["started"], found["slack_from_nights"]) == (9.0, 2, 2)
 
 
 def test_several_gpus_divide_the_models_and_the_longest_is_the_night():
-    found = forecast(PLAN, MODEL, Pace(workers=1), lanes=2).to_json()
+    found = forecast(PLAN, MODEL, ExecutionOptions(workers=1), gpus=2).to_json()
     assert [(gpu["cells"], gpu["hours"]) for gpu in found["gpus"]] == [(2, 3.0), (2, 1.5)]
     assert found["hours"] == 3.0
 
 
 def test_an_exclusive_night_takes_as_long_as_one_worker():
     alone, exclusive, shared = (
-        forecast(PLAN, MODEL, pace).to_json()["gpus"][0]["hours"]
-        for pace in (Pace(workers=1), Pace(workers=4, exclusive=True), Pace(workers=4))
+        forecast(PLAN, MODEL, execution).to_json()["gpus"][0]["hours"]
+        for execution in (
+            ExecutionOptions(workers=1),
+            ExecutionOptions(workers=4, exclusive=True),
+            ExecutionOptions(workers=4),
+        )
     )
     assert alone == exclusive > shared
 
 
 def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
-    assert forecast(PLAN, MODEL, Pace()).to_json()["gpus"][0]["device_limited_h"] is None
-    text = printed(forecast(PLAN, MODEL, Pace(workers=4)))
+    assert forecast(PLAN, MODEL, ExecutionOptions()).to_json()["gpus"][0]["device_limited_h"] is None
+    text = printed(forecast(PLAN, MODEL, ExecutionOptions(workers=4)))
     assert "limited by the CPU (CPU 2.00 h, device not known)" in text
     held = CostModel.learn([took(item, 3600.0, held_s={"tune": 3000.0}) for item in PLAN.cells])
-    text = printed(forecast(PLAN, held, Pace(workers=4)))
+    text = printed(forecast(PLAN, held, ExecutionOptions(workers=4)))
     assert "GPU 0: 4 cells, 3.33 h with 4 workers, limited by the device (CPU 1.00 h, device 3.33 h)" in text
-    together = printed(forecast(PLAN, held, Pace(workers=4, tune_together=True)))
+    together = printed(forecast(PLAN, held, ExecutionOptions(workers=4, tune_together=True)))
     assert "limited by the CPU (CPU 1.00 h, device 0.0 min)" in together
 
 
 def test_people_read_what_dominates_in_order():
-    text = printed(forecast(PLAN, MODEL, Pace(workers=1, budget_s=3600)))
+    text = printed(forecast(PLAN, MODEL, ExecutionOptions(workers=1, budget_s=3600)))
     assert "4 cells, 2 models, 2 configs" in text
     assert "left out: c: needs timm, not installed" in text
     assert "--max-hours: 2 of 4 cells would be started within 1.00 h" in text
@@ -110,16 +114,19 @@ def test_people_read_what_dominates_in_order():
 
 def test_names_with_brackets_are_no_markup():
     odd = replace(cell("m[red]"), config=Config(backend="[bold]"))
-    text = printed(forecast(Plan([odd]), CostModel.learn([]), Pace()))
+    text = printed(forecast(Plan([odd]), CostModel.learn([]), ExecutionOptions()))
     assert "m[red]" in text
     assert "backend=[bold]" in text
 
 
 def test_the_history_gives_costs_and_slack(tmp_path):
     items = [took(cell(f"m{n}"), 10.0) for n in range(4)]
-    spaced = [replace(item, started_at=f"2026-08-01T00:0{n}:00+00:00") for n, item in enumerate(items)]
-    write_bundle(tmp_path, header("r"), spaced)
-    found = forecast_from(Plan([cell("m0"), cell("new", CUDAGRAPHS)]), tmp_path, Pace())
+    sexecutiond = [replace(item, started_at=f"2026-08-01T00:0{n}:00+00:00") for n, item in enumerate(items)]
+    write_bundle(tmp_path, header("r"), sexecutiond)
+    nights = backtests(read_history(tmp_path))
+    found = forecast(
+        Plan([cell("m0"), cell("new", CUDAGRAPHS)]), CostModel.learn(items), ExecutionOptions(), nights=nights
+    )
     assert (found.nights, found.slack) == (1, pytest.approx(190 / 40))
     assert found.sources() == {"measured": 1, "derived": 1, "default": 0}
 

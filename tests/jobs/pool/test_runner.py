@@ -13,9 +13,9 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.plan.duplicate_programs import Work
-from jobs.pool.gpu_scheduler import Place
-from jobs.pool.requested_options import to_asked
-from jobs.pool.runner import Pace, RunNames, Shift, branch_of, make_header, measure_shifts, new_run_id, now, record
+from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
+from jobs.pool.runner import DeviceRun, branch_of, make_header, measure_devices, new_run_id, now, record
 from tests.factories import ENVIRONMENT, header, passing
 
 FACTS = {"torch": "2.13.0+cpu", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "python": "3.11"}
@@ -63,7 +63,7 @@ def test_a_header_takes_branch_and_commit_from_torch_unless_they_are_given():
 
 def test_flags_and_optimiser_that_were_asked_for_are_part_of_the_testbed():
     settings = Settings(flags=BackendFlags.parse(["tf32_matmul=off"]), optimizer="sgd")
-    found = make_header(FACTS, RunNames(), "0.1.0", to_asked(settings, Pace(), FACTS | {"torch_git": "f" * 40}))
+    found = make_header(FACTS, RunNames(), "0.1.0", RequestedOptions(settings))
     assert found.testbed["flags"] == "tf32_cudnn reduced_math_attention"
     assert found.testbed["optimizer"] == "sgd"
 
@@ -72,13 +72,13 @@ def test_now_is_a_second_in_utc():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", now())
 
 
-def measure(tmp_path, listen, pace=None):
-    return work(tmp_path, Work(CELLS), listen, pace or Pace(start="spawn"))
+def measure(tmp_path, listen, execution=None):
+    return work(tmp_path, Work(CELLS), listen, execution or ExecutionOptions(start="spawn"))
 
 
-def work(tmp_path, left, listen, pace):
-    shift = Shift(left, Place([[]]), FACTS, BundleWriter(tmp_path, header("r1"), CELLS))
-    found = measure_shifts([shift], HASTY, listen, {}, pace)
+def work(tmp_path, left, listen, execution):
+    shift = DeviceRun(left, DeviceSlot([[]]), FACTS, BundleWriter(tmp_path, header("r1"), CELLS))
+    found = measure_devices([shift], HASTY, listen, {}, execution)
     assert found.lost is None
     (path,) = found.paths
     return path
@@ -111,7 +111,7 @@ def test_an_interrupted_run_leaves_what_it_measured_in_an_open_bundle(tmp_path, 
 
 
 def test_what_the_budget_leaves_out_stays_planned_and_unmeasured(tmp_path):
-    found = read_bundle(measure(tmp_path, list, Pace(budget_s=0)))
+    found = read_bundle(measure(tmp_path, list, ExecutionOptions(budget_s=0)))
     assert found.planned == CELLS
     assert found.measurements == []
     assert found.finished_at is not None
@@ -142,5 +142,5 @@ def test_an_outcome_is_written_under_the_name_of_every_twin(tmp_path):
 
 def test_copies_from_an_earlier_attempt_are_written_before_anything_is_measured(tmp_path):
     copy, heard = passing(CELLS[1]), []
-    path = work(tmp_path, Work([], copies=[copy]), heard.append, Pace(start="spawn"))
+    path = work(tmp_path, Work([], copies=[copy]), heard.append, ExecutionOptions(start="spawn"))
     assert read_bundle(path).measurements == heard == [copy]

@@ -10,7 +10,7 @@ import pytest
 from collector.vocabulary import Phase
 from collector.zoo.offline import forbid_hubs
 from collector.zoo.registry import all_models, suites
-from jobs.pool.preloading import preload_for
+from jobs.pool.testbeds import preload_for
 from tests.factories import cell
 
 WHOLE = preload_for([cell(spec.name, suite=spec.suite) for spec in all_models()], "cuda")

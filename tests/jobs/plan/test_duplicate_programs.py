@@ -9,7 +9,7 @@ import pytest
 
 from collector.configs.spelling import parse_config
 from collector.vocabulary import Config, Phase, Status
-from jobs.plan.duplicate_programs import SAME_PROGRAM, copy_for, find_twins, plan_work, program_key
+from jobs.plan.duplicate_programs import SAME_PROGRAM, copy_for, find_duplicates, plan_work, program_key
 from tests.factories import cell, failing, passing
 
 BERT = [cell("bert", Config(mode=name)) for name in ("a1", "b1", "a2", "a3")]
@@ -64,15 +64,15 @@ def test_what_only_looks_alike_is_measured_each(one, other, device, why):
 
 def test_the_default_under_a_third_name_is_the_twin_of_the_mode_not_of_the_control():
     configs = [parse_config(text) for text in ("triton", "default", "default+freezing=false")]
-    found = find_twins([cell("bert", config) for config in configs])
+    found = find_duplicates([cell("bert", config) for config in configs])
     assert found == {cell("bert", configs[1]).cell_id: [cell("bert", configs[2])]}
 
 
 def test_the_first_of_the_plan_is_measured_and_the_others_follow():
-    assert names(find_twins(BERT, by_first_letter)) == {BERT[0].cell_id: ["a2", "a3"]}
+    assert names(find_duplicates(BERT, by_first_letter)) == {BERT[0].cell_id: ["a2", "a3"]}
     found = work(BERT)
     assert found.cells == [BERT[0], BERT[1]]
-    assert names(found.twins) == {BERT[0].cell_id: ["a2", "a3"]}
+    assert names(found.duplicates) == {BERT[0].cell_id: ["a2", "a3"]}
     assert (found.copies, found.named_twice, found.total) == ([], 2, 4)
 
 
@@ -80,12 +80,12 @@ def test_the_first_of_the_plan_is_measured_and_the_others_follow():
     "change", [{"model": "gpt2"}, {"phase": Phase.TRAINING}, {"dtype": "amp"}, {"device": "cpu"}, {"batch_size": 9}]
 )
 def test_cells_that_differ_in_more_than_the_config_are_no_twins(change):
-    assert find_twins([BERT[0], replace(BERT[2], **change)], by_first_letter) == {}
+    assert find_duplicates([BERT[0], replace(BERT[2], **change)], by_first_letter) == {}
 
 
 def test_a_cell_planned_twice_is_no_twin_of_itself():
     assert work([BERT[0], BERT[0], BERT[1]]).cells == [BERT[0], BERT[1]]
-    assert find_twins([BERT[0], BERT[0]], by_first_letter) == {}
+    assert find_duplicates([BERT[0], BERT[0]], by_first_letter) == {}
 
 
 @pytest.mark.parametrize("status", list(Status))
@@ -106,7 +106,7 @@ def test_nothing_is_left_when_every_name_has_its_outcome():
 def test_a_copy_that_a_kill_took_is_written_and_not_measured():
     first = passing(BERT[0])
     found = work(BERT, done=[first, passing(BERT[1]), copy_for(BERT[2], first)])
-    assert (found.cells, found.twins, found.copies) == ([], {}, [copy_for(BERT[3], first)])
+    assert (found.cells, found.duplicates, found.copies) == ([], {}, [copy_for(BERT[3], first)])
 
 
 def test_a_copy_of_an_outcome_that_no_longer_counts_is_replaced():
@@ -122,7 +122,7 @@ def test_a_cell_that_is_measured_again_takes_its_twins_along():
     done = [crashed, passing(BERT[1]), *(copy_for(twin, crashed) for twin in BERT[2:])]
     found = work(BERT, done=done, again=[item.cell.cell_id for item in done if item.status is Status.CRASHED])
     assert found.cells == [BERT[0]]
-    assert names(found.twins) == {BERT[0].cell_id: ["a2", "a3"]}
+    assert names(found.duplicates) == {BERT[0].cell_id: ["a2", "a3"]}
     assert found.copies == []
 
 
@@ -134,10 +134,10 @@ def test_whatever_is_recorded_the_work_ends_with_every_cell_named_once():
         lines = []
         for first in whole.cells:
             found = passing(first)
-            lines += [found, *(copy_for(twin, found) for twin in whole.twins.get(first.cell_id, []))]
+            lines += [found, *(copy_for(twin, found) for twin in whole.duplicates.get(first.cell_id, []))]
         done = lines[: rng.randint(0, len(lines))]
         left = work(planned, done=done)
         after = [item.cell.cell_id for item in [*done, *left.copies]]
-        after += [item.cell_id for first in left.cells for item in [first, *left.twins.get(first.cell_id, [])]]
+        after += [item.cell_id for first in left.cells for item in [first, *left.duplicates.get(first.cell_id, [])]]
         assert sorted(after) == sorted(item.cell_id for item in planned)
         assert left.total == len(planned) - len(done)

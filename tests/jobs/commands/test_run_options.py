@@ -6,14 +6,12 @@ import json
 import os
 import re
 import shlex
-from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from collector.errors import ConfigError
-from collector.machine.environment import TUNING_VARIABLE
 from collector.settings import Settings
 from collector.vocabulary import Config
 from db.engine import open_store
@@ -22,9 +20,7 @@ from jobs.cli import app
 from jobs.commands import run
 from jobs.options import build_configs
 from jobs.plan.planning import load_plan
-from jobs.pool.extra_measurements import Care
-from jobs.pool.requested_options import asked_settings, to_asked
-from jobs.pool.runner import Pace
+from jobs.pool.requested_options import ExtraMeasurements, RequestedOptions
 from jobs.pool.session import print_next
 from tests.factories import night
 
@@ -63,7 +59,7 @@ def test_a_model_of_ones_own_is_planned_without_being_imported(asked):
 
 
 CAREFULLY = ("--precision", "0.01", "--warm-compile", "--trace", "traces")
-CARE = Care(0.01, True, Path("traces"))
+EXTRA = ExtraMeasurements(0.01, True, "traces")
 SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton")
 
 
@@ -89,7 +85,7 @@ def test_a_folder_for_traces_is_kept_relative_to_where_it_was_asked_for(asked, t
 
 @pytest.mark.parametrize(
     "more, expected",
-    [((), CARE), (("--precision", "0.05", "--trace", "mine"), Care(0.05, True, Path("mine")))],
+    [((), EXTRA), (("--precision", "0.05", "--trace", "mine"), ExtraMeasurements(0.05, True, "mine"))],
 )
 @pytest.mark.parametrize("shards", [True, False])
 def test_a_night_in_a_file_is_measured_as_carefully_as_its_plan_says(shards, more, expected, asked, tmp_path):
@@ -99,11 +95,11 @@ def test_a_night_in_a_file_is_measured_as_carefully_as_its_plan_says(shards, mor
     assert planned.exit_code == 0, planned.output
     if not shards:
         place.write_text(planned.output)
-    assert load_plan(place).care == CARE
+    assert load_plan(place).extra == EXTRA
     done = called("nightly", "--no-store", "--device", "cpu", "--plan", place, *more)
     assert done.exit_code == 0, done.output
     ((_, settings, _),) = asked
-    assert settings == Settings(precision=expected.precision, warm_compile=True, trace=str(expected.trace))
+    assert settings == Settings(precision=expected.precision, warm_compile=True, trace=expected.trace)
 
 
 def test_a_plan_that_says_nothing_of_it_is_written_as_ever():
@@ -124,10 +120,10 @@ def test_a_plan_that_asks_for_what_is_not_there_is_refused_in_one_line(said, tmp
 
 def test_a_run_that_is_resumed_is_measured_as_carefully_as_it_was_begun():
     settings = Settings(precision=0.01, warm_compile=True, trace="traces")
-    asked = json.loads(json.dumps(to_asked(settings, Pace(), {"torch_git": "f" * 40})))
-    assert asked_settings(asked) == settings
+    asked = json.loads(json.dumps(RequestedOptions(settings).to_json()))
+    assert RequestedOptions.from_json(asked).settings == settings
     del asked["settings"]["trace"]  # as it was written before there was one
-    assert asked_settings(asked).trace == ""
+    assert RequestedOptions.from_json(asked).settings.trace == ""
 
 
 def test_replicates_are_runs_of_one_night(asked):
@@ -178,10 +174,17 @@ def test_a_backend_by_name_excludes_configs():
         build_configs(**{**NOTHING, "configs": ("triton",)}, fullgraph=False, backend="eager")
 
 
-def test_a_folder_for_shared_choices_reaches_every_process_by_its_whole_path(asked, monkeypatch, tmp_path):
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_the_folder_for_shared_tuning_is_a_requested_option_with_its_whole_path(
+    by_variable, asked, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(TUNING_VARIABLE, "")  # so that it is as before afterwards
-    assert ran("--shared-tuning", "choices").exit_code == 0
-    assert os.environ[TUNING_VARIABLE] == str(tmp_path / "choices")
+    before = {name: value for name, value in os.environ.items() if "TUNING" in name}
+    if by_variable:
+        before["INDUCTOR_WATCH_TUNING"] = "choices"
+        monkeypatch.setenv("INDUCTOR_WATCH_TUNING", "choices")
+    assert ran(*(() if by_variable else ("--shared-tuning", "choices"))).exit_code == 0
     ((_, settings, _),) = asked
-    assert "choices" not in json.dumps(settings.to_json())
+    assert settings.shared_tuning == str(tmp_path / "choices")
+    assert RequestedOptions(settings).to_json()["settings"]["shared_tuning"] == str(tmp_path / "choices")
+    assert {name: value for name, value in os.environ.items() if "TUNING" in name} == before
