@@ -24,169 +24,74 @@ class Metric:
         unit: `ms`, `s`, `B`, `x` for a ratio, empty for counts and similarities.
         better: which direction is an improvement.
         title: the name in column heads.
-        meaning: the definition, as in docs/metrics.md.
         min_effect: the smallest relative change that matters; None for a metric that is not judged by its noise.
         average: how cells are averaged; None for a metric without an average.
         short: the name where there is little room; empty where no table needs one.
         is_count: whether differences are told instead of ratios, since a count may be 0.
+        meaning: the definition, as in docs/metrics.md.
     """
 
     name: str
     unit: str
     better: Better
     title: str
-    meaning: str
     min_effect: float | None = None
     average: Average | None = None
     short: str = ""
     is_count: bool = False
+    meaning: str = ""
 
 
+# fmt: off
 _ALL = (
-    Metric(
-        "eager_ms",
-        "ms",
-        "lower",
-        "eager latency",
-        "median wall-clock latency of one eager call, device synchronised before and after",
-        average="geomean",
-    ),
-    Metric(
-        "compiled_ms",
-        "ms",
-        "lower",
-        "compiled latency",
-        "median wall-clock latency of one compiled call, interleaved with the eager ones",
-        min_effect=0.02,
-        average="geomean",
-        short="wall",
-    ),
-    Metric("speedup", "x", "higher", "speedup", "eager_ms over compiled_ms of the same process", average="geomean"),
-    Metric(
-        "eager_kernel_ms",
-        "ms",
-        "lower",
-        "eager device time",
-        "time per eager call in which the device was busy, from a profiler pass of its own",
-    ),
-    Metric(
-        "compiled_kernel_ms",
-        "ms",
-        "lower",
-        "device time",
-        "time per compiled call in which the device was busy, from the same pass",
-        min_effect=0.02,
-        average="geomean",
-        short="device",
-    ),
-    Metric(
-        "device_speedup",
-        "x",
-        "higher",
-        "device speedup",
-        "eager_kernel_ms over compiled_kernel_ms: free of launch overhead and of host noise",
-        average="geomean",
-    ),
-    Metric(
-        "compile_cold_s",
-        "s",
-        "lower",
-        "cold compile",
-        "first compiled call less a warm one, all caches empty",
-        min_effect=0.05,
-        average="mean",
-        short="compile",
-    ),
-    Metric(
-        "eager_peak_bytes",
-        "B",
-        "lower",
-        "eager peak memory",
-        "most device memory the allocator held during warm eager calls, weights and inputs included",
-    ),
-    Metric(
-        "compiled_peak_bytes",
-        "B",
-        "lower",
-        "peak memory",
-        "the same for the compiled calls after the first, cudagraph recording included",
-        min_effect=0.02,
-        short="memory",
-    ),
-    Metric("compression", "x", "higher", "compression", "eager_peak_bytes over compiled_peak_bytes", average="geomean"),
-    Metric("graphs", "", "neither", "graphs", "graphs that Dynamo captured", is_count=True),
-    Metric("graph_breaks", "", "lower", "graph breaks", "times Dynamo had to leave a graph", is_count=True),
-    Metric(
-        "recompiles",
-        "",
-        "lower",
-        "recompiles",
-        "times a frame was compiled again because a guard failed",
-        is_count=True,
-    ),
-    Metric(
-        "cudagraph_skips",
-        "",
-        "lower",
-        "cudagraph skips",
-        "graphs that asked for a cudagraph and did not get one",
-        is_count=True,
-    ),
-    Metric(
-        "cudagraph_partitions",
-        "",
-        "neither",
-        "cudagraph partitions",
-        "cudagraph partitions, where this torch counts them",
-        is_count=True,
-    ),
-    Metric("kernels_generated", "", "neither", "generated kernels", "kernels that Inductor generated", is_count=True),
-    Metric(
-        "kernels_extern",
-        "",
-        "neither",
-        "library calls",
-        "calls that Inductor left to a library (ATen, cuBLAS, cuDNN)",
-        is_count=True,
-    ),
-    Metric(
-        "error_rmse_ratio",
-        "x",
-        "lower",
-        "error ratio",
-        "worst RMSE against the reference of the compiled outputs over that of the eager ones",
-    ),
-    Metric(
-        "cosine", "", "higher", "cosine", "smallest cosine similarity of a compiled output to its eager counterpart"
-    ),
-    Metric(
-        "leak_bytes_per_call",
-        "B",
-        "lower",
-        "leak per call",
-        "device memory that stays allocated after a compiled call; counted over 50 calls where the timed ones left any",
-        short="leak",
-    ),
-    Metric(
-        "compile_warm_s",
-        "s",
-        "lower",
-        "warm compile",
-        "first compiled call less a later one in a new process that finds all caches full",
-        min_effect=0.05,
-        short="warm compile",
-    ),
-    Metric(
-        "compile_instructions",
-        "",
-        "lower",
-        "compile instructions",
-        "user-space instructions that the compiling thread retired in the first compiled call",
-        # The margin of most counts in PyTorch's own check (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
-        min_effect=0.015,
-        short="instructions",
-    ),
+    Metric("eager_ms", "ms", "lower", "eager latency", average="geomean",
+           meaning="median wall-clock latency of one eager call, device synchronised before and after"),
+    Metric("compiled_ms", "ms", "lower", "compiled latency", min_effect=0.02, average="geomean", short="wall",
+           meaning="median wall-clock latency of one compiled call, interleaved with the eager ones"),
+    Metric("speedup", "x", "higher", "speedup", average="geomean",
+           meaning="eager_ms over compiled_ms of the same process"),
+    Metric("eager_kernel_ms", "ms", "lower", "eager device time",
+           meaning="time per eager call in which the device was busy, from a profiler pass of its own"),
+    Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean", short="device",
+           meaning="time per compiled call in which the device was busy, from the same pass"),
+    Metric("device_speedup", "x", "higher", "device speedup", average="geomean",
+           meaning="eager_kernel_ms over compiled_kernel_ms: free of launch overhead and of host noise"),
+    Metric("compile_cold_s", "s", "lower", "cold compile", min_effect=0.05, average="mean", short="compile",
+           meaning="first compiled call less a warm one, all caches empty"),
+    Metric("eager_peak_bytes", "B", "lower", "eager peak memory",
+           meaning="most device memory the allocator held during warm eager calls, weights and inputs included"),
+    Metric("compiled_peak_bytes", "B", "lower", "peak memory", min_effect=0.02, short="memory",
+           meaning="the same for the compiled calls after the first, cudagraph recording included"),
+    Metric("compression", "x", "higher", "compression", average="geomean",
+           meaning="eager_peak_bytes over compiled_peak_bytes"),
+    Metric("graphs", "", "neither", "graphs", is_count=True,
+           meaning="graphs that Dynamo captured"),
+    Metric("graph_breaks", "", "lower", "graph breaks", is_count=True,
+           meaning="times Dynamo had to leave a graph"),
+    Metric("recompiles", "", "lower", "recompiles", is_count=True,
+           meaning="times a frame was compiled again because a guard failed"),
+    Metric("cudagraph_skips", "", "lower", "cudagraph skips", is_count=True,
+           meaning="graphs that asked for a cudagraph and did not get one"),
+    Metric("cudagraph_partitions", "", "neither", "cudagraph partitions", is_count=True,
+           meaning="cudagraph partitions, where this torch counts them"),
+    Metric("kernels_generated", "", "neither", "generated kernels", is_count=True,
+           meaning="kernels that Inductor generated"),
+    Metric("kernels_extern", "", "neither", "library calls", is_count=True,
+           meaning="calls that Inductor left to a library (ATen, cuBLAS, cuDNN)"),
+    Metric("error_rmse_ratio", "x", "lower", "error ratio",
+           meaning="worst RMSE against the reference of the compiled outputs over that of the eager ones"),
+    Metric("cosine", "", "higher", "cosine",
+           meaning="smallest cosine similarity of a compiled output to its eager counterpart"),
+    Metric("leak_bytes_per_call", "B", "lower", "leak per call", short="leak",
+           meaning="device memory that stays allocated after a compiled call; "
+                   "counted over 50 calls where the timed ones left any"),
+    Metric("compile_warm_s", "s", "lower", "warm compile", min_effect=0.05, short="warm compile",
+           meaning="first compiled call less a later one in a new process that finds all caches full"),
+    # The margin of most counts in PyTorch's own check (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
+    Metric("compile_instructions", "", "lower", "compile instructions", min_effect=0.015, short="instructions",
+           meaning="user-space instructions that the compiling thread retired in the first compiled call"),
 )
+# fmt: on
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 #: The smallest relative change that matters, for each metric that is judged by its noise.

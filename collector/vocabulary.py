@@ -1,4 +1,4 @@
-"""The words every room shares: cells, configs, statuses, measurements. Imports nothing but the standard library."""
+"""The types that all packages share: cells, configs, statuses, measurements. Imports only the standard library."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-#: Statuses that say "this could not be asked here" rather than "this went wrong"; they leave a pass rate's denominator.
+#: Statuses that mean "cannot be measured here" and not "went wrong". They do not count in a pass rate.
 NOT_APPLICABLE = frozenset({Status.UNAVAILABLE, Status.SKIPPED})
 
 
@@ -42,7 +42,7 @@ class Phase(StrEnum):
 
 
 class Stage(StrEnum):
-    """Where in a cell's life something happened."""
+    """The stages of measuring a cell, in order."""
 
     START = "start"
     LOAD_MODEL = "load_model"
@@ -64,6 +64,10 @@ DTYPES = ("float32", "bfloat16", "float16", "amp", "amp_bfloat16")
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces, so that equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _fields_of(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def short_hash(value: Any, length: int = 12) -> str:
@@ -101,12 +105,8 @@ class Config:
     def to_json(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
         blank = Config()
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {
-            name: dict(value) if name == "overrides" else value
-            for name, value in found.items()
-            if value != getattr(blank, name)
-        }
+        found = _fields_of(self) | {"overrides": dict(self.overrides)}
+        return {name: value for name, value in found.items() if value != getattr(blank, name)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Config:
@@ -128,7 +128,7 @@ class Config:
 
     @property
     def name(self) -> str:
-        """What people call it: `cudagraphs`, `max-autotune`, `cudagraphs+graph_partition=false`. `parse` reads it back."""
+        """The name that people use: `cudagraphs`, `max-autotune`, `cudagraphs+graph_partition=false`. `parse` reads it back."""
         parts = [name for name in (self.template, self.mode) if name] or ["default"]
         switches: dict[str, OptionValue] = {"freezing": self.freezing, "dynamic": self.dynamic}
         parts += [f"{key}={_spell(value)}" for key, value in switches.items() if value is not None]
@@ -162,7 +162,7 @@ def _reads_as_something_else(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One square of the matrix: what is compiled, on what, and how."""
+    """What is compiled, on which device, and how: one entry of the matrix that is measured."""
 
     suite: str
     model: str
@@ -174,15 +174,7 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        return {
-            "suite": self.suite,
-            "model": self.model,
-            "phase": self.phase.value,
-            "dtype": self.dtype,
-            "device": self.device,
-            "batch_size": self.batch_size,
-            "config": self.config.to_json(),
-        }
+        return _fields_of(self) | {"phase": self.phase.value, "config": self.config.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
@@ -210,7 +202,7 @@ class Cell:
 
 @dataclass(slots=True)
 class Failure:
-    """Why a cell did not pass, in words that a person can act on."""
+    """Why a cell did not pass, and what to do about it."""
 
     stage: Stage
     exception: str
@@ -219,7 +211,7 @@ class Failure:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        found = {"stage": self.stage.value, "exception": self.exception, "message": self.message, "hint": self.hint}
+        found = _fields_of(self) | {"stage": self.stage.value}
         return {key: value for key, value in found.items() if value is not None}
 
     @classmethod
@@ -230,7 +222,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Measurement:
-    """All that one process found out about one cell.
+    """The result of one process that measured one cell.
 
     `metrics` holds only what was measured: an absent name means "not measured", never zero. `samples` holds the raw
     values behind the latency medians, in the metric's unit and in the order they were taken (entry i of each was taken
@@ -253,20 +245,8 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        data = {
-            "cell": self.cell.to_json(),
-            "status": self.status.value,
-            "started_at": self.started_at,
-            "wall_s": self.wall_s,
-            "metrics": self.metrics,
-            "samples": self.samples,
-            "details": self.details,
-            "program_id": self.program_id,
-            "environment_id": self.environment_id,
-            "failure": self.failure.to_json() if self.failure else None,
-            "log_tail": self.log_tail,
-            "replicate": self.replicate,
-        }
+        failure = self.failure.to_json() if self.failure else None
+        data = _fields_of(self) | {"cell": self.cell.to_json(), "status": self.status.value, "failure": failure}
         return {key: value for key, value in data.items() if value not in (None, {}, [])}
 
     @classmethod
@@ -287,3 +267,15 @@ class Measurement:
             log_tail=data.get("log_tail"),
             replicate=int(data.get("replicate", 0)),
         )
+
+
+#: The key of a measurement's details that says what the outputs were compared with: the precision of the reference, or
+#: `BY_COSINE` where at least one floating tensor had to be compared with eager's alone.
+CHECKED_BY = "checked_by"
+BY_COSINE = "cosine"
+
+
+def status_words(status: str, details: Mapping[str, Any]) -> str:
+    """A status as users see it: `pass`, or `pass (checked by cosine)` where no reference confirms it."""
+    weak = status == "pass" and details.get(CHECKED_BY) == BY_COSINE
+    return f"{status} (checked by cosine)" if weak else str(status)

@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from analysis.compare.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
-from collector.correctness.checked_by import status_words
-from collector.vocabulary import Status
+from collector.vocabulary import Status, status_words
 from db.packing.throttling import reasons_of, throttled_of
 from db.queries.details import evidence, program
 

@@ -10,13 +10,12 @@ from typing import Any
 import torch
 
 from collector.configs.templates import Effective
-from collector.correctness.checked_by import BY_COSINE, CHECKED_BY
 from collector.correctness.comparing import Agreement, compare, without_numbers
 from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.tolerances import tolerance_for
 from collector.failures import classify, hint_of_status
 from collector.measure.program import Subject
-from collector.vocabulary import AHEAD_OF_TIME, Cell, Failure, Stage, Status
+from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Cell, Failure, Stage, Status
 
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
 

@@ -1,10 +1,10 @@
-"""From which core a GPU is driven while it is timed: the least disturbed one of those that stand free.
+"""Chooses the core that drives a GPU while it is timed: the least disturbed one of the free cores.
 
-A latency that waits for launches is as fast as the core that makes them. On a machine whose hyper-threads others use (a
-borrowed virtual one most of all) a core is half as fast for seconds at a time, now this one, now that one, and two processes
-of the same code differ by as much (docs/measuring.md). While one cell measures, the cores of all other
-workers of its GPU stand free. So the cell times a short loop of Python on each, goes to the quietest, looks again before
-each round of samples, and moves on when it is disturbed. No sample is dropped, and what decides is the loop, never a sample.
+A launch-bound latency depends on the core that launches. Where other tenants use the hyper-threads (above all on virtual
+machines), a core can be half as fast for seconds at a time, and processes of the same code differ by as much
+(docs/measuring.md). While one cell measures, the cores of all other workers of its GPU are free. So the cell times a short
+Python loop on each core and moves to the quietest one. It times the loop again before each round of samples and moves when
+the core is disturbed. No sample is dropped, and only the loop decides, never a sample.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def loop_s() -> float:
 
 
 class Cores:
-    """The free cores of a measurement; keeps all threads of this process on as many of them as it had."""
+    """The free cores of a measurement. All threads of this process stay on as many of them as it had before."""
 
     def __init__(self, free: Sequence[int], many: int, probe: Probe = loop_s) -> None:
         """`many` is how many cores this process has, and keeps."""
@@ -69,7 +69,9 @@ class Cores:
         self.spent_s += time.perf_counter() - began
 
     def look(self) -> None:
-        """Moves on if this thread's core is more disturbed than it was when it was chosen."""
+        """Moves to another core if this one is more disturbed than when it was chosen. Without a choice it does nothing."""
+        if not self.chosen:
+            return
         looked = self._timed()
         if self.spent_s < _LIMIT_S and looked > _DISTURBED * self._expected:
             self.moves += 1
@@ -94,19 +96,6 @@ class Cores:
         return min(self.probe(), self.probe())
 
 
-class Anywhere(Cores):
-    """Where there is nothing to choose: every call stays where the process is."""
-
-    def __init__(self) -> None:
-        super().__init__([], 0)
-
-    def settle(self) -> None:
-        """Stays."""
-
-    def look(self) -> None:
-        """Stays."""
-
-
 @contextmanager
 def quietest(device: str) -> Iterator[Cores]:
     """Drives a GPU from the quietest free core meanwhile; afterwards every thread is back on the cores that it had.
@@ -117,7 +106,7 @@ def quietest(device: str) -> Iterator[Cores]:
     named = os.environ.get(FREE_CORES_VARIABLE, "")
     free = [int(core) for core in named.split(",")] if named else []
     if device != "cuda" or len(free) <= len(own):
-        yield Anywhere()
+        yield Cores([], 0)
         return
     cores = Cores(free, len(own))
     try:
@@ -125,7 +114,7 @@ def quietest(device: str) -> Iterator[Cores]:
     except OSError as error:  # a core that was there when the pool began is not any more: that must not cost the cell
         sys.stderr.write(f"not driven from the quietest core: {error}\n")
         _move(own)
-        yield Anywhere()
+        yield Cores([], 0)
         return
     try:
         yield cores

@@ -168,7 +168,7 @@ class Subject:
     def eager_runs(self) -> EagerRuns:
         """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
 
-        A model may draw random numbers that do not matter (`collector.zoo.builders.dropout`): whether they do is asked of
+        A model may draw random numbers that do not matter (`collector.zoo.builders.conditioning`): whether they do is asked of
         the outputs.
         """
         for strict in (True, False):

@@ -37,7 +37,7 @@ from typing import Any, NoReturn
 from collector.machine.cores import pin_to_cores
 from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu
 from collector.process.tokens import LENGTH, VARIABLE, kill_tokens
-from collector.zoo.offline import forbid_hubs
+from collector.zoo.spec import forbid_hubs
 
 #: The largest message either way; a request carries a whole environment.
 MESSAGE_BYTES = 1 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from collector.errors import UnavailableError
 from collector.vocabulary import Phase
-from collector.zoo.offline import forbid_hubs
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -137,3 +137,28 @@ def _is_installed(name: str) -> bool:
     except ValueError:
         # A module that was put into sys.modules by hand may have no spec; it is there all the same.
         return True
+
+
+def same_in_both_phases(accelerator: int, cpu: int | None) -> Mapping[Phase, Mapping[str, int]]:
+    """One batch size per device for inference and training; `cpu=None` where a CPU is too slow for the model."""
+    sizes = {ACCELERATOR: accelerator} if cpu is None else {ACCELERATOR: accelerator, "cpu": cpu}
+    return dict.fromkeys(BOTH, sizes)
+
+
+#: What keeps the model libraries from reaching for a hub.
+_SWITCHES = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    # Otherwise transformers warns once per process about things that a random model cannot have.
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+
+
+def forbid_hubs() -> None:
+    """Turns every download of the model libraries into an error.
+
+    They read these variables when they are imported, so a process that imports them before it builds a model calls this
+    first.
+    """
+    os.environ.update(_SWITCHES)

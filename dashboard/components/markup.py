@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from collector.correctness.checked_by import status_words
-from collector.vocabulary import NOT_APPLICABLE, Status
+from collector.vocabulary import NOT_APPLICABLE, Status, status_words
 from dashboard.components.changes import Change
 
 #: Characters with a meaning in Markdown, Streamlit's colours, icons and formulas included.

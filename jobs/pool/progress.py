@@ -8,8 +8,7 @@ from collections import Counter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from collector.correctness.checked_by import status_words
-from collector.vocabulary import NOT_APPLICABLE, Measurement, Status
+from collector.vocabulary import NOT_APPLICABLE, Measurement, Status, status_words
 from jobs.output.terminal import one_line
 
 

@@ -1,9 +1,9 @@
-"""Makes a random network's output depend on all of its weights.
+"""Makes a random network a good test of a compiler: its output depends on all of its weights, and dropout drops nothing.
 
-A network with fresh weights is a poor test of a compiler. Batch norms that saw no data pass on what they get, so that
-activations die out or blow up with depth; branches that are to be learnt start with a gain of zero. Either way, whole
-parts of the program could compute nonsense and the output would still agree with eager's. Nothing here changes the
-program, only the values in it.
+A network with fresh weights is a poor test. Batch norms that saw no data pass on what they get, so that activations vanish
+or explode with depth; branches that are to be learnt start with a gain of zero. Then whole parts of the program could
+compute nonsense, and the output would still agree with eager's. Nothing here changes the program, only the values in it.
+
 """
 
 from __future__ import annotations
@@ -71,3 +71,26 @@ def spread_output(layer: nn.Module, std: float) -> None:
         return output * factor
 
     handle = layer.register_forward_hook(scale)
+
+
+#: Zero would let the compiler remove the operation, and the measured program would not be the one people train. With this
+#: probability the random numbers are drawn, and no element is ever dropped (nor scaled: 1 - 1e-30 rounds to 1).
+PROBABILITY = 1e-30
+
+
+def silence_config(config: Any) -> None:
+    """Sets every dropout probability of a transformers configuration, those of nested configurations included."""
+    for name, value in list(vars(config).items()):
+        if hasattr(value, "to_dict"):
+            silence_config(value)
+        elif "drop" in name and isinstance(value, float):
+            setattr(config, name, PROBABILITY)
+
+
+def silence_modules(model: nn.Module) -> None:
+    """Lowers the probability of every module that drops elements or whole branches; those that drop nothing stay so."""
+    for module in model.modules():
+        # nn.Dropout and its kin call it p, the stochastic depth of timm and transformers drop_prob.
+        for name in ("p", "drop_prob"):
+            if isinstance(getattr(module, name, None), float) and getattr(module, name) > PROBABILITY:
+                setattr(module, name, PROBABILITY)

@@ -6,8 +6,12 @@ import torch
 from torch import nn
 
 from collector.vocabulary import Phase
-from collector.zoo.builders import dropout
-from collector.zoo.builders.conditioning import calibrate_batch_norms, settle, wake_dead_gains
+from collector.zoo.builders.conditioning import (
+    calibrate_batch_norms,
+    settle,
+    silence_modules,
+    wake_dead_gains,
+)
 from collector.zoo.builders.losses import classification_loss
 from collector.zoo.spec import Built
 
@@ -36,7 +40,7 @@ def build_torchvision(batch_size: int, phase: Phase, device: str, *, name: str) 
 
 
 def _built(model: nn.Module, batch_size: int, device: str, size: tuple[int, ...], classes: int) -> Built:
-    dropout.silence_modules(model)
+    silence_modules(model)
     wake_dead_gains(model)
     place = settle(model, device)
     calibrate_batch_norms(model, lambda: model(torch.randn(_CALIBRATION_BATCH, *size).to(place)))

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from collector.zoo.catalog.sizes import same_in_both_phases
-from collector.zoo.spec import ModelSpec
+from collector.zoo.spec import ModelSpec, same_in_both_phases
 
 SUITE = "huggingface"
 _NEEDS = ("torch", "transformers")
@@ -47,7 +46,7 @@ def _text(
     return ModelSpec(
         suite=SUITE,
         name=name,
-        builder="collector.zoo.builders.huggingface_text:build",
+        builder="collector.zoo.builders.huggingface:build_text",
         batch_sizes=same_in_both_phases(batch, 1 if cpu_length else None),
         input_note=f"seq {length}; on cpu {on_cpu}",
         needs=_NEEDS,
@@ -69,7 +68,7 @@ def _vision(
     return ModelSpec(
         suite=SUITE,
         name=name,
-        builder="collector.zoo.builders.huggingface_vision:build",
+        builder="collector.zoo.builders.huggingface:build_vision",
         batch_sizes=same_in_both_phases(batch, 1),
         input_note="3x224x224",
         needs=_NEEDS,

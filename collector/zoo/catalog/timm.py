@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collector.zoo.catalog.sizes import same_in_both_phases
-from collector.zoo.spec import ModelSpec
+from collector.zoo.spec import ModelSpec, same_in_both_phases
 
 SUITE = "timm"
 

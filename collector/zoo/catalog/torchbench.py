@@ -7,8 +7,7 @@ All three hold something on the CPU in the middle of their program, for which cu
 from __future__ import annotations
 
 from collector.vocabulary import Phase
-from collector.zoo.catalog.sizes import same_in_both_phases
-from collector.zoo.spec import ModelSpec
+from collector.zoo.spec import ModelSpec, same_in_both_phases
 
 SUITE = "torchbench"
 _TAG = "graph-partition"

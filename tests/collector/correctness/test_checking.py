@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from collector.configs.templates import resolve_config
-from collector.correctness.checked_by import status_words
 from collector.correctness.checking import check
 from collector.measure.program import Subject, seed_everything
-from collector.vocabulary import Cell, Config, Phase, Stage, Status
+from collector.vocabulary import Cell, Config, Phase, Stage, Status, status_words
 from collector.zoo.spec import Built
 
 EAGER = Config(backend="eager")

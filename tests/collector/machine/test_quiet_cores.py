@@ -10,7 +10,7 @@ import pytest
 
 from collector.machine import quiet_cores
 from collector.machine.environment import FREE_CORES_VARIABLE, _driven_from
-from collector.machine.quiet_cores import Anywhere, Cores, _move, loop_s, quietest
+from collector.machine.quiet_cores import Cores, _move, loop_s, quietest
 
 OWN = sorted(os.sched_getaffinity(0))
 two = pytest.mark.skipif(len(OWN) < 2, reason="needs two cores")
@@ -137,8 +137,6 @@ def test_it_stays_where_there_is_nothing_to_choose(monkeypatch, device, free):
     monkeypatch.setenv(FREE_CORES_VARIABLE, ",".join(map(str, free)))
     os.sched_setaffinity(0, OWN[:1])
     with quietest(device) as cores:
-        assert isinstance(cores, Anywhere)
-        cores.settle()
         cores.look()
         assert os.sched_getaffinity(0) == {OWN[0]}
         assert not cores.chosen

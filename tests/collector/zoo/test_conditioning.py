@@ -4,7 +4,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from collector.zoo.builders import conditioning, dropout, losses  # noqa: E402
+from collector.zoo.builders import conditioning, losses  # noqa: E402
 
 
 def test_dead_gains_are_drawn_anew_and_the_rest_is_left_alone():
@@ -61,14 +61,14 @@ def test_only_what_drops_something_is_silenced():
             self.drop_prob = drop_prob
 
     model = nn.ModuleList([nn.Dropout(0.5), nn.Dropout2d(0.0), nn.PReLU(), Depth(0.1), Depth(None)])
-    dropout.silence_modules(model)
+    conditioning.silence_modules(model)
     assert (model[0].p, model[1].p, model[3].drop_prob, model[4].drop_prob) == (1e-30, 0.0, 1e-30, None)
 
 
 def test_no_element_is_dropped_in_any_dtype():
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         ones = torch.ones(100_000, dtype=dtype)
-        assert torch.equal(nn.functional.dropout(ones, dropout.PROBABILITY), ones)
+        assert torch.equal(nn.functional.dropout(ones, conditioning.PROBABILITY), ones)
 
 
 def test_losses_are_scalars_that_keep_their_dtype():

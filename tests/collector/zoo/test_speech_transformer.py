@@ -6,7 +6,7 @@ from tests.collector.zoo.conftest import run
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
 
-from collector.zoo.builders import speech_layers, speech_transformer  # noqa: E402
+from collector.zoo.builders import speech_transformer  # noqa: E402
 
 
 def test_it_has_the_size_of_the_original(build):
@@ -20,7 +20,7 @@ def test_it_has_the_size_of_the_original(build):
 
 def test_every_attention_divides_by_a_numpy_scalar(build):
     model = build("torchbench/speech_transformer").model.to(torch.bfloat16)
-    temperatures = [m.temperature for m in model.modules() if isinstance(m, speech_layers.ScaledDotProduct)]
+    temperatures = [m.temperature for m in model.modules() if isinstance(m, speech_transformer.ScaledDotProduct)]
     assert len(temperatures) == 6 + 2 * 6
     assert all(type(t) is np.float64 and t == 8.0 for t in temperatures)
 

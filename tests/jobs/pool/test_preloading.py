@@ -8,8 +8,8 @@ from importlib.util import find_spec
 import pytest
 
 from collector.vocabulary import Phase
-from collector.zoo.offline import forbid_hubs
 from collector.zoo.registry import all_models, suites
+from collector.zoo.spec import forbid_hubs
 from jobs.pool.testbeds import preload_for
 from tests.factories import cell
 

@@ -1,4 +1,4 @@
-"""Text models of transformers from their configuration classes, with random token ids."""
+"""Models of transformers from their configuration classes, with random token ids or random images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import torch
 import transformers
 
 from collector.vocabulary import Phase
-from collector.zoo.builders import dropout
+from collector.zoo.builders.conditioning import (
+    calibrate_batch_norms,
+    settle,
+    silence_config,
+    silence_modules,
+    wake_dead_gains,
+)
 from collector.zoo.builders.losses import own_loss
 from collector.zoo.spec import Built, is_cpu
 
@@ -17,7 +23,7 @@ from collector.zoo.spec import Built, is_cpu
 _ENCODER_DECODERS = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "M2M100ForConditionalGeneration")
 
 
-def build(
+def build_text(
     batch_size: int,
     phase: Phase,
     device: str,
@@ -31,9 +37,9 @@ def build(
     kind = getattr(transformers, architecture)
     configuration = kind.config_class(**config)
     configuration.use_cache = False
-    dropout.silence_config(configuration)
+    silence_config(configuration)
     model = kind(configuration)
-    dropout.silence_modules(model)
+    silence_modules(model)
     shape = (batch_size, cpu_length if is_cpu(device) else length)
     return Built(model, (), _inputs(architecture, configuration, shape), own_loss)
 
@@ -50,3 +56,24 @@ def _inputs(architecture: str, config: Any, shape: tuple[int, int]) -> dict[str,
     else:
         inputs["labels"] = torch.randint(0, config.vocab_size, shape)
     return inputs
+
+
+_CLASSES = 1000
+_SIDE = 224
+_CALIBRATION_BATCH = 4
+
+
+def build_vision(batch_size: int, phase: Phase, device: str, *, architecture: str, config: Mapping[str, Any]) -> Built:
+    """The library's sizes but for `config`, for ImageNet's thousand classes; labels in both phases, as for text."""
+    kind = getattr(transformers, architecture)
+    configuration = kind.config_class(num_labels=_CLASSES, **config)
+    model = kind(configuration)
+    silence_modules(model)
+    wake_dead_gains(model)
+    place = settle(model, device)
+    calibrate_batch_norms(model, lambda: model(pixel_values=torch.randn(_CALIBRATION_BATCH, 3, _SIDE, _SIDE).to(place)))
+    inputs = {
+        "pixel_values": torch.randn(batch_size, 3, _SIDE, _SIDE),
+        "labels": torch.randint(0, _CLASSES, (batch_size,)),
+    }
+    return Built(model, (), inputs, own_loss)
