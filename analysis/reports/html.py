@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from markupsafe import Markup
 
@@ -11,9 +10,7 @@ from analysis.compare.verdicts import Outcome
 from analysis.reports.charts import CHARTS, IN_PAGE, PictureError, svg
 from analysis.reports.facts import CellFacts, Report
 from analysis.reports.suites import SHOWN
-from analysis.reports.templating import environment
-from analysis.reports.words import describe_side
-from db.errors import one_line
+from analysis.reports.templating import render_page
 
 #: Rows of a table: a browser lays out some thousand rows well. The rest is counted only.
 ROWS = 2000
@@ -23,12 +20,13 @@ _REACH = (0.05, 0.5)
 
 
 def html(report: Report) -> str:
-    """The whole page. Every text is escaped; control characters are shown as U+FFFD."""
-    env = environment(_clean, describe_side=describe_side, reach=_reach)
-    return env.get_template("report.html.j2").render(
+    """The whole page."""
+    return render_page(
+        "report.html.j2",
         report=report,
         rows=ROWS,
         looks=_LOOKS,
+        reach_of=_reach,
         average_headings=[f"!{title}" for title in SHOWN.values()],
         charts={chart: _chart(report, chart) for chart in CHARTS},
     )
@@ -40,10 +38,6 @@ def _chart(report: Report, chart: str) -> str:
         return Markup(svg(report, chart, IN_PAGE))  # noqa: S704 -- drawn here
     except PictureError as error:
         return str(error)
-
-
-def _clean(value: Any) -> Any:
-    return one_line(value, 2000) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _reach(cells: Sequence[CellFacts]) -> float:

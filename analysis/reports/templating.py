@@ -1,8 +1,10 @@
-"""What the templates of a report share: the order of its sections, and numbers in words."""
+"""The Jinja2 environments of all documents: pages and feeds, Markdown, and text for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from analysis.compare.verdicts import Outcome
 from analysis.reports import words
 from analysis.reports.facts import ORDER, CellFacts
 from analysis.reports.suites import SHOWN
+from db.errors import one_line
 
 #: Sections that are shown unfolded, and sections whose table has statuses instead of values.
 UNFOLDED = (Outcome.REGRESSED, Outcome.BROKE)
@@ -45,8 +48,34 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
     }
     env.filters.update({name: _markup(function) for name, function in own.items()})
     env.filters.update(spaced=_spaced, titled=lambda text: _spaced(text).capitalize(), setting=_setting)
-    env.filters.update(commands=_commands, **filters)
+    env.filters.update(commands=_commands, short_sha=_short_sha, stamp=_stamp, describe_side=words.describe_side)
+    env.filters.update(filters)
     return env
+
+
+def render_page(template: str, **values: Any) -> str:
+    """An HTML or XML template. Every text is escaped; control characters are shown as U+FFFD."""
+    return _pages().get_template(template).render(values)
+
+
+def render_text(template: str, **values: Any) -> str:
+    """A template for a terminal: no text of a database can break a line or steer the terminal."""
+    return _texts().get_template(template).render(values)
+
+
+@cache
+def _pages() -> Environment:
+    return environment(lambda value: one_line(value, 2000) if _is_foreign(value) else value)
+
+
+@cache
+def _texts() -> Environment:
+    # Markup is what the environment does not escape for HTML.
+    return environment(lambda value: Markup(one_line(str(value), 2000)) if _is_foreign(value) else value)  # noqa: S704
+
+
+def _is_foreign(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Markup)
 
 
 def _markup(function: Callable[..., str]) -> Callable[..., Markup]:
@@ -64,6 +93,15 @@ def _setting(group: Group) -> str:
 def _figure(number: float, metric: str) -> str:
     """An average over cells: seconds for compile times, else a factor."""
     return f"{number:.1f} s" if metric == "compile_cold_s" else f"{number:.2f}"
+
+
+def _short_sha(sha: str | None) -> str:
+    return sha[:10] if sha else "commit not known"
+
+
+def _stamp(moment: datetime) -> str:
+    """A moment as RFC 3339 has it."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _commands(cells: Sequence[CellFacts]) -> Iterable[str]:

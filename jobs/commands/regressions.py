@@ -16,6 +16,8 @@ import click
 from jobs.options import branch_option, dashboard_option, db_option, json_option
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from db.regressions.records import RegressionInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,24 +56,21 @@ def command() -> None:
 @json_option
 def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -> None:
     """Prints a row a record."""
-    from analysis.history.record import cell_of
-    from db.engine import open_store
-    from db.regressions.records import list_regressions
     from jobs.output.tables import add_row, console, make_table
-    from jobs.regressions.text import info_json, table_row
+    from jobs.regressions.text import change_of, info_json
 
-    with open_store(database, write=False).connect() as connection:
-        found = list_regressions(connection, open_only=not with_closed, branch=branch)
-        names = {info.cell_id: str(cell_of(connection, info.cell_id) or info.cell_id) for info in found}
+    records, names = _records(database, branch, with_closed)
     if as_json:
-        click.echo(json.dumps([info_json(info, names[info.cell_id]) for info in found], indent=2))
+        _print_json([info_json(info, names[info.cell_id]) for info in records])
         return
-    if not found:
+    if not records:
         click.echo("no records" if with_closed else "no open records (--all shows closed ones)")
         return
     table = make_table("id", "state", "cell", "kind", "change", "onset", "opened", "owner")
-    for info in found:
-        add_row(table, *table_row(info, names[info.cell_id]))
+    for info in records:
+        onset = f"{info.branch}@{(info.onset_commit or '')[:10]}"
+        known = (info.regression_id, info.state, names[info.cell_id], info.kind, change_of(info), onset)
+        add_row(table, *known, f"{info.opened_at:%Y-%m-%d}", info.owner)
     console().print(table)
 
 
@@ -86,15 +85,14 @@ def show(name: str, database: str, as_json: bool) -> None:
     from analysis.history.record import record_of
     from db.engine import open_store
     from db.regressions.records import find_regression
-    from jobs.regressions.text import lines_of, to_json
+    from jobs.regressions.text import record_json, record_text
 
     with open_store(database, write=False).connect() as connection:
         record = record_of(connection, find_regression(connection, name))
     if as_json:
-        click.echo(json.dumps(to_json(record), indent=2))
-        return
-    for line in lines_of(record):
-        click.echo(line)
+        _print_json(record_json(record))
+    else:
+        click.echo(record_text(record), nl=False)
 
 
 @command.command(help="Write the records as an Atom feed, for any feed reader.")
@@ -104,17 +102,12 @@ def show(name: str, database: str, as_json: bool) -> None:
 @db_option
 def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> None:
     """Writes the file in one step: a reader sees the old one or the new one."""
-    from analysis.history.record import cell_of
     from collector.output_file import write_output
-    from db.engine import open_store
-    from db.regressions.records import list_regressions
-    from jobs.regressions.atom_feed import atom
+    from jobs.regressions.text import atom
 
-    with open_store(database, write=False).connect() as connection:
-        found = list_regressions(connection, branch=branch)
-        names = {info.cell_id: str(cell_of(connection, info.cell_id) or info.cell_id) for info in found}
-    write_output(out, atom(found, names, dashboard_url))
-    click.echo(f"{out}: {len(found)} records")
+    records, names = _records(database, branch, with_closed=True)
+    write_output(out, atom(records, names, dashboard_url))
+    click.echo(f"{out}: {len(records)} records")
 
 
 @command.command(help="Look for change points in the histories and bring the records up to date.")
@@ -163,6 +156,7 @@ def open_(
     """Opens what the verdicts or a person say."""
     from db.engine import open_store
     from jobs.git.authors import author_of
+    from jobs.output.terminal import one_line
     from jobs.regressions.opening import open_from_sides
 
     engine = open_store(database, write=True)
@@ -174,7 +168,7 @@ def open_(
     for info in done.records:
         click.echo(f"{info.regression_id}  {'opened' if info.regression_id in done.new else f'known, {info.state}'}")
     for line in done.left_out:
-        click.echo(_one_line(f"left out: {line}"))
+        click.echo(one_line(f"left out: {line}"))
     if not done.records and not done.left_out:
         click.echo("nothing regressed or broke: no record opened (--cell NAME opens one anyway)")
 
@@ -215,7 +209,7 @@ def reopen(**options: Any) -> None:
 @db_option
 def note(name: str, text: str, author: str | None, database: str) -> None:
     """Writes a note and changes no state."""
-    _annotate((name,), text, author, database, None, None)
+    _annotate((name,), author, database, text=text)
 
 
 @command.command(name="set", help="Change the owner or the link of records.")
@@ -228,7 +222,7 @@ def set_(ids: tuple[str, ...], owner: str | None, link: str | None, author: str 
     """Writes owner and link, with who did it in the history."""
     if owner is None and link is None:
         raise click.UsageError("pass --owner NAME or --link URL; an empty one removes it")
-    _annotate(ids, "", author, database, owner, link)
+    _annotate(ids, author, database, owner=owner, link=link)
 
 
 @command.command(
@@ -264,6 +258,17 @@ def publish(
         click.echo("no records to publish")
 
 
+def _records(database: str, branch: str | None, with_closed: bool) -> tuple[list[RegressionInfo], dict[str, str]]:
+    """The records, and their cells as people write them by cell_id."""
+    from analysis.history.record import cell_of
+    from db.engine import open_store
+    from db.regressions.records import list_regressions
+
+    with open_store(database, write=False).connect() as connection:
+        records = list_regressions(connection, open_only=not with_closed, branch=branch)
+        return records, {info.cell_id: str(cell_of(connection, info.cell_id) or info.cell_id) for info in records}
+
+
 def _move(
     state_of: Callable[[RegressionInfo], str],
     *,
@@ -274,42 +279,39 @@ def _move(
     link: str | None,
     database: str,
 ) -> None:
-    """Moves all records or none, and prints how each stands."""
-    from db.engine import open_store
+    """Moves all records or none, and prints the state of each."""
     from db.regressions.records import change_state, find_regression
-    from jobs.git.authors import author_of
 
-    who = author_of(author)
-    with open_store(database, write=True).begin() as connection:
-        done = []
-        for name in dict.fromkeys(find_regression(connection, name).regression_id for name in ids):
-            state = state_of(find_regression(connection, name))
-            given = {"owner": owner, "link": link}
-            done.append(change_state(connection, name, state, at=_now(), author=who, text=text, **given))
-    for info in done:
-        click.echo(f"{info.regression_id}  {info.state}")
+    def move(connection: Connection, name: str, **event: Any) -> RegressionInfo:
+        return change_state(connection, name, state_of(find_regression(connection, name)), **event)
+
+    _change(move, ids, author, database, text=text, owner=owner, link=link)
 
 
-def _annotate(
-    ids: tuple[str, ...], text: str, author: str | None, database: str, owner: str | None, link: str | None
+def _annotate(ids: tuple[str, ...], author: str | None, database: str, **event: Any) -> None:
+    """Adds a text, an owner or a link to all records or none."""
+    from db.regressions.records import note_regression
+
+    _change(note_regression, ids, author, database, **event)
+
+
+def _change(
+    write: Callable[..., RegressionInfo], ids: tuple[str, ...], author: str | None, database: str, **event: Any
 ) -> None:
     from db.engine import open_store
-    from db.regressions.records import find_regression, note_regression
+    from db.regressions.records import find_regression
     from jobs.git.authors import author_of
 
-    who = author_of(author)
+    event |= {"at": _now(), "author": author_of(author)}
     with open_store(database, write=True).begin() as connection:
         names = dict.fromkeys(find_regression(connection, name).regression_id for name in ids)
-        given = {"text": text, "owner": owner, "link": link}
-        done = [note_regression(connection, name, at=_now(), author=who, **given) for name in names]  # type: ignore[arg-type]
+        done = [write(connection, name, **event) for name in names]
     for info in done:
         click.echo(f"{info.regression_id}  {info.state}")
 
 
-def _one_line(text: str) -> str:
-    from jobs.output.terminal import one_line
-
-    return one_line(text)
+def _print_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=2, default=datetime.isoformat))
 
 
 def _now() -> datetime:

@@ -16,7 +16,7 @@ from analysis.reports.permalinks import address
 from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.github.api import GitHub, LostAnswerError, has_body, number_of, page_of
-from jobs.regressions.text import blame, change_of
+from jobs.regressions.text import blame_lines, change_of
 
 #: By it the issues are found again, should a record have lost its link.
 LABEL = "inductor-watch"
@@ -102,7 +102,7 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
         onset=(first.onset_commit or "not known")[:12],
         records=[(record, change_of(record.info), _page(record, dashboard)) for record in records],
         count=len(infos),
-        blame=blame(records[0], _COMMITS),
+        blame=blame_lines(records[0], _COMMITS),
         commands=list(dict.fromkeys(record.repro for record in records if record.repro))[:_COMMITS],
     )
     body = f"{marker}\n{cut(text, BODY_BYTES - len(marker) - 1)}"

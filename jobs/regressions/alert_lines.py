@@ -13,6 +13,7 @@ from analysis.history.drift import Drift
 from collector.metrics import METRICS
 from db.commits.ranges import CommitEntry
 from jobs.output.terminal import one_line
+from jobs.regressions.text import commit_line
 
 #: Commits of a range and kernels that are named; all are in `--json`.
 _COMMITS, _KERNELS = 20, 3
@@ -110,20 +111,6 @@ def _distance(blame: BlameRange) -> str:
         return "; what landed between is not known: `inductor-watch commits import --git PATH`"
     more = "" if blame.is_whole else f", {blame.distance - len(blame.commits)} of them not stored"
     return f", {blame.distance} commit{'s' * (blame.distance != 1)}{more}"
-
-
-def commit_line(entry: CommitEntry) -> str:
-    """A commit with its title, which names the pull request, and what is known of reverts and relands."""
-    links = {
-        "reverts": entry.reverts,
-        "reverted by": entry.reverted_by,
-        "relands": entry.relands,
-        "relanded by": entry.relanded_by,
-    }
-    marks = "".join(f"  [{word} {', '.join(sha[:10] for sha in shas)}]" for word, shas in links.items() if shas)
-    title = entry.title or "no title"
-    pr = f" (#{entry.pr_number})" if entry.pr_number and f"#{entry.pr_number}" not in title else ""
-    return f"{entry.sha[:10]}  {title[:120]}{pr}{marks}"
 
 
 def _shas(entries: Sequence[CommitEntry]) -> str:
