@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,11 @@ if TYPE_CHECKING:
     from db.queries.filters import CellFilter
 
 FORMATS = ("markdown", "json", "html")
+#: The file that GitHub Actions shows as the summary of a step.
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+#: With less room than this left in a summary there is no report worth the name.
+_LEAST_BYTES = 2000
+_PICTURES = (".svg", ".png")
 
 
 @click.command(
@@ -97,16 +105,14 @@ def command(
     from collector.output_file import write_output
     from db.engine import open_store
     from db.queries.filters import expand_patterns
-    from jobs.github.api import GitHub, check_pull
-    from jobs.github.comment import put_comment
-    from jobs.output.report_output import append_summary, check_picture, draw_picture, summary_file
 
     # All that can be wrong with the request is found before anything is written.
-    _check_across(across, base, new)
+    if across and base != new:
+        raise click.UsageError(f"--across compares two configs of one side: write `report {new} {new} --across ...`")
     if picture:
-        check_picture(picture)
-    summary = summary_file() if github_summary else None
-    target = (GitHub.from_environment(), *check_pull(pull)) if pull else None
+        _check_picture(picture)
+    summary = _summary_file() if github_summary else None
+    comment = _comment_writer(pull) if pull else None
     with open_store(database, write=False).connect() as connection:
         filters = expand_patterns(connection, chosen)
         report = (
@@ -115,7 +121,7 @@ def command(
             else build_report(connection, base, new, filters, dashboard_url)
         )
     text = draw(report, form, rows)
-    drawn = draw_picture(report, chart, picture) if picture else b""
+    drawn = _picture(report, chart, picture) if picture else b""
     if out:
         write_output(out, text)
     if picture and drawn:
@@ -123,21 +129,69 @@ def command(
     if again_plan:
         write_output(again_plan, json.dumps(report.again.to_plan(), indent=2) + "\n")
     if summary:
-        append_summary(summary, lambda room: markdown(report, limit=room, rows=rows))
-    if not (out or picture or summary or target):
+        _append_summary(summary, report, rows)
+    if not (out or picture or summary or comment):
         click.echo(text, nl=False)
-    if target:
-        github, repo, number = target
-        done, url = put_comment(github, repo, number, markdown(report, limit=BODY_BYTES, rows=rows))
+    if comment:
+        done, url = comment(markdown(report, limit=BODY_BYTES, rows=rows))
         click.echo(f"comment {done}: {url}")
     if missing := _missing(report, chart, bool(picture and not drawn)):
         click.echo(f"inductor-watch: {missing}", err=True)
         raise SystemExit(3)
 
 
-def _check_across(across: tuple[str, str] | None, base: str, new: str) -> None:
-    if across and base != new:
-        raise click.UsageError(f"--across compares two configs of one side: write `report {new} {new} --across ...`")
+def _check_picture(path: Path) -> None:
+    """Raises `click.UsageError` if no picture can be made of that kind, here."""
+    from analysis.reports.charts import PictureError, converter
+
+    if path.suffix.lower() not in _PICTURES:
+        raise click.UsageError(f"--picture {path.name}: end it in {' or '.join(_PICTURES)}")
+    try:
+        converter()
+    except PictureError as error:
+        raise click.UsageError(f"--picture {path.name}: {error}") from None
+
+
+def _picture(report: Report, chart: str, path: Path) -> bytes:
+    """The chart as the file's name asks for it; empty where it would show nothing."""
+    from analysis.reports.charts import png, svg
+
+    drawn = svg(report, chart)
+    return png(drawn) if drawn and path.suffix.lower() == ".png" else drawn.encode()
+
+
+def _summary_file() -> Path:
+    """The file of the step's summary. Raises `click.UsageError` outside of GitHub Actions."""
+    if not os.environ.get(SUMMARY_VARIABLE):
+        raise click.UsageError(f"--github-summary: {SUMMARY_VARIABLE} is not set; GitHub Actions sets it in each step")
+    return Path(os.environ[SUMMARY_VARIABLE])
+
+
+def _append_summary(path: Path, report: Report, rows: int) -> None:
+    """Appends what fits into the rest of the step's 1 MiB; GitHub drops a longer summary.
+
+    Raises:
+        click.UsageError: earlier commands of the step have left no room.
+    """
+    from analysis.reports.markdown import SUMMARY_BYTES, markdown
+
+    used = path.stat().st_size if path.exists() else 0
+    room = SUMMARY_BYTES - used - 2
+    if room < _LEAST_BYTES:
+        raise click.UsageError(
+            f"--github-summary: this step's summary is full ({used} of {SUMMARY_BYTES} bytes); use another step"
+        )
+    with path.open("a", encoding="utf-8", errors="replace") as stream:
+        stream.write("\n" * bool(used) + markdown(report, limit=room, rows=rows))
+
+
+def _comment_writer(pull: str) -> Callable[[str], tuple[str, str]]:
+    """What writes a text into our comment on a pull request. Raises `click.UsageError` for a wrong one or without a token."""
+    from jobs.github.api import GitHub, check_pull
+    from jobs.github.comment import put_comment
+
+    repo, number = check_pull(pull)
+    return partial(put_comment, GitHub.from_environment(), repo, number)
 
 
 def _missing(report: Report, chart: str, has_no_picture: bool) -> str:

@@ -12,15 +12,13 @@ from sqlalchemy import Engine
 
 from analysis.compare.tables import Comparison, compare
 from analysis.compare.verdicts import SMALLEST, Outcome, judge_sides
-from collector.metrics import METRICS
 from db.errors import RecordError, nearest, one_line
 from db.queries.sides import resolve_side
 from db.regressions.records import Finding, RegressionInfo, open_regression
+from jobs.regressions.recording import kind_of
 
 #: What a record is opened for without being asked.
 _WORSE = (Outcome.REGRESSED, Outcome.BROKE)
-#: What a change for the worse is called, by the unit of its metric; `jobs.regressions.recording` says the same.
-_KINDS = {"ms": "slower", "s": "slower", "B": "larger"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +86,8 @@ def _finding(row: Mapping[Any, Any]) -> Finding:
     metric = _worse_metric(row)
     if metric is None:
         raise RecordError(f"{one_line(str(row['cell']), 200)} did not get worse from base to new: nothing to record")
-    return Finding(
-        cell,
-        base,
-        new,
-        _KINDS.get(METRICS[metric].unit, "worse"),
-        metric,
-        float(row[f"{metric}_base"]),
-        float(row[f"{metric}_new"]),
-    )
+    values = float(row[f"{metric}_base"]), float(row[f"{metric}_new"])
+    return Finding(cell, base, new, kind_of(metric), metric, *values)
 
 
 def _worse_metric(row: Mapping[Any, Any]) -> str | None:

@@ -11,13 +11,13 @@ from sqlalchemy import Connection, Engine
 from analysis.history.alerts import Alert
 from analysis.history.changes import Certainty, Change, Direction
 from analysis.history.recovery import RUNS, Pinned, Standing, Timeline, standing
+from analysis.reports.words import interval, percent, several
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.changing import changing
 from db.regressions.records import Finding, RegressionInfo, change_state, list_regressions, open_regression
 from db.regressions.states import OPEN
 
-#: What a change for the worse is called, by the unit of its metric.
 _KINDS = {"ms": "slower", "s": "slower", "B": "larger"}
 
 _Series = tuple[str, str, str, str, str]
@@ -64,6 +64,11 @@ def record_alerts(engine: Engine, alerts: Sequence[Alert], *, author: str, now: 
                     book.enter(one, alert)
         book.mark_fixed()
     return book.recorded()
+
+
+def kind_of(metric: str) -> str:
+    """What a change of a metric for the worse is called; `broke` for a status, which is no metric."""
+    return _KINDS.get(METRICS[metric].unit, "worse") if metric else "broke"
 
 
 def _opens(change: Change) -> bool:
@@ -128,12 +133,12 @@ class _Book:
             cell_id=change.cell_id,
             base_run=change.span.base.runs[-1].run_id,
             onset_run=change.span.onset.runs[0].run_id,
-            kind=_KINDS.get(METRICS[change.metric].unit, "worse") if change.metric else "broke",
+            kind=kind_of(change.metric),
             metric=change.metric,
             base_value=levels.before if levels else None,
             new_value=levels.after if levels else None,
         )
-        text = f"{_spelled(change)}; alert {alert.alert_id} of {_count(len(alert.cells), 'cell')}"
+        text = f"{_spelled(change)}; alert {alert.alert_id} of {several(len(alert.cells), 'cell')}"
         opened = open_regression(self._conn, finding, at=self._at, author=self._author, text=text)
         self._note("opened", opened.regression_id)
         return opened
@@ -164,15 +169,12 @@ def _is_again(record: RegressionInfo, change: Change) -> bool:
 
 
 def _spelled(change: Change) -> str:
-    """`compiled_ms +5.1 % (+4.2 .. +6.0) between 0123456789 and 9876543210`."""
+    """`compiled_ms +5.1 % (+4.2 .. +6.0 %) between 0123456789 and 9876543210`."""
     span = f"between {change.span.base.commit[:10]} and {change.span.onset.commit[:10]}"
     aside = "; the environment or the options changed there, too" if change.environment_changed else ""
     if change.levels is None:
         before, after = change.statuses or ("pass", "a failure")
         return f"{before} became {after} {span}{aside}"
-    size, low, high = (100 * (ratio - 1) for ratio in (change.levels.ratio, change.levels.low, change.levels.high))
-    return f"{change.metric} {size:+.1f} % ({low:+.1f} .. {high:+.1f}) {span}{aside}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    levels = change.levels
+    within = interval(levels.low - 1, levels.high - 1)
+    return f"{change.metric} {percent(levels.ratio - 1)} ({within}) {span}{aside}"
