@@ -1,7 +1,7 @@
 """The `python3` of a test's host: everything is installed already, and measuring may be played instead of done.
 
 `bootstrap.py` is really run; it finds an environment that it would have made, and its note that nothing is to be
-installed. With PLAYED=1 the verbs that measure write synthetic bundles (tests/e2e/actions/played.py).
+installed. With PLAYED=1 the verbs that measure write synthetic bundles (tests/e2e/workflows/played.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     if words[0].endswith("bootstrap.py"):
         _prepare(Path(words[0]), words[1:])
     elif words[:2] == ["-m", "jobs.cli"] and words[2] in _MEASURING and os.environ.get("PLAYED"):
-        words = ["-m", "tests.e2e.actions.played", *words[2:]]
+        words = ["-m", "tests.e2e.workflows.played", *words[2:]]
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 -- it becomes the Python that was asked for
 
 

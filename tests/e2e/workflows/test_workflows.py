@@ -7,9 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,12 +16,13 @@ from db.ingest import ingest_bundle
 from db.runs import list_nights
 from jobs.plan.default_night import planned_night
 from jobs.pool.requested_options import Selection
-from tests.e2e.actions.played import play
-from tests.e2e.actions.runner import ROOT, Host, Job, Run, Service, clone, read
+from tests.e2e.workflows.played import play
+from tests.e2e.workflows.runner import ROOT, Host, Job, Run, Service, clone, read
+from tests.jobs.github_server import TOKEN, github_server
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 NIGHTLY, ADHOC, CI = (WORKFLOWS / f"{name}.yml" for name in ("nightly", "adhoc", "ci"))
-ACTION, DOCUMENT = ROOT / "action.yml", ROOT / "docs" / "actions.md"
+ACTION, DOCUMENT = ROOT / "action.yml", ROOT / "docs" / "ci.md"
 MODELS = ("ViTTinyForImageClassification", "T5Small")
 CONFIGS = ("triton", "freezing")
 PLAN_OPTIONS = " ".join(["--device cpu", *(f"--model {m}" for m in MODELS), *(f"--config {c}" for c in CONFIGS)])
@@ -128,52 +126,10 @@ def test_the_document_names_every_variable_and_every_pin():
 # --- nights
 
 
-class FakeGitHub(BaseHTTPRequestHandler):
-    """Issues and comments, as far as publishing needs them."""
-
-    def _answer(self, data, code=200):
-        body = json.dumps(data).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        found = self.server.comments if "/comments" in self.path else self.server.issues
-        self._answer(found)
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert self.headers["Authorization"] == "Bearer synthetic-token"
-        items = self.server.comments if self.path.endswith("/comments") else self.server.issues
-        if "body" in body:
-            number = len(items) + 1
-            page = f"https://github.example{self.path}/{number}"
-            items.append({"number": number, "id": number, "state": "open", "html_url": page, "user": {}, **body})
-            self._answer(items[-1], 201)
-        else:
-            self._answer({})
-
-    def do_PATCH(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        item = self.server.issues[int(self.path.rsplit("/", 1)[1]) - 1]
-        item.update(body)
-        self._answer(item)
-
-    def log_message(self, *words):
-        """Nothing."""
-
-
 @pytest.fixture
-def github() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeGitHub)
-    server.issues, server.comments = [], []
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def github():
+    with github_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +147,7 @@ def history(tmp_path_factory):
 
 @pytest.fixture
 def service(tmp_path, github):
-    environ = {"PLAYED": "1", "PLAYED_DAY": "12", "GITHUB_API_URL": f"http://127.0.0.1:{github.server_port}"}
+    environ = {"PLAYED": "1", "PLAYED_DAY": "12", "GITHUB_API_URL": github.url}
     return Service(tmp_path / "service", dict(VARIABLES), environ)
 
 
@@ -207,8 +163,7 @@ def planned(history, tmp_path_factory):
     """The plan of a night after the quiet ones: its job, and the artefact. A plan takes seconds, most of them torch's."""
     service = Service(tmp_path_factory.mktemp("planned"), VARIABLES)
     shutil.copytree(history, service.cache("inductor-watch-store-0-1"))
-    run, data = Run(service, NIGHTLY, 100), read(NIGHTLY)
-    return run._job("plan", data["jobs"]["plan"], data, {}), service.artifact(100, "plan")
+    return Run(service, NIGHTLY, 100).run_job("plan", read(NIGHTLY), {}), service.artifact(100, "plan")
 
 
 def after_the_plan(service, planned):
@@ -257,6 +212,7 @@ def test_a_night_that_got_slower_is_reported_filed_and_fails_and_is_kept(seasone
     assert "regressed" in merge.summary
     issues = github.issues
     assert len(issues) == 1, merge
+    assert github.tokens == {f"Bearer {TOKEN}"}
     assert MODELS[1] in issues[0]["title"]
     assert [night.night for night in stored_nights(seasoned.cache("inductor-watch-store-100-1"))][:2] == [
         "actions-100-1",
@@ -297,7 +253,7 @@ def test_a_branch_is_held_against_its_merge_base_with_the_noise_of_the_nights(se
     seasoned.environ["PLAYED_SLOWER"] = f"{MODELS[0]}=1.25"
     base, head = f"{11:040x}", "e" * 40
     inputs = {"model": MODELS[0], "torch": "torch==2", "base-torch": "torch==1", "branch": "mine", "rounds": 2}
-    inputs |= {"base": base, "commit": head, "pull-request": "owner/watched#7"}
+    inputs |= {"base": base, "commit": head, "pull-request": "o/r#7"}
     jobs = Run(seasoned, ADHOC, 103, inputs).go()
     (measure,), (judge,) = jobs["measure"], jobs["judge"]
     assert measure.result == "success", measure
@@ -323,7 +279,7 @@ def test_the_action_makes_a_night_of_ten_lines(seasoned, tmp_path):
     spec = read(ACTION)
     given = {name: item.get("default", "") for name, item in spec["inputs"].items()} | {"plan-options": PLAN_OPTIONS}
     run = Run(seasoned, ACTION, 105)
-    contexts = {**run._contexts(given), "matrix": {}, "needs": {}}
+    contexts = {**run.contexts(given), "matrix": {}, "needs": {}}
     host = Host(run, tmp_path / "host", contexts, {}, action=clone(tmp_path / "action"))
     job = host.go(Job("nightly"), spec["runs"]["steps"], {key: item["value"] for key, item in spec["outputs"].items()})
     assert job.outputs == {"night": "actions-105-1", "base": "night-11"}, job
