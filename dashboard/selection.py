@@ -9,7 +9,7 @@ import streamlit as st
 
 from analysis.reports.permalinks import fixed_side as fixed
 from dashboard import url
-from dashboard.data import Data
+from dashboard.data import Data, Pair
 from db.errors import SideError, nearest, one_line
 from db.queries.cells import Axes, NightInfo
 from db.queries.filters import CellFilter
@@ -35,9 +35,9 @@ class Selection:
     problems: tuple[str, ...] = field(default=())
 
     @property
-    def pair(self) -> tuple[str, str] | None:
+    def pair(self) -> Pair | None:
         """The texts that name both sides for good; None while there is no base."""
-        return None if self.base is None else (fixed(self.base), fixed(self.new))
+        return None if self.base is None else Pair(fixed(self.base), fixed(self.new))
 
 
 def read(data: Data) -> Selection:
@@ -74,11 +74,6 @@ def remembered() -> Selection | None:
     return cast("Selection | None", st.session_state.get(_KEY))
 
 
-def has_begun() -> bool:
-    """Whether a page was drawn in this session before."""
-    return _KEY in st.session_state
-
-
 def current() -> Selection:
     """What `remember` was given for the page that is drawn now."""
     return cast(Selection, st.session_state[_KEY])
@@ -98,18 +93,14 @@ def previous(data: Data, new: Side) -> NightInfo | None:
     ][:_LOOK_BACK]
     if not earlier:
         return None
-    wanted = _cells(data, fixed(new))
+    wanted = data.cell_ids(fixed(new))
     any_shared = None
     for night in earlier:
-        shared = len(wanted & _cells(data, night.night))
+        shared = len(wanted & data.cell_ids(night.night))
         if shared and shared * 2 >= len(wanted):
             return night
         any_shared = any_shared or (night if shared else None)
     return any_shared
-
-
-def _cells(data: Data, text: str) -> frozenset[str]:
-    return data.cell_ids(text)
 
 
 def _base(data: Data, new: Side) -> Side | None:

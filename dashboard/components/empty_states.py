@@ -23,8 +23,8 @@ def show(title: str, sentence: str, commands: str = "") -> None:
 
 
 @contextmanager
-def said_plainly() -> Iterator[None]:
-    """Says what a side or the store that cannot be read is about, in place of what was to be drawn."""
+def errors_as_states() -> Iterator[None]:
+    """Shows an error of a side or of the store as an empty state, in place of what was to be drawn."""
     try:
         yield
     except SideError as error:

@@ -35,7 +35,7 @@ _HELP = (
 
 def pickers(data: Data) -> None:
     """Draws the choice of sides and filters; it is read back from the address."""
-    labels = _choices(data.nights(), data.stamp)
+    labels = _choices(data.nights(), data.revision)
     offered = _offered(data.nights(), labels)
     _side(data, "base", "Base", [PREVIOUS, NOTHING, *offered], labels)
     st.button("Swap base and new", icon=":material/swap_vert:", key="swap", on_click=_swap, width="stretch")
@@ -101,7 +101,7 @@ def described(side: Side) -> str:
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)
-def _choices(_nights: list[NightInfo], stamp: str) -> dict[str, str]:
+def _choices(_nights: list[NightInfo], revision: str) -> dict[str, str]:
     """What can be picked, and what is shown and searched of it: branches, nights newest first, then runs of several-run nights.
 
     A commit of several nights stands before the newest of them.
@@ -186,7 +186,7 @@ def found_side(data: Data, wanted: str) -> str:
     except SideError:
         part = wanted.casefold().strip()
         listed = {
-            name: shown for name, shown in _choices(data.nights(), data.stamp).items() if part in shown.casefold()
+            name: shown for name, shown in _choices(data.nights(), data.revision).items() if part in shown.casefold()
         }
         nights = [night for night in data.nights() if night.night in listed]
         commits = {f"{run.branch}@{run.commit}" for night in nights for run in night.runs}

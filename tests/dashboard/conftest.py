@@ -57,9 +57,9 @@ def unfolded(app: AppTest, key: str) -> AppTest:
 
 
 def text_of(app: AppTest) -> str:
-    """All HTML, code and captions on the page, the style sheet and the one script left out."""
+    """All HTML, code and captions on the page, the style sheet left out."""
     html = [element.proto for element in app.get("html")]
-    parts = [proto.body for proto in html if "<style>" not in proto.body and not proto.unsafe_allow_javascript]
+    parts = [proto.body for proto in html if "<style>" not in proto.body]
     parts += [element.value for kind in (app.title, app.header, app.caption, app.code) for element in kind]
     return "\n".join(parts)
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import pandas as pd
 import pytest
 
-from dashboard import warm
 from dashboard.pages.model import history as model_history
 from dashboard.pages.trends import levels as trends
 from dashboard.pages.trends.levels import by_night
@@ -83,11 +82,3 @@ def test_of_many_runs_the_newest_are_drawn(monkeypatch):
     monkeypatch.setattr(model_history, "_NEWEST", 2)
     rows = pd.concat([history([1.0, 2.0, 3.0]), history([4.0, 5.0, 6.0], config="other")])
     assert model_history._newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]
-
-
-def test_the_start_reads_ahead_and_survives_a_store_that_is_not_there(monkeypatch, tmp_path, three_nights):
-    for place in (tmp_path / "none.db", three_nights):
-        monkeypatch.setenv("INDUCTOR_WATCH_DB", str(place))
-        reader = warm.prepare()
-        reader.join(30)
-        assert not reader.is_alive()

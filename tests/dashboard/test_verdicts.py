@@ -9,7 +9,7 @@ import pytest
 from analysis.compare.tables import EVERYTHING, compare
 from analysis.compare.verdicts import SMALLEST, judge_cells
 from dashboard.components import outcomes
-from dashboard.data import Data
+from dashboard.data import Data, Pair
 from dashboard.pages.compare import rows
 from dashboard.pages.overview import groups, headline
 from db.engine import open_store
@@ -17,16 +17,18 @@ from db.queries.sides import resolve_side
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain
 
+PAIR = Pair("night-0", "night-1")
+
 
 @pytest.fixture(scope="module")
 def judged(two_nights):
     """The two nights' cells with outcomes, and the judgement of the command line."""
     engine = open_store(two_nights, write=False)
     data = Data(engine, str(two_nights))
-    cells = data.comparison("night-0", "night-1", EVERYTHING).cells
+    cells = data.comparison(PAIR, EVERYTHING).cells
     sides = [resolve_side(engine, name) for name in ("night-0", "night-1")]
     told = judge_cells(engine, *sides, compare(engine, *sides).cells)
-    yield outcomes.with_outcomes(cells, data.judgement("night-0", "night-1").cells), told
+    yield outcomes.with_outcomes(cells, data.judgement(PAIR).cells), told
     engine.dispose()
 
 

@@ -11,15 +11,15 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare.results import Comparison
-from analysis.compare.verdicts import Judgement
 from analysis.reports.permalinks import fixed_side as fixed
-from dashboard import parts, url
+from dashboard import url
 from dashboard.components import changes, code_host, outcomes, palette
 from dashboard.components import downloads as handing_on
 from dashboard.components.formats import ABSENT, count
 from dashboard.components.markup import block, text
 from dashboard.components.noise import noise_line
 from dashboard.components.sidebar import describe, described
+from dashboard.data import Pair
 from dashboard.pages.compare.rows import COUNTS, METRIC_COLUMNS, Rows, alone_rows, compared_rows, csv, matching
 from dashboard.selection import Selection, current
 from db.errors import FilterError, nearest, one_line
@@ -39,7 +39,7 @@ _WIDTHS = {"config": (230, 30), "outcome": (200, 16), "status": (180, 16)}
 def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Compare", anchor=False)
-    parts.part(_chosen, selection)
+    _chosen(selection)
 
 
 def _chosen(selection: Selection) -> None:
@@ -62,13 +62,7 @@ def _chosen(selection: Selection) -> None:
         kept = _filtered(cells, with_outcome=False)
         _table(alone_rows(kept, _metrics(), _limit()), len(cells), lambda: None)
     else:
-        found = selection.data.comparison(*selection.pair, selection.filters)
-        judgement = selection.data.judgement(*selection.pair)
-        landed = code_host.between(found.base, found.new)
-        heads = [f"base {described(found.base)}", f"new {described(found.new)}"]
-        notes = [text(note) for note in (noise_line(judgement), *found.notes)]
-        _say_html(*heads, *([f"commits {landed}"] if landed else []), *notes)
-        _compared(selection, found, judgement, None)
+        _compared(selection, selection.pair)
 
 
 def _across_configs(selection: Selection) -> None:
@@ -83,14 +77,9 @@ def _across_configs(selection: Selection) -> None:
         _pick_config(columns[1], "to", "New config", names, names[1]),
     ]
     try:
-        found = selection.data.configs(side, chosen[0], chosen[1], selection.filters)
-        judgement = selection.data.config_judgement(side, chosen[0], chosen[1])
+        _compared(selection, Pair(side, side, (chosen[0], chosen[1])))
     except FilterError as error:
         _say(f"{error}.")
-        return
-    notes = [text(note) for note in (noise_line(judgement), *found.notes)]
-    _say_html(f"{described(found.new)}: {text(f'{chosen[0]} against {chosen[1]}')}", *notes)
-    _compared(selection, found, judgement, (chosen[0], chosen[1]))
 
 
 def _pick_config(where: Any, key: str, title: str, names: list[str], default: str) -> str:
@@ -100,19 +89,27 @@ def _pick_config(where: Any, key: str, title: str, names: list[str], default: st
     return value
 
 
-def _compared(selection: Selection, found: Comparison, judgement: Judgement, configs: tuple[str, str] | None) -> None:
-    if configs or selection.pair is None:
-        cells = selection.data.judged_configs(fixed(selection.new), *(configs or ("", "")), selection.filters)
-    else:
-        cells = selection.data.judged(*selection.pair, selection.filters)
-    kept = _filtered(cells, with_outcome=True, with_config=configs is None)
-    chosen = () if configs else tuple(name for name in url.get_all("config") if (cells["config"] == name).any())
+def _compared(selection: Selection, pair: Pair) -> None:
+    """Two sides, or two configs of one. Raises `FilterError` where a config is not there."""
+    found, judgement = selection.data.comparison(pair, selection.filters), selection.data.judgement(pair)
+    _say_html(*_sides(found, pair), *(text(note) for note in (noise_line(judgement), *found.notes)))
+    cells = selection.data.judged(pair, selection.filters)
+    kept = _filtered(cells, with_outcome=True, with_config=pair.configs is None)
+    chosen = () if pair.configs else tuple(name for name in url.get_all("config") if (cells["config"] == name).any())
     filters = replace(selection.filters, configs=chosen or selection.filters.configs)
-    _table(
-        compared_rows(kept, _metrics(), _limit()), len(cells), partial(handing_on.offer, selection, filters, configs)
-    )
+    report = partial(handing_on.offer, selection, filters, pair.configs)
+    _table(compared_rows(kept, _metrics(), _limit()), len(cells), report)
     order = "What broke or went missing comes first, then what regressed, improved or is inconclusive, the largest change first."
     st.caption(f"{order} {changes.RULE}")
+
+
+def _sides(found: Comparison, pair: Pair) -> list[str]:
+    """What is compared, as lines of HTML."""
+    if pair.configs:
+        return [f"{described(found.new)}: {text(' against '.join(pair.configs))}"]
+    landed = code_host.between(found.base, found.new)
+    lines = [f"base {described(found.base)}", f"new {described(found.new)}"]
+    return [*lines, *([f"commits {landed}"] if landed else [])]
 
 
 def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = True) -> pd.DataFrame:
@@ -208,7 +205,7 @@ def _everything(found: int) -> None:
         f"Show all {found:,} rows",
         key=url.bind("rows", _limit() is None),
         on_change=_switched,
-        help="Sorting covers what is shown.",
+        help=f"Sorting covers what is shown. More than {palette.MOST_PAINTED} rows are shown without colours.",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dashboard import parts
 from dashboard.components.pictures import Gallery
 from dashboard.pages.model import choice as model_choice
 from dashboard.pages.model import history as model_history
@@ -14,10 +13,6 @@ from dashboard.selection import Selection, current
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    parts.part(_model, selection)
-
-
-def _model(selection: Selection) -> None:
     choice = model_choice.choose(selection)
     if choice is None:
         return

@@ -11,6 +11,7 @@ from analysis.reports.evidence import eager_lines
 from analysis.reports.permalinks import fixed_side as fixed
 from dashboard.components.changes import Change, judged
 from dashboard.components.noise import noise_line
+from dashboard.data import Pair
 from dashboard.pages.model.choice import Choice, Half
 from dashboard.selection import Selection
 from db.errors import FilterError
@@ -79,7 +80,8 @@ def _eager_times(measured: Sequence[MeasurementInfo]) -> dict[str, float | None]
 def _judgement(selection: Selection, choice: Choice) -> Judgement | None:
     if choice.across_configs:
         try:
-            return selection.data.config_judgement(fixed(selection.new), choice.configs[0], choice.configs[1])
+            side = fixed(selection.new)
+            return selection.data.judgement(Pair(side, side, (choice.configs[0], choice.configs[1])))
         except FilterError:  # two configs of one name
             return None
-    return None if selection.pair is None else selection.data.judgement(*selection.pair)
+    return None if selection.pair is None else selection.data.judgement(selection.pair)

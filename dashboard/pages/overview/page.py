@@ -19,6 +19,7 @@ from dashboard.components.markup import anchor, block, cards, markdown, text
 from dashboard.components.noise import noise_line
 from dashboard.components.reasons import LISTED, change_table, missing_table, reason_table
 from dashboard.components.sidebar import describe, described
+from dashboard.data import Pair
 from dashboard.pages.overview import groups, headline
 from dashboard.pages.regressions.record_rows import record_table
 from dashboard.selection import NOTHING, Selection, current
@@ -34,21 +35,21 @@ def page(selection: Selection) -> None:
     if selection.pair is None:
         _alone(selection)
     else:
-        _compared(selection, *selection.pair)
+        _compared(selection, selection.pair)
 
 
-def _compared(selection: Selection, base: str, new: str) -> None:
+def _compared(selection: Selection, pair: Pair) -> None:
     data, filters = selection.data, selection.filters
-    found, judgement = data.comparison(base, new, filters), data.judgement(base, new)
-    cells = data.judged(base, new, filters)
+    found, judgement = data.comparison(pair, filters), data.judgement(pair)
+    cells = data.judged(pair, filters)
     if not (cells["expected_base"] & cells["expected_new"]).any():
         _nothing_shared(found)
         return
-    recent = data.recent(new, filters, headline.COMPARED)
+    recent = data.recent(pair.new, filters, headline.COMPARED)
     _head(
         headline.compared_sentence(cells, outcomes.counts(cells)),
         _sides(found),
-        headline.with_recent(data.key_figures(base, new, filters), recent, found.base.nights[0]),
+        headline.with_recent(headline.compared_cards(cells), recent, found.base.nights[0]),
         (noise_line(judgement), *found.notes),
     )
     _records(selection)
@@ -57,7 +58,7 @@ def _compared(selection: Selection, base: str, new: str) -> None:
     listed = cells[["transition", *LISTED]]
     is_lost = listed["transition"].isin([Transition.BROKE.value, Transition.MISSING.value])
     _lists(listed[is_lost])
-    intervals = data.intervals(base, new, filters)
+    intervals = data.intervals(pair, filters)
     for setting, items in groups.sections(found.suites).items():
         st.header(markdown(setting.title), anchor=False)
         st.html(block(groups.section_tables(items, intervals)))

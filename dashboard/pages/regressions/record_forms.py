@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from dashboard.data import place
+from dashboard.data import store_address
 from db.engine import open_store
 from db.errors import RecordError, StoreError
 from db.regressions.records import RegressionInfo, change_state, note_regression
@@ -50,7 +50,7 @@ def _write(info: RegressionInfo, state: str, author: str, note: str, owner: str,
     named = {"owner": owner.strip(), "link": link.strip()}
     at = datetime.now(UTC)
     try:
-        engine = open_store(place(), write=True)
+        engine = open_store(store_address(), write=True)
         try:
             if state == _KEEP:
                 note_regression(engine, info.regression_id, at=at, author=author.strip(), text=note, **named)

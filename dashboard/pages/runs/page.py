@@ -39,7 +39,7 @@ def page(selection: Selection) -> None:
         st.html(block(coverage_table(found, f"{str(phase).capitalize()}, {dtype}, {device}")))
     if selection.pair is not None:
         st.header("Noise", anchor=False)
-        st.html(block(f"<p>{text(noise_line(selection.data.judgement(*selection.pair)))}</p>"))
+        st.html(block(f"<p>{text(noise_line(selection.data.judgement(selection.pair)))}</p>"))
 
 
 page(current())

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import parts, url
+from dashboard import url
 from dashboard.components import code_host, palette, pictures
 from dashboard.components import empty_states as states
 from dashboard.components.formats import ABSENT, count, moment, signed
@@ -71,13 +71,10 @@ def page(selection: Selection) -> None:
         args=("by",),
     )
     setting = history.iloc[0][["phase", "dtype", "device"]].tolist()
-    key = "\n".join([selection.data.stamp, repr(branches), repr(selection.filters.to_json()), repr(setting)])
+    key = "\n".join([selection.data.revision, repr(branches), repr(selection.filters.to_json()), repr(setting)])
     shown = _Shown(history, branches, first, last, by, usual, days[0], night_of, key)
 
-    def figures(selection: Selection) -> None:
-        _figures(selection, shown)
-
-    parts.part(figures, selection)
+    _figures(selection, shown)
 
 
 def _figures(selection: Selection, of: _Shown) -> None:
