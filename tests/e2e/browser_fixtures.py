@@ -51,7 +51,7 @@ def serving(store: Path, folder: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [Path(sys.executable).with_name("streamlit"), "run", "dashboard/app.py", "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", "dashboard/app.py", "--server.port", str(port)]
     log = folder / "server.log"
     with log.open("w") as stream:
         process = subprocess.Popen(
