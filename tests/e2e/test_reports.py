@@ -11,7 +11,7 @@ from collector.vocabulary import Cell, Config, Phase
 from tests.analysis.test_verdicts import MODELS, make_run
 from tests.e2e.test_cli import call, is_one_line, tell
 from tests.factories import failing, new_store
-from tests.jobs.github_server import TOKEN, github_server
+from tests.jobs.github.server import TOKEN, github_server
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from analysis.reports.facts import build_config_report
 from analysis.reports.html import html
 from analysis.reports.words import percent
 from db.engine import open_store
+from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
 from tests.analysis.test_verdicts import MODELS
 from tests.factories import CONFIGS, cell, new_store, night, passing
-from tests.jobs.test_report import DASHBOARD, HOSTILE, call, hostile, nights, report_of  # noqa: F401 -- fixtures
 
 SVG = "{http://www.w3.org/2000/svg}"
 TAGS = {"svg", "rect", "g", "path", "line", "text", "tspan"}
@@ -37,7 +37,7 @@ def dots(drawn):
     return [(dot.get("fill"), float(dot.get("transform")[10:].split(",")[0]), dot.get("aria-label")) for dot in found]
 
 
-def test_the_worst_cell_is_the_first_row_and_its_mark_says_how_much(nights):  # noqa: F811
+def test_the_worst_cell_is_the_first_row_and_its_mark_says_how_much(nights):
     drawn = svg(report_of(nights), "changes")
     shown = texts(drawn)
     assert report_of(nights).sentence in shown
@@ -50,7 +50,7 @@ def test_the_worst_cell_is_the_first_row_and_its_mark_says_how_much(nights):  # 
     assert re.search(r"\+10\.\d % wall, regressed, 95 % interval \+9\.\d \.\. \+10\.\d %$", worst[2])
 
 
-def test_suites_have_a_column_for_each_average(nights):  # noqa: F811
+def test_suites_have_a_column_for_each_average(nights):
     drawn = svg(report_of(nights), "suites")
     assert {"speedup", "compile time", "compression"} <= set(texts(drawn))
     assert "huggingface inference bfloat16 cuda default" in texts(drawn)
@@ -58,14 +58,14 @@ def test_suites_have_a_column_for_each_average(nights):  # noqa: F811
     assert percent(suite.averages["compile_cold_s"].change) in texts(drawn)
 
 
-def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):  # noqa: F811
+def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):
     assert svg(report_of(nights, "r09", "r10"), "changes") == ""
     out = tmp_path / "x.svg"
     done = call(nights, "r09", "r10", "--picture", str(out))
     assert (done.exit_code, "no picture" in done.output, out.exists()) == (3, True, False)
 
 
-def test_names_that_are_markup_stay_names_in_pictures(hostile):  # noqa: F811
+def test_names_that_are_markup_stay_names_in_pictures(hostile):
     found = replace(report_of(hostile, "one", "two"), suites=report_of(hostile, "one", "one").suites)
     marks = [Mark(row, HOSTILE[3], 0.1, 0.0, 0.2, "calm", name) for row, name in enumerate(HOSTILE)]
     synthetic = draw("\n".join(HOSTILE), HOSTILE[:2], [HOSTILE[3]], HOSTILE, marks)
@@ -105,7 +105,7 @@ def test_no_minus_stands_before_a_zero():
     assert (percent(-0.0001), percent(0.0001), percent(-0.002)) == ("+0.0 %", "+0.0 %", "-0.2 %")
 
 
-def test_a_chart_is_written_as_svg_or_png(nights, tmp_path):  # noqa: F811
+def test_a_chart_is_written_as_svg_or_png(nights, tmp_path):
     for chart in CHARTS:
         for kind, magic in (("svg", b"<svg "), ("png", b"\x89PNG\r\n")):
             out = tmp_path / f"{chart}.{kind}"
@@ -114,7 +114,7 @@ def test_a_chart_is_written_as_svg_or_png(nights, tmp_path):  # noqa: F811
             assert out.read_bytes().startswith(magic)
 
 
-def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch):  # noqa: F811
+def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch):
     done = call(nights, "r11", "r12", "--picture", str(tmp_path / "x.gif"))
     assert (done.exit_code, "x.gif: end it in .svg or .png" in done.output) == (2, True)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -125,7 +125,7 @@ def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch
     assert html(report_of(nights)).count("pip install vl-convert-python") == 2
 
 
-def test_the_page_has_both_pictures_in_its_own_colours(nights):  # noqa: F811
+def test_the_page_has_both_pictures_in_its_own_colours(nights):
     text = html(report_of(nights))
     assert text.count("<figure") == 2
     assert "#b44a00" not in text.split("</style>")[1]
@@ -171,7 +171,7 @@ def test_configs_of_two_sides_are_refused(configs):
     assert (done.exit_code, "two configs of one side" in done.output) == (2, True)
 
 
-def test_dtype_and_device_are_filters_and_part_of_what_measures_again(nights):  # noqa: F811
+def test_dtype_and_device_are_filters_and_part_of_what_measures_again(nights):
     done = call(nights, "r11", "r12", "--dtype", "bfloat16", "--device", "cuda", "--model", MODELS[3])
     report = f"inductor-watch report r11 r12 --model {MODELS[3]} --dtype bfloat16 --device cuda --again-plan again.json"
     assert (done.exit_code, report in done.output) == (0, True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tests.jobs.github_server import TOKEN
+from tests.jobs.github.server import TOKEN
 
 ROOT = Path(__file__).resolve().parents[3]
 #: The files of a clone that a job needs.

@@ -18,7 +18,7 @@ from jobs.plan.default_night import planned_night
 from jobs.pool.requested_options import Selection
 from tests.e2e.workflows.played import play
 from tests.e2e.workflows.runner import ROOT, Host, Job, Run, Service, clone, read
-from tests.jobs.github_server import TOKEN, github_server
+from tests.jobs.github.server import TOKEN, github_server
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 NIGHTLY, ADHOC, CI = (WORKFLOWS / f"{name}.yml" for name in ("nightly", "adhoc", "ci"))

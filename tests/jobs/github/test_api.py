@@ -10,7 +10,7 @@ import pytest
 
 from jobs.github.api import GitHub, GitHubError, LostAnswerError, check_pull, check_repo
 from jobs.github.comment import MARKER, put_comment
-from tests.jobs.github_server import TOKEN, Failure, github_server
+from tests.jobs.github.server import TOKEN, Failure, github_server
 
 
 @pytest.fixture

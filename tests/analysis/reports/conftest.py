@@ -1,0 +1,92 @@
+"""Synthetic nights for reports: quiet ones, one that got worse, and one whose names are markup."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from analysis.compare.tables import EVERYTHING
+from analysis.reports.facts import build_report
+from collector.vocabulary import Config, Status
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from jobs.cli import app
+from tests.analysis.test_verdicts import MODELS, make_run
+from tests.factories import cell, failing, header, new_store, night, passing, write_bundle
+
+DASHBOARD = "https://dash.example/iw"
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "a|b`c",
+    "@octocat fixes #1",
+    "[x](https://evil.example)",
+    "*b* _i_ ~s~ \\| &amp;",
+]
+
+
+def with_evidence(which):
+    """A slower measurement with one more kernel and a graph break."""
+    base = 2.0 * (1 + MODELS.index(which.model))
+    metrics = {
+        "eager_ms": base * 2,
+        "compiled_ms": base * 1.1,
+        "compiled_kernel_ms": base * 0.75 * 1.1,
+        "compile_cold_s": 10.0,
+        "graph_breaks": 2.0,
+    }
+    details = {"compiled_kernels": [["triton_red_fused_add_7", 2, 0.9], ["triton_poi_new_1", 1, 0.6]]}
+    details |= {"graph_break_reasons": {"call to print": 2}, "checked_by": "cosine"}
+    return passing(which, minutes=721, samples={}, metrics=metrics, details=details)
+
+
+def quiet_with_evidence(which):
+    base = 2.0 * (1 + MODELS.index(which.model))
+    metrics = {"eager_ms": base * 2, "compiled_ms": base, "compiled_kernel_ms": base * 0.75, "compile_cold_s": 10.0}
+    details = {"compiled_kernels": [["triton_red_fused_add_3", 2, 0.9]], "graph_break_reasons": {}}
+    return passing(which, minutes=661, samples={}, metrics={**metrics, "graph_breaks": 0.0}, details=details)
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Twelve quiet nights, then one with a slower model, a broken one, a fixed one and a missing one."""
+    folder = tmp_path_factory.mktemp("nights")
+    store = new_store(folder / "store.db")
+    for number in range(11):
+        make_run(store, folder, number)
+    make_run(store, folder, 11, slower={MODELS[3]: quiet_with_evidence, MODELS[6]: failing})
+    slower = {
+        MODELS[3]: with_evidence,
+        MODELS[5]: lambda which: failing(which, Status.OOM),
+        MODELS[2]: {"compiled_ms": 0.9},
+    }
+    make_run(store, folder, 12, slower=slower)
+    empty = write_bundle(folder, header("r13", minutes=780), [], planned=[cell(model) for model in MODELS])
+    ingest_bundle(store, empty)
+    ingest_bundle(store, night(folder, "apart", cells=[cell("elsewhere")], minutes=900))
+    store.dispose()
+    return str(folder / "store.db")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Two runs of models whose names are markup: slower, broken and missing ones."""
+    folder = tmp_path_factory.mktemp("hostile")
+    store = new_store(folder / "store.db")
+    cells = [cell(name, Config(overrides={"x": name})) for name in HOSTILE]
+    evil = {"environment": {"torch": "<b>@team</b>", "a|b": "1"}}
+    message = failing(cells[0]).failure
+    message.message, message.hint = "<img src=x onerror=alert(1)> @octocat", "`|`"
+    ingest_bundle(store, write_bundle(folder, header("one", label="@all <i>"), [passing(which) for which in cells]))
+    later = [failing(which, failure=message, environment_id="e2") for which in cells[:-1]]
+    ingest_bundle(store, write_bundle(folder, header("two", minutes=60), later, planned=cells, **evil))
+    store.dispose()
+    return str(folder / "store.db")
+
+
+def report_of(database, base="r11", new="r12", dashboard=""):
+    with open_store(database, write=False).connect() as conn:
+        return build_report(conn, base, new, EVERYTHING, dashboard)
+
+
+def call(database, *words, **environ):
+    return CliRunner().invoke(app, ["report", *words, "--db", database], env=environ)
