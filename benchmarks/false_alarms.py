@@ -17,18 +17,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.compare.paired_values import PairedValues
-from analysis.compare.repeated import RepeatRows
+from analysis.compare.adjustment import PairedCells
+from analysis.compare.repeats import RepeatRows
 from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import SMALLEST, judge_paired
+from analysis.compare.verdicts import judge_pairs
 from analysis.history.first import judge_first
 from analysis.history.series import Point, SeriesTable
 from analysis.stats.verdicts import LEVEL, Verdict, false_discovery_rates
+from collector.metrics import MIN_EFFECT
 from db.queries.series import SeriesRun
 from db.queries.sides import Side, SideRun
 
 _METRICS = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms", "throttled", "leak_bytes_per_call")
-_SMALLEST = SMALLEST["compiled_ms"]
+_SMALLEST = MIN_EFFECT["compiled_ms"]
 _CHANGED = (Verdict.REGRESSED.value, Verdict.IMPROVED.value)
 
 
@@ -72,7 +73,7 @@ def judged(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
         }
     )
     base, new = (_side(world, night) for night in (world.nights - 2, world.nights - 1))
-    return judge_paired(PairedValues(_rows(world, values), base, new, cells), {"compiled_ms": _SMALLEST}).cells
+    return judge_pairs(PairedCells(_rows(world, values), base, new, cells), {"compiled_ms": _SMALLEST}).cells
 
 
 def judged_in_history(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
@@ -112,7 +113,7 @@ def _rows(world: World, values: npt.NDArray[np.float64]) -> RepeatRows:
             "compiled_ms": np.exp(values[1]).ravel(),
         }
     )
-    return RepeatRows.of(rows)
+    return RepeatRows(rows)
 
 
 def _point(world: World, night: int) -> Point:

@@ -25,7 +25,6 @@ import numpy.typing as npt
 from scipy.signal import lfilter
 from sqlalchemy import Engine
 
-from analysis.compare.verdicts import SMALLEST
 from analysis.history.alerts import survey
 from analysis.history.changes import Certainty
 from analysis.history.series import read_series
@@ -35,6 +34,7 @@ from analysis.stats.levels import level_changes
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 from benchmarks.synthetic_nights import CONFIGS, Shape, World
 from benchmarks.synthetic_store import fill
+from collector.metrics import MIN_EFFECT
 from db.engine import open_store
 from jobs.regressions.recording import record_alerts
 
@@ -64,9 +64,9 @@ def main() -> None:
 
 def measure(place: Path, world: World) -> None:
     """Each figure on a connection of its own, as a command would have it."""
-    _timed("one more night: reading", place, lambda store: read_series(store, tuple(SMALLEST), window=INCREMENT))
+    _timed("one more night: reading", place, lambda store: read_series(store, tuple(MIN_EFFECT), window=INCREMENT))
     newest = _timed("one more night: alerts", place, lambda store: survey(store, window=INCREMENT))
-    _timed("whole history: reading", place, lambda store: read_series(store, tuple(SMALLEST)))
+    _timed("whole history: reading", place, lambda store: read_series(store, tuple(MIN_EFFECT)))
     found = _timed("whole history: alerts", place, survey)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     record = _timed("records: new", place, lambda store: record_alerts(store, found.alerts, author="synthetic"))
@@ -135,7 +135,7 @@ def _score(history: History, world: World) -> None:
     """Steps of compiled time: those that are in the data, at least 10 nights from both ends and 2 %, and those found."""
     number = {cell.cell_id: at for at, cell in enumerate(world.cells)}
     nights = world.shape.commits
-    large = np.abs(np.log(world.step)) >= np.log1p(SMALLEST["compiled_kernel_ms"])
+    large = np.abs(np.log(world.step)) >= np.log1p(MIN_EFFECT["compiled_kernel_ms"])
     real = set(np.flatnonzero(large & (world.step_at >= 10) & (world.step_at <= nights - 10)).tolist())
     for metric in ("compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compiled_peak_bytes"):
         told = [

@@ -28,7 +28,7 @@ from typing import Any
 
 from sqlalchemy import Engine, delete, func, select, text
 
-from analysis.compare.tables import compare, compare_cells
+from analysis.compare.tables import compare
 from benchmarks.synthetic_nights import WORD, Shape, World
 from benchmarks.synthetic_store import fill
 from benchmarks.throwaway_postgres import postgres
@@ -115,7 +115,6 @@ def _queries(engine: Engine, runs: int) -> list[Timing]:
     with engine.connect() as conn:
         model = conn.execute(select(Model.id).where(Model.suite == first.suite, Model.name == first.name)).scalar_one()
     bare = {  # what the function reads; names that are our own
-        "two commits: compare_cells": f"{_PACKED} run IN ({base.keys[0]}, {new.keys[0]})",
         "a model: model_history": f"{_PACKED} model = {model}",
         "a model, metrics packed apart": (
             "SELECT c.run, c.data, m.data FROM packed_cells c JOIN packed_metrics m"
@@ -124,8 +123,7 @@ def _queries(engine: Engine, runs: int) -> list[Timing]:
         "a suite, its geomean: suite_history": "SELECT run, data FROM packed_sums",
     }
     asked: list[tuple[str, float | None, Callable[[], object]]] = [
-        ("two commits: compare_cells", 10, lambda: compare_cells(engine, base, new)),
-        ("two commits, whole: compare", None, lambda: compare(engine, base, new)),
+        ("two commits: compare", 100, lambda: compare(engine, base, new)),
         ("a model: model_history", 10, lambda: queries.model_history(engine, first.suite, first.name)),
         (
             "a model, metrics packed apart",

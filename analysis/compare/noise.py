@@ -1,4 +1,4 @@
-"""How far two runs of the same code lie apart, learned from the runs that the store holds: the noise of every cell."""
+"""Learns the noise of every cell: how far two runs of the same code lie apart, from the runs that the store holds."""
 
 from __future__ import annotations
 
@@ -7,40 +7,39 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analysis.compare.repeated import Mask, Numbers, RepeatRows
+from analysis.compare.repeats import Labels, Mask, Numbers, RepeatRows
 from analysis.stats.covariates import fit_slopes
-from analysis.stats.labels import Labels, numbered, places
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import Prior, fit_prior, moderate
 
-#: Nights of a branch from which on neighbouring ones tell the noise; below, only runs of one commit do.
+#: Nights of a branch from which on neighbouring ones tell the noise. Below, only runs of one commit do.
 FEWEST_NIGHTS = 10
-#: What siblings say is worth at most this many of a cell's own runs, however alike they seem: some cells have two states
-#: (the peak memory of speech_transformer is one of two values that lie 2.7 % apart), which siblings know nothing of.
+#: The noise of siblings is worth at most this many of a cell's own runs, however alike they seem: some cells have two states
+#: that siblings do not have (the peak memory of speech_transformer is one of two values that lie 2.7 % apart).
 MOST_FROM_SIBLINGS = 10.0
-#: Steps of a long series from base to new that are what is judged, and say nothing of how large steps usually are. Of sides
+#: Steps of a long series from base to new that are what is judged, and say nothing about how large steps usually are. Of sides
 #: that lie further apart most such steps are noise.
 MOST_BETWEEN = 3
-#: Two runs of one code never agree better than this (relative): what a clock tick and a page of memory are worth.
+#: Two runs of one code never agree better than this (relative): a clock tick and a page of memory are that large.
 FLOOR = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Of one metric: per cell the variance of ln values from run to run, and the degrees of freedom behind it.
+    """The noise of one metric. Entry i of each array is of `RepeatRows.cells[i]`, NaN where the cell has no such metric.
 
-    `prior` is what the cells have in common (None where too few of them have repeats), `repeats` how many degrees of
-    freedom the repeats of all cells had together. Learned beside a control, the variance is of what the control does not
-    explain: `slope` is by how much ln of the metric moves with ln of the control, `spread` what the slope's own variance is
-    `variance` divided by.
+    `variance` is that of ln values from run to run, `df` are its degrees of freedom. `prior` is what the cells have in common
+    (None where too few of them have repeats), `repeats` are the degrees of freedom of the repeats of all cells together.
+    With a control the variance is of what the control does not explain: `slope` is by how much ln of the metric moves with ln
+    of the control, and the variance of the slope is `variance` divided by `spread`.
     """
 
-    variance: pd.Series
-    df: pd.Series
+    variance: Numbers
+    df: Numbers
     prior: Prior | None
     repeats: float
-    slope: pd.Series
-    spread: pd.Series
+    slope: Numbers
+    spread: Numbers
 
     @property
     def typical(self) -> float | None:
@@ -49,88 +48,77 @@ class Noise:
 
 
 def learn_noise(
-    rows: pd.DataFrame | RepeatRows,
+    rows: RepeatRows,
     metric: str,
     control: str | None = None,
     common: Numbers | None = None,
     between: tuple[int, int] | None = None,
 ) -> Noise:
-    """The noise of a metric from the rows of `db.queries.repeats.repeats`, indexed by cell_id.
+    """Learns the noise of a metric.
 
-    Repeats are what ran one **program** of one model on one testbed and
+    Repeats are runs of one **program** of one model on one testbed and
     - at one commit, in several runs or processes (so cells that are two names for one program are each other's A/A), or
     - from 10 nights of a branch on, on neighbouring nights: most commits change nothing, and a few steps are cut off.
 
-    What a cell's own repeats say is shrunk towards what those of its siblings say (`analysis.stats.shrinkage`). With a
-    `control`, another metric of the same process, what it explains is taken away first (`analysis.stats.covariates`), cell
-    by cell; rows without it do not count. `common`, of `common_moves`, is taken from both, as it is from two sides.
+    A cell's own repeats are shrunk towards those of its siblings (`analysis.stats.shrinkage`). With a `control`, another
+    metric of the same process, what it explains is removed first (`analysis.stats.covariates`), cell by cell. Rows without it
+    do not count. `common`, of `common_moves`, is removed from both, as it is from two sides.
 
     `between` are the places in `rows.runs` of the last run of the earlier side and of the first of the later one. Where at most
-    `MOST_BETWEEN` steps of a long series lead from one to the other, they have no say in where steps are cut off: beside
-    an old spike, which makes two large steps, a step that is judged by the noise would pass for usual.
+    `MOST_BETWEEN` steps of a long series lead from one to the other, they do not decide where steps are cut off: beside an
+    old spike, which makes two large steps, a step that is judged by the noise would pass for usual.
     """
-    known = rows if isinstance(rows, RepeatRows) else RepeatRows.of(rows)
-    values, usable = _logs(known, metric)
+    values, usable = _logs(rows, metric)
     beside = None
     if control is not None:
-        beside, has_it = _logs(known, control)
+        beside, has_it = _logs(rows, control)
         usable &= has_it
     if common is not None:
         values = values - common
         beside = None if beside is None else beside - common
-    own = _own(_repeats(known, usable, values, between), values, beside)
+    own = _own(_Repeats(rows, np.flatnonzero(rows.without_copies(usable, values)), between), values, beside)
     prior = fit_prior(own.variance, own.df)
     if prior is not None:
         prior = replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
     # Of a cell that changed its program the newest one counts.
-    unit_of = np.full(len(known.cells), -1)
-    unit_of[known.cell[usable]] = known.unit[usable]
-    has = np.flatnonzero(unit_of >= 0)
-    # One index for all metrics that the same cells have, so that it is looked through once for them.
-    units, cells = unit_of[has], known.worked_out(("cells", has.tobytes()), lambda: known.cells[has])
-    shrunk, total = moderate(own.variance[units], own.df[units], prior)
-    found = (pd.Series(values, cells) for values in (shrunk, total, own.slope[units], own.spread[units]))
-    variance, df, slope, spread = found
+    unit = np.full(len(rows.cells), len(own.df))
+    unit[rows.cell[usable]] = rows.unit[usable]
+    of_units = (*moderate(own.variance, own.df, prior), own.slope, own.spread)
+    variance, df, slope, spread = (np.append(of_unit, np.nan)[unit] for of_unit in of_units)
     return Noise(variance, df, prior, float(own.df.sum()), slope, spread)
 
 
 def common_moves(rows: RepeatRows, control: str) -> Numbers:
     """By row, how far its run lies from the others in what all its cells have in common (of ln).
 
-    What `common_drift` is of two sides, told of every run: the median over its cells of how far `control` is from the median
-    of the cell's runs; 0 for fewer than 20 cells.
+    This is `common_drift` for every run: the median over its cells of how far `control` is from the median of the cell's
+    runs; 0 for fewer than 20 cells.
     """
     values, usable = _logs(rows, control)
     usual = pd.Series(values[usable]).groupby(rows.unit[usable]).transform("median").to_numpy()
-    off, runs = values[usable] - usual, rows.run[usable]
-    found = np.zeros(len(rows.runs))
+    distance, runs = values[usable] - usual, rows.run[usable]
+    moves = np.zeros(len(rows.runs))
     for run in np.unique(runs):
-        found[run] = common_drift(off[runs == run])
-    of_row: Numbers = found[rows.run]
-    return of_row
+        moves[run] = common_drift(distance[runs == run])
+    by_row: Numbers = moves[rows.run]
+    return by_row
 
 
 def _logs(rows: RepeatRows, metric: str) -> tuple[Numbers, Mask]:
     """ln of the metric where it can be used, and where that is."""
-    found = rows.values(metric)
-    usable = rows.passed & (found > 0) & np.isfinite(found)
-    return np.log(found, where=usable, out=np.full(len(found), np.nan)), usable
+    values = rows.values(metric)
+    usable = rows.passed & (values > 0) & np.isfinite(values)
+    return np.log(values, where=usable, out=np.full(len(values), np.nan)), usable
 
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """What every unit's own runs say."""
+    """The noise of every unit by its own runs."""
 
     variance: Numbers
     df: Numbers
     slope: Numbers
     spread: Numbers
-
-
-def _repeats(rows: RepeatRows, usable: Mask, values: Numbers, between: tuple[int, int] | None) -> _Repeats:
-    """Which of the usable rows repeat which: the same for all metrics that the same rows have, so worked out once for them."""
-    kept = rows.without_copies(usable, values)
-    return rows.worked_out(("repeats", between, kept.tobytes()), lambda: _Repeats(rows, np.flatnonzero(kept), between))
 
 
 def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
@@ -141,54 +129,58 @@ def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
         # Products of the same steps, cut off as they are: no sum of them can be more than their squares allow.
         fitted = fit_slopes(repeats.sums(x * x), repeats.sums(x * y), squares)
         slope, spread, df = fitted.slope, fitted.spread, df - fitted.taken
-        # What is left is cut off anew: where steps of both are, there need not be one of what is left.
+        # What is left is cut off again: where both have steps, what is left need not have one.
         squares = repeats.sums(repeats.deviations(values - slope[repeats.unit] * beside, beside) ** 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         return _Own(np.maximum(squares / df, FLOOR**2), df, slope, spread)
 
 
 class _Repeats:
-    """Which of the usable rows repeat which: those of few nights by commit, those of many night by night."""
+    """Which of the kept rows repeat which: those of few nights by commit, those of many night by night."""
 
     def __init__(self, rows: RepeatRows, kept: Labels, between: tuple[int, int] | None) -> None:
-        count = int(rows.unit.max(initial=-1)) + 1
-        self._kept = kept
-        branches = int(rows.branch.max(initial=0)) + 1
+        self._kept, self.unit = kept, rows.unit
+        self._count = int(rows.unit.max(initial=-1)) + 1
+        branches, runs = int(rows.branch.max(initial=0)) + 1, max(1, len(rows.runs))
         series = rows.unit[kept] * branches + rows.branch[kept]
-        # A night is what one run has of a series; they come out in the order of series and runs.
-        nights, self._of_row = places(series * len(rows.runs) + rows.run[kept])
-        of_night = nights // max(1, len(rows.runs))
-        length = np.bincount(of_night, minlength=count * branches)
+        # A night is one run of a series. Nights come out in the order of series and runs.
+        nights, self._night_of_row = np.unique(series * runs + rows.run[kept], return_inverse=True)
+        length = np.bincount(nights // runs, minlength=self._count * branches)
         is_few = length[series] < FEWEST_NIGHTS
         self._few = kept[is_few]
-        self._is_many = length[of_night] >= FEWEST_NIGHTS
-        self._groups = numbered([series[is_few], rows.commit[self._few]])
-        self._size = np.bincount(self._of_row, minlength=len(nights))
-        # Series of many nights, and of each of their nights the place of its series among them.
-        self._series, self._of_night = places(of_night[self._is_many])
-        self.unit, self._count = rows.unit, count
-        self._judged = _judged(nights[self._is_many] % max(1, len(rows.runs)), self._of_night, between)
-        owners = self._series[self._of_night[1:][self._of_night[1:] == self._of_night[:-1]]] // branches
-        self._owners = np.concatenate((rows.unit[self._few], owners))
+        commits = int(rows.commit.max(initial=0)) + 1
+        _, self._groups = np.unique(series[is_few] * commits + rows.commit[self._few], return_inverse=True)
+        # Series of many nights, and the series of each of their nights.
+        self._is_many = length[nights // runs] >= FEWEST_NIGHTS
+        many = nights[self._is_many]
+        self._series, self._series_of_night = np.unique(many // runs, return_inverse=True)
+        self._judged = _judged(many % runs, self._series_of_night, between)
+        is_step = self._series_of_night[1:] == self._series_of_night[:-1]
+        of_steps = self._series[self._series_of_night[1:][is_step]] // branches
+        self._owners = np.concatenate((rows.unit[self._few], of_steps))
         worth = 1 - 1 / np.bincount(self._groups)[self._groups]
-        self.df = sums(np.concatenate((worth, np.full(len(owners), EFFICIENCY))), self._owners, count)
+        self.df = self.sums(np.concatenate((worth, np.full(len(of_steps), EFFICIENCY))))
 
     def deviations(self, values: Numbers, beside: Numbers | None = None) -> Numbers:
         """How far repeats lie apart: from the mean of their commit, or from the night before. `values` and `beside` are by
         row; for the latter see `successive`."""
-        nights = self._nights(values)
-        other = None if beside is None else self._nights(beside)
-        count = len(self._series)
-        by_night = successive(nights, self._of_night, count, least=FLOOR, beside=other, judged=self._judged)
+        by_night = successive(
+            self._nights(values),
+            self._series_of_night,
+            len(self._series),
+            least=FLOOR,
+            beside=None if beside is None else self._nights(beside),
+            judged=self._judged,
+        )
         return np.concatenate((around_means(values[self._few], self._groups), by_night))
 
     def _nights(self, values: Numbers) -> Numbers:
         """The means of the nights of long series."""
-        means: Numbers = np.bincount(self._of_row, values[self._kept], len(self._size)) / self._size
-        return means[self._is_many]
+        means = np.bincount(self._night_of_row, values[self._kept]) / np.bincount(self._night_of_row)
+        return np.asarray(means[self._is_many])
 
     def sums(self, of_deviations: Numbers) -> Numbers:
-        """What was made of `deviations`, added up by unit; squares over `df` are a variance."""
+        """What was computed from `deviations`, added up by unit. Squares over `df` are a variance."""
         return sums(of_deviations, self._owners, self._count)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -25,7 +27,14 @@ def ranked(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
     by = cells["verdict_metric"].where(is_change | cells["rank_metric"].isna(), cells["rank_metric"])
     cells = cells.assign(by=by, place=cells["verdict"].map({word.value: at for at, word in enumerate(_ORDER)}))
     cells = cells[cells["by"].notna()]
-    # What was nothing before and is something now has no ratio, and is the largest change that there is.
-    sizes = (abs(row[f"{row['by']}_ratio"] - 1) for row in cells.to_dict("records"))
-    size = [math.inf if math.isnan(one) else one for one in sizes]
-    return cells.assign(size=size).sort_values(["place", "size", "cell"], ascending=[True, False, True])
+    return cells.assign(size=[_size(row, row["by"]) for row in cells.to_dict("records")]).sort_values(
+        ["place", "size", "cell"], ascending=[True, False, True]
+    )
+
+
+def _size(row: Mapping[Any, Any], metric: str) -> float:
+    """The size of the adjusted change, else of the change. From 0 to something there is no ratio: the largest of all."""
+    adjusted, ratio = row[f"{metric}_adjusted"], row[f"{metric}_ratio"]
+    if not math.isnan(adjusted):
+        return abs(float(adjusted))
+    return math.inf if math.isnan(ratio) else abs(float(ratio) - 1)

@@ -5,7 +5,6 @@ There are no verdicts here: a change is a number, and whether it is more than no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -16,16 +15,15 @@ from analysis.compare.environment_diff import environment_differences, run_notes
 from analysis.compare.figures import FIGURES, Counts, Figure, Group, PairedFigure
 from analysis.compare.pairing import pair
 from analysis.compare.results import Comparison, EnvironmentDifference, SideSummary, SuiteChange, SuiteSummary
+from analysis.compare.run_means import with_run_means
 from analysis.compare.suites import compare_groups, summarise_groups
 from analysis.compare.transitions import Transition
-from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
-from db.queries.side_rows import SideCells, cells_of_sides, environments_of, names_of, side_cells, side_rows
+from db.queries.side_rows import SideCells, cells_of_sides, environments_of, frame_of, names_of, side_cells
 from db.queries.sides import Side
-from db.schema import HISTORY_METRICS
 
 __all__ = [
     "EVERYTHING",
@@ -43,7 +41,6 @@ __all__ = [
     "SuiteSummary",
     "Transition",
     "compare",
-    "compare_cells",
     "compare_configs",
     "direction",
     "percent",
@@ -62,7 +59,8 @@ def compare(source: Source, base: Side, new: Side, filters: CellFilter = EVERYTH
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        sides = cells_of_sides(conn, (base, new), filters)
+        both = zip((base, new), cells_of_sides(conn, (base, new), filters), strict=True)
+        sides = [with_run_means(conn, side, cells) for side, cells in both]
         environment = _environment(conn, *sides)
     cells = pair(*sides)
     return Comparison(base, new, filters, compare_groups(cells), cells, environment, _notes(base, new, cells))
@@ -80,7 +78,9 @@ def compare_configs(
         check_filter(conn, filters)
         known = names_of(side_cells(conn, side, _with_configs(filters), ["status"]))
         ids = [_config_id(known, name) for name in (base_config, new_config)]
-        halves = [side_cells(conn, side, _with_configs(filters, config_id)) for config_id in ids]
+        halves = [
+            with_run_means(conn, side, side_cells(conn, side, _with_configs(filters, config_id))) for config_id in ids
+        ]
         environment = _environment(conn, halves[0], halves[1])
     cells = _of_one_config(pair(halves[0], halves[1], across_configs=True), names_of(halves[1]))
     notes = tuple(testbed_notes(side, side, cells) + run_notes(side))
@@ -95,31 +95,8 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        cells = side_rows(conn, side, filters)
+        cells = frame_of(with_run_means(conn, side, side_cells(conn, side, filters)))
     return SideSummary(side, filters, summarise_groups(cells), cells, tuple(run_notes(side)))
-
-
-def compare_cells(
-    source: Source,
-    base: Side,
-    new: Side,
-    filters: CellFilter = EVERYTHING,
-    *,
-    metrics: Sequence[str] = HISTORY_METRICS,
-) -> pd.DataFrame:
-    """The cells of `compare` alone, with the outcome on both sides and these metrics: what a table of changes shows.
-
-    Columns: the cell, transition, and of each side expected, cell_id, config, config_id, status and the metrics, then
-    `<metric>_ratio`, in the words of `analysis.compare.pairing.pair`, and its rows.
-
-    Raises:
-        FilterError: the filter names something that the database does not have.
-        KeyError: a metric that does not exist.
-    """
-    columns = ["status", *(METRICS[name].name for name in metrics)]
-    with connected(source) as conn:
-        check_filter(conn, filters)
-        return pair(*cells_of_sides(conn, (base, new), filters, columns))
 
 
 def _environment(conn: Connection, base: SideCells, new: SideCells) -> tuple[EnvironmentDifference, ...]:

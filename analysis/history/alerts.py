@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from analysis.compare.results import EnvironmentDifference
-from analysis.compare.verdicts import SMALLEST
 from analysis.history.alerts_grouping import Group, group_changes
 from analysis.history.blame import BlameRange, blame_range, commit_json
 from analysis.history.blame import between as commits_between
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.timelines import History, judge_history
 from analysis.stats.repeats import common_drift
+from collector.metrics import MIN_EFFECT
 from collector.vocabulary import short_hash
 from db.commits.ranges import CommitEntry
 from db.connecting import Source, connected
@@ -98,7 +98,7 @@ class Alert:
                 found.setdefault((change.testbed_id, change.metric), []).append(math.log(change.control))
         return {place: math.exp(common_drift(values)) for place, values in found.items() if len(values) >= FEWEST}
 
-    def of_machine(self, smallest: Mapping[str, float] = SMALLEST) -> tuple[Change, ...]:
+    def of_machine(self, smallest: Mapping[str, float] = MIN_EFFECT) -> tuple[Change, ...]:
         """The changes of which the common drift of the machine leaves less than the smallest that matters."""
         drifts = self.common_drift
         return tuple(
@@ -164,7 +164,7 @@ def find_alerts(
     metrics: Sequence[str] = (),
     since: datetime | None = None,
     window: int | None = None,
-    smallest: Mapping[str, float] = SMALLEST,
+    smallest: Mapping[str, float] = MIN_EFFECT,
 ) -> list[Alert]:
     """The alerts of a branch, or of all, newest range first: one for all changes that can come from the same commits.
 
@@ -190,7 +190,7 @@ def survey(
     metrics: Sequence[str] = (),
     since: datetime | None = None,
     window: int | None = None,
-    smallest: Mapping[str, float] = SMALLEST,
+    smallest: Mapping[str, float] = MIN_EFFECT,
 ) -> Survey:
     """What `find_alerts` finds, with the history behind it."""
     with connected(source) as conn:

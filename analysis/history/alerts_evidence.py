@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.compare.adjustment import CONTROL
 from analysis.compare.evidence import COUNTS, REASONS, KernelChange, kernel_changes, kernels, reasons
-from analysis.compare.paired_values import CONTROL
 from analysis.history.changes import Change
 from analysis.history.series import Point
 from db.connecting import Source, connected

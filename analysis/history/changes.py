@@ -62,8 +62,9 @@ class Levels:
     q: float
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        """A JSON object with stable keys, null for an end of an interval that is not known."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)

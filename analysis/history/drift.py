@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from analysis.compare.verdicts import SMALLEST
 from analysis.history.changes import Direction
 from analysis.history.series import Numbers, Point, SeriesTable, read_series
 from analysis.history.timelines import direction_of, name_series
 from analysis.stats.changepoints import SHORTEST, detect_rows
 from analysis.stats.levels import LevelChange, LevelDrift, level_changes, level_drift
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
+from collector.metrics import MIN_EFFECT
 from db.connecting import Source, connected
 from db.queries.cell_names import CellNames
 from db.queries.filters import EVERYTHING, CellFilter
@@ -85,7 +85,7 @@ def slow_drift(
     *,
     branch: str | None = None,
     filters: CellFilter = EVERYTHING,
-    smallest: Mapping[str, float] = SMALLEST,
+    smallest: Mapping[str, float] = MIN_EFFECT,
 ) -> DriftSurvey:
     """Series whose newest level is away from that at the pinned runs, by more than the steps found in between tell.
 

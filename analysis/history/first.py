@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.compare.paired_values import PairedValues
-from analysis.compare.repeated import Numbers, RepeatRows
+from analysis.compare.adjustment import PairedCells
+from analysis.compare.repeats import Numbers, RepeatRows
 from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import ALSO_READ, judge_paired
+from analysis.compare.verdicts import ALSO_READ, judge_pairs
 from analysis.history.series import Point, SeriesTable
 from analysis.stats.changepoints import SHORTEST
 from analysis.stats.levels import LevelChange, is_nearer
@@ -36,23 +36,23 @@ def judge_first(
 ) -> dict[str, dict[int, LevelChange]]:
     """By metric and row the likeliest change of each series. `cell_ids` are those of the rows of the table.
 
-    The points before a place are one side, those from it on are the other (`judge_paired`). The place with the smallest p
+    The points before a place are one side, those from it on are the other (`judge_pairs`). The place with the smallest p
     counts, times the number of places (Bonferroni). p is 1 where the change is less than what matters.
     `ratio` is as measured; p is of what the eager runs do not explain. A series whose noise is not known is left out.
     """
     cells = _cells(cell_ids)
     judged = []
     for at in range(1, len(table.points)):
-        known = PairedValues(rows, _side(table.points[:at]), _side(table.points[at:]), cells)
-        judged.append(judge_paired(known, smallest).cells)
+        pairs = PairedCells(rows, _side(table.points[:at]), _side(table.points[at:]), cells)
+        judged.append(judge_pairs(pairs, smallest).cells)
     return {metric: _likeliest(table.values[metric], metric, least, judged) for metric, least in smallest.items()}
 
 
 def _likeliest(table: Numbers, metric: str, least: float, judged: Sequence[pd.DataFrame]) -> dict[int, LevelChange]:
     """By row of the table the change at the place with the smallest p; entry i of `judged` is of place i + 1."""
-    change, low, high, explained, p = (
+    adjusted, low, high, explained, p = (
         np.array([cells[f"{metric}_{name}"] for cells in judged])
-        for name in ("change", "low", "high", "explained", "p")
+        for name in ("adjusted", "low", "high", "explained", "p")
     )
     tried = np.isfinite(p).sum(axis=0)
     found = {}
@@ -62,9 +62,11 @@ def _likeliest(table: Numbers, metric: str, least: float, judged: Sequence[pd.Da
         measured = np.flatnonzero(np.isfinite(values))
         onset = int(measured[np.searchsorted(measured, at + 1)])
         before, after = (float(np.exp(np.nanmean(np.log(part)))) for part in (values[:onset], values[onset:]))
-        ratio, lowest, highest = (float((1 + part[at, row]) * (1 + explained[at, row])) for part in (change, low, high))
+        ratio, lowest, highest = (
+            float((1 + part[at, row]) * (1 + explained[at, row])) for part in (adjusted, low, high)
+        )
         # What the eager runs explain may be more than all of the change.
-        matters = abs(np.log1p(change[at, row])) >= np.log1p(least) and (ratio > 1) == (change[at, row] > 0)
+        matters = abs(np.log1p(adjusted[at, row])) >= np.log1p(least) and (ratio > 1) == (adjusted[at, row] > 0)
         found[row] = LevelChange(
             *(onset, onset, onset, before, after, after, ratio, lowest, highest),
             p=min(float(p[at, row] * tried[row]), 1.0) if matters else 1.0,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
-from analysis.history.leaks import LEAK
+from analysis.compare.leaks import LEAK
 from analysis.stats.changepoints import difference_sigma
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from analysis.compare.adjustment import CONTROL
 from analysis.compare.evidence import differences
-from analysis.compare.paired_values import CONTROL
 from analysis.compare.results import EnvironmentDifference
-from analysis.compare.verdicts import SMALLEST
 from analysis.history.changes import Certainty, Change, Direction, Levels, Span
 from analysis.history.first import first_changes
 from analysis.history.series import Point, SeriesTable, read_series
@@ -21,7 +20,7 @@ from analysis.stats.changepoints import SHORTEST, detect_rows
 from analysis.stats.levels import LevelChange, level_changes, pending_change, pending_shifts
 from analysis.stats.steps import EDGE
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
-from collector.metrics import METRICS
+from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source, connected
 from db.queries.cell_names import CellNames
 from db.queries.filters import EVERYTHING, CellFilter
@@ -53,7 +52,7 @@ def judge_history(
     *,
     branch: str | None = None,
     filters: CellFilter = EVERYTHING,
-    smallest: Mapping[str, float] = SMALLEST,
+    smallest: Mapping[str, float] = MIN_EFFECT,
     window: int | None = None,
 ) -> History:
     """Every change of every series: a cell on a branch and testbed, by each metric of `smallest` and by its status.

@@ -73,7 +73,11 @@ def svg(report: Report, chart: str, colors: Mapping[str, str] = ON_PAPER) -> str
     title = "Suites: change from base to new" if chart == "suites" else report.sentence
     columns = list(SHOWN.values()) if chart == "suites" else [_DIRECTIONS]
     what = "averages over the cells that pass on both sides, 95 % interval over models"
-    note = what if chart == "suites" else "change from base to new and its 95 % interval; filled where it is known"
+    note = (
+        what
+        if chart == "suites"
+        else "adjusted change from base to new and its 95 % interval; filled where it is known"
+    )
     left = f"; the first {_ROWS} of {len(names)}" if len(names) > _ROWS else ""
     return draw(title, [_sides(report), note + left], columns, names[:_ROWS], marks, colors)
 
@@ -142,9 +146,11 @@ def _changes(report: Report) -> tuple[list[str], list[Mark]]:
 
 
 def _change(row: int, cell: CellFacts) -> Mark:
-    label = f"{percent(cell.change)} {WORDS[cell.metric or '']}, {cell.verdict.replace('_', ' ')}"
+    # The interval is of the adjusted change. A cell that was not judged has none.
+    change = cell.change if cell.adjusted is None else cell.adjusted
+    label = f"{percent(change)} {WORDS[cell.metric or '']}, {cell.verdict.replace('_', ' ')}"
     look = _LOOKS.get(cell.verdict, "calm")
-    return Mark(row, _DIRECTIONS, cell.change or 0.0, cell.low, cell.high, look, label)
+    return Mark(row, _DIRECTIONS, change or 0.0, cell.low, cell.high, look, label)
 
 
 def _suites(suites: Sequence[SuiteFacts]) -> tuple[list[str], list[Mark]]:

@@ -139,8 +139,8 @@ def _option_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 def eager_lines(row: Mapping[Any, Any]) -> list[str]:
     """What the eager runs beside them say of two measurements; nothing where they moved by less than 2 %.
 
-    `row` has eager_ms_base and eager_ms_new (ms; None or NaN where not measured), and may have compiled_ms_change and
-    compiled_ms_explained (relative) of a `Judgement`.
+    `row` has eager_ms_base and eager_ms_new (ms; None or NaN where not measured), and may have compiled_ms_change,
+    compiled_ms_adjusted and compiled_ms_explained (relative) of a `Judgement`.
     """
     base, new = row["eager_ms_base"], row["eager_ms_new"]
     if not (base and new and base > 0 and new > 0) or abs(new / base - 1) < _EAGER_PART:
@@ -148,10 +148,9 @@ def eager_lines(row: Mapping[Any, Any]) -> list[str]:
     change = new / base - 1
     asked = ": another model?" if abs(change) >= _ANOTHER_MODEL else ""
     lines = [f"eager of the same processes: {base:.4g} ms -> {new:.4g} ms ({100 * change:+.1f} %){asked}"]
-    left, explained = (row.get(f"compiled_ms_{name}", float("nan")) for name in ("change", "explained"))
-    if abs(explained) >= _EAGER_PART:
-        raw = (1 + left) * (1 + explained) - 1
-        lines.append(f"compiled: {100 * raw:+.1f} % as measured, {100 * left:+.1f} % beside eager")
+    if abs(row.get("compiled_ms_explained", float("nan"))) >= _EAGER_PART:
+        change, adjusted = (100 * row[f"compiled_ms_{name}"] for name in ("change", "adjusted"))
+        lines.append(f"compiled: {change:+.1f} % as measured, {adjusted:+.1f} % adjusted for eager")
     return lines
 
 

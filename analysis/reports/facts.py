@@ -39,7 +39,10 @@ _MOST_EXPLAINED = 200
 
 @dataclass(frozen=True, slots=True)
 class CellFacts:
-    """A cell that is not unchanged. Values are in the metric's unit, change, low and high relative (0.02 is 2 %)."""
+    """A cell that is not unchanged. Values are in the metric's unit, changes relative (0.02 is 2 %).
+
+    `change` is new over base, `adjusted` the same without the machine's part, `low` to `high` the 95 % interval of that.
+    """
 
     cell: str
     cell_id: str
@@ -49,6 +52,7 @@ class CellFacts:
     base: float | None
     new: float | None
     change: float | None
+    adjusted: float | None
     low: float | None
     high: float | None
     status_base: str | None
@@ -230,11 +234,11 @@ def _ordered(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
 
 def _facts(row: Mapping[Any, Any], link: str, repro: str, evidence: Sequence[str]) -> CellFacts:
     metric = row["by"] if isinstance(row["by"], str) else None
-    values: dict[str, float | None] = dict.fromkeys(("base", "new", "change", "low", "high"))
+    values: dict[str, float | None] = dict.fromkeys(("base", "new", "change", "adjusted", "low", "high"))
     if metric is not None:
         values = {name: _known(row[f"{metric}_{name}"]) for name in values}
-        if values["change"] is None and (ratio := _known(row[f"{metric}_ratio"])) is not None:
-            values["change"] = ratio - 1
+        ratio = _known(row[f"{metric}_ratio"])
+        values["change"] = None if ratio is None else ratio - 1
     return CellFacts(
         cell=str(row["cell"]),
         cell_id=str(row["cell_id"]),

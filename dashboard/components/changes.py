@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from analysis.compare.changes import direction, percent, ratio
-from analysis.compare.verdicts import SMALLEST, Outcome
+from analysis.compare.verdicts import Outcome
 from analysis.stats.bootstrap import FEWEST, Interval
-from collector.metrics import METRICS
+from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.formats import signed
 
 Look = Literal["better", "worse", "calm"]
@@ -22,10 +22,11 @@ COUNTS = ("graph_breaks", "recompiles", "cudagraph_skips")
 
 RULE = (
     "Regressed and improved: the change is one that matters "
-    f"({100 * SMALLEST['compiled_ms']:.0f} % of time and memory, {100 * SMALLEST['compile_cold_s']:.0f} % of compile time) "
+    f"({100 * MIN_EFFECT['compiled_ms']:.0f} % of time and memory, {100 * MIN_EFFECT['compile_cold_s']:.0f} % of compile time) "
     "and more than runs of the same code differ; of all that is called so at most 5 % is expected to be wrong. "
     "Unchanged: a change that matters is ruled out; inconclusive: neither yet. "
-    "The change and its 95 % interval are without the drift of the machine: docs/statistics.md, Two sides, says how."
+    "The verdict and the 95 % interval are of the change without the drift of the machine, the adjusted one: "
+    "docs/statistics.md, Two sides, says how."
 )
 GROUP_RULE = (
     f"An average is coloured where its 95 % interval over models (bootstrap, at least {FEWEST} models) excludes 0 %."
@@ -44,7 +45,10 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One metric from base to new; `low` and `high` are the ends of its 95 % interval, as ratios, where there is one."""
+    """One metric from base to new, as ratios.
+
+    `adjusted` is the change without the machine's part, `low` and `high` the ends of its 95 % interval, where they are known.
+    """
 
     metric: str
     ratio: float
@@ -52,6 +56,7 @@ class Change:
     word: str = ""
     low: float = math.nan
     high: float = math.nan
+    adjusted: float = math.nan
 
     @property
     def glyph(self) -> str:
@@ -74,8 +79,11 @@ class Change:
 
     @property
     def interval(self) -> str:
-        """For example `[+1.2, +5.0]`, in percent; nothing where it is not known."""
-        return interval(self.low, self.high)
+        """For example `[+1.2, +5.0]` or `adjusted +3.1 [+1.2, +5.0]`, in percent; nothing where it is not known."""
+        shown = interval(self.low, self.high)
+        if math.isnan(self.adjusted) or abs(self.adjusted - self.ratio) < _NONE:
+            return shown
+        return f"adjusted {signed(percent(self.adjusted), unit='')} {shown}".strip()
 
 
 def change(metric: str, base: float | None, new: float | None) -> Change | None:
@@ -92,10 +100,11 @@ def judged(metric: str, record: Mapping[Any, Any], *, comparable: bool = True) -
     verdict = record.get(f"{metric}_verdict")
     if not isinstance(verdict, str):
         return None
-    found, low, high = (1 + float(record[f"{metric}_{name}"]) for name in ("change", "low", "high"))
+    parts = ("change", "low", "high", "adjusted")
+    ratio, low, high, adjusted = (1 + float(record[f"{metric}_{name}"]) for name in parts)
     if not comparable:
-        return Change(metric, found, low=low, high=high)
-    return Change(metric, found, VERDICT_LOOKS.get(verdict, "calm"), verdict, low, high)
+        return Change(metric, ratio, low=low, high=high, adjusted=adjusted)
+    return Change(metric, ratio, VERDICT_LOOKS.get(verdict, "calm"), verdict, low, high, adjusted)
 
 
 def averaged(metric: str, found: float | None, within: Interval | None, *, comparable: bool = True) -> Change | None:

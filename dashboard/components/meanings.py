@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.compare.verdicts import SMALLEST
+from collector.metrics import MIN_EFFECT
 from collector.vocabulary import Status
 from dashboard.components.formats import TITLES
 
@@ -40,7 +40,7 @@ STATUSES: dict[Status, str] = {
 
 def verdicts() -> dict[str, str]:
     """What is said of a change, in the order in which it is worth a look."""
-    least = ", ".join(f"{TITLES[name]} {100 * value:g} %" for name, value in SMALLEST.items())
+    least = ", ".join(f"{TITLES[name]} {100 * value:g} %" for name, value in MIN_EFFECT.items())
     return {
         "broke / fixed": "passes on one side and fails on the other; no statistics are needed",
         "regressed / improved": f"beyond the noise and the smallest effect that matters ({least}); a leak: it appeared or grew",

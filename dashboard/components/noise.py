@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from analysis.compare.verdicts import SMALLEST, Judgement
+from analysis.compare.verdicts import Judgement
 from analysis.stats.shrinkage import FEWEST
+from collector.metrics import MIN_EFFECT
 from dashboard.components.formats import TITLES, count, signed
 
 _UNKNOWN = (
@@ -20,7 +21,7 @@ _OWN = (
 _LEAST = 5e-4
 
 
-def noise_line(found: Judgement, metrics: Iterable[str] = tuple(SMALLEST)) -> str:
+def noise_line(found: Judgement, metrics: Iterable[str] = tuple(MIN_EFFECT)) -> str:
     """Typical noise per metric, from how many repeats, and the drift that was taken away; what to do where none is known."""
     metrics = tuple(metrics)
     known = {name: value for name in metrics if (value := found.noise[name]) is not None}

@@ -67,7 +67,7 @@ def with_outcomes(cells: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
     return found.assign(
         outcome=outcome,
         outcome_metric=by,
-        outcome_change=np.abs(np.log1p(_of_metric(found, by, "change"))),
+        outcome_change=np.abs(np.log1p(_of_metric(found, by, "adjusted"))),
         more_runs=_of_metric(found, by, "more_runs").where(unsettled),
         comparable=passing & ~moved & (outcome != Outcome.ENVIRONMENT_CHANGED.value),
     )

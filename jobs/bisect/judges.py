@@ -10,11 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from analysis.compare.paired_values import CONTROL, EAGER_CHANGED, WAITS_FOR_HOST
-from analysis.compare.verdicts import SMALLEST
+from analysis.compare.adjustment import CONTROL, EAGER_CHANGED, WAITS_FOR_HOST
+from analysis.compare.leaks import LEAK
 from analysis.history.bisection import Finding, Runs, Word, compare_ends, find_side
-from analysis.history.leaks import LEAK
-from collector.metrics import METRICS
+from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import Status
 from jobs.bisect.log import Reading
 
@@ -138,7 +137,7 @@ class MetricJudge:
     def _least(self) -> float:
         if self.is_count:
             return _HALF if self.smallest is None else self.smallest
-        return math.log1p(SMALLEST.get(self.metric, _SMALLEST) if self.smallest is None else self.smallest)
+        return math.log1p(MIN_EFFECT.get(self.metric, _SMALLEST) if self.smallest is None else self.smallest)
 
     def _values(self, runs: Sequence[Reading]) -> list[float]:
         values = [run.value for run in runs if run.value is not None]

@@ -84,10 +84,10 @@ def command(
 
 def check_metrics(metrics: tuple[str, ...]) -> None:
     """Raises `click.UsageError` for a metric that is not judged."""
-    from analysis.compare.verdicts import SMALLEST
     from collector.errors import nearest
+    from collector.metrics import MIN_EFFECT
 
-    known = [*SMALLEST, "status"]
+    known = [*MIN_EFFECT, "status"]
     for metric in metrics:
         if metric not in known:
             raise click.UsageError(f"no metric {metric!r} is judged: {nearest(metric, known)}")

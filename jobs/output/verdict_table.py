@@ -28,7 +28,19 @@ def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, li
     rows = ranked(comparison, judgement).head(limit)
     if rows.empty:
         return
-    headings = ("cell", "verdict", "by", "base", "new", "change %", "95 %", "more runs", "speedup x", "compile s")
+    headings = (
+        "cell",
+        "verdict",
+        "by",
+        "base",
+        "new",
+        "change %",
+        "adjusted %",
+        "95 %",
+        "more runs",
+        "speedup x",
+        "compile s",
+    )
     table = make_table(*headings, spare=("compile s", "speedup x", "base", "new", "more runs"))
     for row in rows.to_dict("records"):
         metric = str(row["by"])
@@ -39,7 +51,8 @@ def show_verdicts(out: Console, comparison: Comparison, judgement: Judgement, li
             WORDS[metric],
             value(metric, _known(row[f"{metric}_base"])),
             value(metric, _known(row[f"{metric}_new"])),
-            signed(_change(row, metric)),
+            signed(percent(row[f"{metric}_ratio"])),
+            signed(percent(1 + row[f"{metric}_adjusted"])),
             _interval(row[f"{metric}_low"], row[f"{metric}_high"]),
             _runs(row, metric),
             _arrow(row, "speedup", 2),
@@ -66,18 +79,12 @@ def _noise(judgement: Judgement) -> str:
         f"{WORDS[name]} {100 * value:.1f} % ({judgement.repeats[name]:.0f})" for name, value in known.items()
     )
     drift = ", ".join(f"{WORDS[name]} {100 * value:+.1f} %" for name, value in judgement.drift.items() if value)
-    removed = f"; drift of the eager runs, taken away: {drift}" if drift else ""
+    removed = f"; drift of the eager runs, removed from the adjusted changes: {drift}" if drift else ""
     return f"noise from run to run (degrees of freedom behind it): {parts}{removed}"
 
 
 def _known(found: float) -> float | None:
     return None if pd.isna(found) else float(found)
-
-
-def _change(row: dict[Any, Any], metric: str) -> float | None:
-    """In per cent, as it was judged (without drift); else as it was measured."""
-    judged = row[f"{metric}_change"]
-    return percent(row[f"{metric}_ratio"]) if pd.isna(judged) else 100 * float(judged)
 
 
 def _interval(low: float, high: float) -> str:

@@ -11,7 +11,8 @@ import pandas as pd
 from sqlalchemy import Engine
 
 from analysis.compare.tables import Comparison, compare
-from analysis.compare.verdicts import SMALLEST, Outcome, judge_sides
+from analysis.compare.verdicts import Outcome, judge_sides
+from collector.metrics import MIN_EFFECT
 from db.errors import RecordError, nearest, one_line
 from db.queries.sides import resolve_side
 from db.regressions.records import Finding, RegressionInfo, open_regression
@@ -95,7 +96,9 @@ def _worse_metric(row: Mapping[Any, Any]) -> str | None:
     if row["verdict"] == Outcome.REGRESSED and isinstance(row["verdict_metric"], str):
         return str(row["verdict_metric"])
     grown = {
-        name: row[f"{name}_ratio"] - 1 - least for name, least in SMALLEST.items() if not pd.isna(row[f"{name}_ratio"])
+        name: row[f"{name}_ratio"] - 1 - least
+        for name, least in MIN_EFFECT.items()
+        if not pd.isna(row[f"{name}_ratio"])
     }
     worst = max(grown, key=lambda name: grown[name], default=None)
     return worst if worst is not None and grown[worst] >= 0 else None

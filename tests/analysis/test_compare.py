@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy.event import listen
 
 from analysis.compare.tables import Transition, compare, compare_configs, summarise
+from analysis.compare.verdicts import judge_sides
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status
 from db.errors import FilterError
@@ -440,4 +441,43 @@ def test_a_night_of_many_cells_takes_no_more_queries_than_one_of_few(store, tmp_
         asked.clear()
         assert len(compare(store, *sides).cells) == len(cells)
         counts.append(len(asked))
-    assert counts[0] == counts[1] < 15
+    assert counts[0] == counts[1] < 20
+
+
+def test_environments_of_cells_that_the_filter_leaves_out_do_not_differ(store, tmp_path):
+    lines = [passing(item) for item in matrix(["bert", "t5"])]
+    ingest_bundle(store, write_bundle(tmp_path, header("old"), lines))
+    others = [passing(cell("bert")), passing(cell("t5"), environment_id="another")]
+    ingest_bundle(store, write_bundle(tmp_path, header("new", minutes=9), others))
+    old, new = resolve_side(store, "old"), resolve_side(store, "new")
+    # More cells than are asked for by number, and fewer: the answer is that of the filter either way.
+    assert compare(store, old, new, CellFilter(models=("bert",))).environment == ()
+
+
+def test_what_a_side_measured_several_times_is_the_mean_of_its_runs_and_a_change_is_of_two_means(store, tmp_path):
+    """Two runs a night, one of them with a replicate: 2 and 8 ms (4 and 16 there), so 4 ms."""
+    for number, latencies in enumerate([(2.0,), (4.0, 16.0), (3.0,), (12.0,)]):
+        lines = [
+            passing(
+                cell(),
+                minutes=60 * number + at,
+                metrics={"compiled_ms": ms, "graph_breaks": float(number)},
+                replicate=at,
+            )
+            for at, ms in enumerate(latencies)
+        ]
+        lines.append(failing(cell("flaky")) if number == 1 else passing(cell("flaky"), metrics={"compiled_ms": 7.0}))
+        head = header(f"r{number}", minutes=60 * number, commit=COMMIT_A if number < 2 else COMMIT_B)
+        ingest_bundle(store, write_bundle(tmp_path, head, lines))
+    sides = resolve_side(store, f"main@{COMMIT_A}"), resolve_side(store, f"main@{COMMIT_B}")
+    found = by_model(compare(store, *sides))
+    row = found.loc["bert"]
+    assert (row["compiled_ms_base"], row["compiled_ms_new"]) == (pytest.approx(4.0), pytest.approx(6.0))
+    assert row["compiled_ms_ratio"] == pytest.approx(1.5)
+    assert (row["graph_breaks_base"], row["graph_breaks_new"]) == (1.0, 3.0)  # counts of the newest measurement
+    assert found.loc["flaky", "status_base"] == "fail_to_compile"
+    assert found.loc["flaky", "compiled_ms_new"] == pytest.approx(7.0)
+    judged = judge_sides(store, *sides).of(found).cells.loc["bert"]
+    assert judged["compiled_ms_change"] == pytest.approx(row["compiled_ms_ratio"] - 1)
+    summary = summarise(store, sides[0]).cells.set_index("model")
+    assert summary.loc["bert", "compiled_ms"] == pytest.approx(4.0)

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from analysis.compare.verdicts import SMALLEST
 from analysis.history.drift import slow_drift
 from analysis.history.timelines import judge_history
+from collector.metrics import MIN_EFFECT
 from db.queries.filters import CellFilter
 from db.queries.sides import resolve_side
 from tests.analysis.histories import A_NIGHT, MODELS, History, slower
@@ -43,7 +43,7 @@ def test_quiet_nights_have_no_change_and_say_how_much_was_judged(history):
     history.nights(0, 20)
     found = judge_history(history.store)
     assert found.changes == ()
-    assert found.series == {metric: len(MODELS) if metric in MEASURED else 0 for metric in SMALLEST}
+    assert found.series == {metric: len(MODELS) if metric in MEASURED else 0 for metric in MIN_EFFECT}
     assert len(found.cells) == len(MODELS)
 
 

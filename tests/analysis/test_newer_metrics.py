@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from analysis.compare.tables import compare
-from analysis.compare.verdicts import JUDGED, SMALLEST, judge_cells, with_verdicts
+from analysis.compare.verdicts import JUDGED, judge_cells, with_verdicts
 from analysis.history.recovery import Pinned, Timeline, standing
+from collector.metrics import MIN_EFFECT
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
 from tests.factories import cell, header, new_store, passing, write_bundle
@@ -143,7 +144,7 @@ def test_the_json_has_a_leak_that_appeared_without_an_infinite_number(nights):
     (told,) = [one for one in with_verdicts(comparison, found)["cells"] if one["model"] == MODELS[0]]
     assert json.loads(json.dumps(told["judged"]["leak_bytes_per_call"], allow_nan=False)) == {
         "verdict": "regressed",
-        **dict.fromkeys(("change", "raw", "low", "high", "explained", "q", "more_runs")),
+        **dict.fromkeys(("change", "adjusted", "low", "high", "explained", "q", "more_runs")),
     }
 
 
@@ -163,4 +164,4 @@ def test_a_record_of_a_leak_that_appeared_is_fixed_once_two_runs_leak_nothing(ni
 
 
 def test_every_metric_that_is_judged_has_its_place_in_the_order():
-    assert set(JUDGED) == {*SMALLEST, "leak_bytes_per_call"}
+    assert set(JUDGED) == {*MIN_EFFECT, "leak_bytes_per_call"}

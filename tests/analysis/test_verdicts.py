@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from analysis.compare.tables import compare, compare_configs
-from analysis.compare.verdicts import SMALLEST, judge_cells
+from analysis.compare.verdicts import judge_cells
+from collector.metrics import MIN_EFFECT
 from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
@@ -293,6 +294,6 @@ def test_the_json_says_what_was_judged_and_how(history):
     found, _ = judged(history)
     data = found.to_json()
     assert data["counts"] == {"unchanged": 24}
-    assert data["metrics"].keys() == SMALLEST.keys()
+    assert data["metrics"].keys() == MIN_EFFECT.keys()
     assert data["metrics"]["compile_cold_s"]["smallest"] == 0.05
     assert data["metrics"]["compiled_ms"]["repeats"] > 100

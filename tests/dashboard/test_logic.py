@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 
 from analysis.compare import evidence
-from analysis.compare.verdicts import SMALLEST, Outcome
+from analysis.compare.verdicts import Outcome
 from analysis.stats.bootstrap import Interval
+from collector.metrics import MIN_EFFECT
 from dashboard import url
 from dashboard.components import changes, formats, outcomes
 from dashboard.components.markup import markdown
@@ -82,23 +83,28 @@ def test_no_change_where_a_side_was_not_measured():
 def test_a_judged_change_has_the_verdicts_word_and_its_interval(verdict, look):
     record = {
         "compiled_ms_verdict": verdict,
-        "compiled_ms_change": 0.2,
+        "compiled_ms_change": 0.25,
+        "compiled_ms_adjusted": 0.2,
         "compiled_ms_low": 0.05,
         "compiled_ms_high": 0.3,
     }
 
     found = changes.judged("compiled_ms", record)
 
-    assert (found.text, found.interval, found.look) == (f"▲ +20.0\u202f% {verdict}", "[+5.0, +30.0]", look)
+    assert (found.text, found.interval, found.look) == (
+        f"▲ +25.0\u202f% {verdict}",
+        "adjusted +20.0 [+5.0, +30.0]",
+        look,
+    )
     muted = changes.judged("compiled_ms", record, comparable=False)
-    assert (muted.look, muted.word, muted.interval) == ("calm", "", "[+5.0, +30.0]")
+    assert (muted.look, muted.word, muted.interval) == ("calm", "", "adjusted +20.0 [+5.0, +30.0]")
 
 
 def paired(verdict=None, metric=None, **changes_of):
     """One cell of a comparison and its row of a judgement, as both come out of `analysis`."""
     cell = {"cell_id": "a", "transition": "both_pass", "testbed_changed": False, "rank_metric": "compiled_kernel_ms"}
-    told = {f"{name}_{part}": math.nan for name in SMALLEST for part in ("change", "more_runs")}
-    told |= {"compiled_kernel_ms_change": 0.1, "compiled_kernel_ms_more_runs": 4.0, "compiled_ms_change": 0.2}
+    told = {f"{name}_{part}": math.nan for name in MIN_EFFECT for part in ("adjusted", "more_runs")}
+    told |= {"compiled_kernel_ms_adjusted": 0.1, "compiled_kernel_ms_more_runs": 4.0, "compiled_ms_adjusted": 0.2}
     judged = pd.DataFrame([told | {"verdict": verdict, "verdict_metric": metric}], index=["a"], dtype=object)
     return outcomes.with_outcomes(pd.DataFrame([cell | changes_of]), judged).iloc[0]
 

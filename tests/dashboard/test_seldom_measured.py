@@ -19,7 +19,9 @@ def compared(**columns):
         f"{name}_{side}": value for side in ("base", "new") for name, value in (("expected", True), ("status", "pass"))
     }
     seldom = ("leak_bytes_per_call", "compile_warm_s", "compile_instructions")
-    parts = {f"{metric}_{part}": NAN for metric in seldom for part in ("base", "new", "change", "low", "high")}
+    parts = {
+        f"{metric}_{part}": NAN for metric in seldom for part in ("base", "new", "change", "adjusted", "low", "high")
+    }
     said = {"outcome": ["regressed", "unchanged"], "outcome_metric": "leak_bytes_per_call", "outcome_change": NAN}
     verdicts = {f"{metric}_verdict": None for metric in seldom}
     return pd.DataFrame(names | told | sides | parts | verdicts | said | columns)
@@ -58,7 +60,7 @@ def test_warm_compile_time_shows_its_change_in_percent():
 
 @pytest.mark.parametrize("change", [NAN, 1.0])
 def test_a_leak_that_appeared_has_a_word_and_no_percentage(change):
-    told = {f"leak_bytes_per_call_{name}": NAN for name in ("low", "high")}
+    told = {f"leak_bytes_per_call_{name}": NAN for name in ("low", "high", "adjusted")}
     record = {"leak_bytes_per_call_verdict": "regressed", "leak_bytes_per_call_change": change, **told}
     found = changes.judged("leak_bytes_per_call", record)
     assert (found.look, found.word) == ("worse", "regressed")

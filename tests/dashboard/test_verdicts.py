@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from analysis.compare.tables import EVERYTHING, compare
-from analysis.compare.verdicts import SMALLEST, judge_cells
+from analysis.compare.verdicts import judge_cells
+from collector.metrics import MIN_EFFECT
 from dashboard.components import outcomes
 from dashboard.data import Data, Pair
 from dashboard.pages.compare import rows
@@ -87,7 +88,7 @@ def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everythin
     assert changes == sorted(changes, reverse=True)
     head = rows.csv(found.cells).decode().partition("\n")[0].split(",")
     parts = ("verdict", "change", "low", "high", "q", "more_runs")
-    assert {f"{metric}_{part}" for metric in SMALLEST for part in parts} <= set(head)
+    assert {f"{metric}_{part}" for metric in MIN_EFFECT for part in parts} <= set(head)
 
 
 def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machine(judged):

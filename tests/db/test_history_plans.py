@@ -3,7 +3,6 @@
 import pytest
 from sqlalchemy import event
 
-from analysis.compare.tables import compare_cells
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
 from db.schema import HISTORY_METRICS
@@ -42,13 +41,6 @@ def test_a_models_history_is_read_from_packed_rows_that_lie_side_by_side(two_nig
 
     assert plan_of(two_nights, ask, "packed_cells") == ["SEARCH packed_cells USING PRIMARY KEY (model=?)"]
     assert plan_of(two_nights, ask, "measurements") == []
-
-
-def test_a_comparison_reads_the_packed_rows_of_its_runs(two_nights):
-    sides = [queries.resolve_side(two_nights, name) for name in ("r0", "r1")]
-    steps = plan_of(two_nights, lambda: compare_cells(two_nights, *sides), "packed_cells")
-    assert steps == ["SEARCH packed_cells USING INDEX ix_packed_cells_run (run=?)"]
-    assert plan_of(two_nights, lambda: compare_cells(two_nights, *sides), "measurements") == []
 
 
 def test_a_suites_history_is_read_from_packed_sums_alone(two_nights):

@@ -242,7 +242,7 @@ def _column_config(shown: pd.DataFrame) -> dict[str, Any]:
         if name in shown and shown[name].str.len().max() > longest:
             found[name] = st.column_config.TextColumn(width=width)
     for name in shown.columns:
-        head = name.removesuffix(" base").removesuffix(" new").removesuffix(" Δ")
+        head = name.removesuffix(" base").removesuffix(" new").removesuffix(" Δ").removesuffix(" adjusted")
         if head not in {title for title, _ in METRIC_COLUMNS.values()}:
             continue
         if name.endswith("Δ"):

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.compare.verdicts import SMALLEST
-from analysis.history.leaks import LEAK
+from analysis.compare.adjustment import CONTROL
+from analysis.compare.leaks import LEAK
+from collector.metrics import MIN_EFFECT
 from dashboard.components import changes
 from dashboard.components.changes import VERDICT_LOOKS, Look
 from dashboard.components.formats import TITLES, signed
@@ -73,7 +74,9 @@ def compared_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None
     for metric in _measured(every, metrics, ("_base", "_new")):
         head, scale = METRIC_COLUMNS[metric]
         shown[f"{head} Δ"], looks[f"{head} Δ"] = _change(ordered, metric)
-        if metric in SMALLEST:
+        if metric in CONTROL:
+            shown[f"{head} adjusted Δ"] = _percent(ordered[f"{metric}_adjusted"])
+        if metric in MIN_EFFECT:
             shown[f"{head} 95 %"] = _intervals(ordered, metric)
         for side in ("base", "new"):
             shown[f"{head} {side}"] = _scaled(ordered[f"{metric}_{side}"], scale)
@@ -183,7 +186,7 @@ def _change(cells: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Look]]:
             return found, _looks(cells, metric)
         worse_or_better: list[Look] = ["worse" if value > 0 else "better" if value < 0 else "calm" for value in found]
         return found, worse_or_better
-    if metric not in SMALLEST:
+    if metric not in MIN_EFFECT:
         return _percent(cells[f"{metric}_ratio"].where(passing) - 1), ["calm"] * len(cells)
     return _percent(cells[f"{metric}_change"]), _looks(cells, metric)
 

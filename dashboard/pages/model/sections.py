@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,8 +152,9 @@ def _metric_row(metric: str, values: Sequence[float | None], verdict: CellVerdic
     head = f'<span title="{text(meaning)}">{text(TITLES[metric])}</span>'
     cells = [cell(text(number(metric, value)), "n") for value in values]
     if len(values) == 2:
-        told = verdict.change(metric) if verdict else None
-        found = told or (None if metric in changes.COUNTS else changes.change(metric, values[0], values[1]))
+        judged = verdict.change(metric) if verdict else None
+        measured = None if metric in changes.COUNTS else changes.change(metric, values[0], values[1])
+        found = replace(judged, ratio=measured.ratio) if judged and measured else judged or measured
         cells += change(found) if found else [cell(_difference(metric, values), "n"), cell(""), cell("")]
     return row(head, cells)
 

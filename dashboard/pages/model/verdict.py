@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare.verdicts import SMALLEST, Judgement, Outcome
+from analysis.compare.verdicts import Judgement, Outcome
 from analysis.reports.evidence import eager_lines
 from analysis.reports.permalinks import fixed_side as fixed
+from collector.metrics import MIN_EFFECT
 from dashboard.components.changes import Change, judged
 from dashboard.components.noise import noise_line
 from dashboard.data import Pair
@@ -44,7 +45,7 @@ class CellVerdict:
     def said(self) -> str:
         """What the eager runs say, the noise that was assumed for what is judged here, and what an inconclusive metric needs;
         may be empty."""
-        metrics = [name for name in SMALLEST if isinstance(self.row.get(f"{name}_verdict"), str)]
+        metrics = [name for name in MIN_EFFECT if isinstance(self.row.get(f"{name}_verdict"), str)]
         if not metrics:
             return ""
         eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in self.eager).replace("?. ", "? ")

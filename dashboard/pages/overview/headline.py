@@ -84,7 +84,7 @@ def compared_cards(cells: pd.DataFrame) -> list[Card]:
     """The four key figures of a comparison: what passes, and what became of time, compile time and memory."""
     base, new = (counts(cells[[f"status{side}"]][cells[f"expected{side}"]], side) for side in ("_base", "_new"))
     was = f"base {_rate(base)} ({base.passed:,}/{base.asked:,})"
-    timed = "compiled_kernel_ms" if cells["compiled_kernel_ms_change"].notna().any() else "compiled_ms"
+    timed = "compiled_kernel_ms" if cells["compiled_kernel_ms_adjusted"].notna().any() else "compiled_ms"
     return [
         ("Passing", text(_rate(new)), text(f"{new.passed:,}/{new.asked:,}, {was}")),
         *(_average(cells, metric) for metric in (timed, "compile_cold_s", "compression")),
@@ -131,10 +131,10 @@ def _average(cells: pd.DataFrame, metric: str) -> Card:
     """
     title = _TITLES[metric]
     needed = [name for name in cells.columns if name in _NEEDED or name.startswith((f"{metric}_base", f"{metric}_new"))]
-    here = cells[[*needed, *([f"{metric}_change"] if f"{metric}_change" in cells else [])]][cells["comparable"]]
+    here = cells[[*needed, *([f"{metric}_adjusted"] if f"{metric}_adjusted" in cells else [])]][cells["comparable"]]
     base, new = (here[f"{metric}_{side}"].to_numpy(dtype=float) for side in ("base", "new"))
-    if FIGURES[metric] == "geomean" and f"{metric}_change" in here:
-        ratios = 1 + here[f"{metric}_change"].to_numpy(dtype=float)
+    if FIGURES[metric] == "geomean" and f"{metric}_adjusted" in here:
+        ratios = 1 + here[f"{metric}_adjusted"].to_numpy(dtype=float)
     else:
         ratios = np.divide(new, base, out=np.full(base.shape, np.nan), where=(base > 0) & (new > 0))
     both, once = _once(here.assign(_ratio=ratios)[np.isfinite(ratios)], "_base", "_new")

@@ -1,0 +1,194 @@
+"""Adjusts the changes of two sides' cells for the machine: common drift, the host's pace, throttled clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from analysis.compare.noise import Noise, common_moves, learn_noise
+from analysis.compare.repeats import Labels, Mask, Numbers, RepeatRows
+from analysis.stats.averages import NORMAL_CONSISTENCY
+from analysis.stats.repeats import common_drift, unrest
+from analysis.stats.shrinkage import FEWEST
+from db.packing.throttling import THROTTLED
+from db.queries.sides import Side
+
+#: The eager run of the same process does not depend on the commit of Inductor: what moves it has moved the machine.
+CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "eager_kernel_ms"}
+#: What the host's pace moves, cell by cell. Device time does not depend on it.
+WAITS_FOR_HOST = "compiled_ms"
+#: Relative change of the eager device time from which on the eager program itself has changed.
+EAGER_CHANGED = 0.02
+#: The same of its latency, where no device time is measured, and by how many standard deviations it moves apart from others.
+_LATENCY_CHANGED, _ALONE = 0.1, 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class SideValues:
+    """Of one side ln of every cell's value, and the number of runs behind it; NaN for none."""
+
+    log: Numbers
+    runs: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """The machine's part of the cells' changes, per paired cell.
+
+    `change` (of ln) is subtracted from the cell's change. `variance` from run to run and `df` are of what is left, `doubt` is
+    the variance of `change` over that variance.
+    """
+
+    change: Numbers
+    variance: Numbers
+    df: Numbers
+    doubt: Numbers
+
+
+class PairedCells:
+    """The cells of a comparison (`analysis.compare.pairing.pair`) with the runs that the store holds of them."""
+
+    def __init__(self, rows: RepeatRows, base: Side, new: Side, cells: pd.DataFrame) -> None:
+        self.rows, self.cells = rows, cells
+        self.sides = {"base": base, "new": new}
+        #: The place of each cell in `rows.cells`, -1 for none.
+        self._places: dict[str, Labels] = {
+            name: rows.cells.get_indexer(pd.Index(cells[f"cell_id_{name}"])) for name in self.sides
+        }
+
+    def values(self, metric: str) -> tuple[SideValues, SideValues]:
+        """Both sides of a metric."""
+        return self._values("base", metric), self._values("new", metric)
+
+    def _values(self, name: str, metric: str) -> SideValues:
+        logs, runs = (self.of_cell(values, name) for values in self.rows.of_side(self.sides[name].keys, metric))
+        return SideValues(logs, np.where(runs > 0, runs, np.nan))
+
+    def moved(self, metric: str) -> Numbers:
+        """The change of a metric from base to new, of ln."""
+        before, after = self.values(metric)
+        return after.log - before.log
+
+    def extremes(self, metric: str) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
+        """Of both sides the least and the greatest value of any measurement that passed, zeros included; NaN for none."""
+        ends = {name: self.rows.extremes(side.keys, metric) for name, side in self.sides.items()}
+        (a, b), (c, d) = (tuple(self.of_cell(end, name) for end in both) for name, both in ends.items())
+        return (a, b), (c, d)
+
+    def throttled(self) -> Mask:
+        """Where power or heat held the GPU's clocks down while either side was measured."""
+        (_, before), (_, after) = self.extremes(THROTTLED)
+        is_throttled: Mask = (before > 0) | (after > 0)
+        return is_throttled
+
+    def of_cell(self, values: Numbers, name: str) -> Numbers:
+        """Of values by place in `rows.cells` those of one side's cells, NaN for none."""
+        return np.append(values, np.nan)[self._places[name]]
+
+    @cached_property
+    def between(self) -> tuple[int, int] | None:
+        """The places in `rows.runs` of the last run of the earlier side and of the first of the later one; None for none."""
+        places = [np.flatnonzero(np.isin(self.rows.runs, list(side.keys))) for side in self.sides.values()]
+        if not all(of_side.size for of_side in places):
+            return None
+        earlier, later = sorted(places, key=lambda of_side: int(of_side[-1]))
+        return int(earlier[-1]), int(later[0])
+
+    def common_moves(self, control: str) -> Numbers:
+        """The same as `drift`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
+        of_device = CONTROL["compiled_kernel_ms"]
+        return common_moves(self.rows, control if self._drift(of_device) is None else of_device)
+
+    def drift(self, control: str) -> float:
+        """What all cells have in common (of ln): the median move of their eager runs.
+
+        Of wall-clock time, too, it is that of the device: the host's pace moves some cells and others not at all. Where no
+        device time was measured (a CPU) it is that of the eager latency.
+        """
+        of_device = self._drift(CONTROL["compiled_kernel_ms"])
+        return of_device if of_device is not None else self._drift(control) or 0.0
+
+    def _drift(self, control: str) -> float | None:
+        # Another testbed differs by more than a slow night.
+        here = self.cells["testbed_changed"].eq(False).to_numpy(dtype=bool)
+        moved = self.moved(control)[here]
+        return common_drift(moved) if np.isfinite(moved).any() else None
+
+
+def common_adjustment(pairs: PairedCells, noise: Noise, drift: float) -> Adjustment:
+    """Adjusts for what all cells have in common. The noise is that of the noisier cell: two configs are two programs."""
+    (variance, df), (new_variance, new_df) = (
+        (pairs.of_cell(noise.variance, name), pairs.of_cell(noise.df, name)) for name in pairs.sides
+    )
+    new_is_wider = ~(variance >= new_variance)
+    count = len(pairs.cells)
+    return Adjustment(
+        np.full(count, drift),
+        np.where(new_is_wider, new_variance, variance),
+        np.where(new_is_wider, new_df, df),
+        np.zeros(count),
+    )
+
+
+def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Adjustment) -> tuple[Noise, Adjustment]:
+    """Adjusts a metric also for what the eager run of the same process explains, cell by cell. Returns the noise that is left.
+
+    - `WAITS_FOR_HOST`: the host's pace, of every cell whose eager program did not change. Where it did, it is no control,
+      unless the GPU was throttled: then absolute times are compared.
+    - device time: the clock, of cells that ran while the GPU was throttled by power or heat. Of all others it is the same in
+      every run.
+
+    A cell without a control, as all are of two configs, keeps its `common` adjustment; where no cell has one, `noise` is the
+    noise. Where eager runs moved further than their repeats do, the machine was disturbed, and so were the compiled runs.
+    """
+    control, throttled = CONTROL[metric], pairs.throttled()
+    wanted = _one_config(pairs.cells) & (throttled | (metric == WAITS_FOR_HOST))
+    if not wanted.any():
+        return noise, common
+    moves = pairs.common_moves(control)
+    of_control = learn_noise(pairs.rows, control, common=moves, between=pairs.between)
+    before, after = pairs.values(control)
+    moved = after.log - before.log - common.change
+    error = np.sqrt(pairs.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
+    controlled = wanted & (throttled | ~_another_program(pairs, moved, error))
+    learned = learn_noise(pairs.rows, metric, control, moves, pairs.between)
+    slope, spread = (pairs.of_cell(values, "new") for values in (learned.slope, learned.spread))
+    variance = pairs.of_cell(learned.variance, "new") * unrest(np.where(controlled, moved / error, np.nan))
+    has_control = controlled & np.isfinite(moved)
+    if not has_control.any():
+        return noise, common
+    # Of device time few cells have a control: the typical noise is that of the others.
+    return learned if metric == WAITS_FOR_HOST else noise, Adjustment(
+        np.where(has_control, common.change + slope * moved, common.change),
+        np.where(has_control, variance, common.variance),
+        np.where(has_control, pairs.of_cell(learned.df, "new"), common.df),
+        np.where(has_control, moved**2 / spread, common.doubt),
+    )
+
+
+def _one_config(cells: pd.DataFrame) -> Mask:
+    same: Mask = (cells["cell_id_base"] == cells["cell_id_new"]).to_numpy(dtype=bool)
+    return same
+
+
+def _another_program(pairs: PairedCells, moved: Numbers, error: Numbers) -> Mask:
+    """Where the eager program itself has changed: by its device time, and where none is measured, if its latency moved alone.
+
+    A host slows many models. One that moved by 10 % and by six standard deviations more than the others did, of which
+    there must be five, is another model now. `moved` and `error` are of ln of the eager latency.
+    """
+    control = CONTROL["compiled_kernel_ms"]
+    of_device = np.abs(pairs.moved(control) - pairs.drift(control))
+    known = moved[np.isfinite(moved)]
+    if known.size <= FEWEST:
+        alone = np.zeros(moved.shape, dtype=bool)
+    else:
+        apart = np.abs(moved - np.median(known))
+        usual = np.hypot(np.nan_to_num(error), NORMAL_CONSISTENCY * float(np.median(apart[np.isfinite(apart)])))
+        alone = (apart >= np.log1p(_LATENCY_CHANGED)) & (apart > _ALONE * usual)
+    changed: Mask = np.where(np.isfinite(of_device), of_device >= np.log1p(EAGER_CHANGED), alone)
+    return changed
