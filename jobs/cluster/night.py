@@ -11,15 +11,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from collector.bundle import FORMAT, BundleContents, BundleError
+from collector.bundle import FORMAT, BundleContents, BundleError, read_bundle
+from collector.output_file import write_output
 from collector.vocabulary import Cell
-from jobs.cluster.ray_cluster import ClusterError, LostError, Node, RayCluster, Share
+from jobs.cluster.ray_cluster import ClusterError, LostError, Node, RayCluster, usable_nodes
 from jobs.output.terminal import one_line
 from jobs.plan.cost import CostModel
 from jobs.plan.schedule import Group, group_of, shares
 from jobs.pool.child import INTERRUPTED, Request
+from jobs.pool.progress import RunProgress
 
 #: Shards a node that a night is cut into. With more, less is lost with a node; each imports torch anew.
 SHARDS_A_NODE = 4
@@ -112,29 +115,28 @@ def costs_of(cells: Sequence[Cell], history: Sequence[BundleContents]) -> dict[s
 
 @dataclass(slots=True)
 class ClusterNight:
-    """Measures cells with tasks. `save` stores the bundle of a file name and its bytes, and returns the `cell_id`s measured.
+    """Measures the shards of a night and stores their bundles; `left` has the cells without an outcome, by `cell_id`.
 
-    `left` has the cells without an outcome, by `cell_id`.
+    `folder` takes the bundles; `store` ingests one and returns a line about it. `history` are earlier runs, the newest first.
     """
 
     cluster: RayCluster
-    share: Share
     request: Request
     left: dict[str, Cell]
-    save: Callable[[str, bytes], set[str]]
-    say: Callable[[str], None]
+    folder: Path
+    progress: RunProgress
+    store: Callable[[Path], str] | None = None
     history: Sequence[BundleContents] = ()
-    clock: Callable[[], float] = time.monotonic
+    run_ids: list[str] = field(default_factory=list)
     _queue: list[Shard] = field(default_factory=list)
     _tasks: dict[Any, Task] = field(default_factory=dict)
-    _refusing: dict[str, str] = field(default_factory=dict)
-    _gone: set[str] = field(default_factory=set)
+    #: The nodes that get no further shard, with the reason; empty for those that died.
+    _unusable: dict[str, str] = field(default_factory=dict)
     _losses: Counter[str] = field(default_factory=Counter)
-    _notes: set[str] = field(default_factory=set)
     _idle_since: float | None = None
 
     def run(self, shards: Sequence[Shard]) -> None:
-        """Measures the shards and returns when none is left, or the time is over; `left` has the cells not measured.
+        """Measures the shards and returns when none is left, or the time is over.
 
         Raises:
             ClusterError: no node is left that could measure.
@@ -152,30 +154,32 @@ class ClusterNight:
             for handle in self._tasks:
                 self.cluster.cancel(handle)
 
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        self.progress.console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
+
     def _start_tasks(self) -> None:
-        """Starts the next shard on each idle node: one that was measured there last, else one without a living home."""
-        unusable = self._refusing.keys() | self._gone
-        usable = [node for node in self.cluster.nodes() if self.share.fits(node) and node.node_id not in unusable]
+        """Starts the next shard on each idle node: one that was measured there last, else one without a usable home."""
+        nodes = [node for node in self.cluster.nodes() if node.node_id not in self._unusable]
+        usable = usable_nodes(nodes, next(iter(self.left.values())).device) if self.left else []
         ids, busy = {node.node_id for node in usable}, {task.node.node_id for task in self._tasks.values()}
         for node in usable:
             fitting = (shard for shard in self._queue if shard.home == node.node_id or shard.home not in ids)
             if node.node_id in busy or (shard := next(fitting, None)) is None:
                 continue
             self._queue.remove(shard)
-            cells = [cell for cell in shard.cells if cell.cell_id in self.left]
-            text = json.dumps(replace(self.request, cells=cells).to_json())
-            costs = costs_of(cells, self.history)
-            self._tasks[self.cluster.start(node, self.share, text, costs)] = Task(shard, node)
+            text = json.dumps(replace(self.request, cells=shard.cells).to_json())
+            self._tasks[self.cluster.start(node, text, costs_of(shard.cells, self.history))] = Task(shard, node)
         if usable or self._tasks:
             self._idle_since = None
         else:
             self._wait_for_a_node()
 
     def _wait_for_a_node(self) -> None:
-        self._idle_since = self.clock() if self._idle_since is None else self._idle_since
-        if self.clock() - self._idle_since >= (0.0 if self._refusing else _PATIENCE_S):
-            reasons = "; ".join(dict.fromkeys(self._refusing.values())) or "all were lost"
-            raise ClusterError(f"no node of the cluster is left to measure on: {reasons}")
+        reasons = "; ".join(dict.fromkeys(filter(None, self._unusable.values())))
+        self._idle_since = time.monotonic() if self._idle_since is None else self._idle_since
+        if reasons or time.monotonic() - self._idle_since >= _PATIENCE_S:
+            raise ClusterError(f"no node of the cluster is left to measure on: {reasons or 'all were lost'}")
 
     def _withdraw(self) -> None:
         """Cancels the tasks that have not begun."""
@@ -195,35 +199,47 @@ class ClusterNight:
             del self._tasks[handle]
             self._finish(task, message)
             return
-        task.name = one_line(str(message["node"]), 100)
-        if (note := f"node {task.name} {message['note']}") not in self._notes and message["note"]:
-            self._notes.add(note)
-            self.say(one_line(note, 300))
-        self.say(f"node {task.name} measures {counted(len(task.shard.cells), 'cell')}")
+        task.name = str(message["node"])
+        note = f", {message['note']}" if message["note"] else ""
+        self.say(f"node {task.name} measures {counted(len(task.shard.cells), 'cell')}{note}")
 
     def _finish(self, task: Task, message: Mapping[str, Any]) -> None:
-        code, reason = int(message["code"]), one_line(str(message["reason"]), 300)
+        code, reason = int(message["code"]), str(message["reason"])
         try:
             for name, data in message["bundles"].items():
-                for cell_id in self.save(name, data):
-                    self.left.pop(cell_id, None)
+                self._save(self.folder / Path(name).name, data)
         except (BundleError, FileExistsError) as error:
-            code, reason = 1, one_line(str(error), 300)
+            code, reason = 1, str(error)
         if code in _KILLED or code < 0:
             self._lose(task, "its process was killed")
         elif code:
-            self._refuse(task, reason)
+            self._unusable[task.node.node_id] = reason
+            left = self._left_of(task)
+            elsewhere = f": {counted(len(left), 'cell')} planned for others" if left else ""
+            self.say(f"node {task.name} gets no more cells ({reason}){elsewhere}")
+            self._queue += split(left)
 
-    def _refuse(self, task: Task, reason: str) -> None:
-        self._refusing[task.node.node_id] = reason
-        left = self._left_of(task)
-        elsewhere = f": {counted(len(left), 'cell')} planned for others" if left else ""
-        self.say(f"node {task.name} gets no more cells ({reason}){elsewhere}")
-        self._queue += split(left)
+    def _save(self, path: Path, data: bytes) -> None:
+        write_output(path, data, force=False)
+        try:
+            contents = read_bundle(path)
+        except BundleError:
+            path.unlink()
+            raise
+        header, testbed = contents.header, contents.header.testbed
+        machine = testbed.get("gpu") or f"{testbed.get('cpu')}, {testbed.get('cores')} cores"
+        self.say(f"run {header.run_id}: node {testbed.get('node')}, {machine}, {header.branch}@{header.commit[:10]}")
+        for item in contents.latest().values():
+            self.progress.took(item)
+            self.left.pop(item.cell.cell_id, None)
+        self.say(f"bundle {path}")
+        self.run_ids.append(header.run_id)
+        if self.store:
+            self.say(self.store(path))
 
     def _lose(self, task: Task, reason: str) -> None:
         if not task.name:  # Ray lists a dead node for some seconds more
-            self._gone.add(task.node.node_id)
+            self._unusable[task.node.node_id] = ""
             self._queue.append(task.shard)
             return
         left = self._left_of(task)

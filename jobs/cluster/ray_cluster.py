@@ -39,40 +39,10 @@ class Node:
     gpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The resources that a task takes of a node: so many that no second task fits beside it."""
-
-    cpus: int
-    gpus: int
-
-    def fits(self, node: Node) -> bool:
-        """Whether a node has that much."""
-        return node.cpus >= self.cpus and node.gpus >= self.gpus
-
-
-def share_of(nodes: Sequence[Node], device: str) -> Share:
-    """The minimum among the nodes that have more than half of the largest: a task with it has its node to itself.
-
-    Smaller nodes take no part.
-
-    Raises:
-        ClusterError: no node has a CPU, or a GPU where the device is one.
-    """
-    if device == "cuda":
-        nodes = [node for node in nodes if node.gpus]
-        if not nodes:
-            raise ClusterError("no node of the cluster has a GPU: use --device cpu, or see `ray status`")
-        gpus = _least_of_large([node.gpus for node in nodes])
-        return Share(min((node.cpus for node in nodes if node.gpus >= gpus), default=0), gpus)
-    counts = [node.cpus for node in nodes if node.cpus]
-    if not counts:
-        raise ClusterError("no node of the cluster has a CPU for tasks: see `ray status`")
-    return Share(_least_of_large(counts), 0)
-
-
-def _least_of_large(counts: Sequence[int]) -> int:
-    return min(count for count in counts if 2 * count > max(counts))
+def usable_nodes(nodes: Sequence[Node], device: str) -> list[Node]:
+    """The nodes that measure: those with more than half of the GPUs (or CPUs) of the largest node."""
+    counts = {node.node_id: node.gpus if device == "cuda" else node.cpus for node in nodes}
+    return [node for node in nodes if 2 * counts[node.node_id] > max(counts.values())]
 
 
 class RayCluster:
@@ -99,13 +69,13 @@ class RayCluster:
         ]
         return sorted(nodes, key=lambda node: (node.host, node.node_id))
 
-    def start(self, node: Node, share: Share, request: str, costs: Mapping[str, str]) -> Any:
-        """Starts `jobs.cluster.task.measure_shard` on a node, as soon as its share is free there; returns the handle."""
+    def start(self, node: Node, request: str, costs: Mapping[str, str]) -> Any:
+        """Starts `jobs.cluster.task.measure_shard` with all of a node's CPUs and GPUs; returns the handle."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         task = self._task.options(
-            num_cpus=share.cpus,
-            num_gpus=share.gpus,
+            num_cpus=node.cpus,
+            num_gpus=node.gpus,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
         )
         return task.remote(request, costs)

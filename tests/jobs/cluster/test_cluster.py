@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,12 +23,13 @@ from db.runs import list_nights
 from jobs.cli import app
 from jobs.cluster import session
 from jobs.cluster.night import ClusterNight, costs_of, cut_shards
-from jobs.cluster.ray_cluster import ClusterError, LostError, Node, Share, check_address, connected, share_of
-from jobs.cluster.session import NightOptions, measure_on_cluster
+from jobs.cluster.ray_cluster import ClusterError, LostError, Node, check_address, connected, usable_nodes
+from jobs.cluster.session import make_request, measure_on_cluster
 from jobs.plan.cost import CostModel, read_history
 from jobs.plan.planning import Plan, load_plan
 from jobs.pool import child
 from jobs.pool.child import Request, run_child
+from jobs.pool.progress import RunProgress
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 from tests.factories import CONFIGS, cell, new_store, night, passing
 
@@ -51,7 +53,7 @@ class PlayedCluster:
     def nodes(self):
         return list(self.alive)
 
-    def start(self, node, share, request, costs):
+    def start(self, node, request, costs):
         request = Request.from_json(json.loads(request))
         self.started.append((node, request))
         self.tasks[len(self.started)] = self._play(node, request, len(self.started))
@@ -92,20 +94,11 @@ def measure(tmp_path, monkeypatch, capsys):
     """Measures CELLS in four shards; returns the bundles, the number of cells left, and what was printed."""
     monkeypatch.setattr(session, "probe", lambda _: {"torch_git": "d" * 40})
 
-    def run(cluster, *, fails=None, execution=None, store=None, plan=None):
-        options = NightOptions(
-            RunNames(night="n1"),
-            RequestedOptions(execution=execution or ExecutionOptions(2)),
-            tmp_path / "runs",
-            store,
-            shards=4,
-        )
-        plan, console = plan or Plan(CELLS, ["x: needs timm"]), Console(width=500)
-        if fails:
-            with pytest.raises(ClusterError, match=fails):
-                measure_on_cluster(cluster, plan, options, console)
-        else:
-            measure_on_cluster(cluster, plan, options, console)
+    def run(cluster, *, fails=None, store=None, plan=None):
+        plan = plan or Plan(CELLS, ["x: needs timm"], night="n1")
+        request = make_request(plan, RunNames(), RequestedOptions(), tmp_path)
+        with pytest.raises(ClusterError, match=fails) if fails else nullcontext():
+            measure_on_cluster(cluster, plan, request, Console(width=500), tmp_path / "runs", store, shards=4)
         paths = (tmp_path / "runs").glob("run-*.jsonl.gz")
         return [read_bundle(path) for path in sorted(paths)], capsys.readouterr().out
 
@@ -172,11 +165,11 @@ def test_without_a_node_that_can_measure_the_night_ends(cluster, reason, measure
     measure(cluster, fails=f"no node of the cluster is left to measure on: {reason}")
 
 
-def test_after_the_time_no_shard_is_started_and_waiting_ones_are_withdrawn():
+def test_after_the_time_no_shard_is_started(tmp_path):
     left = {item.cell_id: item for item in CELLS}
     request = Request(Selection(), (), RunNames(), RequestedOptions(), until=1.0)
     cluster = PlayedCluster(deaf=True)
-    work = ClusterNight(cluster, Share(8, 0), request, left, lambda *_: set(), lambda _: None)
+    work = ClusterNight(cluster, request, left, tmp_path, RunProgress(Console(), 12))
     work.run(cut_shards(CELLS, NODES, 4, []))
     assert (cluster.started, len(left)) == ([], 12)
 
@@ -234,20 +227,18 @@ def test_a_node_learns_what_its_cells_take_and_where_they_were_measured(tmp_path
 
 
 @given(st.lists(st.integers(0, 64), min_size=1, max_size=8), st.sampled_from(["cpu", "cuda"]))
-def test_a_task_has_its_node_to_itself(counts, device):
+def test_nodes_of_at_most_half_the_largest_take_no_part(counts, device):
     nodes = [Node(str(number), "host", count * 4, count) for number, count in enumerate(counts)]
-    if not any(counts):
-        with pytest.raises(ClusterError):
-            share_of(nodes, device)
-        return
-    share = share_of(nodes, device)
-    usable = [node for node in nodes if share.fits(node)]
-    assert usable
-    for node in usable:
-        assert 2 * share.cpus > node.cpus or 2 * share.gpus > node.gpus
-    if len(set(counts)) == 1:  # of equal nodes all take part, and whole
-        assert len(usable) == len(nodes)
-        assert share == Share(nodes[0].cpus, nodes[0].gpus if device == "cuda" else 0)
+    usable = usable_nodes(nodes, device)
+    assert bool(usable) == any(counts)
+    assert all((2 * node.gpus > max(counts)) == (node in usable) for node in nodes)
+
+
+def test_without_a_gpu_the_message_says_what_to_do(tmp_path):
+    plan = Plan([replace(CELLS[0], device="cuda")], night="n1")
+    request = Request(Selection(), (), RunNames(), RequestedOptions(), costs=str(tmp_path))
+    with pytest.raises(ClusterError, match="no node of the cluster has a GPU: use --device cpu"):
+        measure_on_cluster(PlayedCluster(), plan, request, Console(), tmp_path, None)
 
 
 @pytest.mark.parametrize(
