@@ -19,9 +19,8 @@ from unittest.mock import patch
 import numpy as np
 
 from analysis.history.bisection import level_of, looks
-from jobs.bisect.judges import MetricJudge
-from jobs.bisect.log import BisectionLog, Reading
-from jobs.bisect.search import Bisection
+from jobs.bisect.judges import MetricJudge, Reading
+from jobs.bisect.search import Bisection, BisectionLog
 
 NOISE = (0.005, 0.01, 0.02, 0.03, 0.04)
 LEAST, MOST = 3, 12

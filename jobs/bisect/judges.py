@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from analysis.compare.leaks import LEAK
 from analysis.history.bisection import Finding, Runs, Word, compare_ends, find_side
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import Status
-from jobs.bisect.log import Reading
 
 #: What is counted, or can be 0: compared as it is. All other metrics are compared by their ln.
 COUNTS = frozenset(metric.name for metric in METRICS.values() if metric.is_count) | {LEAK}
@@ -25,6 +24,24 @@ _SMALLEST, _HALF = 0.02, 0.5
 #: What the compiled latency is judged beside.
 _EAGER = CONTROL[WAITS_FOR_HOST]
 
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One run of one build: how its cell ended, the metric (None where there is none), the commit, and the bundle.
+
+    `eager` is the eager latency of the same process, `eager_kernel` its device time; None where there is none, and in
+    older logs.
+    """
+
+    status: str
+    value: float | None
+    commit: str
+    bundle: str
+    eager: float | None = None
+    eager_kernel: float | None = None
+
+
+#: The runs of the other builds, by name: they show the noise.
 Others = Mapping[str, Sequence[Reading]]
 
 
@@ -35,22 +52,6 @@ class Judged:
     word: Word
     said: str
     figures: dict[str, Any]
-
-
-class Judge(Protocol):
-    """Decides from runs."""
-
-    def shown(self, runs: Sequence[Reading]) -> str:
-        """What some runs say, in a few words."""
-
-    def unfit(self, runs: Sequence[Reading]) -> str | None:
-        """Why these runs of a build cannot be judged at all; None if they can."""
-
-    def ends(self, good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
-        """`DIFFERENT`, `SAME` or `OPEN`."""
-
-    def side(self, runs: Sequence[Reading], good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
-        """`GOOD`, `BAD` or `OPEN`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +205,8 @@ class StatusJudge:
 
     def _figures(self, runs: Sequence[Reading]) -> dict[str, Any]:
         return {"statuses": [run.status for run in runs]}
+
+
+#: Decides from runs whether the ends differ (`ends`), on which side of the change a build is (`side`), and why some runs
+#: cannot be judged at all (`unfit`, None if they can); `shown` describes runs in a few words.
+Judge = MetricJudge | StatusJudge

@@ -1,21 +1,24 @@
-"""The search for the first bad build: which one to look at next, how often to measure it, and what is known at the end."""
+"""The search for the first bad build: which one to measure next, how often, and the log from which a search continues."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
 from analysis.history.bisection import Word, looks
-from jobs.bisect.judges import Judge, Judged
-from jobs.bisect.log import BisectionLog, Reading
+from jobs.bisect.judges import Judge, Judged, Reading
+from jobs.builds.build import BuildError
 from jobs.pool.child import ChildError
 
-#: Measures one run of a build: its name, and which run of it this is, from 1 on. Raises ChildError where it cannot.
+#: Measures one run of a build: its name, and the number of the run, from 1 on. Raises ChildError where it cannot.
 Measure = Callable[[str, int], Reading]
-Tell = Callable[[str], None]
 
 
 class EndError(click.ClickException):
@@ -24,13 +27,81 @@ class EndError(click.ClickException):
     exit_code = 3
 
 
+class BisectionLog:
+    """A file of JSON lines, each with `event` and `at`: `asked` first, then `run`, `skipped`, `decided`, at last `answer`.
+
+    Runs are read back; decisions are made again from them, with the same result.
+    """
+
+    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
+        """Opens the log, or begins it with the request.
+
+        Raises:
+            BuildError: the file is the log of another request, or no log.
+        """
+        self.path = path
+        self._runs: dict[str, list[Reading]] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            events = _read_events(path)
+            for event in events:
+                if event["event"] == "run":
+                    fields = {name: event[name] for name in Reading.__dataclass_fields__ if name in event}
+                    self._runs.setdefault(event["build"], []).append(Reading(**fields))
+        except (ValueError, KeyError, TypeError) as error:
+            raise BuildError(f"{path} is no log of a bisection: name another folder with --out") from error
+        if events and events[0].get("asked") != json.loads(json.dumps(asked)):
+            raise BuildError(f"{path} is the log of another bisection: name another folder with --out")
+        self._decided = [_without_moment(event) for event in events if event["event"] == "decided"]
+        if not events:
+            self.write("asked", asked=asked)
+
+    def runs_of(self, name: str) -> list[Reading]:
+        """The runs of a build, in their order."""
+        return list(self._runs.get(name, ()))
+
+    def add_run(self, name: str, reading: Reading) -> None:
+        """Keeps a run."""
+        self._runs.setdefault(name, []).append(reading)
+        self.write("run", build=name, number=len(self._runs[name]), **asdict(reading))
+
+    def decide(self, **decision: Any) -> None:
+        """Keeps a decision, once: a search that continues comes to the same ones."""
+        if (event := {"event": "decided", **decision}) not in self._decided:
+            self._decided.append(event)
+            self.write(**event)
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Appends one line; it is on disk when this returns."""
+        moment = datetime.now(UTC).isoformat(timespec="seconds")
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"event": event, "at": moment, **fields}) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def _read_events(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a log; the incomplete line that a kill left is cut off. Raises `ValueError` for another file."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    complete = data[: data.rfind(b"\n") + 1]
+    if complete != data:
+        os.truncate(path, len(complete))
+    return [json.loads(line) for line in complete.splitlines()]
+
+
+def _without_moment(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name != "at"}
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a bisection found.
+    """The result of a bisection.
 
     `ends` compares the two ends. Where they differ, `last_good` and `first_bad` are the nearest decided builds around the
-    change and `step` compares them; `between` are builds between these two that nobody could decide, with the reason:
-    then the first bad one is one of them or `first_bad`.
+    change and `step` compares them; `between` are builds between these two that could not be decided, with the reason:
+    then the first bad one is one of them or `first_bad`. `is_open` says that one of them stayed open after all its runs.
     """
 
     ends: Judged
@@ -42,7 +113,7 @@ class Answer:
 
     @property
     def word(self) -> str:
-        """`found`, `range` (builds between could not be had), or `inconclusive`."""
+        """`found`, `range` (builds between could not be measured), or `inconclusive`."""
         if self.ends.word is not Word.DIFFERENT or self.is_open:
             return "inconclusive"
         return "range" if self.between else "found"
@@ -59,120 +130,104 @@ class Answer:
         }
 
 
+@dataclass
 class Bisection:
-    """A search over builds (oldest first, the good end and the bad end among them) by measuring runs of them.
+    """A search over builds (`names`, oldest first, with the good end and the bad end) by measuring runs of them.
 
-    At least `least` runs of a build are made and `most` at the most. `in_turn`: the ends are measured in turn, so that a
-    machine that slows down meets both alike; else each as a whole, where going from one build to another is costly.
+    Each build gets at least `least` runs and at most `most`. `in_turn`: the ends are measured in turn, so that a machine that
+    slows down affects both alike; else each as a whole, where going from one build to another is costly.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        measure: Measure,
-        judge: Judge,
-        log: BisectionLog,
-        tell: Tell,
-        *,
-        least: int,
-        most: int,
-        in_turn: bool = True,
-    ) -> None:
-        self._names, self._measure, self._judge, self._log, self._tell = list(names), measure, judge, log, tell
-        self._looks, self._in_turn = looks(least, most), in_turn
-        self._good, self._bad = self._names[0], self._names[-1]
-        #: How many runs of each build count so far: a log that is taken up again may have more.
-        self._counted: dict[str, int] = {}
-        self._undecided: dict[str, str] = {}
-        self._open: set[str] = set()
+    names: Sequence[str]
+    measure: Measure
+    judge: Judge
+    log: BisectionLog
+    tell: Callable[[str], None]
+    least: int
+    most: int
+    in_turn: bool = True
+    #: How many runs of each build count so far: a log may have more.
+    _counted: dict[str, int] = field(default_factory=dict)
+    _undecided: dict[str, str] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
 
     def run(self) -> Answer:
         """Bisects.
 
         Raises:
-            EndError: an end's cell cannot be judged, e.g. fails where a latency is asked for.
+            EndError: an end's cell cannot be judged, e.g. fails where a latency is requested.
             ChildError: an end cannot be measured.
         """
         ends = self._compare_ends()
-        if ends.word is not Word.DIFFERENT:
-            return self._answer(ends, 0, len(self._names) - 1)
-        low, high = 0, len(self._names) - 1
-        while (at := self._next(low, high)) is not None:
-            word = self._decide(self._names[at])
+        low, high = 0, len(self.names) - 1
+        while ends.word is Word.DIFFERENT and (at := self._next(low, high)) is not None:
+            word = self._decide(self.names[at])
             low, high = (at if word is Word.GOOD else low), (at if word is Word.BAD else high)
-        return self._answer(ends, low, high)
+        good, bad = self.names[low], self.names[high]
+        between = {name: self._undecided[name] for name in self.names[low + 1 : high] if name in self._undecided}
+        step = None
+        if ends.word is Word.DIFFERENT:
+            step = self.judge.ends(self._runs(good), self._runs(bad), self._others(good, bad))
+        answer = Answer(ends, good, bad, step, between, bool(self._open & between.keys()))
+        self.log.write("answer", **answer.to_json())
+        return answer
 
     def _next(self, low: int, high: int) -> int | None:
         """The untried build nearest to the middle between the two; None where there is none."""
-        untried = [at for at in range(low + 1, high) if self._names[at] not in self._undecided]
+        untried = [at for at in range(low + 1, high) if self.names[at] not in self._undecided]
         return min(untried, key=lambda at: abs(2 * at - low - high), default=None)
 
     def _compare_ends(self) -> Judged:
-        for size in self._looks:
+        good, bad = self.names[0], self.names[-1]
+        for size in looks(self.least, self.most):
             # In turn: good, bad, good, bad; or all of good, then all of bad.
-            for count in range(1, size + 1) if self._in_turn else [size]:
-                for name in (self._good, self._bad):
+            for count in range(1, size + 1) if self.in_turn else [size]:
+                for name in (good, bad):
                     self._fill(name, count)
-            found = self._judge.ends(self._runs(self._good), self._runs(self._bad), {})
-            self._log.decide(build=f"{self._good}..{self._bad}", word=found.word.value, **found.figures)
-            if found.word is not Word.OPEN:
+            judged = self.judge.ends(self._runs(good), self._runs(bad), {})
+            self.log.decide(build=f"{good}..{bad}", word=judged.word.value, **judged.figures)
+            if judged.word is not Word.OPEN:
                 break
-        self._tell(f"ends: good {self._shown(self._good)}, bad {self._shown(self._bad)}: {found.word}, {found.said}")
-        return found
+        shown = [self.judge.shown(self._runs(name)) for name in (good, bad)]
+        self.tell(f"ends: good {good} {shown[0]}, bad {bad} {shown[1]}: {judged.word}, {judged.said}")
+        return judged
 
     def _decide(self, name: str) -> Word:
-        """Measures a build until its side is known; what cannot be decided is put aside."""
+        """Measures a build until its side is known; a build that cannot be decided is put aside."""
         try:
-            for size in self._looks:
+            for size in looks(self.least, self.most):
                 self._fill(name, size)
-                found = self._judge.side(
-                    self._runs(name), self._runs(self._good), self._runs(self._bad), self._others(name)
-                )
-                self._log.decide(build=name, word=found.word.value, **found.figures)
-                if found.word is not Word.OPEN:
+                good, bad = self._runs(self.names[0]), self._runs(self.names[-1])
+                judged = self.judge.side(self._runs(name), good, bad, self._others(name))
+                self.log.decide(build=name, word=judged.word.value, **judged.figures)
+                if judged.word is not Word.OPEN:
                     break
         except (ChildError, EndError) as error:
             self._undecided[name] = error.message
-            self._log.write("skipped", build=name, why=error.message)
-            self._tell(f"{name}: skipped: {error.message}")
+            self.log.write("skipped", build=name, why=error.message)
+            self.tell(f"{name}: skipped: {error.message}")
             return Word.OPEN
-        if found.word is Word.OPEN:
-            self._undecided[name] = f"inconclusive after {len(self._runs(name))} runs: {found.said}"
+        if judged.word is Word.OPEN:
+            self._undecided[name] = f"inconclusive after {len(self._runs(name))} runs: {judged.said}"
             self._open.add(name)
-        self._tell(f"{name}: {'inconclusive' if found.word is Word.OPEN else found.word}, {found.said}")
-        return found.word
+        self.tell(f"{name}: {'inconclusive' if judged.word is Word.OPEN else judged.word}, {judged.said}")
+        return judged.word
 
     def _fill(self, name: str, count: int) -> None:
-        """Makes runs of a build until there are so many, and sees that they can be judged."""
+        """Measures runs of a build until it has `count`, and checks that they can be judged."""
         while (made := self._counted.get(name, 0)) < count:
-            if len(self._log.runs_of(name)) <= made:
-                found = self._measure(name, made + 1)
-                self._log.add_run(name, found)
-                value = "" if found.value is None else f" {found.value:.4g}"
-                self._tell(f"{name}, run {made + 1}: {found.status}{value}")
+            if len(self.log.runs_of(name)) <= made:
+                reading = self.measure(name, made + 1)
+                self.log.add_run(name, reading)
+                value = "" if reading.value is None else f" {reading.value:.4g}"
+                self.tell(f"{name}, run {made + 1}: {reading.status}{value}")
             self._counted[name] = made + 1
-            self._check(name)
-
-    def _check(self, name: str) -> None:
-        if why := self._judge.unfit(self._runs(name)):
-            raise EndError(f"{name} cannot be judged: {why}")
-
-    def _answer(self, ends: Judged, low: int, high: int) -> Answer:
-        good, bad = self._names[low], self._names[high]
-        between = {name: self._undecided[name] for name in self._names[low + 1 : high] if name in self._undecided}
-        step = None
-        if ends.word is Word.DIFFERENT:
-            step = self._judge.ends(self._runs(good), self._runs(bad), self._others(good, bad))
-        found = Answer(ends, good, bad, step, between, bool(self._open & between.keys()))
-        self._log.write("answer", **found.to_json())
-        return found
+            if why := self.judge.unfit(self._runs(name)):
+                raise EndError(f"{name} cannot be judged: {why}")
 
     def _others(self, *names: str) -> dict[str, list[Reading]]:
         """The runs of every other build between the ends."""
-        return {name: self._runs(name) for name in self._names[1:-1] if name not in names and self._runs(name)}
+        return {name: self._runs(name) for name in self.names[1:-1] if name not in names and self._runs(name)}
 
     def _runs(self, name: str) -> list[Reading]:
-        return self._log.runs_of(name)[: self._counted.get(name, 0)]
-
-    def _shown(self, name: str) -> str:
-        return f"{name} {self._judge.shown(self._runs(name))}"
+        return self.log.runs_of(name)[: self._counted.get(name, 0)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.bisect.log import Reading
+from jobs.bisect.judges import Reading
 from jobs.builds.build import Build, BuildError, in_order, parse_build
 from jobs.builds.environment import Environments
 from jobs.builds.index import list_builds

@@ -148,8 +148,7 @@ def command(
     """Bisects and prints what was found, with its figures and what to do next."""
     from collector.configs.spelling import parse_config
     from collector.settings import Settings
-    from jobs.bisect.log import BisectionLog
-    from jobs.bisect.search import Bisection
+    from jobs.bisect.search import Bisection, BisectionLog
     from jobs.output.terminal import tell
     from jobs.pool.child import Request
     from jobs.pool.requested_options import RequestedOptions, RunNames, Selection

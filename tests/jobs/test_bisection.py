@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.history.bisection import RISK, Word, level_of, looks
-from jobs.bisect.judges import MetricJudge, StatusJudge
-from jobs.bisect.log import BisectionLog, Reading
-from jobs.bisect.search import Bisection, EndError
+from jobs.bisect.judges import MetricJudge, Reading, StatusJudge
+from jobs.bisect.search import Bisection, BisectionLog, EndError
 from jobs.builds.build import BuildError
 
 NAMES = [f"synthetic-{number:02d}" for number in range(12)]
