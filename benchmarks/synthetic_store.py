@@ -20,9 +20,8 @@ from collector.vocabulary import short_hash
 from db.dimensions import branch_key, cell_keys, environment_keys, program_keys, testbed_key
 from db.incoming import Incoming, version_of
 from db.ingest import ingest_bundle
-from db.packing.packed import write_measured
-from db.packing.summaries import refresh
 from db.schema import Commit, Meta, Planned, Run, measurements
+from db.summaries import refresh
 
 
 def fill(engine: Engine, shape: Shape | None = None, seed: int = 1) -> World:
@@ -91,14 +90,7 @@ def _store(conn: Connection, numbers: _Numbers, night: Night) -> None:
     order = np.flatnonzero(night.is_measured)
     order = order[np.argsort(keys[order])].tolist()
     rows = list(zip(*columns, strict=True))
-    rows = [rows[place] for place in order]
-    _copy(conn, measurements, names, rows)
-    metrics = {name: [None if x != x else x for x in values.tolist()] for name, values in night.metrics.items()}
-    with_metrics = [
-        dict(zip(names, row, strict=True)) | {name: values[place] for name, values in metrics.items()}
-        for place, row in zip(order, rows, strict=True)
-    ]
-    write_measured(conn, run, with_metrics)
+    _copy(conn, measurements, names, [rows[place] for place in order])
     refresh(conn, run)
 
 
@@ -123,6 +115,7 @@ def _columns(
         },
         "stage": [failure and failure.stage.value for _, failure in failures],
         "version": [version_of(1, line) for line in night.lines().tolist()],
+        **{name: [None if x != x else x for x in values.tolist()] for name, values in night.metrics.items()},
     }
     return list(found), list(found.values())
 

@@ -28,7 +28,6 @@ from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
 from db.queries.filters import CellFilter
-from db.queries.side_rows import names_of, side_cells
 from db.queries.sides import Side
 from db.schema import HISTORY_METRICS
 
@@ -78,9 +77,7 @@ class Data:
     @_cached(512)
     def cell_ids(self, side: str) -> frozenset[str]:
         """The cells that a side plans."""
-        with connected(self.engine) as connection:
-            cells = side_cells(connection, queries.resolve_side(connection, side), columns=["status"])
-        return frozenset(names_of(cells)["cell_id"])
+        return frozenset(queries.side_rows(self.engine, self.side(side), metrics=())["cell_id"])
 
     @_cached(12)
     def summary(self, side: str, filters: CellFilter) -> SideSummary:
@@ -151,9 +148,7 @@ class Data:
     def default_program(self, run_id: str) -> str | None:
         """The program of a run's cells under the default config: other configs' options are shown against it."""
         default = {info.config_id for info in self.axes().configs if info.request in ({}, {"template": "triton"})}
-        with connected(self.engine) as connection:
-            cells = side_cells(connection, queries.resolve_side(connection, run_id), columns=["program_id"])
-        rows = names_of(cells)[["config_id"]].assign(program_id=cells.columns["program_id"])
+        rows = queries.side_rows(self.engine, self.side(run_id), metrics=())
         programs = rows[rows["config_id"].isin(default)]["program_id"].dropna()
         return str(programs.iloc[0]) if programs.nunique() == 1 else None
 

@@ -1,40 +1,42 @@
-"""A query takes an engine or a connection; here the one becomes the other."""
+"""Connections for reading, and transactions for writing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sqlalchemy import Connection, Engine, Select
+import numpy as np
+from sqlalchemy import ColumnElement, Connection, Double, Engine, Select, select, update
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import Text, TypeEngine
 
 from db.errors import StoreError, explain, one_line
+from db.schema import Meta
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Source = Engine | Connection
 
-#: Execution option of a statement whose rows a server may send in binary form.
-BINARY = "binary_rows"
-
-#: A select of whatever columns.
+#: A select of any columns.
 Query: TypeAlias = "Select[*tuple[Any, ...]]"
 
 
 @contextmanager
 def connected(source: Source) -> Iterator[Connection]:
-    """A connection on `source`, closed afterwards if it was opened here. Driver errors come out as `StoreError`.
+    """Accepts an engine or a connection and yields a connection; closes it if it was opened here.
 
-    One that was opened here has the execution option `opened_here`: what it sees is committed.
+    Raises:
+        StoreError: what the driver raised, in one line.
     """
     try:
         if isinstance(source, Connection):
             yield source
         else:
             with source.connect() as conn:
-                yield conn.execution_options(opened_here=True)
+                yield conn
     except DBAPIError as error:
         raise explain(error) from error
     except UnicodeEncodeError as error:
@@ -42,17 +44,70 @@ def connected(source: Source) -> Iterator[Connection]:
 
 
 def frame(source: Source, query: Query) -> pd.DataFrame:
-    """The rows of a select as a data frame."""
-    import pandas as pd
-
+    """The rows of a select as a data frame, see `framed`."""
     with connected(source) as conn:
-        result = conn.execute(query)
-        # Plain tuples: a frame made of SQLAlchemy's row objects takes three times as long.
-        return pd.DataFrame.from_records([tuple(row) for row in result], columns=list(result.keys()))
+        rows = conn.execute(query).all()
+    return framed(rows, query.selected_columns)
 
 
-def moments(data: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """The frame with its columns of seconds since 1970 turned into moments in UTC."""
+def framed(rows: Sequence[Sequence[Any]], columns: Iterable[ColumnElement[Any]]) -> pd.DataFrame:
+    """Rows with these columns as a data frame.
+
+    Numbers are float64 with NaN for NULL, texts are `str` with NaN for NULL, whole numbers are int64, or Int64 where one is
+    NULL.
+    """
     import pandas as pd
 
-    return data.assign(**{name: pd.to_datetime(data[name].astype(float), unit="s", utc=True) for name in columns})
+    types = {column.name: column.type for column in columns}
+    values = list(zip(*rows, strict=True)) or [()] * len(types)
+    return pd.DataFrame(
+        {name: _typed(of_column, kind) for (name, kind), of_column in zip(types.items(), values, strict=True)},
+        copy=False,
+    )
+
+
+def _typed(values: tuple[Any, ...], kind: TypeEngine[Any]) -> Any:
+    import pandas as pd
+
+    if isinstance(kind, Double):
+        return np.array(values, dtype=np.float64)
+    if isinstance(kind, Text):
+        return pd.array(np.array(values, dtype=object), dtype="str")
+    return pd.array(values, dtype="Int64") if None in values else np.array(values, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Change:
+    """A change of the data on `conn`. Whoever makes one sets `made`; the revision then grows with the commit."""
+
+    conn: Connection
+    made: bool = False
+
+
+@contextmanager
+def changing(target: Engine | Connection) -> Iterator[Change]:
+    """A transaction on an engine, or a savepoint in the transaction of a connection. Writers take turns.
+
+    Raises:
+        StoreError: what the driver raised, in one line. Nothing is half-written.
+    """
+    try:
+        with _transaction(target) as conn:
+            # Every writer locks this row first, so there is one writer at a time.
+            number = conn.execute(select(Meta.value).where(Meta.key == "revision").with_for_update()).scalar_one()
+            change = Change(conn)
+            yield change
+            if change.made:
+                conn.execute(update(Meta).where(Meta.key == "revision").values(value=str(int(number) + 1)))
+    except DBAPIError as error:
+        raise explain(error) from error
+
+
+@contextmanager
+def _transaction(target: Engine | Connection) -> Iterator[Connection]:
+    if isinstance(target, Engine):
+        with target.begin() as conn:
+            yield conn
+        return
+    with target.begin_nested() if target.in_transaction() else target.begin():
+        yield target

@@ -9,9 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, update
 
 from collector.vocabulary import Cell
-from db.base import Base
 from db.incoming import Incoming
-from db.schema import Branch, CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
+from db.schema import Base, Branch, CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
 from db.texts import clean, clean_json
 
 #: Values in one IN list; every database allows more.

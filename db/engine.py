@@ -6,14 +6,11 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from db.base import VERSIONS
-from db.connecting import BINARY
 from db.errors import StoreError, explain, one_line
 from db.maintenance import migrate
 
@@ -34,11 +31,12 @@ _CONNECT_S = 15
 _SECRET = ("password", "sslpassword", "passfile", "sslkey", "service", "servicefile")
 
 
-def open_store(location: str | Path | None = None, *, write: bool) -> Engine:
+def open_store(location: str | Path | None = None, *, write: bool, older: bool = False) -> Engine:
     """The store at a path or database URL; without one, at INDUCTOR_WATCH_DB or `inductor-watch.db` in this folder.
 
-    A writer creates the tables where there are none and brings older ones up to date; a reader can change nothing.
-    A file is made where there is none, a database on a server is not.
+    A writer creates the tables where there are none, and columns of new metrics; a reader can change nothing. A file is
+    made where there is none, a database on a server is not. `older` opens databases from before the baseline, too, for
+    `db.maintenance.rebuild`.
 
     Raises:
         StoreError: it cannot be opened, or not for this; one line that says why and what to do.
@@ -51,7 +49,7 @@ def open_store(location: str | Path | None = None, *, write: bool) -> Engine:
     else:
         engine = _server(url, write=write)
     try:
-        _check_version(engine, shown(location), write=write)
+        _check_version(engine, shown(location), write=write, older=older)
     except DBAPIError as error:
         engine.dispose()
         if not write and _was_killed_while_writing(error):
@@ -122,7 +120,7 @@ def _server(url: URL, *, write: bool) -> Engine:
     settings = [asked] if isinstance(asked, str) else [*asked]
     settings += [f"-c lock_timeout={_PATIENCE_S}s"] if write else ["-c default_transaction_read_only=on"]
     try:
-        engine = create_engine(
+        return create_engine(
             url.difference_update_query(["options"]),
             pool_pre_ping=True,
             # A reader sees one state of the data in all queries of a transaction, as it does in a file.
@@ -130,8 +128,6 @@ def _server(url: URL, *, write: bool) -> Engine:
             connect_args={"options": " ".join(settings), "application_name": "inductor-watch"}
             | ({} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_S}),
         )
-        _send_binary_where_asked(engine)
-        return engine
     except NoSuchModuleError as error:
         raise StoreError(
             f"{url.drivername} is no database that inductor-watch knows: write a path or postgresql://..."
@@ -140,19 +136,6 @@ def _server(url: URL, *, write: bool) -> Engine:
         raise StoreError(
             f"{url.drivername} needs a driver that is not installed: pip install 'psycopg[binary]'"
         ) from error
-
-
-def _send_binary_where_asked(engine: Engine) -> None:
-    """Numbers as numbers for the statements with the option `BINARY`: a thousand rows of texts take thrice as long to read.
-
-    Not for all: SQLAlchemy's own questions about the schema expect texts.
-    """
-    from psycopg.pq import Format
-
-    @event.listens_for(engine, "before_cursor_execute")
-    def choose(conn: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
-        if context is not None and context.execution_options.get(BINARY):
-            cursor.format = Format.BINARY
 
 
 def _check_file(path: Path, *, write: bool) -> None:
@@ -208,16 +191,24 @@ def _log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
+def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> None:
     with engine.connect() as conn:
         # In this order: if somebody creates the tables meanwhile, they and their version are there together.
         is_empty = not inspect(conn).get_table_names()
         version = migrate.current(conn)
-    if version == migrate.head():
+        is_current = version == migrate.VERSIONS[-1] and not migrate.missing_columns(conn)
+    if is_current:
         return
     if version is None and not is_empty:
         raise StoreError(f"{shown} is a database of another program: {_ELSEWHERE}")
-    if version is not None and version not in VERSIONS:
+    if version in migrate.OLDER:
+        if older:
+            return
+        raise StoreError(
+            f"{shown} is of an older kind (schema {version}): build a new database from the bundles with"
+            f" `inductor-watch db rebuild NEW_DB BUNDLES... --db {shown}`, which keeps commits and regressions"
+        )
+    if version is not None and version not in migrate.VERSIONS:
         raise StoreError(f"{shown} has schema {one_line(version)}, newer than this program's: update inductor-watch")
     if write:
         _check_encoding(engine, shown)

@@ -1,7 +1,8 @@
-"""A bundle as rows, before any database is asked: what can be kept is made fit for it, what cannot is reported."""
+"""A bundle as rows, before they are stored. What a database cannot keep is made fit for it, or reported as damage."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents, BundleError, RunHeader, read_bundle
+from collector.metrics import METRICS
 from collector.vocabulary import Cell, Measurement, short_hash
+from db.arrays import pack, relative_spread
 from db.errors import one_line
-from db.fitness import UNFIT, said, whole
-from db.incoming_rows import IncomingMeasurement, to_rows
+from db.fitness import UNFIT, finite, said, whole
 from db.queries.moments import to_epoch
-from db.texts import clean, clean_json
+from db.texts import clean, clean_compact, clean_json
+from db.throttling import throttled_by
+
+
+@dataclass(slots=True)
+class IncomingMeasurement:
+    """One row of `measurements` and its metrics, with its rows of `evidence` and `samples`; program and environment by name."""
+
+    row: dict[str, Any]
+    program_id: str | None
+    environment_id: str | None
+    evidence: dict[str, Any] | None
+    samples: list[dict[str, Any]]
 
 
 @dataclass(slots=True)
@@ -186,3 +200,69 @@ def _started(incoming: Incoming, measurement: Measurement) -> float:
         written = one_line(measurement.started_at)
         incoming.damage.append(f"a measurement's start is not ISO 8601: {written}; the run's start stands in for it")
         return float(incoming.run["started_at"])
+
+
+def to_rows(measurement: Measurement, started_at: float, version: int) -> IncomingMeasurement:
+    """The rows of one measurement that began at `started_at`, seconds since 1970. Raises one of `UNFIT` if it cannot be."""
+    details = dict(measurement.details)
+    metrics = _metrics(measurement, details)
+    samples = {clean(metric): values for metric, values in measurement.samples.items()}
+    failure = measurement.failure
+    row = {
+        "replicate": whole(measurement.replicate, "replicate"),
+        "status": measurement.status.value,
+        "started_at": started_at,
+        "wall_s": finite(measurement.wall_s, "wall_s"),
+        **{name: metrics.get(name) for name in METRICS},
+        "throttled": _throttled(details),
+        "stage": failure.stage.value if failure else None,
+        "exception": clean(str(failure.exception)) if failure else None,
+        "message": clean(str(failure.message)) if failure else None,
+        "hint": clean(str(failure.hint)) if failure and failure.hint is not None else None,
+        "version": version,
+    }
+    return IncomingMeasurement(
+        row,
+        _name(measurement.program_id),
+        _name(measurement.environment_id),
+        _evidence(details, measurement.log_tail),
+        [_samples(metric, values) for metric, values in sorted(samples.items())],
+    )
+
+
+def _metrics(measurement: Measurement, details: dict[str, Any]) -> dict[str, float]:
+    """The metrics that the store knows. Those of a newer collector, and values that are no number, go to the details."""
+    numbers = {name: float(value) for name, value in measurement.metrics.items() if math.isfinite(value)}
+    others = {
+        name: value if name in numbers else str(value)
+        for name, value in measurement.metrics.items()
+        if name not in METRICS or name not in numbers
+    }
+    if others:
+        details["other_metrics"] = others
+    return numbers
+
+
+def _throttled(details: Mapping[str, Any]) -> str | None:
+    reasons = throttled_by(details)
+    return None if reasons is None else ",".join(reasons)
+
+
+def _evidence(details: dict[str, Any], log_tail: str | None) -> dict[str, Any] | None:
+    if not details and not log_tail:
+        return None
+    return {
+        "details": clean_compact(details) if details else None,
+        "log_tail": clean(str(log_tail)) if log_tail else None,
+    }
+
+
+def _samples(metric: str, values: list[float]) -> dict[str, Any]:
+    number_format, data = pack(values)
+    spread = relative_spread(values) if all(map(math.isfinite, values)) else None
+    found = {"metric": metric, "count": len(values), "spread": spread}
+    return {**found, "number_format": number_format, "data": data}
+
+
+def _name(value: Any) -> str | None:
+    return None if value is None else clean(str(value))

@@ -12,14 +12,13 @@ from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, up
 from sqlalchemy.orm import Session
 
 from collector.bundle import BundleError, first_damage
-from db.changing import changing
+from db.connecting import changing
 from db.dimensions import branch_key, cell_keys, commit_key, environment_keys, program_keys, testbed_key
 from db.errors import StoreError, one_line
 from db.incoming import Incoming, read_incoming
-from db.packing.packed import STORED, metrics_of_run, write_measured
-from db.packing.summaries import refresh
 from db.queries.moments import from_epoch
 from db.schema import Commit, Evidence, MeasurementRow, Planned, Run, Samples, measurements
+from db.summaries import refresh
 
 
 class OtherRunError(StoreError, BundleError):
@@ -47,12 +46,9 @@ class IngestReport:
 _NUMBERED = frozenset({"run", "cell", "program", "environment"})
 
 
-_COLUMNS = tuple(measurements.c.keys())
-
-
 @dataclass(slots=True)
 class _Rows:
-    """Rows of one run in the three tables of measurements, each under its cell and replicate; metrics among the first."""
+    """Rows of one run in the three tables of measurements, each under its cell and replicate."""
 
     measured: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     evidence: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
@@ -109,8 +105,6 @@ def _store(conn: Connection, incoming: Incoming) -> IngestReport:
     updated = [key for key in found.measured if key in there.measured and found.supersedes(there, key)]
     _remove(conn, run, updated)
     _add(conn, found, new + updated)
-    if new or updated:
-        write_measured(conn, run, (there.measured | {key: found.measured[key] for key in new + updated}).values())
     planned = {cells[cell_id] for cell_id in incoming.planned}
     newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*there.measured, *found.measured)})
     changed = bool(run_changed or newly_planned or new or updated)
@@ -207,10 +201,9 @@ def _rows(conn: Connection, run: int, incoming: Incoming, cells: Mapping[str, in
 
 
 def _stored(conn: Connection, run: int) -> _Rows:
-    found, metrics = _Rows(), metrics_of_run(conn, run, STORED)
+    found = _Rows()
     for row in conn.execute(select(measurements).where(measurements.c.run == run)).mappings():
-        key = (row["cell"], row["replicate"])
-        found.measured[key] = {**row, **metrics.get(key, {})}
+        found.measured[row["cell"], row["replicate"]] = dict(row)
     for row in conn.execute(select(Evidence).where(Evidence.run == run)).mappings():
         found.evidence[row["cell"], row["replicate"]] = dict(row)
     for row in conn.execute(select(Samples).where(Samples.run == run).order_by(Samples.metric)).mappings():
@@ -229,7 +222,7 @@ def _add(conn: Connection, rows: _Rows, keys: list[tuple[int, int]]) -> None:
     # In the order of the clustered key: each page of the table is then written once.
     in_order = sorted(keys)
     tables: list[tuple[Any, list[dict[str, Any]]]] = [
-        (measurements, [{name: rows.measured[key][name] for name in _COLUMNS} for key in in_order]),
+        (measurements, [rows.measured[key] for key in in_order]),
         (Evidence, [rows.evidence[key] for key in in_order if key in rows.evidence]),
         (Samples, [sample for key in in_order for sample in rows.samples.get(key, [])]),
     ]

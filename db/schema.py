@@ -1,23 +1,60 @@
-"""The tables. `id` is an integer key, `run`, `cell`, ... refer to one, and `run_id`, `cell_id`, ... are the names people use.
+"""The tables. `id` is an integer key; `run`, `cell`, ... refer to one. `run_id`, `cell_id`, ... are the public names.
 
-NULL says "not measured" everywhere; a cell that was planned and has no measurement is missing. Portable to PostgreSQL:
-what is said to SQLite alone is said as a dialect option. A change here needs a migration, see `db/migrations`.
+NULL means "not measured" everywhere. A cell that was planned and has no measurement is missing. What only SQLite
+understands is a dialect option. The view `results` joins the names to the measurements.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, Column, Double, ForeignKey, ForeignKeyConstraint, Index, Integer, Table, Text
+from sqlalchemy import (
+    JSON,
+    Column,
+    Dialect,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    literal_column,
+    select,
+)
 from sqlalchemy import UniqueConstraint as Unique
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from collector.metrics import METRICS
 from db.arrays import PackedText
-from db.base import CLUSTERED, Base
 
-#: Metrics that stand in `packed_cells`, where comparisons and histories read them; all others in `packed_metrics`. Each
-#: costs 8 bytes a measurement. Another one needs another format in `db.packing.packed`.
+#: Metrics that tables and histories show unless others are asked for.
 HISTORY_METRICS = ("speedup", "compiled_ms", "compiled_kernel_ms", "compile_cold_s")
+#: Metrics that `summaries` has a geometric mean of, and those that it has a mean of.
+GEOMEANS = tuple(name for name, metric in METRICS.items() if metric.average == "geomean")
+MEANS = tuple(name for name, metric in METRICS.items() if metric.average == "mean")
+
+#: Rows in the order of the primary key: the rows of a run lie side by side.
+CLUSTERED = {"sqlite_with_rowid": False}
+#: A server sorts and compares texts by their bytes, as SQLite does: equal data gives equal answers.
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+
+
+class Base(DeclarativeBase):
+    """The registry of all tables. Every constraint has a name, so that a later migration can refer to it."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {str: TEXT, float: Double, dict[str, Any]: JSON, bytes: LargeBinary}  # noqa: RUF012
 
 
 class Meta(Base):
@@ -192,31 +229,36 @@ class Planned(Base):
     cell: Mapped[int] = mapped_column(ForeignKey("cells.id"), primary_key=True)
 
 
-#: How each measurement came about and ended. Its metrics are packed with those of its neighbours, see `db.packing.packed`: in a
-#: column each they took twice the bytes on a server. Failure texts last: few rows have them.
-#: `version` is the attempt and line of the bundle that told (`db.incoming.version_of`): the highest of a run's wins.
+#: How each measurement ended, and a column for each metric of `collector.metrics`.
+#: `throttled` has the reasons that held the GPU's clocks down right after the timed rounds, separated by commas. It is
+#: empty for no reason, and NULL where nobody looked (a CPU). `version` is the attempt and line of the bundle that the
+#: row comes from (`db.incoming.version_of`): the highest version of a run wins.
 measurements = Table(
     "measurements",
     Base.metadata,
     Column("run", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("cell", Integer, ForeignKey("cells.id"), primary_key=True),
     Column("replicate", Integer, primary_key=True),
-    Column("status", Text, nullable=False),
+    Column("status", TEXT, nullable=False),
     Column("program", Integer, ForeignKey("programs.id")),
     Column("environment", Integer, ForeignKey("environments.id")),
     Column("started_at", Double, nullable=False),
     Column("wall_s", Double, nullable=False),
-    Column("stage", Text),
-    Column("exception", Text),
-    Column("message", Text),
-    Column("hint", Text),
+    Column("throttled", TEXT),
     Column("version", Integer, server_default="0", nullable=False),
+    *(Column(name, Double) for name in METRICS),
+    Column("stage", TEXT),
+    Column("exception", TEXT),
+    Column("message", TEXT),
+    Column("hint", TEXT),
+    # A model's history reads its rows by cell.
+    Index("ix_measurements_cell", "cell", "run"),
     sqlite_with_rowid=False,
 )
 
 
 class MeasurementRow(Base):
-    """The typed face of `measurements`."""
+    """Typed access to `measurements`."""
 
     __table__ = measurements
     run: Mapped[int]
@@ -259,75 +301,21 @@ class Samples(Base):
     data: Mapped[bytes | None]
 
 
-class Summary(Base):
-    """A run's sums over the models of one suite, phase, dtype, device and config; written in the ingest transaction.
-
-    `planned` counts cells that were planned or measured, so `planned - measured` are missing. The sums run over passing
-    cells that have the metric (for `ln_` sums: a positive one): geomean = exp(ln_x / n_x), mean = sum_x / n_x.
-    """
-
-    __tablename__ = "summaries"
-    __table_args__ = CLUSTERED
-    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    suite: Mapped[str] = mapped_column(primary_key=True)
-    phase: Mapped[str] = mapped_column(primary_key=True)
-    dtype: Mapped[str] = mapped_column(primary_key=True)
-    device: Mapped[str] = mapped_column(primary_key=True)
-    config: Mapped[int] = mapped_column(ForeignKey("configs.id"), primary_key=True)
-    planned: Mapped[int]
-    measured: Mapped[int]
-    passed: Mapped[int]
-    failed: Mapped[int]
-    not_applicable: Mapped[int]
-    n_speedup: Mapped[int]
-    ln_speedup: Mapped[float]
-    n_device_speedup: Mapped[int]
-    ln_device_speedup: Mapped[float]
-    n_compiled_ms: Mapped[int]
-    ln_compiled_ms: Mapped[float]
-    n_compiled_kernel_ms: Mapped[int]
-    ln_compiled_kernel_ms: Mapped[float]
-    n_compression: Mapped[int]
-    ln_compression: Mapped[float]
-    n_compile_cold_s: Mapped[int]
-    sum_compile_cold_s: Mapped[float]
-
-
-class PackedCells(Base):
-    """The measurements that a run has of one model, with the metrics that histories read, in few bytes: see `db.packing.packed`.
-
-    By model first: a history reads rows that lie side by side. `part` counts from 0, where a model has many cells.
-    """
-
-    __tablename__ = "packed_cells"
-    __table_args__ = (Index("ix_packed_cells_run", "run"), CLUSTERED)
-    model: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
-    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    part: Mapped[int] = mapped_column(primary_key=True)
-    data: Mapped[bytes]
-
-
-class PackedMetrics(Base):
-    """All other metrics of the measurements in the row of `packed_cells` that has the same key: see `db.packing.packed_metrics`.
-
-    By run first: more is asked of runs than of models. Not clustered, as rows are long.
-    """
-
-    __tablename__ = "packed_metrics"
-    __table_args__ = (Index("ix_packed_metrics_model", "model"),)
-    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    model: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
-    part: Mapped[int] = mapped_column(primary_key=True)
-    data: Mapped[bytes]
-
-
-class PackedSums(Base):
-    """A run's summary rows once more, in few: see `db.packing.packed`. Not clustered, as they are long."""
-
-    __tablename__ = "packed_sums"
-    run: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    part: Mapped[int] = mapped_column(primary_key=True)
-    data: Mapped[bytes]
+#: A run's averages over the models of one suite, phase, dtype, device and config; ingest writes them with the rows.
+#: `planned` counts cells that were planned or measured, so `planned - measured` are missing. The averages are over the
+#: passing cells that have the metric, `n_<metric>` of them: geometric means of `GEOMEANS` (positive values only), means of
+#: `MEANS`.
+summaries = Table(
+    "summaries",
+    Base.metadata,
+    Column("run", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    *(Column(name, TEXT, primary_key=True) for name in ("suite", "phase", "dtype", "device")),
+    Column("config", Integer, ForeignKey("configs.id"), primary_key=True),
+    *(Column(name, Integer, nullable=False) for name in ("planned", "measured", "passed", "failed", "not_applicable")),
+    *(Column(f"n_{name}", Integer, nullable=False, server_default="0") for name in (*GEOMEANS, *MEANS)),
+    *(Column(name, Double) for name in (*GEOMEANS, *MEANS)),
+    sqlite_with_rowid=False,
+)
 
 
 class Series(Base):
@@ -381,14 +369,37 @@ class RegressionEvent(Base):
     text: Mapped[str]
 
 
-class Note(Base):
-    """What a person wrote about a run, commit, cell or night: `subject` is its kind, `name` its public name."""
+def results_query() -> Select[Any]:
+    """The select behind the view `results`: every measurement with the names of its run and cell."""
+    row = measurements.c
+    of_run = (Run.run_id, Run.night, Run.branch, Commit.repo, Commit.sha, Run.started_at.label("run_started_at"))
+    of_cell = (CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
+    is_compiled = (Samples.run == row.run) & (Samples.cell == row.cell) & (Samples.replicate == row.replicate)
+    return (
+        select(*of_run, Testbed.testbed_id, CellRow.cell_id, Model.suite, Model.name.label("model"), *of_cell)
+        .add_columns(ConfigRow.name.label("config"), ConfigRow.config_id, row.replicate, row.status)
+        .add_columns(row.started_at, row.wall_s, Program.program_id, Environment.environment_id)
+        .add_columns(row.stage, row.exception, row.message, row.hint, row.throttled, Samples.spread)
+        .add_columns(*(row[name] for name in METRICS))
+        .select_from(measurements)
+        .join(Run, Run.id == row.run)
+        .join(Commit, Commit.id == Run.commit)
+        .join(Testbed, Testbed.id == Run.testbed)
+        .join(CellRow, CellRow.id == row.cell)
+        .join(Model, Model.id == CellRow.model)
+        .join(ConfigRow, ConfigRow.id == CellRow.config)
+        .outerjoin(Program, Program.id == row.program)
+        .outerjoin(Environment, Environment.id == row.environment)
+        .outerjoin(Samples, is_compiled & (Samples.metric == literal_column("'compiled_ms'")))
+    )
 
-    __tablename__ = "notes"
-    __table_args__ = (Index("ix_notes_subject", "subject", "name"),)
-    id: Mapped[int] = mapped_column(primary_key=True)
-    subject: Mapped[str]
-    name: Mapped[str]
-    at: Mapped[float]
-    author: Mapped[str]
-    text: Mapped[str]
+
+def create_results(dialect: Dialect) -> str:
+    """The statement that creates the view `results`."""
+    return f"CREATE VIEW results AS {results_query().compile(dialect=dialect)}"
+
+
+#: The view, for queries. `spread` is the robust relative spread of the samples of `compiled_ms`.
+results = Table(
+    "results", MetaData(), *(Column(column.name, column.type) for column in results_query().selected_columns)
+)

@@ -14,7 +14,7 @@ from analysis.compare.repeats import Labels, Mask, Numbers, RepeatRows
 from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.repeats import common_drift, unrest
 from analysis.stats.shrinkage import FEWEST
-from db.packing.throttling import THROTTLED
+from db.queries.repeats import THROTTLED
 from db.queries.sides import Side
 
 #: The eager run of the same process does not depend on the commit of Inductor: what moves it has moved the machine.

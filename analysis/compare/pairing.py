@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.compare.transitions import transitions
 from collector.metrics import METRICS
-from db.queries.cell_names import CellNames, Places
-from db.queries.columns import picked
-from db.queries.side_rows import SideCells
+from db.queries.cell_names import CELL_COLUMNS, spelled
 
 #: A cell but for its config.
 AXES = ("suite", "model", "phase", "dtype", "device", "batch_size")
@@ -23,10 +22,13 @@ _CONFIG = ("cell_id", "config", "config_id")
 _OUTCOME = ("expected_base", "expected_new", "status_base", "status_new")
 
 Values = NDArray[np.float64]
+Places = NDArray[np.intp]
 
 
-def pair(base: SideCells, new: SideCells, *, across_configs: bool = False) -> pd.DataFrame:
-    """One row per cell that either side expects, sorted by suite, model and config. Columns:
+def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False) -> pd.DataFrame:
+    """One row per cell that either side expects, sorted by suite, model and config; the sides are rows of `side_rows`.
+
+    Columns:
 
     - the cell: `cell` (as people write it), cell_id, suite, model, phase, dtype, device, batch_size, config, config_id;
       cell_id and config are the new side's where it expects the cell, else the base side's
@@ -39,13 +41,12 @@ def pair(base: SideCells, new: SideCells, *, across_configs: bool = False) -> pd
 
     `across_configs` pairs cells that differ in their config only; then each side's rows must be of one config.
     """
-    names, rows = _aligned(base, new, across_configs)
-    places = np.where(rows["new"] >= 0, _at(new.places, rows["new"]), _at(base.places, rows["base"]))
-    found: dict[str, Any] = {"cell": names.spelled.take(places), **names.of(places)}
+    names, rows = _aligned(base, new, list(AXES) if across_configs else ["cell_id"])
+    found: dict[str, Any] = {"cell": spelled(names), **{name: names[name].array for name in CELL_COLUMNS}}
     sides = {"base": _of_side(base, rows["base"], "base"), "new": _of_side(new, rows["new"], "new")}
     both = {**sides["base"], **sides["new"]}
     found["transition"] = transitions(pd.DataFrame({name: both[name] for name in _OUTCOME}, copy=False)).array
-    if "program_id" in base.columns:
+    if "program_id" in base:
         found["program_changed"] = _changed(both, "program_id")
         found["testbed_changed"] = _changed(both, "testbed_id")
     ratios = {f"{name}_ratio": _ratio(both, name) for name in METRICS if f"{name}_base" in both}
@@ -53,37 +54,32 @@ def pair(base: SideCells, new: SideCells, *, across_configs: bool = False) -> pd
     return pd.DataFrame({**found, **both, **ratios, **ranks}, copy=False)
 
 
-def _aligned(base: SideCells, new: SideCells, across_configs: bool) -> tuple[CellNames, dict[str, Places]]:
-    """The names, and for each side the row of every pair, -1 where the side has none; in the order of the names."""
-    # The later of two readings of the names knows the cells of both; numbers stay, places may not.
-    names = new.names
-    keys = {"base": names.at(base.names.keys[base.places].tolist()), "new": new.places}
-    if across_configs:
-        keys = {side: names.apart_from_config[places] for side, places in keys.items()}
-    pairs = np.union1d(keys["base"], keys["new"])
-    rows = {side: np.full(len(pairs), -1) for side in keys}
-    for side, of_side in keys.items():
-        rows[side][np.searchsorted(pairs, of_side)] = np.arange(len(of_side))
-    return names, rows
+def _aligned(base: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> tuple[pd.DataFrame, dict[str, Places]]:
+    """The names of all pairs in their order, and for each side the row of every pair, -1 where the side has none."""
+    keys = {side: _tuples(rows, key) for side, rows in (("base", base), ("new", new))}
+    names = dict(zip(keys["base"], _tuples(base, CELL_COLUMNS), strict=True))
+    names |= dict(zip(keys["new"], _tuples(new, CELL_COLUMNS), strict=True))
+    pairs = sorted(names, key=lambda pair: names[pair][1:])
+    place = {side: {pair: at for at, pair in enumerate(of_side)} for side, of_side in keys.items()}
+    rows = {side: np.array([of_side.get(pair, -1) for pair in pairs], dtype=np.intp) for side, of_side in place.items()}
+    return pd.DataFrame([names[pair] for pair in pairs], columns=list(CELL_COLUMNS)), rows
 
 
-def _at(values: Places, rows: Places) -> Places:
-    """The values at these rows, whatever for -1."""
-    return np.append(values, 0)[rows]
+def _tuples(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(rows[name].tolist() for name in columns), strict=True))
 
 
-def _of_side(cells: SideCells, rows: Places, side: str) -> dict[str, Any]:
+def _of_side(cells: pd.DataFrame, rows: Places, side: str) -> dict[str, Any]:
     """A side's columns at these rows, absent for -1, and whether it expects the cell."""
-    own = {name: cells.names.columns[name].take(cells.places) for name in _CONFIG} | cells.columns
-    expected = rows >= 0
-    taken = {f"{name}_{side}": _taken(values, rows) for name, values in own.items()}
-    return {**taken, f"expected_{side}": expected}
+    shown = [name for name in cells if name in _CONFIG or name not in CELL_COLUMNS]
+    taken = {f"{name}_{side}": _taken(cells[name], rows) for name in shown}
+    return {**taken, f"expected_{side}": rows >= 0}
 
 
-def _taken(values: Any, rows: Places) -> Any:
-    if isinstance(values, np.ndarray):
-        return np.append(values, np.nan)[rows]
-    return values.take(rows, allow_fill=True)
+def _taken(values: pd.Series, rows: Places) -> Any:
+    if isinstance(values.dtype, np.dtype):
+        return np.append(values.to_numpy(), np.nan)[rows]
+    return values.array.take(rows, allow_fill=True)
 
 
 def _changed(both: dict[str, Any], name: str) -> NDArray[np.object_]:
@@ -110,4 +106,5 @@ def _ranks(ratios: dict[str, Values]) -> dict[str, Any]:
         usable = np.isnan(ratio) & (ratios[f"{name}_ratio"] > 0)
         metric[usable] = place
         ratio[usable] = ratios[f"{name}_ratio"][usable]
-    return {"rank_metric": picked(RANKING, metric), "rank_ratio": ratio, "rank_change": np.abs(np.log(ratio))}
+    names = pd.array([*RANKING, None], dtype="str").take(metric)
+    return {"rank_metric": names, "rank_ratio": ratio, "rank_change": np.abs(np.log(ratio))}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 from sqlalchemy import Connection, func, select
@@ -12,7 +10,6 @@ from analysis.compare.repeats import RepeatRows
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from db.queries.repeats import rows_of_runs
-from db.queries.side_rows import SideCells
 from db.queries.sides import Side
 from db.schema import measurements
 
@@ -21,8 +18,8 @@ _NEWEST = {"error_rmse_ratio", "cosine", "leak_bytes_per_call"}
 _AVERAGED = [name for name, metric in METRICS.items() if not metric.is_count and name not in _NEWEST]
 
 
-def with_run_means(conn: Connection, side: Side, cells: SideCells) -> SideCells:
-    """The side with the mean of its runs for each cell that passes and was measured several times.
+def with_run_means(conn: Connection, side: Side, cells: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a side (`side_rows`) with the mean of its runs for each cell that passes and was measured several times.
 
     A metric is then the geometric mean over the runs in which the cell passed (`RepeatRows.of_side`, which verdicts use as
     well). Its status and counts stay those of the newest measurement.
@@ -30,10 +27,9 @@ def with_run_means(conn: Connection, side: Side, cells: SideCells) -> SideCells:
     means = _run_means(conn, side)
     if means.empty:
         return cells
-    means = means.reindex(np.asarray(cells.names.columns["cell_id"].take(cells.places)))
-    replaced = np.asarray(cells.columns["status"] == Status.PASS.value, dtype=bool)[:, None] & means.notna().to_numpy()
-    columns = {name: np.where(replaced[:, at], means[name], cells.columns[name]) for at, name in enumerate(_AVERAGED)}
-    return replace(cells, columns=cells.columns | columns)
+    means = means.reindex(cells["cell_id"]).set_axis(cells.index)
+    passed = cells["status"] == Status.PASS.value
+    return cells.assign(**{name: means[name].where(passed & means[name].notna(), cells[name]) for name in _AVERAGED})
 
 
 def _run_means(conn: Connection, side: Side) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
-from db.queries.side_rows import SideCells, cells_of_sides, environments_of, frame_of, names_of, side_cells
+from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side
 
 __all__ = [
@@ -59,10 +59,10 @@ def compare(source: Source, base: Side, new: Side, filters: CellFilter = EVERYTH
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        both = zip((base, new), cells_of_sides(conn, (base, new), filters), strict=True)
-        sides = [with_run_means(conn, side, cells) for side, cells in both]
-        environment = _environment(conn, *sides)
-    cells = pair(*sides)
+        cells = pair(*(_side_cells(conn, side, filters) for side in (base, new)))
+        environment = environment_differences(
+            *(side_environments(conn, side, filters).values() for side in (base, new))
+        )
     return Comparison(base, new, filters, compare_groups(cells), cells, environment, _notes(base, new, cells))
 
 
@@ -76,13 +76,12 @@ def compare_configs(
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        known = names_of(side_cells(conn, side, _with_configs(filters), ["status"]))
+        known = _side_cells(conn, side, _with_configs(filters))
         ids = [_config_id(known, name) for name in (base_config, new_config)]
-        halves = [
-            with_run_means(conn, side, side_cells(conn, side, _with_configs(filters, config_id))) for config_id in ids
-        ]
-        environment = _environment(conn, halves[0], halves[1])
-    cells = _of_one_config(pair(halves[0], halves[1], across_configs=True), names_of(halves[1]))
+        halves = [known[known["config_id"] == config_id] for config_id in ids]
+        fingerprints = [side_environments(conn, side, _with_configs(filters, config_id)).values() for config_id in ids]
+    environment = environment_differences(*fingerprints)
+    cells = _of_one_config(pair(halves[0], halves[1], across_configs=True), halves[1])
     notes = tuple(testbed_notes(side, side, cells) + run_notes(side))
     return Comparison(side, side, filters, compare_groups(cells), cells, environment, notes)
 
@@ -95,15 +94,12 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        cells = frame_of(with_run_means(conn, side, side_cells(conn, side, filters)))
+        cells = _side_cells(conn, side, filters)
     return SideSummary(side, filters, summarise_groups(cells), cells, tuple(run_notes(side)))
 
 
-def _environment(conn: Connection, base: SideCells, new: SideCells) -> tuple[EnvironmentDifference, ...]:
-    if base.environments == new.environments:
-        return ()
-    found = [environments_of(conn, side.environments) for side in (base, new)]
-    return environment_differences(found[0].values(), found[1].values())
+def _side_cells(conn: Connection, side: Side, filters: CellFilter) -> pd.DataFrame:
+    return with_run_means(conn, side, side_rows(conn, side, filters))
 
 
 def _notes(base: Side, new: Side, cells: pd.DataFrame) -> tuple[str, ...]:

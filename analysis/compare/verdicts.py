@@ -19,7 +19,7 @@ from analysis.compare.transitions import Transition
 from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source
-from db.packing.throttling import THROTTLED
+from db.queries.repeats import THROTTLED
 from db.queries.sides import Side
 
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.

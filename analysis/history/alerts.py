@@ -195,8 +195,7 @@ def survey(
     """What `find_alerts` finds, with the history behind it."""
     with connected(source) as conn:
         history = judge_history(conn, branch=branch, smallest=smallest, window=window)
-        names = cell_names(conn)
-        cells = set(names.keys[names.chosen(filters)].tolist())
+        cells = set(cell_names(conn, filters).index.tolist())
         groups = [
             (repo_branch, group)
             for repo_branch, of_branch in groupby(history.changes, key=lambda one: (one.repo, one.branch))

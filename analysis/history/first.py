@@ -27,8 +27,7 @@ def first_changes(
     if not 2 <= len(table.points) < 2 * SHORTEST:
         return {}
     rows = RepeatRows.behind(source, [_side(table.points)], {*smallest, *ALSO_READ})
-    cell_ids = names.columns["cell_id"].take(names.places[table.keys])
-    return judge_first(rows, list(map(str, cell_ids)), table, smallest)
+    return judge_first(rows, names.loc[table.keys, "cell_id"].tolist(), table, smallest)
 
 
 def judge_first(

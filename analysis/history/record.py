@@ -11,7 +11,6 @@ from collector.vocabulary import Cell
 from db.commits.ranges import CommitEntry, commit_range
 from db.connecting import Source, connected
 from db.errors import CommitError
-from db.packing.notes import NoteInfo, notes
 from db.queries.cell_names import cell_names
 from db.queries.details import cell
 from db.regressions.records import RegressionInfo, list_regressions
@@ -26,7 +25,6 @@ class Record:
     distance: int | None
     commits: tuple[CommitEntry, ...]
     unknown: str
-    notes: tuple[NoteInfo, ...]
 
     @property
     def name(self) -> str:
@@ -50,18 +48,13 @@ class Listed:
 def listed(source: Source, *, with_closed: bool) -> list[Listed]:
     """The records, the one that was opened last first, without what `record_of` asks the database of each."""
     with connected(source) as conn:
-        names = cell_names(conn)
-        place_of = {cell_id: place for place, cell_id in enumerate(names.columns["cell_id"])}
-        return [
-            Listed(
-                info, str(names.spelled[place]) if (place := place_of.get(info.cell_id)) is not None else info.cell_id
-            )
-            for info in list_regressions(conn, open_only=not with_closed)
-        ]
+        names = cell_names(conn).set_index("cell_id")["cell"].to_dict()
+        records = list_regressions(conn, open_only=not with_closed)
+        return [Listed(info, names.get(info.cell_id, info.cell_id)) for info in records]
 
 
 def record_of(conn: Connection, info: RegressionInfo) -> Record:
-    """A record with its cell, the commits after the base up to the onset, and the notes about cell and commits."""
+    """A record with its cell, and the commits after the base up to the onset."""
     distance: int | None = None
     commits: tuple[CommitEntry, ...] = ()
     unknown = ""
@@ -73,9 +66,7 @@ def record_of(conn: Connection, info: RegressionInfo) -> Record:
             distance, commits = found.distance, found.commits
         except CommitError as error:
             unknown = str(error)
-    about = (("cell", info.cell_id), ("commit", info.onset_commit), ("run", info.onset_run))
-    written = [note for subject, name in about if name for note in notes(conn, subject, name)]
-    return Record(info, cell_of(conn, info.cell_id), distance, commits, unknown, tuple(written))
+    return Record(info, cell_of(conn, info.cell_id), distance, commits, unknown)
 
 
 def cell_of(conn: Connection, cell_id: str) -> Cell | None:

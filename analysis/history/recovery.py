@@ -61,7 +61,8 @@ class Timeline:
     def __init__(self, source: Connection, metrics: Iterable[str]) -> None:
         """`metrics` are those that will be asked for."""
         self._source, self._metrics = source, tuple(sorted({METRICS[name].name for name in metrics if name}))
-        self._names = cell_names(source)
+        names = cell_names(source)
+        self._keys: dict[str, int] = dict(zip(names["cell_id"], names.index.tolist(), strict=True))
         self._lines: dict[_Line, list[SeriesRun]] = {}
         self._places: dict[tuple[str, str], dict[str, int]] = {}
         self._rows: dict[_Line, Numbers] = {}
@@ -96,8 +97,7 @@ class Timeline:
         return found
 
     def _key(self, cell_id: str) -> int:
-        at = np.flatnonzero(np.asarray(self._names.columns["cell_id"] == cell_id))
-        return int(self._names.keys[at[0]]) if len(at) else -1
+        return self._keys.get(cell_id, -1)
 
 
 def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) -> Standing:

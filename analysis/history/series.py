@@ -58,7 +58,7 @@ def read_series(
     filters: CellFilter = EVERYTHING,
     window: int | None = None,
 ) -> tuple[CellNames, list[SeriesTable]]:
-    """The names of all cells, and a table for every branch and testbed that has runs; no other table is held meanwhile.
+    """The names of the chosen cells, and a table for every branch and testbed that has runs; no other table is held meanwhile.
 
     `window` reads only the newest so many commits of each, None all. Cells that were never measured in them have no row.
 
@@ -67,8 +67,8 @@ def read_series(
     """
     metrics = [METRICS[name].name for name in metrics]
     with connected(source) as conn:
-        names = cell_names(conn)
-        chosen = np.sort(names.keys[names.chosen(filters)])
+        names = cell_names(conn, filters)
+        chosen = np.sort(names.index.to_numpy())
         lines = _lines(series_runs(conn, branch=branch))
         return names, [
             table

@@ -198,9 +198,8 @@ def _of_statuses(names: CellNames, table: SeriesTable) -> list[Change]:
 def name_series(names: CellNames, table: SeriesTable, row: int) -> dict[str, Any]:
     """What names the series of a row: repo, branch, testbed_id, cell_id, cell and cell_key."""
     key = int(table.keys[row])
-    at = int(names.places[key])
     place = {name: getattr(table, name) for name in ("repo", "branch", "testbed_id")}
-    return {**place, "cell_id": str(names.columns["cell_id"][at]), "cell": str(names.spelled[at]), "cell_key": key}
+    return {**place, "cell_id": names.at[key, "cell_id"], "cell": names.at[key, "cell"], "cell_key": key}
 
 
 def _span(table: SeriesTable, base: int, onset: int) -> Span:

@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 
 from analysis.compare.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
 from collector.vocabulary import Status, status_words
-from db.packing.throttling import reasons_of, throttled_of
 from db.queries.details import evidence, program
+from db.throttling import throttled_by
 
 #: Lines of one kind.
 _MOST = 4
@@ -75,7 +75,7 @@ def _count_changes(row: Mapping[Any, Any]) -> list[str]:
 
 def _held_back(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What kept the GPU's clocks down, which moves its times."""
-    told = {"base": reasons_of(throttled_of(base)), "new": reasons_of(throttled_of(new))}
+    told = {"base": throttled_by(base), "new": throttled_by(new)}
     sides = [f"{side} was measured ({', '.join(why).replace('_', ' ')})" for side, why in told.items() if why]
     return [f"the GPU was held back while {' and '.join(sides)}: its clock is part of the times"] if sides else []
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, select, update
 
-from db.changing import changing
 from db.commits.ranges import CommitEntry, find_commit
-from db.connecting import Source, connected
+from db.connecting import Source, changing, connected
 from db.dimensions import branch_key
 from db.errors import CommitError, one_line
 from db.schema import Branch, Commit, Run

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select, update
 
-from db.changing import changing
 from db.commits.branch_starts import put_start
 from db.commits.links import LinkReport, Mark, link
 from db.commits.messages import read_message
+from db.connecting import changing
 from db.errors import CommitError, one_line
 from db.schema import Commit, Tag
 from db.tags import put_tags

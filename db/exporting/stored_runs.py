@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from collector.bundle import BundleContents, RunHeader
+from collector.metrics import METRICS
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
 from db.arrays import unpack
 from db.connecting import Source, connected
-from db.packing.packed import metrics_of_run
 from db.queries.moments import from_epoch
 from db.schema import (
     Branch,
@@ -115,7 +115,7 @@ def _measurements(conn: Connection, run: int, cells: dict[int, Cell]) -> list[Me
     evidence = {
         (row.cell, row.replicate): row for row in conn.execute(select(Evidence.__table__).where(Evidence.run == run))
     }
-    samples, metrics = _samples(conn, run), metrics_of_run(conn, run)
+    samples = _samples(conn, run)
     query = (
         select(measurements, Program.program_id, Environment.environment_id)
         .outerjoin(Program, Program.id == measurements.c.program)
@@ -133,7 +133,7 @@ def _measurements(conn: Connection, run: int, cells: dict[int, Cell]) -> list[Me
                 status=Status(row.status),
                 started_at=from_epoch(row.started_at).isoformat(),
                 wall_s=row.wall_s,
-                metrics={name: value for name, value in metrics.get(key, {}).items() if value is not None},
+                metrics={name: value for name in METRICS if (value := getattr(row, name)) is not None},
                 samples=samples.get(key, {}),
                 details=json.loads(behind.details or "{}") if behind else {},
                 program_id=row.program_id,

@@ -1,9 +1,9 @@
-"""A database against itself: is it sound, and are the sums that it keeps those of its rows?"""
+"""Checks a database against itself: pages, references, blobs, and the counts and summaries of its runs."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,13 +23,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from db.arrays import unpack
-from db.base import Base
 from db.connecting import Source, connected
 from db.errors import DamagedError, one_line
-from db.packing.packed import STORED, metrics_of_run, packed_rows, stored_parts
-from db.packing.packed_sums import stored_sums
-from db.packing.summaries import computed
-from db.schema import CellRow, Evidence, Meta, Run, Samples, Summary, measurements
+from db.schema import Base, CellRow, Evidence, Meta, Run, Samples, summaries
+from db.summaries import GROUP, computed
 
 Kind = Literal["missing", "extra", "different", "broken"]
 
@@ -50,7 +47,7 @@ class Finding:
 
 
 def check_store(source: Source) -> list[Finding]:
-    """What contradicts itself in a database: pages, references, blobs, the sums and counts of runs, its revision.
+    """What contradicts itself in a database: pages, references, blobs, counts and summaries of runs, its revision.
 
     Raises:
         StoreError: it cannot be read.
@@ -102,50 +99,22 @@ def _dangling(conn: Connection, constraint: ForeignKeyConstraint) -> int:
 
 
 def _sums(conn: Connection) -> Iterator[Finding]:
+    """Counts and summaries of runs that are not those of their rows."""
     for run in conn.execute(select(Run).order_by(Run.id)).all():
-        try:
-            metrics, (rows, counts, packed) = metrics_of_run(conn, run.id, STORED), computed(conn, run.id)
-        except DamagedError:
-            yield _not_packed(run, "measurements")
-            continue
+        rows, counts = computed(conn, run.id)
         for name, value in counts.items():
             if getattr(run, name) != value:
-                yield Finding(
-                    "different",
-                    run.run_id,
-                    f"run {one_line(run.run_id)} says {getattr(run, name)} {name}: its rows {value}",
-                )
-        stored = {_group(row): row for row in map(dict, conn.execute(_summaries(run.id)).mappings())}
-        expected = {_group(row): row for row in rows}
-        for group in sorted(stored.keys() ^ expected.keys() | {g for g in stored if stored[g] != expected.get(g)}):
-            yield Finding(
-                "different", run.run_id, f"run {one_line(run.run_id)}: the sums of {group} are not those of its rows"
-            )
-        measured = [dict(row) for row in conn.execute(_measured(run.id)).mappings()]
-        measured = [row | metrics.get((row["cell"], row["replicate"]), {}) for row in measured]
-        if stored_parts(conn, run.id) != packed_rows(conn, run.id, measured):
-            yield _not_packed(run, "measurements")
-        if stored_sums(conn, run.id) != {row["part"]: row["data"] for row in packed}:
-            yield _not_packed(run, "sums")
+                text = f"run {one_line(run.run_id)} says {getattr(run, name)} {name}: its rows {value}"
+                yield Finding("different", run.run_id, text)
+        stored = [dict(row) for row in conn.execute(select(summaries).where(summaries.c.run == run.id)).mappings()]
+        of_store, expected = ({_group(row): row for row in some} for some in (stored, rows))
+        for group in sorted(group for group in of_store | expected if of_store.get(group) != expected.get(group)):
+            text = f"run {one_line(run.run_id)}: the summary of {group} is not that of its rows"
+            yield Finding("different", run.run_id, text)
 
 
-def _not_packed(run: Row[Any], what: str) -> Finding:
-    return Finding(
-        "different", run.run_id, f"run {one_line(run.run_id)}: what is packed of its {what} is not what they are"
-    )
-
-
-def _measured(run: int) -> Any:
-    row = measurements.c
-    return select(row.cell, row.replicate, row.status, row.program).where(row.run == run)
-
-
-def _summaries(run: int) -> Any:
-    return select(Summary.__table__).where(Summary.run == run)
-
-
-def _group(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("suite", "phase", "dtype", "device", "config"))
+def _group(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in GROUP)
 
 
 def _blobs(conn: Connection) -> Iterator[Finding]:

@@ -17,7 +17,6 @@ from db.engine import open_store
 from db.errors import one_line
 from db.ingest import ingest_bundle
 from db.maintenance.check import Finding
-from db.packing.throttling import THROTTLED
 from db.queries.contents import RunContents, run_contents
 from db.schema import Run
 
@@ -122,14 +121,11 @@ def _parts(
 
 
 def _unequal(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """The names of the values that differ. What was thinned out, or was lost by a bundle and told by another, does not.
-
-    Nor does what an upgrade took from details that had been thinned out before.
-    """
+    """The names of the values that differ. What was thinned out does not, nor what one bundle lost and another has."""
     if set(expected) == {"details", "log_tail"} and _is_thinned(stored):
         return []
     lost = {name for name in ("options", "data") if name in expected and expected[name] is None}
-    gone = {name for name in ("values", THROTTLED) if name in stored and stored[name] is None}
+    gone = {"values"} if stored.get("values", "") is None else set()
     return [name for name in expected if name not in lost | gone and not _same(expected[name], stored[name])]
 
 

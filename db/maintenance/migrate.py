@@ -1,24 +1,25 @@
-"""The schema's versions: which one a database has, and how it gets to another. Alembic, set up in code."""
+"""The version of a database's schema, and the way to the newest one. Alembic, set up in code."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Column, Connection, Engine, insert, inspect, text
+from sqlalchemy.schema import CreateColumn
 
-from db.base import VERSIONS
+from db.schema import Base, Meta, create_results, measurements, summaries
 
-# Alembic takes longer to import than most questions take to answer, and only a change of the schema needs it.
+# Alembic takes longer to import than most queries take. Only a change of the schema needs it.
 if TYPE_CHECKING:
     from alembic.config import Config
 
+#: The schemas from the baseline on, oldest first. This program reads and writes the last one.
+VERSIONS = ("0007",)
+#: Schemas from before the baseline: such a database is rebuilt from its bundles.
+OLDER = ("0001", "0002", "0003", "0004", "0005", "0006")
+
 _SCRIPTS = Path(__file__).parents[1] / "migrations"
-
-
-def head() -> str:
-    """The version that this program reads and writes."""
-    return VERSIONS[-1]
 
 
 def current(source: Engine | Connection) -> str | None:
@@ -31,56 +32,48 @@ def current(source: Engine | Connection) -> str | None:
     return source.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
-def upgrade(engine: Engine, version: str = "head") -> None:
-    """Brings a database up to a version, in one transaction; nothing happens where it is there already."""
+def missing_columns(conn: Connection) -> list[Column[Any]]:
+    """The columns of metrics that are newer than the database."""
+    found: list[Column[Any]] = []
+    for table in (measurements, summaries):
+        known = set(conn.execute(text(f"SELECT * FROM {table.name} LIMIT 0")).keys())  # noqa: S608 -- our own name
+        found += [column for column in table.columns if column.name not in known]
+    return found
+
+
+def upgrade(engine: Engine) -> None:
+    """Creates the schema, or brings it up to date, in one transaction. Nothing happens where it is up to date."""
     from alembic import command
 
     with engine.begin() as conn:
-        _take_turn(conn)
-        if current(conn) != (head() if version == "head" else version):
-            command.upgrade(_config(conn), version)
-            _order_by_bytes(conn)
+        if conn.dialect.name == "postgresql":  # wait for anyone who does the same; in a file, a writer is alone
+            conn.execute(text("SELECT pg_advisory_xact_lock(hashtext('inductor-watch schema'))"))
+        version = current(conn)
+        if version is None:
+            Base.metadata.create_all(conn)
+            conn.exec_driver_sql(create_results(conn.dialect))
+            conn.execute(insert(Meta), {"key": "revision", "value": "0"})
+            command.stamp(_config(conn), "head")
+        elif version != VERSIONS[-1]:
+            command.upgrade(_config(conn), "head")
+        if missing := missing_columns(conn):
+            _add_columns(conn, missing)
 
 
-def downgrade(engine: Engine, version: str) -> None:
-    """Takes a database down to a version (`base`: no tables, no data), in one transaction."""
-    from alembic import command
-
-    with engine.begin() as conn:
-        _take_turn(conn)
-        command.downgrade(_config(conn), version)
-
-
-def _take_turn(conn: Connection) -> None:
-    """Waits until nobody else changes the schema. In a file, a writer's transaction is a turn already."""
-    if conn.dialect.name == "postgresql":
-        conn.execute(text("SELECT pg_advisory_xact_lock(hashtext('inductor-watch schema'))"))
-
-
-_OTHER_TEXTS = """
-    SELECT table_name, column_name FROM information_schema.columns
-    WHERE table_schema = current_schema() AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C'
-    ORDER BY table_name, ordinal_position
-"""
-
-
-def _order_by_bytes(conn: Connection) -> None:
-    """Sorts and compares texts as SQLite does, whatever language the server speaks: equal data, equal answers."""
-    if conn.dialect.name != "postgresql":
-        return
-    quoted = conn.dialect.identifier_preparer.quote_identifier
-    changes: dict[str, list[str]] = {}
-    for table, column in conn.execute(text(_OTHER_TEXTS)):
-        changes.setdefault(table, []).append(f'ALTER COLUMN {quoted(column)} TYPE text COLLATE "C"')
-    for table, parts in changes.items():
-        conn.execute(text(f"ALTER TABLE {quoted(table)} {', '.join(parts)}"))
+def _add_columns(conn: Connection, columns: list[Column[Any]]) -> None:
+    """Adds the columns of new metrics. Rows that are there already have NULL in them, or a count of 0."""
+    conn.exec_driver_sql("DROP VIEW IF EXISTS results")
+    for column in columns:
+        declared = CreateColumn(column).compile(dialect=conn.dialect)
+        conn.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {declared}")
+    conn.exec_driver_sql(create_results(conn.dialect))
 
 
 def _config(conn: Connection) -> Config:
     from alembic.config import Config
 
     config = Config()
-    # A per cent sign in a path would be taken for a variable.
+    # A per cent sign in a path would be read as a variable.
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = conn
     return config

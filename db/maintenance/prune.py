@@ -9,13 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, or_, select, update
 
-from db.base import Base
-from db.changing import changing
-from db.connecting import connected
+from db.connecting import changing, connected
 from db.errors import SideError, StoreError, nearest, one_line
 from db.queries.moments import from_epoch
 from db.regressions.states import OPEN
-from db.schema import Branch, Commit, Evidence, Regression, Run, Samples, Series, measurements
+from db.schema import Base, Branch, Commit, Evidence, Regression, Run, Samples, Series, measurements
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A new database from the bundles, with what no bundle holds carried over from the old one."""
+"""Builds a new database from bundles, and copies from the old one what no bundle has."""
 
 from __future__ import annotations
 
@@ -7,35 +7,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, func, insert, inspect, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from collector.bundle import BundleError
-from db.base import Base
-from db.changing import changing
+from db.connecting import changing, connected
 from db.engine import file_of, open_store, shown
 from db.errors import StoreError, explain
 from db.ingest import IngestReport, ingest_bundle
-from db.regressions.transfer import TransferReport, export_records, import_records
-from db.schema import Branch, Commit, CommitLink, Meta, Note, Regression, Run, Tag
+from db.regressions.transfer import copy_records
+from db.schema import Base, Branch, Commit, CommitLink, Meta, Regression, Run, Tag
 
 _CHUNK = 5_000
-#: Not in bundles, or not only. They go first, number for number, into a database that has none yet.
-_LINE = (Commit, CommitLink, Branch, Tag)
+#: Tables of which bundles know nothing, or not all. They are copied first, number for number.
+_CARRIED = (Commit, CommitLink, Branch, Tag)
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What the new database holds; `lost` are runs of the old one that none of the bundles tells of.
+    """What the new database holds. `lost` are runs of the old one that are in none of the bundles.
 
-    `unread` has a line for each file that could not be stored.
+    `damage` lists what of the bundles could not be read, `unread` has a line for each file that could not be stored.
     """
 
     runs: int
     measurements: int
     commits: int
     regressions: int
-    notes: int
     lost: tuple[str, ...]
     damage: tuple[str, ...]
     unread: tuple[str, ...]
@@ -48,11 +46,12 @@ def rebuild(
     *,
     on_bundle: Callable[[Path, IngestReport], None] | None = None,
 ) -> RebuildReport:
-    """Builds a database at a place where none is from the bundles, in whatever order.
+    """Builds a new database from the bundles, in any order.
 
-    Commits with their facts, links and tags, branches with their start, regressions with their history and notes come from
-    `old`. A file appears when it is whole; on a server all of it is one transaction. `on_bundle` is told of each bundle.
-    A file that is no bundle is reported, and the others are stored.
+    Commits with their facts, links and tags, branches with their start, and regressions with their history come from
+    `old`, which may be of an older kind (`open_store(..., older=True)`). A file appears when it is complete; on a server all
+    of it is one transaction. `on_bundle` is called after each bundle. A file that is no bundle is reported, and the others
+    are stored.
 
     Raises:
         BundleError: none of the files is a bundle.
@@ -110,11 +109,11 @@ def _build(
     damage: list[str] = []
     unread: list[str] = []
     stored = 0
-    kept = TransferReport(0, 0)
+    regressions = 0
     with changing(engine) as change:
         _check_empty(change.conn)
         if old is not None:
-            _carry_line(old, change.conn)
+            _carry(old, change.conn)
         for path in bundles:
             try:
                 report = ingest_bundle(change.conn, path)
@@ -128,8 +127,8 @@ def _build(
         if unread and not stored:
             raise BundleError(f"no file is a bundle, the new database is not made: {unread[0]}")
         if old is not None:
-            kept = import_records(change.conn, export_records(old))
-            # Whoever caches by revision must not take the new database for the old one.
+            regressions = _carry_regressions(old, change.conn)
+            # A reader that caches by revision must see that this is another database.
             number = int(_revision(change.conn)) + int(_revision_of(old)) + 1
             change.conn.execute(update(Meta).where(Meta.key == "revision").values(value=str(number)))
         conn = change.conn
@@ -138,13 +137,11 @@ def _build(
         ).one()
         commits = conn.execute(select(func.count()).select_from(Commit)).scalar_one()
         lost = _run_ids(old) - set(conn.execute(select(Run.run_id)).scalars()) if old is not None else set()
-    return RebuildReport(
-        runs, measured, commits, kept.regressions, kept.notes, tuple(sorted(lost)), tuple(damage), tuple(unread)
-    )
+    return RebuildReport(runs, measured, commits, regressions, tuple(sorted(lost)), tuple(damage), tuple(unread))
 
 
 def _check_empty(conn: Connection) -> None:
-    for table in (Run, Commit, Regression, Note):
+    for table in (Run, Commit, Regression):
         if conn.execute(select(table.id).limit(1)).first() is not None:
             raise StoreError("the new database holds data already: name an empty one, nothing is replaced")
 
@@ -163,11 +160,15 @@ def _run_ids(old: Engine) -> set[str]:
         return set(conn.execute(select(Run.run_id)).scalars())
 
 
-def _carry_line(old: Engine, conn: Connection) -> None:
+def _carry(old: Engine, conn: Connection) -> None:
+    """Copies what the tables of both databases have in common."""
     try:
         with old.connect() as source:
-            for table in _LINE:
-                rows = source.execution_options(yield_per=_CHUNK).execute(select(table.__table__)).mappings()
+            schema = inspect(source)
+            for table in (table for table in _CARRIED if schema.has_table(table.__tablename__)):
+                known = {column["name"] for column in schema.get_columns(table.__tablename__)}
+                query = select(*(column for column in table.__table__.columns if column.name in known))
+                rows = source.execution_options(yield_per=_CHUNK).execute(query).mappings()
                 for part in rows.partitions(_CHUNK):
                     conn.execute(insert(table), [dict(row) for row in part])
     except DBAPIError as error:
@@ -175,6 +176,11 @@ def _carry_line(old: Engine, conn: Connection) -> None:
     if conn.dialect.name == "postgresql":
         _count_on(conn, Commit)
         _count_on(conn, Branch)
+
+
+def _carry_regressions(old: Engine, conn: Connection) -> int:
+    with connected(old) as source:
+        return copy_records(source, conn) if inspect(source).has_table(Regression.__tablename__) else 0
 
 
 def _count_on(conn: Connection, table: type[Base]) -> None:

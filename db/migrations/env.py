@@ -1,12 +1,10 @@
-"""Run by Alembic for every command: the connection is the one that `db.maintenance.migrate` hands over, its
-transaction included."""
+"""Alembic runs this for every command, on the connection and in the transaction of `db.maintenance.migrate`."""
 
 from __future__ import annotations
 
 from alembic import context
 
-import db.schema  # noqa: F401 -- fills the registry
-from db.base import Base
+from db.schema import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -27,12 +27,12 @@ from db.queries.details import (
     samples,
 )
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
-from db.queries.history import cell_history, model_history, suite_history
-from db.queries.moments import from_epoch, moment_of
+from db.queries.history import model_history, suite_history
+from db.queries.moments import from_epoch
 from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side, SideRun, resolve_side
 from db.runs import NightInfo, RunInfo, list_nights, list_runs
-from db.schema import CellRow, Commit, ConfigRow, Meta, Model, Run
+from db.schema import CellRow, ConfigRow, Meta, Model, Run
 
 __all__ = [
     "EVERYTHING",
@@ -40,7 +40,6 @@ __all__ = [
     "BranchInfo",
     "CellFilter",
     "CellInfo",
-    "CommitInfo",
     "ConfigInfo",
     "FilterError",
     "MeasurementInfo",
@@ -54,9 +53,7 @@ __all__ = [
     "axes",
     "branches",
     "cell",
-    "cell_history",
     "check_filter",
-    "commits",
     "environment",
     "evidence",
     "list_nights",
@@ -78,19 +75,6 @@ class BranchInfo:
     """A branch with its number of runs and the start of the newest one."""
 
     branch: str
-    runs: int
-    newest: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class CommitInfo:
-    """A commit that has runs: how many (on the branch asked for) and when the newest one started."""
-
-    repo: str
-    sha: str
-    author_date: datetime | None
-    title: str | None
-    pr_number: int | None
     runs: int
     newest: datetime
 
@@ -136,27 +120,6 @@ def branches(source: Source) -> list[BranchInfo]:
     query = select(Run.branch, func.count().label("runs"), newest).group_by(Run.branch).order_by(newest.desc())
     with connected(source) as conn:
         return [BranchInfo(row.branch, row.runs, from_epoch(row.newest)) for row in conn.execute(query)]
-
-
-def commits(source: Source, branch: str | None = None, limit: int | None = None) -> list[CommitInfo]:
-    """Commits that have runs, on one branch or on all, the one that ran last first."""
-    newest = func.max(Run.started_at).label("newest")
-    columns = (Commit.repo, Commit.sha, Commit.author_date, Commit.title, Commit.pr_number)
-    query = (
-        select(*columns, func.count().label("runs"), newest)
-        .join(Run, Run.commit == Commit.id)
-        .group_by(Commit.id, *columns)
-        .order_by(newest.desc())
-        .limit(limit)
-    )
-    with connected(source) as conn:
-        rows = conn.execute(query if branch is None else query.where(Run.branch == branch)).all()
-    return [
-        CommitInfo(
-            row.repo, row.sha, moment_of(row.author_date), row.title, row.pr_number, row.runs, from_epoch(row.newest)
-        )
-        for row in rows
-    ]
 
 
 def axes(source: Source) -> Axes:

@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from db.arrays import unpack
-from db.packing.packed import STORED, metrics_of_run
 from db.schema import (
     CellRow,
     Commit,
@@ -29,7 +28,6 @@ Key = tuple[str, int]
 #: Columns of a run that bundles do not decide alone: what ingest counts, and this database's own numbers.
 _COUNTED = frozenset({"id", "commit", "testbed", "planned", "measured", "statuses"})
 _NUMBERS = frozenset({"run", "cell", "program", "environment"})
-_NONE = dict.fromkeys(STORED)
 
 
 @dataclass(slots=True)
@@ -58,7 +56,7 @@ def run_contents(conn: Connection, run_id: str) -> RunContents | None:
         return None
     found = RunContents({name: value for name, value in run._asdict().items() if name not in _COUNTED})
     found.expected = _expected(conn, run.id)
-    names, metrics = _cell_ids(conn, run.id), metrics_of_run(conn, run.id, STORED)
+    names = _cell_ids(conn, run.id)
     query = (
         select(measurements, Program.program_id, Program.options, Environment.environment_id, Environment.data)
         .outerjoin(Program, Program.id == measurements.c.program)
@@ -67,7 +65,6 @@ def run_contents(conn: Connection, run_id: str) -> RunContents | None:
     )
     for row in conn.execute(query).mappings():
         values = {name: value for name, value in row.items() if name not in _NUMBERS}
-        values |= metrics.get((row["cell"], row["replicate"]), _NONE)
         found.measured[names[row["cell"]], row["replicate"]] = values
     for row in conn.execute(select(Evidence).where(Evidence.run == run.id)).mappings():
         found.evidence[names[row["cell"]], row["replicate"]] = {k: row[k] for k in ("details", "log_tail")}

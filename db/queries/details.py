@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, select
 
+from collector.metrics import METRICS
 from collector.vocabulary import Cell, Config, Phase
 from db.arrays import unpack
 from db.connecting import Source, connected
-from db.packing.packed import metrics_of_run
 from db.queries.moments import from_epoch
 from db.schema import CellRow, ConfigRow, Environment, Evidence, Model, Program, Run, Samples, measurements
 
@@ -98,7 +98,6 @@ def measurement(source: Source, run_id: str, cell_id: str, replicate: int | None
         row, info = _row(conn, run_id, cell_id, replicate), cell(conn, cell_id)
         if row is None or info is None:
             return None
-        metrics = metrics_of_run(conn, row.run, model=row.model).get((row.cell, row.replicate), {})
         details, log_tail = evidence(conn, run_id, cell_id, row.replicate)
         spreads = conn.execute(
             select(Samples.metric, Samples.spread).where(*_key(row), Samples.spread.is_not(None))
@@ -110,7 +109,7 @@ def measurement(source: Source, run_id: str, cell_id: str, replicate: int | None
         status=row.status,
         started_at=from_epoch(row.started_at),
         wall_s=row.wall_s,
-        metrics={name: value for name, value in metrics.items() if value is not None},
+        metrics={name: value for name in METRICS if (value := getattr(row, name)) is not None},
         spread={spread.metric: spread.spread for spread in spreads},
         stage=row.stage,
         exception=row.exception,
@@ -162,7 +161,7 @@ def environment(source: Source, environment_id: str) -> dict[str, Any] | None:
 
 def _row(conn: Connection, run_id: str, cell_id: str, replicate: int | None) -> Row[Any] | None:
     query = (
-        select(measurements, CellRow.model, Program.program_id, Environment.environment_id)
+        select(measurements, Program.program_id, Environment.environment_id)
         .join(Run, Run.id == measurements.c.run)
         .join(CellRow, CellRow.id == measurements.c.cell)
         .outerjoin(Program, Program.id == measurements.c.program)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
-from db.schema import CellRow, ConfigRow, Model
+from db.schema import CellRow, ConfigRow, Model, results, summaries
 from db.texts import clean
 
 
@@ -33,19 +33,28 @@ class CellFilter:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """For the WHERE of a select that joins cells, models and configs."""
-        found: list[ColumnElement[bool]] = [column.in_(wanted) for column, wanted in self._plain() if wanted]
+        return [*(column.in_(wanted) for column, wanted in self._plain() if wanted), *self._of_config()]
+
+    def of_results(self) -> list[ColumnElement[bool]]:
+        """For the WHERE of a select from the view `results`."""
+        names = zip(("suite", "model", "phase", "dtype", "device"), self._plain(), strict=True)
+        found: list[ColumnElement[bool]] = [results.c[name].in_(wanted) for name, (_, wanted) in names if wanted]
         if self.configs:
-            found.append(or_(ConfigRow.name.in_(self.configs), ConfigRow.config_id.in_(self.configs)))
+            found.append(or_(results.c.config.in_(self.configs), results.c.config_id.in_(self.configs)))
         return found
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
         return {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
 
-    def plain_names(self) -> list[tuple[str, tuple[str, ...]]]:
-        """What is asked for but configs: the column of a cell's names, and the values that it may have."""
-        names = ("suite", "model", "phase", "dtype", "device")
-        return [(name, wanted) for name, (_, wanted) in zip(names, self._plain(), strict=True) if wanted]
+    def of_summaries(self) -> list[ColumnElement[bool]]:
+        """For the WHERE of a select that joins summaries and configs; models cannot be asked for."""
+        names = {"suite": self.suites, "phase": self.phases, "dtype": self.dtypes, "device": self.devices}
+        return [*(summaries.c[name].in_(wanted) for name, wanted in names.items() if wanted), *self._of_config()]
+
+    def _of_config(self) -> list[ColumnElement[bool]]:
+        of_config = or_(ConfigRow.name.in_(self.configs), ConfigRow.config_id.in_(self.configs))
+        return [of_config] if self.configs else []
 
     def _plain(self) -> list[tuple[InstrumentedAttribute[str], tuple[str, ...]]]:
         return [

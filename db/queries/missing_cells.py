@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, Select, delete, func, select
 
-from db.changing import changing
-from db.connecting import Source, connected
+from db.connecting import Source, changing, connected
 from db.errors import StoreError, one_line
 from db.runs import RunInfo, list_nights
 from db.schema import CellRow, Planned, Run, measurements

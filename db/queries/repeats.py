@@ -1,22 +1,23 @@
-"""The same cells in many runs: what a noise model is made of."""
+"""The same cells in many runs: what a noise model is learned from."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from sqlalchemy import Select, select
+from sqlalchemy import ColumnElement, Double, Select, case, cast, select
 
+from collector.metrics import METRICS
 from db.connecting import Source, connected, frame
-from db.packing.packed import STORED, measured_of_runs, places_in
-from db.queries.columns import Column, coded, fetched, floats, turned, whole
 from db.queries.sides import Side
 from db.schema import CellRow, Run, Testbed, measurements
 
-#: Runs of a testbed that a noise model looks back on: older ones tell of another machine room and another compiler.
+#: Runs of a testbed that a noise model looks back on: older ones are of another machine room and another compiler.
 LOOK_BACK = 30
+#: Can be asked for like a metric: 1 where power or heat held the GPU's clocks down, 0 where not, NaN where nobody looked.
+THROTTLED = "throttled"
+_OF_CELL = (CellRow.cell_id, CellRow.model, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
 
 
 def repeats(
@@ -25,10 +26,10 @@ def repeats(
     """The measurements that the cells of some sides have on the sides' testbeds.
 
     Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
-    those. A row a measurement, oldest run first. Columns: cell_id, model, phase, dtype, device, batch_size, run, branch, commit,
-    testbed, program, replicate, status, started_at (seconds since 1970) and the metrics (NaN where not measured); model,
-    run (as in `Side.keys`), commit, testbed and program are the database's own numbers. Why the GPU was held back
-    (`db.packing.throttling`) can be asked for like a metric.
+    those. A row a measurement, oldest run first. Columns: cell_id, model, phase, dtype, device, batch_size, run, branch,
+    commit, testbed, program, replicate, status, started_at (seconds since 1970) and the metrics (NaN where not measured);
+    model, run (as in `Side.keys`), commit, testbed and program are the database's own numbers. `THROTTLED` can be asked
+    for like a metric.
 
     Raises:
         KeyError: a metric that does not exist.
@@ -51,46 +52,31 @@ def runs_behind(source: Source, sides: Sequence[Side], *, look_back: int = LOOK_
 def rows_of_runs(
     source: Source, runs: Collection[int], metrics: Sequence[str], *, cells_of: Collection[int] | None = None
 ) -> pd.DataFrame:
-    """The rows of `repeats` of these runs (by number): of the cells that `cells_of` measured, or of all.
+    """The rows of `repeats` of these runs (by number): of the cells that the runs `cells_of` measured, or of all.
 
     Raises:
         KeyError: a metric that does not exist.
     """
-    names = [_known(name) for name in metrics]
     row = measurements.c
-    plain = (row.cell, row.run, row.program, row.replicate, row.status, row.started_at)
-    wanted = select(row.cell).where(row.run.in_(sorted(runs if cells_of is None else cells_of))).distinct()
-    query = select(*plain).where(row.run.in_(sorted(runs))).order_by(row.run, row.cell, row.replicate)
+    query = select(row.cell, row.run, row.program, row.replicate, row.status, row.started_at)
+    query = query.add_columns(*(_column(name) for name in metrics)).where(row.run.in_(sorted(runs)))
+    measured = select(row.cell).where(row.run.in_(sorted(runs if cells_of is None else cells_of))).distinct()
     with connected(source) as conn:
-        # Names are joined here and not there: of 50,000 rows each name would be fetched 30 times.
-        rows = fetched(conn, query if cells_of is None else query.where(row.cell.in_(wanted)))
-        records = measured_of_runs(conn, sorted(runs), names)
-        cells = frame(conn, select(CellRow.id.label("cell"), *_OF_CELL).where(CellRow.id.in_(wanted)))
+        # Names are joined here: of 50,000 rows a query would fetch each of them 30 times.
+        rows = frame(conn, query if cells_of is None else query.where(row.cell.in_(measured)))
+        cells = frame(conn, select(CellRow.id.label("cell"), *_OF_CELL).where(CellRow.id.in_(measured)))
         of_run = (Run.id.label("run"), Run.branch, Run.commit, Run.testbed)
         ordered = frame(conn, select(*of_run).where(Run.id.in_(sorted(runs))).order_by(Run.started_at, Run.id))
     ordered["place"] = range(len(ordered))
-    columns = dict(zip((column.name for column in plain), turned(rows, len(plain)), strict=True))
-    found = pd.DataFrame({name: _typed(name, values) for name, values in columns.items()})
-    places = places_in(records, *(found[name].to_numpy() for name in ("run", "cell", "replicate")))
-    found = found.assign(**{name: np.append(records[name], np.nan)[places] for name in names})
-    found = found.merge(ordered, on="run").merge(cells, on="cell")
+    found = rows.astype({"program": "float64"}).merge(ordered, on="run").merge(cells, on="cell")
     return found.sort_values(["place", "cell", "replicate"], ignore_index=True).drop(columns=["place", "cell"])
 
 
-def _known(name: str) -> str:
-    if name not in STORED:
-        raise KeyError(name)
-    return name
-
-
-def _typed(name: str, values: Column) -> Any:
-    """Numbers as numbers: `program` may be absent, the others never are."""
-    if name == "status":
-        return coded(values)
-    return floats(values) if name in ("program", "started_at") else whole(values)
-
-
-_OF_CELL = (CellRow.cell_id, CellRow.model, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
+def _column(name: str) -> ColumnElement[Any]:
+    if name == THROTTLED:
+        reasons = measurements.c.throttled
+        return cast(case((reasons.is_(None), None), (reasons == "", 0), else_=1), Double).label(THROTTLED)
+    return measurements.c[METRICS[name].name]
 
 
 def _testbeds(sides: Sequence[Side]) -> dict[str, float]:

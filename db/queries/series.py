@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, case, select
 
 from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
-from db.packing.packed import STATUSES, measured_of_runs
-from db.queries.columns import fetched
 from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
 #: Runs that one query asks for.
@@ -84,18 +82,15 @@ def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -
     Raises:
         KeyError: a metric that does not exist.
     """
-    names = [METRICS[name].name for name in metrics]
+    row = measurements.c
+    passed = case((row.status == Status.PASS, 1), (row.status.in_(sorted(NOT_APPLICABLE)), None), else_=0)
+    query = select(row.run, row.cell, passed, *(row[METRICS[name].name] for name in metrics))
     for start in range(0, len(runs), _CHUNK):
+        some = [int(key) for key in runs[start : start + _CHUNK]]
         with connected(source) as conn:
-            found = measured_of_runs(conn, [int(key) for key in runs[start : start + _CHUNK]], names)
-        if len(found["run"]):
-            order = np.lexsort((found["replicate"], found["cell"], found["run"]))
-            columns = (found["run"], found["cell"], _PASSED[found["status"]], *(found[name] for name in names))
-            yield np.column_stack(columns)[order]
-
-
-#: By the place of a status: did it pass?
-_PASSED = np.array([1.0 if name == Status.PASS else np.nan if name in NOT_APPLICABLE else 0.0 for name in STATUSES])
+            rows = conn.execute(query.where(row.run.in_(some)).order_by(row.run, row.cell, row.replicate)).all()
+        if rows:
+            yield np.array(rows, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +108,14 @@ def surroundings(source: Source, wanted: Iterable[tuple[int, int]]) -> dict[tupl
     for run, cell in sorted(set(wanted)):
         of_run.setdefault(run, []).append(cell)
     row = measurements.c
-    columns = (row.cell, row.replicate, row.program, row.environment, row.status)
+    columns = (row.cell, row.program, row.environment, row.status)
     found: dict[tuple[int, int], Surroundings] = {}
     with connected(source) as conn:
         for run, cells in of_run.items():
             for start in range(0, len(cells), 400):
                 some = cells[start : start + 400]
-                rows = fetched(conn, select(*columns).where(row.run == run, row.cell.in_(some)))
-                for cell, _, program, environment, status in sorted(rows, key=lambda one: one[:2]):
+                query = select(*columns).where(row.run == run, row.cell.in_(some)).order_by(row.cell, row.replicate)
+                for cell, program, environment, status in conn.execute(query):
                     found[run, cell] = Surroundings(program, environment, status)
     return found
 

@@ -16,8 +16,7 @@ from sqlalchemy.orm import aliased
 
 from collector.metrics import METRICS
 from collector.vocabulary import short_hash
-from db.changing import changing
-from db.connecting import Source, connected
+from db.connecting import Source, changing, connected
 from db.dimensions import branch_key, ensure
 from db.errors import RecordError, nearest, one_line
 from db.queries.moments import from_epoch

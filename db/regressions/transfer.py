@@ -1,118 +1,68 @@
-"""What people and verdicts wrote, from one database to another by public names: it is in no bundle."""
+"""Copies the records of regressions to another database by their public names: no bundle has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, insert, select
 
-from db.changing import changing
-from db.connecting import Source, connected
 from db.dimensions import branch_key, ensure, testbed_key
-from db.errors import RecordError
-from db.packing.notes import NoteInfo, notes, put_note
-from db.queries.details import cell
-from db.regressions.records import list_regressions
+from db.queries.details import CellInfo, cell
+from db.regressions.records import RegressionInfo, list_regressions
 from db.schema import CellRow, Commit, ConfigRow, Model, Regression, RegressionEvent, Run, Series, Testbed
 
-
-@dataclass(frozen=True, slots=True)
-class TransferReport:
-    """How many records were stored; those that were there already are not counted."""
-
-    regressions: int
-    notes: int
+#: What is stored as `RegressionInfo` gives it.
+_SAME = ("regression_id", "metric", "kind", "state", "base_value", "new_value", "owner", "link")
 
 
-def export_records(source: Source) -> dict[str, Any]:
-    """Every regression with its history, and every note, as a JSON object; `import_records` reads it back.
+def copy_records(source: Connection, conn: Connection) -> int:
+    """Copies every regression with its history; returns how many were new.
 
-    The cells and testbeds of the regressions come along, since a database may never have seen them.
+    The cells and testbeds of the regressions come along, since the new database may not have them. A record that is there
+    already under its name is left as it is.
     """
-    with connected(source) as conn:
-        found = list_regressions(conn)
-        beds = conn.execute(select(Testbed.testbed_id, Testbed.data).order_by(Testbed.testbed_id)).all()
-        cells = {name: info for name in sorted({item.cell_id for item in found}) if (info := cell(conn, name))}
-        used = {item.testbed_id for item in found}
-        return {
-            "cells": [asdict(info) for info in cells.values()],
-            "testbeds": [{"testbed_id": bed.testbed_id, "data": bed.data} for bed in beds if bed.testbed_id in used],
-            "regressions": [_plain(asdict(item)) for item in reversed(found)],
-            "notes": [_plain(asdict(note)) for note in notes(conn)],
+    copied = 0
+    testbeds = {bed.testbed_id: bed.data for bed in source.execute(select(Testbed.testbed_id, Testbed.data))}
+    for info in reversed(list_regressions(source)):
+        known = select(Regression.id).where(Regression.regression_id == info.regression_id)
+        info_of_cell = cell(source, info.cell_id)
+        if info_of_cell is None or conn.execute(known).first() is not None:
+            continue
+        place = {
+            "cell": _cell(conn, info_of_cell),
+            "branch": branch_key(conn, info.repo, info.branch),
+            "testbed": testbed_key(conn, {"testbed_id": info.testbed_id, "data": testbeds[info.testbed_id]}),
         }
+        _copy(conn, info, ensure(conn, Series, tuple(place), [place])[tuple(place.values())])
+        copied += 1
+    return copied
 
 
-def import_records(target: Engine | Connection, records: Mapping[str, Any]) -> TransferReport:
-    """Stores what `export_records` gave; what is there already under its name is left as it is.
-
-    Raises:
-        RecordError: that is no such object. Nothing of it is stored.
-    """
-    with changing(target) as change:
-        try:
-            cells = _cells(change.conn, records["cells"])
-            beds = {bed["testbed_id"]: testbed_key(change.conn, bed) for bed in records["testbeds"]}
-            stored = sum(_regression(change.conn, item, cells, beds) for item in records["regressions"])
-            written = sum(put_note(change.conn, _note(item)) for item in records["notes"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(f"these are no records of inductor-watch: {type(error).__name__}: {error}") from error
-        change.made = bool(stored or written)
-        return TransferReport(stored, written)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _note(item: Mapping[str, Any]) -> NoteInfo:
-    return NoteInfo(**{**item, "at": datetime.fromisoformat(item["at"])})
-
-
-def _cells(conn: Connection, cells: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The number of every cell by `cell_id`; a cell that is new brings its model and config."""
-    models = ensure(conn, Model, ("suite", "name"), [{"suite": c["suite"], "name": c["model"]} for c in cells])
-    asked = [{"config_id": c["config_id"], "name": c["config"], "request": c["request"]} for c in cells]
-    configs = ensure(conn, ConfigRow, ("config_id",), asked)
-    same = ("cell_id", "phase", "dtype", "device", "batch_size")
-    rows = [
-        {name: c[name] for name in same}
-        | {"model": models[c["suite"], c["model"]], "config": configs[(c["config_id"],)]}
-        for c in cells
-    ]
-    return {name: number for (name,), number in ensure(conn, CellRow, ("cell_id",), rows).items()}
-
-
-def _regression(conn: Connection, item: Mapping[str, Any], cells: Mapping[str, int], beds: Mapping[str, int]) -> bool:
-    name = select(Regression.id).where(Regression.regression_id == item["regression_id"])
-    if conn.execute(name).first() is not None:
-        return False
-    place = {
-        "cell": cells[item["cell_id"]],
-        "branch": branch_key(conn, item["repo"], item["branch"]),
-        "testbed": beds[item["testbed_id"]],
-    }
-    series = ensure(conn, Series, tuple(place), [place])[tuple(place.values())]
-    same = ("regression_id", "metric", "kind", "state", "base_value", "new_value", "owner", "link")
-    row = {column: item[column] for column in same} | {
+def _copy(conn: Connection, info: RegressionInfo, series: int) -> None:
+    row: dict[str, Any] = {name: getattr(info, name) for name in _SAME} | {
         "series": series,
-        "base_run": _run(conn, item["base_run"]),
-        "onset_run": _run(conn, item["onset_run"]),
-        "base_commit": _commit(conn, item["repo"], item["base_commit"]),
-        "onset_commit": _commit(conn, item["repo"], item["onset_commit"]),
-        "opened_at": _moment(item["opened_at"]),
+        "base_run": _run(conn, info.base_run),
+        "onset_run": _run(conn, info.onset_run),
+        "base_commit": _commit(conn, info.repo, info.base_commit),
+        "onset_commit": _commit(conn, info.repo, info.onset_commit),
+        "opened_at": info.opened_at.timestamp(),
     }
     conn.execute(insert(Regression), row)
-    regression = conn.execute(name).scalar_one()
-    for event in item["events"]:
-        conn.execute(insert(RegressionEvent), {**event, "at": _moment(event["at"]), "regression": regression})
-    return True
+    number = conn.execute(select(Regression.id).where(Regression.regression_id == info.regression_id)).scalar_one()
+    for event in info.events:
+        row = {"regression": number, "at": event.at.timestamp(), "author": event.author, "text": event.text}
+        row |= {"from_state": event.from_state, "to_state": event.to_state}
+        conn.execute(insert(RegressionEvent), row)
+
+
+def _cell(conn: Connection, info: CellInfo) -> int:
+    """The number of a cell; one that is new brings its model and config."""
+    model = {"suite": info.suite, "name": info.model}
+    config = {"config_id": info.config_id, "name": info.config, "request": info.request}
+    row = {name: getattr(info, name) for name in ("cell_id", "phase", "dtype", "device", "batch_size")}
+    row["model"] = ensure(conn, Model, ("suite", "name"), [model])[info.suite, info.model]
+    row["config"] = ensure(conn, ConfigRow, ("config_id",), [config])[(info.config_id,)]
+    return ensure(conn, CellRow, ("cell_id",), [row])[(info.cell_id,)]
 
 
 def _run(conn: Connection, run_id: str | None) -> int | None:
@@ -123,7 +73,3 @@ def _commit(conn: Connection, repo: str, sha: str | None) -> int | None:
     if sha is None:
         return None
     return ensure(conn, Commit, ("repo", "sha"), [{"repo": repo, "sha": sha}])[repo, sha]
-
-
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

@@ -221,9 +221,7 @@ def _pruned(report: PruneReport, went: str) -> list[str]:
     return found
 
 
-@command.command(
-    help="Build a new database from bundles, with commits, regressions and notes carried over from the old one."
-)
+@command.command(help="Build a new database from bundles, with commits and regressions carried over from the old one.")
 @click.argument("new_db")
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @click.option("--no-carry", is_flag=True, help="From bundles alone: there is no old database, or it cannot be read.")
@@ -242,7 +240,7 @@ def rebuild(
         if not as_json:
             click.echo(one_line(f"{path}: run {report.run_id}: {report.new} new, {report.updated} updated"))
 
-    old = None if no_carry else open_store(database, write=False)
+    old = None if no_carry else open_store(database, write=False, older=True)
     report = build(new_db, find_bundles(bundles), old, on_bundle=tell)
     if as_json:
         click.echo(json.dumps({"database": shown(new_db), **asdict(report)}, indent=2))
@@ -258,7 +256,7 @@ def _tell_rebuilt(place: str, report: RebuildReport) -> None:
         click.echo(one_line(f"{line}; what was whole is in the database"), err=True)
     click.echo(
         f"{place}: {report.runs} runs, {report.measurements} measurements, {report.commits} commits;"
-        f" carried over: {report.regressions} regressions, {report.notes} notes"
+        f" carried over: {report.regressions} regressions"
     )
     if report.lost:
         names = ", ".join(report.lost[:3]) + (", ..." if len(report.lost) > 3 else "")

@@ -14,7 +14,7 @@ from analysis.history.recovery import RUNS, Pinned, Standing, Timeline, standing
 from analysis.reports.words import interval, percent, several
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
-from db.changing import changing
+from db.connecting import changing
 from db.regressions.records import Finding, RegressionInfo, change_state, list_regressions, open_regression
 from db.regressions.states import OPEN
 

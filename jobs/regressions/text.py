@@ -57,7 +57,7 @@ def commit_line(entry: CommitEntry) -> str:
 
 
 def record_json(record: Record) -> dict[str, Any]:
-    """An object with stable keys for `json.dumps(..., default=str_of_time)`: the record, cell, repro, commits, notes."""
+    """An object with stable keys for `json.dumps(..., default=str_of_time)`: the record, cell, repro, commits."""
     return {
         **info_json(record.info, record.name),
         "repro": record.repro,
@@ -66,7 +66,6 @@ def record_json(record: Record) -> dict[str, Any]:
             "unknown": record.unknown,
             "commits": [asdict(entry) for entry in record.commits],
         },
-        "notes": [asdict(note) for note in record.notes],
     }
 
 

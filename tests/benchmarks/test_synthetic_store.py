@@ -55,7 +55,7 @@ def test_it_says_synthetic_wherever_it_shows(two_stores):
     fill(filled, SMALL, SEED)
     runs, axes = queries.list_runs(filled), queries.axes(filled)
     shown = [text for run in runs for text in (run.label, run.branch, run.commit_title, run.run_id, run.testbed["gpu"])]
-    shown += [model.name for model in axes.models] + [commit.repo for commit in queries.commits(filled)]
+    shown += [model.name for model in axes.models] + [run.repo for run in queries.list_runs(filled)]
     assert [text for text in shown if WORD not in str(text)] == []
 
 

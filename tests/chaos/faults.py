@@ -23,7 +23,6 @@ FAULTS: dict[str, Callable[[Setting], Tally]] = {
     "kill-writer": kills_of_writers.run,
     "kill-ingest": kills_of_commands.ingest_sqlite,
     "kill-ingest-postgres": kills_of_commands.ingest_postgres,
-    "kill-upgrade": kills_of_commands.upgrade,
     "kill-import": kills_of_commands.imports,
     "crowd": crowd.sqlite,
     "crowd-postgres": crowd.postgres,

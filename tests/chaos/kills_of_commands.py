@@ -1,22 +1,17 @@
-"""SIGKILL of a command while it changes a database: `ingest`, `db upgrade`, `import`; then it is given again."""
+"""SIGKILL of a command while it changes a database: `ingest`, `import`; then it is given again."""
 
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 from collector.bundle import read_bundle
-from db.engine import open_store
-from db.ingest import ingest_bundle
-from db.maintenance import migrate
 from tests.chaos import material, mutated_imports
 from tests.chaos.material import Reference
 from tests.chaos.processes import Child, cli, start_cli, struck, usual_duration
 from tests.chaos.setting import Setting
 from tests.chaos.tally import Tally
-from tests.db.answers import answers
 from tests.factories import COMMIT_A, LABEL, new_store
 
 
@@ -79,37 +74,6 @@ def _acknowledged(child: Child, reference: Reference) -> set[str]:
     return {run for run in reference.by_run for line in lines if f": run {run}: " in line}
 
 
-def upgrade(setting: Setting) -> Tally:
-    """Kills `db upgrade` on its way from the first schema to the newest: it is at the one or at the other."""
-    tally = Tally("kill: db upgrade")
-    reference, old = _first_version(setting.folder)
-    path = setting.folder / "upgraded.db"
-
-    def start() -> Child:
-        material.copy_store(old, path)
-        return start_cli(setting.folder, "db", "upgrade", "--db", str(path))
-
-    duration = usual_duration(start)
-    tally.notes.append(f"an undisturbed upgrade takes {duration * 1000:.0f} ms")
-    while tally.tries < setting.amount(30, 2):
-        child = start()
-        killed = child.kill_at(setting.rng.uniform(0, duration * 1.05))
-        tally.tries += killed
-        tally.hits[struck(child, killed)] += 1
-        child.forget()
-        version = _version(path)
-        if version not in ("0001", migrate.head()):
-            tally.err(f"an upgrade left the schema at {version}")
-        material.check_sound(tally, str(path))
-        again = cli(setting.folder, "db", "upgrade", "--db", str(path))
-        if again.code != 0:
-            tally.trace(again.err)
-            continue
-        setting.meddle_store(str(path))
-        material.check_answers(tally, str(path), reference, "after a killed upgrade and another")
-    return tally
-
-
 def imports(setting: Setting) -> Tally:
     """Kills `import` of a table and of records: its bundles are whole or absent, and so are their runs."""
     tally = Tally("kill: import")
@@ -159,28 +123,3 @@ def _files_to_import(folder: Path) -> list[str]:
     for name, data in content.items():
         (folder / name).write_bytes(data)
     return [str(folder / name) for name in content]
-
-
-def _first_version(folder: Path) -> tuple[Reference, Path]:
-    """A file of the first schema, and what it answers once it was upgraded undisturbed."""
-    bundles = material.three_runs(folder)
-    old, new = folder / "old.db", folder / "upgraded-reference.db"
-    engine = new_store(old)
-    for bundle in bundles:
-        ingest_bundle(engine, bundle)
-    migrate.downgrade(engine, "0001")
-    engine.dispose()
-    material.copy_store(old, new)
-    engine = open_store(new, write=True)
-    found = Reference(bundles, answers(engine), material.keys_of(bundles))
-    engine.dispose()
-    return found, old
-
-
-def _version(path: Path) -> str | None:
-    connection = sqlite3.connect(path)
-    try:
-        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    finally:
-        connection.close()
-    return str(row[0]) if row else None

@@ -15,7 +15,6 @@ from collector.vocabulary import Measurement
 from db.errors import StoreError
 from db.incoming import read_incoming
 from db.ingest import ingest_bundle
-from db.packing.packed import metrics_of_run
 from db.schema import CellRow, Run, measurements
 from tests.chaos import material
 from tests.chaos.mutators import mutate
@@ -98,14 +97,11 @@ def _store(conn: Connection, path: Path) -> tuple[list[Row], bool]:
     transaction = conn.begin()
     try:
         report = ingest_bundle(conn, path)
-        columns = (measurements.c.run, CellRow.id, CellRow.cell_id, measurements.c.replicate, measurements.c.wall_s)
-        query = select(*columns).join(CellRow, CellRow.id == measurements.c.cell)
-        query = query.join(Run, Run.id == measurements.c.run).where(Run.run_id == report.run_id)
-        found = conn.execute(query).all()
-        metrics = metrics_of_run(conn, found[0].run, ("speedup",)) if found else {}
+        row = measurements.c
+        query = select(CellRow.cell_id, row.replicate, row.wall_s, row.speedup).join(CellRow, CellRow.id == row.cell)
+        query = query.join(Run, Run.id == row.run).where(Run.run_id == report.run_id)
         rows: list[Row] = [
-            ((cell_id, replicate), (wall_s, metrics[cell, replicate]["speedup"]))
-            for _, cell, cell_id, replicate, wall_s in found
+            ((cell_id, replicate), (wall_s, speedup)) for cell_id, replicate, wall_s, speedup in conn.execute(query)
         ]
         return rows, bool(report.damage)
     finally:

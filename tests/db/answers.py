@@ -17,10 +17,12 @@ def answers(engine: Engine) -> dict[str, Any]:
         "runs": runs,
         "nights": queries.list_nights(engine),
         "branches": queries.branches(engine),
-        "commits": queries.commits(engine),
         "axes": queries.axes(engine),
         "history": queries.suite_history(engine).to_json(date_format="iso"),
     }
+    for model in queries.axes(engine).models:
+        history = queries.model_history(engine, model.suite, model.name)
+        found[f"history of {model}"] = history.to_json(date_format="iso")
     for run in runs:
         summary = summarise(engine, queries.resolve_side(engine, run.run_id)).to_json()
         found[f"run {run.run_id}"] = json.dumps(summary)
@@ -28,6 +30,5 @@ def answers(engine: Engine) -> dict[str, Any]:
             found[f"{run.run_id} {cell['cell_id']}"] = (
                 queries.measurement(engine, run.run_id, cell["cell_id"]),
                 {name: list(values) for name, values in queries.samples(engine, run.run_id, cell["cell_id"]).items()},
-                queries.cell_history(engine, cell["cell_id"]).to_json(date_format="iso"),
             )
     return found

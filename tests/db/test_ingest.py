@@ -3,7 +3,7 @@ import itertools
 import json
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.event import listen
 from sqlalchemy.orm import Session
 
@@ -12,9 +12,9 @@ from collector.vocabulary import Config, Status
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
-from db.packing.packed import metrics_of_run
 from db.queries import cells as queries
 from db.queries.moments import to_epoch
+from db.schema import Commit
 from tests.db.answers import answers
 from tests.factories import (
     CONFIGS,
@@ -80,8 +80,8 @@ def test_a_failure_keeps_stage_exception_message_and_hint(store, tmp_path):
 def test_what_was_not_measured_is_null_and_never_zero(store, tmp_path):
     ingest_bundle(store, write_bundle(tmp_path, header("r1"), [failing(cell(), metrics={"graph_breaks": 0.0})]))
     with store.connect() as conn:
-        (found,) = metrics_of_run(conn, conn.execute(text("SELECT id FROM runs")).scalar_one()).values()
-    assert [found[name] for name in ("compiled_ms", "speedup", "graph_breaks", "cosine")] == [None, None, 0.0, None]
+        found = conn.execute(text("SELECT compiled_ms, speedup, graph_breaks, cosine FROM measurements")).one()
+    assert tuple(found) == (None, None, 0.0, None)
 
 
 def test_a_metric_of_a_newer_collector_is_kept_among_the_details(store, tmp_path):
@@ -260,16 +260,16 @@ def test_a_measurement_outside_the_plan_counts_as_expected(store, tmp_path):
 
 def test_the_pull_request_of_a_commit_is_read_from_its_title(store, tmp_path):
     ingest_bundle(store, night(tmp_path, "r1"))
-    commit = queries.commits(store)[0]
-    assert (commit.pr_number, commit.title) == (154667, "Make it faster (#154667)")
+    with store.connect() as conn:
+        assert conn.execute(select(Commit.pr_number, Commit.title)).all() == [(154667, "Make it faster (#154667)")]
 
 
 def test_commit_facts_fill_gaps_and_replace_nothing(store, tmp_path):
     ingest_bundle(store, night(tmp_path, "r1", commit_title=None, commit_date=None))
-    assert queries.commits(store)[0].title is None
+    assert queries.list_runs(store)[0].commit_title is None
     ingest_bundle(store, night(tmp_path, "r2", commit_title="First"))
     ingest_bundle(store, night(tmp_path, "r3", commit_title="Second"))
-    assert queries.commits(store)[0].title == "First"
+    assert queries.list_runs(store)[0].commit_title == "First"
 
 
 def test_a_record_that_one_bundle_lost_is_filled_in_by_another(store, tmp_path):

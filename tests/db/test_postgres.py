@@ -6,18 +6,15 @@ import threading
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Double, Text, literal, select, text
-from sqlalchemy.event import listen
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from db.engine import open_store
 from db.errors import FilterError, SideError, StoreError
 from db.ingest import ingest_bundle
 from db.maintenance.prune import Ages, prune
-from db.packing.notes import add_note
 from db.queries import cells as queries
-from db.queries.columns import fetched
-from db.regressions.records import list_regressions
+from db.regressions.records import change_state, list_regressions
 from tests.db.answers import answers
 from tests.db.test_damage import FIELDS, NAMES, VALUES
 from tests.factories import START, cell, header, night, passing, write_bundle
@@ -84,7 +81,7 @@ def test_a_reader_is_read_only_whoever_the_user_is(filled, postgres_url, tmp_pat
     with pytest.raises(StoreError, match="opened read-only"):
         ingest_bundle(reader, night(tmp_path, "r9"))
     with pytest.raises(StoreError, match="opened read-only"):
-        add_note(reader, "run", "r1", at=START, author="ann", text="x")
+        change_state(reader, "none", "fixed", at=START, author="ann")
     with pytest.raises(StoreError, match="opened read-only"):
         prune(reader, Ages(None, None), START)
     reader.dispose()
@@ -97,7 +94,7 @@ def test_a_user_who_may_store_needs_no_right_to_change_the_schema(postgres, fill
     engine = open_store(role, write=True)
     assert ingest_bundle(engine, night(tmp_path, "r9", minutes=9, branch="new", cells=[cell("new")])).new == 1
     with engine.connect() as conn, pytest.raises(DBAPIError, match="must be owner"):
-        conn.execute(text("DROP TABLE notes"))
+        conn.execute(text("DROP TABLE regression_events"))
     engine.dispose()
 
 
@@ -237,18 +234,3 @@ def test_any_json_in_any_field_costs_a_server_at_most_its_own_line(fresh, tmp_pa
     assert queries.measurement(store, "r1", cell("good").cell_id).status == "pass"
     assert not ingest_bundle(store, path).changed
     store.dispose()
-
-
-def test_rows_of_a_question_come_as_numbers_and_all_else_as_the_driver_likes_it(postgres_url):
-    from psycopg.pq import Format
-
-    engine = open_store(postgres_url, write=False)
-    formats = []
-    listen(engine, "after_cursor_execute", lambda conn, cursor, *_: formats.append(cursor.format))
-    with engine.connect() as conn:
-        formats.clear()
-        ((number, name),) = fetched(conn, select(literal(1.5, Double), literal("one", Text)))
-        conn.execute(select(literal(1.5, Double))).all()
-    assert (number, name) == (1.5, "one")
-    assert formats == [Format.BINARY, Format.TEXT]
-    engine.dispose()

@@ -19,7 +19,6 @@ from tests.chaos.tally import Tally, table
 QUICK = (
     "kill-writer",
     "kill-ingest",
-    "kill-upgrade",
     "full-run-folder",
     "mutated-bundle",
     "mutated-gzip",
@@ -34,7 +33,6 @@ SABOTAGED = [
 ]
 SABOTAGED_TOO = [
     ("kill-ingest", "double-a-row", "doubled"),
-    ("kill-upgrade", "drop-a-row", "lost"),
     ("kill-import", "double-a-row", "doubled"),
     ("crowd", "drop-a-row", "lost"),
     ("locked", "drop-a-row", "lost"),

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.packing.notes import add_note, notes
 from db.queries.cells import list_runs, samples
+from db.regressions.records import Finding, list_regressions, open_regression
 from jobs.cli import expected_errors
 from jobs.commands.db import command
 from tests.factories import cell, night
@@ -104,12 +104,13 @@ def test_prune_needs_an_age(folder):
 
 def test_rebuild_carries_records_and_says_what_it_built(folder):
     engine = open_store("inductor-watch.db", write=True)
-    add_note(engine, "run", "r0", at=datetime.now(UTC), author="ann", text="loud")
+    runs = {"base_run": "r0", "onset_run": "r1"}
+    open_regression(engine, Finding(cell().cell_id, **runs, kind="broke"), at=datetime.now(UTC), author="ann")
     done = say("rebuild", "new.db", "runs")
     assert done.exit_code == 0
-    assert "new.db: 3 runs, 3 measurements, 1 commits; carried over: 0 regressions, 1 notes" in done.output
+    assert "new.db: 3 runs, 3 measurements, 1 commits; carried over: 1 regressions" in done.output
     assert [path.name for path in folder.glob("new*")] == ["new.db"]  # nothing half-built beside it
-    assert notes(open_store("new.db", write=False)) == notes(engine)
+    assert list_regressions(open_store("new.db", write=False)) == list_regressions(engine)
 
 
 def test_rebuild_without_all_bundles_ends_with_1_and_names_the_runs(folder):

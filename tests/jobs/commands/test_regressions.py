@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from db.engine import open_store
 from db.errors import RecordError
-from db.packing.notes import add_note
 from db.regressions.records import find_regression, list_regressions, note_regression, regression
 from jobs.cli import app
 from tests.analysis.test_verdicts import MODELS, make_run
@@ -106,10 +105,8 @@ def test_the_list_has_open_records_and_all_where_asked(filled):
     assert "no open records" in call(filled, "list", "--branch", "none").output
 
 
-def test_a_record_is_shown_with_base_range_history_notes_and_the_command(filled):
+def test_a_record_is_shown_with_base_range_history_and_the_command(filled):
     found = one(filled)
-    with open_store(filled, write=True).begin() as conn:
-        add_note(conn, "cell", found["cell_id"], at=START, author="bob", text="a fickle one")
     name = found["regression_id"]
     assert call(filled, "ack", name[:5], "--owner", "carl", "--note", "mine").exit_code == 0
     shown = call(filled, "show", name).output
@@ -123,12 +120,11 @@ def test_a_record_is_shown_with_base_range_history_notes_and_the_command(filled)
     ):
         assert said in shown
     assert "ann: acknowledged: mine" in shown
-    assert "a fickle one" in shown
     assert f"inductor-watch run --suite huggingface --model {MODELS[4]}" in shown
     assert "commits import --git PATH" in shown
     told = json.loads(call(filled, "show", name, "--json").output)
     assert [event["to_state"] for event in told["events"]] == ["new", "acknowledged"]
-    assert (told["blame"]["distance"], told["notes"][0]["text"]) == (None, "a fickle one")
+    assert told["blame"]["distance"] is None
 
 
 def test_a_life_from_new_to_returned(filled):

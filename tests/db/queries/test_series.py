@@ -42,10 +42,9 @@ def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
     ]
     ingest_bundle(store, write_bundle(tmp_path, header("r0"), made, planned=[*(one.cell for one in made), cell("new")]))
     (run,) = series_runs(store)
-    with store.connect() as conn:
-        names = cell_names(conn)
+    names = cell_names(store)
     rows = np.concatenate(list(series_values(store, [run.key], ("compiled_ms", "compiled_peak_bytes"))))
-    models = [str(names.columns["model"][at]) for at in names.at(rows[:, 1])]
+    models = names.loc[rows[:, 1].astype(int), "model"]
     found = dict(zip(models, rows.tolist(), strict=True))
     assert set(found) == {"bert", "gpt2", "vit", "t5"}
     assert {row[0] for row in found.values()} == {float(run.key)}

@@ -1,4 +1,4 @@
-"""Regressions and notes: what is written stays as it was found, and only what makes sense can follow."""
+"""Regressions: what is written stays as it was found, and only what makes sense can follow."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,6 @@ from sqlalchemy import update
 
 from db.errors import RecordError
 from db.ingest import ingest_bundle
-from db.packing.notes import add_note, notes
 from db.queries.cells import revision
 from db.regressions.records import (
     Finding,
@@ -20,7 +19,7 @@ from db.regressions.records import (
     regression,
 )
 from db.regressions.states import OPEN, STATES
-from db.regressions.transfer import export_records, import_records
+from db.regressions.transfer import copy_records
 from db.schema import Regression
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, night
 
@@ -143,67 +142,26 @@ def test_an_unknown_regression_or_state_is_one_line(nights):
     assert "one of new, confirmed" in says(change_state, nights, name, "gone\n", at=AT, author=WHO)
 
 
-@pytest.mark.parametrize(
-    ("subject", "name"), [("run", "base"), ("commit", COMMIT_A), ("cell", CELL), ("night", "onset")]
-)
-def test_notes_are_about_runs_commits_cells_and_nights(nights, subject, name):
-    text = 'it\'s "odd"\n<script>\N{ROCKET}\x00\ud800'
-    written = add_note(nights, subject, name, at=AT, author=WHO, text=text)
-    add_note(nights, subject, name, at=AT - timedelta(hours=1), author="bob", text="earlier")
-    assert [note.author for note in notes(nights, subject, name)] == ["bob", WHO]
-    assert notes(nights, subject, name)[1] == written
-    assert written.text.startswith('it\'s "odd"\n<script>\N{ROCKET}')
-    assert notes(nights, subject, "another") == []
-
-
-def test_the_same_note_twice_is_one(nights):
-    for _ in range(2):
-        add_note(nights, "run", "base", at=AT, author=WHO, text="loud")
-    assert len(notes(nights)) == 1
-
-
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    ("subject", "name", "text", "word"),
-    [
-        ("weather", "base", "x", "one of run"),
-        ("run", "bsae", "x", "nearest: base"),
-        ("run", "base", " \n", "needs a text"),
-    ],
-)
-def test_a_note_about_nothing_is_refused(nights, subject, name, text, word):
-    assert word in says(add_note, nights, subject, name, at=AT, author=WHO, text=text)
-    assert notes(nights) == []
-
-
 def test_records_go_to_another_database_by_their_names(nights, fresh, tmp_path):
     name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
     change_state(nights, name, "acknowledged", at=AT, author=WHO, text="seen")
-    add_note(nights, "run", "base", at=AT, author=WHO, text="loud")
-    records = export_records(nights)
     other = fresh()
     ingest_bundle(other, night(tmp_path / "more", "elsewhere", cells=[cell("zzz")]))  # numbers are others here
     fill(other, tmp_path / "again")
-    first, second = import_records(other, records), import_records(other, records)
-    assert (first.regressions, first.notes, second.regressions, second.notes) == (1, 1, 0, 0)
+    with other.begin() as conn, nights.connect() as source:
+        assert (copy_records(source, conn), copy_records(source, conn)) == (1, 0)
     assert list_regressions(other) == list_regressions(nights)
-    assert export_records(other) == records
     other.dispose()
 
 
 def test_records_outlive_runs_that_are_not_there(nights, fresh):
     open_regression(nights, SLOWER, at=AT, author=WHO)
     other = fresh()
-    import_records(other, export_records(nights))
+    with other.begin() as conn, nights.connect() as source:
+        copy_records(source, conn)
     (found,) = list_regressions(other)
     assert (found.base_run, found.onset_run, found.base_commit, found.base_value) == (None, None, COMMIT_A, 4.0)
     other.dispose()
-
-
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("records", [{}, {"cells": 1, "testbeds": [], "regressions": [], "notes": []}])
-def test_what_is_no_export_is_refused_in_one_line(store, records):
-    assert "no records" in says(import_records, store, records)
 
 
 def test_a_note_an_owner_and_a_link_stand_in_the_history_and_move_nothing(nights):

@@ -50,11 +50,8 @@ def test_runs_can_be_asked_for_by_branch_and_number(nights):
     assert [run.run_id for run in queries.list_runs(nights, branch="main", limit=1)] == ["n2"]
 
 
-def test_branches_and_commits_come_newest_first(nights):
+def test_branches_come_newest_first(nights):
     assert [(branch.branch, branch.runs) for branch in queries.branches(nights)] == [("slow", 1), ("main", 2)]
-    assert [commit.sha for commit in queries.commits(nights, "main")] == [COMMIT_B, COMMIT_A]
-    assert len(queries.commits(nights)) == 3
-    assert len(queries.commits(nights, limit=2)) == 2
 
 
 def test_axes_name_everything_there_is(nights):
@@ -188,28 +185,32 @@ def test_a_cell_planned_again_and_not_measured_again_keeps_its_measurement(store
     assert rows["status"].tolist() == ["pass"]
 
 
-def test_history_of_a_cell_goes_through_all_runs_and_shows_gaps(nights):
-    history = queries.cell_history(nights, cell("gpt2").cell_id)
+def history_of(nights, model="bert", **asked):
+    return queries.model_history(nights, "huggingface", model, filters=CellFilter(configs=("default",)), **asked)
+
+
+def test_history_of_a_model_goes_through_all_runs_and_shows_gaps(nights):
+    history = history_of(nights, "gpt2")
     assert history["run_id"].tolist() == ["n1", "n2", "n3"]
     assert history["status"].fillna("missing").tolist() == ["pass", "missing", "pass"]
     assert history["compiled_ms"].isna().tolist() == [False, True, False]
     assert history["compiled_kernel_ms"][2] == pytest.approx(2 * history["compiled_kernel_ms"][0])
 
 
-def test_history_of_a_cell_on_a_branch(nights):
-    assert queries.cell_history(nights, cell().cell_id, branch="slow")["run_id"].tolist() == ["n3"]
+def test_history_of_a_model_on_a_branch(nights):
+    assert history_of(nights, branch="slow")["run_id"].tolist() == ["n3"]
 
 
 def test_history_can_show_any_metric_and_refuses_others(nights):
-    history = queries.cell_history(nights, cell().cell_id, metrics=["graphs", "cosine"])
+    history = history_of(nights, metrics=["graphs", "cosine"])
     assert history["graphs"].tolist() == [1.0, 1.0, 1.0]
     assert history["cosine"].isna().all()
     with pytest.raises(KeyError):
-        queries.cell_history(nights, cell().cell_id, metrics=["1; DROP TABLE runs"])
+        history_of(nights, metrics=["1; DROP TABLE runs"])
 
 
-def test_history_of_an_unknown_cell_is_empty(nights):
-    assert queries.cell_history(nights, "nonsense").empty
+def test_history_of_an_unknown_model_is_empty(nights):
+    assert history_of(nights, "nonsense").empty
 
 
 def test_history_of_a_model_covers_all_its_cells(nights, tmp_path):
@@ -272,7 +273,6 @@ def test_history_of_a_suite_by_filter(nights):
 def test_an_empty_store_answers_everything(store):
     assert queries.list_runs(store) == []
     assert queries.branches(store) == []
-    assert queries.commits(store) == []
     assert queries.axes(store).suites == ()
     assert queries.revision(store) == 0
     assert queries.suite_history(store).empty
@@ -281,7 +281,7 @@ def test_an_empty_store_answers_everything(store):
 
 def test_a_query_on_a_broken_database_is_one_line(store):
     with store.begin() as conn:
-        conn.execute(text("DROP TABLE packed_sums"))
+        conn.execute(text("DROP TABLE summaries"))
     with pytest.raises(StoreError) as caught:
         queries.suite_history(store)
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from db.queries.cells import revision
 from tests.factories import cell, night
 
 REPO = "pytorch/pytorch"
-DATA = json.loads((Path(__file__).parent / "data" / "pytorch_commits.json").read_text())
+DATA = json.loads((Path(__file__).parents[1] / "data" / "pytorch_commits.json").read_text())
 
 
 def sha(number):

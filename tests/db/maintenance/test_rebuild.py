@@ -13,10 +13,8 @@ from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
 from db.maintenance.check_bundles import check_bundles
 from db.maintenance.rebuild import rebuild
-from db.packing.notes import add_note, notes
 from db.queries.cells import list_runs, revision
-from db.regressions.records import Finding, change_state, open_regression
-from db.regressions.transfer import export_records
+from db.regressions.records import Finding, change_state, list_regressions, open_regression
 from db.schema import Branch, Commit, CommitLink
 from tests.db.answers import answers
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, failing, header, night, passing, write_bundle
@@ -31,7 +29,7 @@ def commit(position, sha, subject, message=""):
 
 @pytest.fixture
 def old(store, tmp_path):
-    """A database with all that no bundle holds: a line of commits, a revert, a branch's start, a regression, notes."""
+    """A database with all that no bundle holds: a line of commits, a revert, a branch's start, a regression."""
     ingest_bundle(store, night(tmp_path / "runs", "r1"))
     ingest_bundle(
         store, night(tmp_path / "runs", "r2", minutes=60, commit=COMMIT_B, branch="side", branch_start=COMMIT_A)
@@ -48,7 +46,6 @@ def old(store, tmp_path):
         store, Finding(cell().cell_id, "r1", "r3", "slower", "speedup", 2.0, 1.5), at=AT, author="ann"
     )
     change_state(store, name.regression_id, "acknowledged", at=AT, author="bob", text="seen")
-    add_note(store, "run", "r1", at=AT, author="ann", text="loud")
     return store
 
 
@@ -85,11 +82,11 @@ def place(request, tmp_path):
 def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(old, place, tmp_path):
     report = rebuild(place, paths(tmp_path)[::-1], old)
     new = open_store(place, write=False)
-    assert (report.runs, report.measurements, report.regressions, report.notes, report.lost) == (3, 27, 1, 1, ())
+    assert (report.runs, report.measurements, report.regressions, report.lost) == (3, 27, 1, ())
     assert answers(new) == answers(old)
     assert line_of(new) == line_of(old)
     assert len(line_of(new)["links"]) == 1
-    assert export_records(new) == export_records(old)
+    assert list_regressions(new) == list_regressions(old)
     assert check_store(new) == []
     assert check_bundles(new, paths(tmp_path)).findings == ()
     assert revision(new) > revision(old)
@@ -125,7 +122,7 @@ def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, place, tmp_p
     assert not list(tmp_path.glob("rebuilt*"))
     if place.startswith("postgresql"):
         new = open_store(place, write=False)
-        assert (list_runs(new), notes(new), line_of(new)["commits"]) == ([], [], [])
+        assert (list_runs(new), line_of(new)["commits"]) == ([], [])
         new.dispose()
 
 

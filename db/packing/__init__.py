@@ -1,1 +1,0 @@
-"""Metrics of a measurement as one packed value."""

@@ -1,0 +1,47 @@
+import pytest
+from sqlalchemy import select
+
+from collector.machine import telemetry
+from db.ingest import ingest_bundle
+from db.queries.repeats import repeats
+from db.queries.sides import resolve_side
+from db.schema import results
+from db.throttling import THROTTLING, throttled_by
+from tests.factories import cell, header, passing, write_bundle
+
+
+def after(held_by):
+    return {"surroundings": {"before": {"clocks_held_by": ["power_cap"]}, "after": {"clocks_held_by": held_by}}}
+
+
+@pytest.mark.parametrize(
+    ("details", "reasons"),
+    [
+        (after([]), ()),  # held back by what ran before it, and not any more
+        (after(["idle", "application_clocks"]), ()),
+        (after(["power_cap", "hardware_thermal"]), ("hardware_thermal", "power_cap")),
+        (after([*THROTTLING]), tuple(sorted(THROTTLING))),
+        ({}, None),
+        ({"throttled": ["power_cap"]}, None),
+        ({"surroundings": None}, None),
+        ({"surroundings": {"after": {"load1": 1.0}}}, None),
+        (after("x"), None),
+    ],
+)
+def test_the_reasons_are_those_right_after_the_rounds(details, reasons):
+    assert throttled_by(details) == reasons
+
+
+def test_the_reasons_are_those_of_the_collector():
+    assert THROTTLING == telemetry.THROTTLING
+
+
+def test_the_reasons_are_a_plain_column_and_can_be_asked_for_like_a_metric(store, tmp_path):
+    details = {"a": after(["power_cap", "software_thermal"]), "b": after(["idle"]), "c": {}}
+    lines = [passing(cell(model), details=found) for model, found in details.items()]
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
+    with store.connect() as conn:
+        query = select(results.c.model, results.c.throttled).order_by(results.c.model)
+        assert conn.execute(query).all() == [("a", "power_cap,software_thermal"), ("b", ""), ("c", None)]
+    rows = repeats(store, [resolve_side(store, "r1")], ["throttled"])
+    assert rows["throttled"].fillna(-1).sort_values().tolist() == [-1, 0, 1]
