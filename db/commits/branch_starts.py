@@ -1,4 +1,4 @@
-"""Where a branch left the main line, and which commits the runs of a repository measured."""
+"""The commit at which each branch left the main line, and the commits that the runs of a repository measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from db.texts import clean
 
 @dataclass(frozen=True, slots=True)
 class BranchStart:
-    """A branch of a repository; `start` is the commit at which it left the main line, None where nobody said so."""
+    """A branch of a repository; `start` is the commit at which it left the main line, None where it is not known."""
 
     repo: str
     name: str
@@ -24,7 +24,7 @@ class BranchStart:
 
 
 def branch_starts(source: Source, name: str | None = None) -> list[BranchStart]:
-    """The branches that the database knows (of one name), sorted."""
+    """The branches in the database (or those of one name), sorted."""
     query = select(Branch.repo, Branch.name, Commit.sha).outerjoin(Commit, Commit.id == Branch.start)
     query = query.order_by(Branch.repo, Branch.name)
     with connected(source) as conn:
@@ -35,7 +35,7 @@ def branch_starts(source: Source, name: str | None = None) -> list[BranchStart]:
 
 
 def set_branch_start(target: Engine | Connection, repo: str, name: str, sha: str) -> CommitEntry:
-    """Says where a branch started; a branch that nothing has run on yet is made.
+    """Stores where a branch started; adds the branch if there is none of this name.
 
     Raises:
         CommitError: the commit is not in the database.
@@ -47,7 +47,7 @@ def set_branch_start(target: Engine | Connection, repo: str, name: str, sha: str
 
 
 def put_start(conn: Connection, repo: str, name: str, sha: str) -> bool:
-    """Stores the start (a whole sha that is there) of a branch; says whether that changed anything."""
+    """Stores the start of a branch (the whole sha of a stored commit); returns whether that changed anything."""
     if not name.strip():
         raise CommitError("a branch needs a name")
     name = clean(name)
@@ -68,14 +68,14 @@ def measured_commits(source: Source, repo: str) -> set[str]:
 
 
 def unplaced_commits(source: Source, repo: str) -> set[str]:
-    """The commits that the database has heard of, and no import has told the place of."""
+    """The commits in the database that have no position."""
     with connected(source) as conn:
         query = select(Commit.sha).where(Commit.repo == repo, Commit.position.is_(None))
         return set(conn.execute(query).scalars())
 
 
 def check_repo(repo: str) -> str:
-    """The name of a repository as it is kept, such as `pytorch/pytorch`."""
+    """The name of a repository as it is stored, such as `pytorch/pytorch`. Raises `CommitError` for an unfit name."""
     if not repo.strip() or not repo.isprintable() or len(repo) > 200:
         raise CommitError(f"{one_line(repo)!r} is no name of a repository: write owner/name")
     return repo.strip()

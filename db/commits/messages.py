@@ -1,4 +1,4 @@
-"""What a commit's message tells: its pull request, what it reverts, what it lands again.
+"""Reads commit messages: the pull request, the commits that a revert names, the pull request that a reland repeats.
 
 The forms are those of PyTorch's merge bot, of `git revert` and of GitHub: a subject that ends with its pull request in
 brackets, the subject of another commit in quotes after "Revert", "Reapply", "Reland" or "Back out", and
@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-#: `plain` lands a change, `revert` takes one back, `reland` says that it lands one again.
+#: `plain` lands a change, `revert` reverts one, `reland` lands a reverted one again.
 MessageKind = Literal["plain", "revert", "reland"]
 
-#: Nine digits: what an integer column holds everywhere. More is no pull request.
+#: At most nine digits, which fit an integer column of every database.
 _NUMBER = r"\(#([1-9][0-9]{0,8})\)"
 _OWN = re.compile(rf"{_NUMBER}\s*$")
 _QUOTED_OWN = re.compile(rf"{_NUMBER}[\s\"'.…]*$")
@@ -37,16 +37,16 @@ _RELANDS = re.compile(
     r"(?:#|https://github\.com/[\w.-]{1,100}/[\w.-]{1,100}/pull/)([1-9][0-9]{0,8})\b"
 )
 _WORDS = ("revert", "land", "apply", "back")
-#: A commit that names more others than this is no revert that a person could follow.
+#: Reverted commits that are read from one message.
 _MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A subject, read. `pr_number` is the pull request that a reader is led to, `quoted_pr` that of the commit it quotes.
+    """A parsed subject. `pr_number` is the pull request at its end, `quoted_pr` that of the commit it quotes.
 
-    The bot's revert has no pull request of its own: `pr_number` is then the one that it takes back. `title` is the
-    innermost that is quoted, or the whole subject.
+    The bot's revert has no pull request of its own: `pr_number` is then the one that it reverts. `title` is the
+    innermost quoted subject, or the whole subject.
     """
 
     kind: MessageKind
@@ -56,7 +56,7 @@ class Subject:
 
     @property
     def undoes_its_own(self) -> bool:
-        """Whether the commit takes `pr_number` back instead of landing it."""
+        """Whether the commit reverts `pr_number` instead of landing it."""
         return self.kind == "revert" and self.pr_number is not None and self.pr_number == self.quoted_pr
 
     @property
@@ -67,7 +67,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a whole message says about other commits: shas as they are written, in lower case, and a pull request."""
+    """A parsed message: the shas that it reverts, as written but in lower case, and the pull request that it lands again."""
 
     subject: Subject
     reverts: tuple[str, ...]
@@ -75,15 +75,15 @@ class Message:
 
     @property
     def tells_of_others(self) -> bool:
-        """Whether some other commit is meant at all."""
+        """Whether the message refers to another commit at all."""
         return self.subject.kind != "plain" or bool(self.reverts) or self.relands_pr is not None
 
 
 def read_subject(subject: str) -> Subject:
-    """What the first line of a message says."""
+    """Parses the first line of a message."""
     subject = " ".join(subject.split())
     lowered = subject.lower()
-    # Most commits speak of no other: they need no closer look.
+    # Most commits refer to no other.
     kind, quoted = _unquote(subject) if any(word in lowered for word in _WORDS) else ("plain", None)
     own = _OWN.search(subject) or _MERGE.match(subject)
     inner = _QUOTED_OWN.search(quoted) if quoted is not None else None
@@ -92,7 +92,7 @@ def read_subject(subject: str) -> Subject:
 
 
 def read_message(subject: str, message: str) -> Message:
-    """What a subject and the whole message below it say about other commits."""
+    """Parses a subject and the whole message."""
     read, lowered = read_subject(subject), message.lower()
     found: list[str] = []
     if "reverts commit" in lowered:
@@ -105,7 +105,7 @@ def read_message(subject: str, message: str) -> Message:
 
 
 def _unquote(subject: str) -> tuple[MessageKind, str | None]:
-    """What the subject does, and the innermost subject that it quotes: a revert of a revert lands again."""
+    """The kind of a subject, and the innermost subject that it quotes: a revert of a revert lands again."""
     undone, relands, rest, quoted = 0, False, subject, None
     while match := _QUOTING.match(rest):
         word = match[1].lower()
@@ -114,7 +114,7 @@ def _unquote(subject: str) -> tuple[MessageKind, str | None]:
         rest = quoted = rest[match.end() : end] if end >= match.end() else rest[match.end() :]
     if quoted is None:
         return _unquoted_kind(subject), None
-    # What is taken back may itself be a landing again: "Revert "Reapply "x""" takes x back.
+    # The reverted commit may itself be a reland: "Revert "Reapply "x""" takes x back.
     return ("revert" if undone % 2 else "reland" if relands or undone else "plain"), quoted
 
 

@@ -1,6 +1,6 @@
 """Commits in their order: the range between two of them, the story of a pull request, a search.
 
-Everything goes by the place in the line that `commits import` found, never by dates.
+Commits are ordered by the position in the line that `commits import` stored, never by dates.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ LandingKind = Literal["landing", "revert"]
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
-    """A commit with its links, all of them shas in the order of their places, and its tags.
+    """A commit with its links (shas in the order of their positions) and its tags.
 
-    `position` is None for a commit that no import has seen; `committed_at` is when it landed.
+    `position` is None for a commit that was not imported; `committed_at` is when it landed.
     """
 
     repo: str
@@ -57,9 +57,9 @@ class CommitEntry:
 
 @dataclass(frozen=True, slots=True)
 class CommitRange:
-    """What landed after `base` up to and with `new`, oldest first.
+    """The commits that landed after `base`, up to and including `new`, oldest first.
 
-    `distance` is how many commits that is in the whole history; `commits` has fewer where an import left some out.
+    `distance` is their number in the whole history; `commits` has fewer where an import left some out.
     """
 
     base: CommitEntry
@@ -70,7 +70,7 @@ class CommitRange:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """One event in the story of a pull request: it landed or was taken back. `again` says that it had landed before."""
+    """One event of a pull request: it landed or was reverted. `again` says that it had landed before."""
 
     kind: LandingKind
     again: bool
@@ -78,7 +78,7 @@ class Landing:
 
 
 def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntry:
-    """The commit of that sha, or of that beginning of one.
+    """The commit of a sha, or of the beginning of one.
 
     Raises:
         CommitError: no commit, or several.
@@ -98,12 +98,12 @@ def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntr
 
 
 def commit_range(source: Source, base: str, new: str, repo: str | None = None) -> CommitRange:
-    """The commits after `base` up to `new` (shas, or beginnings of one): what a change between the two can come from.
+    """The commits after `base` up to `new` (shas, or beginnings of them): the candidates for a change between the two.
 
     Empty where `new` is `base` or landed before it.
 
     Raises:
-        CommitError: one of the two is unknown, or no import has told its place.
+        CommitError: one of the two is unknown, or has no position.
     """
     with connected(source) as conn:
         first, last = find_commit(conn, base, repo), find_commit(conn, new, repo)
@@ -111,30 +111,30 @@ def commit_range(source: Source, base: str, new: str, repo: str | None = None) -
             raise CommitError(
                 f"{first.sha[:12]} is of {one_line(first.repo)}, {last.sha[:12]} of {one_line(last.repo)}"
             )
-        start, end = _place(first), _place(last)
+        start, end = _position(first), _position(last)
         where = (Commit.repo == first.repo, Commit.position > start, Commit.position <= end)
         found = tuple(_listed(conn, *where, newest_first=False))
     return CommitRange(first, last, max(end - start, 0), found)
 
 
 def commits_between(source: Source, repo: str, after: int, up_to: int) -> tuple[CommitEntry, ...]:
-    """The stored commits of a repository whose place in the line is above `after` and at most `up_to`, oldest first."""
+    """The stored commits of a repository whose position in the line is above `after` and at most `up_to`, oldest first."""
     with connected(source) as conn:
         where = (Commit.repo == repo, Commit.position > after, Commit.position <= up_to)
         return tuple(_listed(conn, *where, newest_first=False))
 
 
 def landings(source: Source, pr_number: int, repo: str | None = None) -> list[Landing]:
-    """The landings and reverts of a pull request in their order, those under another number (a reland's own) included."""
+    """The landings and reverts of a pull request in their order, with those under another number (that of a reland)."""
     with connected(source) as conn:
         of_pr = select(Commit.id, Commit.title, Commit.position).where(Commit.pr_number == pr_number, _of(conn, repo))
         own = {row.id: row.title for row in conn.execute(of_pr) if row.position is not None}
         landed = [key for key, title in own.items() if not read_subject(title or "").undoes_its_own]
-        # Whoever speaks of a landing, then whoever speaks of those: the revert of a reland under another number.
-        story, told = set(own), set(landed)
-        while told:
-            told = _speaking_of(conn, told) - story
-            story |= told
+        # Commits linked to a landing, then commits linked to those: the revert of a reland under another number.
+        story, added = set(own), set(landed)
+        while added:
+            added = _linked_to(conn, added) - story
+            story |= added
         entries = [entry for chunk in _chunks(sorted(story)) for entry in _listed(conn, Commit.id.in_(chunk))]
     shas = {entry.sha for entry in entries}
     ordered = sorted(entries, key=lambda entry: (entry.repo, entry.position or 0))
@@ -142,9 +142,9 @@ def landings(source: Source, pr_number: int, repo: str | None = None) -> list[La
 
 
 def find_commits(source: Source, text: str, limit: int = 20, repo: str | None = None) -> list[CommitEntry]:
-    """Commits for what a person types: a pull request (`12345`, `#12345`, its address), digits of a sha, words of a title.
+    """Commits for a typed text: a pull request (`12345`, `#12345`, its address), digits of a sha, words of a title.
 
-    In this order, and within one meaning the newest first; words count where the text means no number and no sha.
+    In this order, and for each meaning the newest first. Words are searched where no number and no sha matches.
     """
     text = text.strip()
     exact: list[ColumnElement[bool]] = []
@@ -172,7 +172,7 @@ def list_commits(
         return list(_listed(conn, Commit.position.is_not(None), _of(conn, repo), landed, limit=limit))
 
 
-def _place(entry: CommitEntry) -> int:
+def _position(entry: CommitEntry) -> int:
     if entry.position is None:
         raise CommitError(
             f"{entry.sha[:12]} is not on the main line of {one_line(entry.repo)}, as far as it is imported: "
@@ -182,14 +182,14 @@ def _place(entry: CommitEntry) -> int:
 
 
 def _kind(entry: CommitEntry, pr_number: int, story: set[str]) -> LandingKind:
-    """What a commit is to the pull request."""
+    """Whether a commit landed the pull request or reverted it."""
     undoes_its_own = read_subject(entry.title or "").undoes_its_own
     if not story.isdisjoint(entry.relands) or (entry.pr_number == pr_number and not undoes_its_own):
         return "landing"
     return "revert" if undoes_its_own or not story.isdisjoint(entry.reverts) else "landing"
 
 
-def _speaking_of(conn: Connection, targets: set[int]) -> set[int]:
+def _linked_to(conn: Connection, targets: set[int]) -> set[int]:
     found: set[int] = set()
     for chunk in _chunks(sorted(targets)):
         found |= set(conn.execute(select(CommitLink.commit).where(CommitLink.target.in_(chunk))).scalars())
@@ -201,7 +201,7 @@ def _begins(text: str) -> ColumnElement[bool]:
 
 
 def _of(conn: Connection, repo: str | None) -> ColumnElement[bool]:
-    """Of one repository, or of every one that there is: the indexes begin with its name."""
+    """A condition for one repository, or for all: the indexes begin with the repository's name."""
     if repo is not None:
         return Commit.repo == repo
     found: list[str] = []
@@ -240,7 +240,7 @@ _BACK = {"reverts": "reverted_by", "relands": "relanded_by"}
 
 
 def _links(conn: Connection, keys: Sequence[int]) -> dict[int, dict[str, list[str]]]:
-    """Of each commit the shas that it is linked with, by the field that they belong to."""
+    """The shas that each commit is linked with, by field of `CommitEntry`."""
     found: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     one, other = aliased(Commit), aliased(Commit)
     query = (

@@ -1,4 +1,4 @@
-"""`inductor-watch commits`: a repository's history in the database: what landed, was taken back, and landed again."""
+"""`inductor-watch commits`: a repository's history in the database: what landed, was reverted, and landed again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REPO = "pytorch/pytorch"
 
 @click.group(help="The commits of the repository under watch: import, list, show; where branches started.")
 def command() -> None:
-    """The group of all that is said about commits."""
+    """The group of the verbs about commits."""
 
 
 @command.command(name="import", help="Read a clone's history into the database. A later import adds what is new.")
@@ -59,7 +59,7 @@ def import_(
     database: str,
     as_json: bool,
 ) -> None:
-    """Stores the history in one transaction and prints what it brought."""
+    """Stores the history in one transaction and prints the counts."""
     from db.commits.branch_starts import check_repo
     from db.engine import open_store
     from db.errors import one_line
@@ -71,8 +71,8 @@ def import_(
     history = read_history(repository, wanted)  # before a database is made for nothing
     report = import_commits(open_store(database, write=True), repository, wanted, history)
     if as_json:
-        found = {"repo": wanted.repo, "ref": wanted.ref, "tip": history.tip, **asdict(report), "starts": history.starts}
-        click.echo(json.dumps(found, indent=2))
+        names = {"repo": wanted.repo, "ref": wanted.ref, "tip": history.tip}
+        _echo_json({**names, **asdict(report), "starts": history.starts})
         return
     click.echo(
         f"{wanted.repo} up to {one_line(wanted.ref)} ({history.tip[:10]}), {report.line} commits: {report.new} new,"
@@ -175,7 +175,7 @@ def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
         return
     entry = find_commit(engine, what, repo)
     if as_json:
-        click.echo(json.dumps(_row(entry), indent=2))
+        _echo_json(asdict(entry))
         return
     for line in _details(entry):
         click.echo(line)
@@ -205,29 +205,27 @@ def branch(name: str | None, start: str | None, repo: str, database: str, as_jso
     engine = open_store(database, write=start is not None)
     if start is not None and name is not None:
         set_branch_start(engine, check_repo(repo), name, start)
-    found = branch_starts(engine, name)
+    branches = branch_starts(engine, name)
     if as_json:
-        rows = [
-            {"repo": one.repo, "branch": one.name, "start": _row(one.start) if one.start else None} for one in found
-        ]
-        click.echo(json.dumps(rows, indent=2))
+        starts = [(one, asdict(one.start) if one.start else None) for one in branches]
+        _echo_json([{"repo": one.repo, "branch": one.name, "start": commit} for one, commit in starts])
         return
-    for one in found:
+    for one in branches:
         click.echo(f"{one_line(one.repo)}  {one_line(one.name)}  {_line(one.start) if one.start else 'base not known'}")
-    if not found:
+    if not branches:
         click.echo("no such branch in the database" if name else "no branches in the database")
 
 
 def _story(engine: Any, pr: int, repo: str | None, as_json: bool) -> None:
     from db.commits.ranges import landings
 
-    found = landings(engine, pr, repo)
+    events = landings(engine, pr, repo)
     if as_json:
-        click.echo(json.dumps([{"kind": one.kind, "again": one.again, **_row(one.commit)} for one in found], indent=2))
+        _echo_json([{"kind": one.kind, "again": one.again, **asdict(one.commit)} for one in events])
         return
-    reverts = sum(one.kind == "revert" for one in found)
-    click.echo(f"#{pr}: {_count(len(found) - reverts, 'landing')}, {_count(reverts, 'revert')}")
-    for one in found:
+    reverts = sum(one.kind == "revert" for one in events)
+    click.echo(f"#{pr}: {_count(len(events) - reverts, 'landing')}, {_count(reverts, 'revert')}")
+    for one in events:
         click.echo(f"  {_word(one):<13} {_line(one.commit)}")
 
 
@@ -241,7 +239,7 @@ def _count(number: int, what: str) -> str:
 
 def _print(entries: list[CommitEntry] | tuple[CommitEntry, ...], as_json: bool, more: str = "", none: str = "") -> None:
     if as_json:
-        click.echo(json.dumps([_row(entry) for entry in entries], indent=2))
+        _echo_json([asdict(entry) for entry in entries])
         if more:
             click.echo(more, err=True)
         return
@@ -290,10 +288,5 @@ def _moment(moment: datetime | None) -> str:
     return "not known" if moment is None else moment.isoformat(sep=" ", timespec="seconds")
 
 
-def _row(entry: CommitEntry) -> dict[str, Any]:
-    moments = {name: _iso(getattr(entry, name)) for name in ("author_date", "committed_at")}
-    return asdict(entry) | moments
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+def _echo_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=2, default=datetime.isoformat))

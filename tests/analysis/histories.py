@@ -14,7 +14,7 @@ from collector.vocabulary import Config, Status, short_hash
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from tests.factories import DEFAULT, ENVIRONMENT, TESTBED, cell, failing, header, new_store, passing, write_bundle
-from tests.jobs.repositories import RepositoryWriter
+from tests.jobs.git.repositories import RepositoryWriter
 
 MODELS = ("bert", "gpt2", "t5", "vit")
 LEVELS = {

@@ -1,7 +1,6 @@
 """`inductor-watch commits`: from real git repositories through the command line and back."""
 
 import json
-import os
 import re
 from itertools import permutations
 from pathlib import Path
@@ -17,12 +16,9 @@ from db.queries.sides import resolve_side
 from jobs.cli import app, expected_errors
 from jobs.git.log import GitError, Repository
 from tests.factories import cell, new_store, night
-from tests.jobs.commit_list import read_commit_list
-from tests.jobs.repositories import RepositoryWriter, run_git
+from tests.jobs.git.repositories import RepositoryWriter, run_git
 
-DATA = json.loads((Path(__file__).parent.parent / "db" / "data" / "pytorch_commits.json").read_text())
-#: A page of PyTorch's commit list, whole texts included; it is not part of the project.
-SEEDS = Path(os.environ.get("INDUCTOR_WATCH_COMMIT_LIST", "no such file"))
+DATA = json.loads((Path(__file__).parents[2] / "db" / "data" / "pytorch_commits.json").read_text())
 STORIES = {
     154455: ["landed", "reverted", "landed again", "reverted", "landed again"],
     154667: ["landed", "reverted", "landed again"],
@@ -77,20 +73,6 @@ def test_pytorchs_pull_requests_show_their_landings_and_reverts(say, clone, tmp_
         counts = f"#{number}: {sum('landed' in word for word in story)} landings, {story.count('reverted')} revert"
         assert told.startswith(counts)
         assert told == say("show", str(number)) == say("show", f"#{number}")
-
-
-def test_a_page_of_pytorchs_commit_list_shows_the_same(say, clone):
-    if not SEEDS.is_file():
-        pytest.skip("INDUCTOR_WATCH_COMMIT_LIST names no page of a commit list")
-    listed = list(reversed(read_commit_list(SEEDS.read_text())))
-    with clone() as writer:
-        stand_in(writer, [(one.sha, one.title, one.text) for one in listed])
-    assert f"{len(listed)} new" in say("import", "--git", str(writer.path))
-    for number, story in STORIES.items():
-        assert words_of(say("list", "--pr", str(number))) == story
-    assert [one["title"] for one in json.loads(say("list", "--limit", "999", "--json"))] == [
-        one.title for one in reversed(listed)
-    ]
 
 
 def test_the_same_import_again_changes_nothing_and_a_later_one_adds(say, tmp_path, clone):
