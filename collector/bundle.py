@@ -1,4 +1,4 @@
-"""Bundles: one run as append-only JSON lines, flushed line by line, gzipped when the run is closed.
+"""Bundles: a run as append-only JSON lines, flushed line by line, and gzipped when the run is closed.
 
 A bundle is the source of truth; a database is built from it and can be rebuilt at any time. Its records, one per line,
 each a JSON object with a `record` field:
@@ -12,7 +12,7 @@ each a JSON object with a `record` field:
     end          the run was closed: finished_at
     resumed      the run was taken up again, open or closed: attempt, at
 
-A file cut at any byte gives the whole lines before the cut; `BundleContents.damage` says what was lost.
+A file that was cut at any byte still gives the whole lines before the cut; `BundleContents.damage` says what was lost.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ FORMAT = 2
 #: In format 1 `amp` meant bfloat16 on every device, and float16 had a name of its own.
 _DTYPES_OF_FORMAT_1 = {"amp": "amp_bfloat16", "amp_float16": "amp"}
 
-#: Lines of damage that are kept of a bundle; the rest of them are counted.
+#: Damage messages that are kept for a bundle; the others are counted.
 _MOST_DAMAGE = 100
 
-#: What reading a line that is no record can raise: no JSON, missing or odd fields, nesting without end, 1e999 as a count.
+#: Raised by reading a line that is no record: no JSON, missing or odd fields, endless nesting, 1e999 as a count.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What is known of a run before its first cell. Times are ISO 8601 in UTC; `asked` is what it takes to resume it.
+    """What is known of a run before its first cell. Times are ISO 8601 in UTC; `asked` has all that `resume` needs.
 
     `night` is shared by the runs that several GPUs make of one plan; a run without one is a night of its own. `ci_url`
     leads to the job that measures; `branch_start` is the commit at which the branch left the main line.
@@ -98,7 +98,7 @@ class BundleWriter:
 
     @classmethod
     def reopen(cls, path: Path, at: str) -> tuple[BundleWriter, BundleContents]:
-        """Takes up a run where it stopped, be it open, cut or closed; returns the writer and all that is there already.
+        """Reopens a run that is open, cut or closed; returns the writer and the existing contents.
 
         Raises:
             BundleError: no such bundle, not a bundle, or another process writes it. The file is then as it was.
@@ -113,15 +113,15 @@ class BundleWriter:
         return writer, contents
 
     def plan(self, cell: Cell) -> None:
-        """Adds a cell to the plan of a run that learns only as it goes what it measures, as a node of a cluster does."""
+        """Adds a cell to the plan of a run that learns its cells one by one, such as that of a cluster's node."""
         self._once(_promise(cell), {"record": "planned", "cell": cell.to_json()})
 
     def environment(self, environment_id: str, data: Mapping[str, Any]) -> None:
-        """Records a fingerprint, the first time it is met."""
+        """Records a fingerprint once."""
         self._once(environment_id, {"record": "environment", "environment_id": environment_id, "data": dict(data)})
 
     def program(self, program_id: str, options: Mapping[str, Any]) -> None:
-        """Records a program's effective options, the first time it is met."""
+        """Records a program's effective options once."""
         self._once(program_id, {"record": "program", "program_id": program_id, "options": dict(options)})
 
     def measurement(self, measurement: Measurement) -> None:

@@ -1,27 +1,27 @@
-"""Which cores a process may use. Set before torch is imported, which sizes its thread pools by them."""
+"""The cores that a process may use. Set them before torch is imported, which sizes its thread pools by them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
-#: Core numbers separated by commas, handed to a cell's process and inherited by all it starts.
+#: Core numbers separated by commas; a cell's process gets the variable, and its children inherit it.
 VARIABLE = "INDUCTOR_WATCH_CORES"
 
 
 def pin_to_cores() -> None:
-    """Keeps this process to the cores named in the variable; without it nothing changes."""
+    """Restricts this process to the cores in the variable, if it is set."""
     if text := os.environ.get(VARIABLE):
         os.sched_setaffinity(0, {int(number) for number in text.split(",")})
 
 
 def spell_cores(cores: Sequence[int]) -> dict[str, str]:
-    """The variable that has a process keep to these cores; nothing for none."""
+    """The variable that restricts a process to these cores; empty for no cores."""
     return {VARIABLE: ",".join(map(str, cores))} if cores else {}
 
 
 def share_out(cores: Sequence[int], workers: int) -> list[list[int]]:
-    """Divides cores among workers, equally many each and neighbours together; what is left over stays free.
+    """Divides cores among workers: equally many neighbouring cores each. Remaining cores stay free.
 
     Raises:
         ValueError: more workers than cores.

@@ -1,4 +1,4 @@
-"""What surrounds a measurement: libraries, GPU, driver, CPU. The testbed is the part that latencies depend on."""
+"""The environment of a measurement: libraries, GPU, driver, CPU. The testbed is the part that latencies depend on."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 from collector.machine.cores import pin_to_cores
 from collector.vocabulary import short_hash
 
-#: Installed packages whose version can change a number.
+#: Packages whose version can change a metric.
 PACKAGES = ("torch", "triton", "transformers", "timm", "torchvision", "numpy")
-#: What must be equal for two latencies, or two compile times, to be comparable.
+#: The keys that must be equal for latencies and compile times to be comparable.
 TESTBED_KEYS = (
     "device",
     "gpu",
@@ -43,9 +43,9 @@ WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
 START_VARIABLE = "INDUCTOR_WATCH_START"
 GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
-#: The cores that stand free while a cell measures, its own among them, separated by commas (`collector.machine.quiet_cores`).
+#: The cores that are free while a cell measures, its own included, separated by commas (`collector.machine.quiet_cores`).
 FREE_CORES_VARIABLE = "INDUCTOR_WATCH_FREE_CORES"
-#: Variables that change what torch or its compiler does; those that only place files are left out.
+#: Variables that change what torch or its compiler does, without those that only name folders.
 _PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
 _PLACES = ("_DIR", "_PATH", "_HOME")
 
@@ -116,7 +116,7 @@ def extract_testbed(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """The processor's name as the kernel tells it."""
+    """The processor's name from the kernel."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -138,7 +138,7 @@ def _version(package: str) -> str | None:
 
 
 def _driver() -> str | None:
-    """The GPU driver's version: from the kernel where it tells, since asking the tool takes longer than all else here."""
+    """The GPU driver's version: from /proc if it is there, since nvidia-smi is slow."""
     try:
         words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
     except (OSError, IndexError):

@@ -1,6 +1,6 @@
-"""Whether the GPU still answers: a little work in a process of its own, with a time limit.
+"""Checks whether the GPU still works: a small product in a separate process with a time limit.
 
-A GPU that has fallen off its bus (NVIDIA's Xid 79), or whose driver hangs, fails every cell after the one that met it.
+A GPU that has fallen off the bus (NVIDIA's Xid 79), or whose driver hangs, fails every later cell.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-#: Words in the messages of CUDA's runtime, its driver and NVML; no wrong output or missing operator has them.
+#: Parts of error messages of CUDA's runtime, its driver and NVML. A wrong output or a missing operator has none of them.
 _SIGNS = (
     "CUDA error",
     "CUDA driver",
@@ -24,7 +24,7 @@ _SIGNS = (
     "no NVIDIA driver",
     "not compiled with CUDA",
 )
-#: The line of a traceback that names the exception; CUDA's own go on with advice for several lines.
+#: The line of a traceback with the exception's name; CUDA's messages continue for several lines.
 _NAMED = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
@@ -34,7 +34,7 @@ def is_suspect(message: str) -> bool:
 
 
 def why_unhealthy(environ: Mapping[str, str], timeout_s: float = 60.0) -> str | None:
-    """None if a small product on the GPU comes out right in a new process, else what went wrong, in a line."""
+    """None if a small product on the GPU is correct in a new process, else the problem in one line."""
     command = [sys.executable, "-m", "collector.machine.health"]
     check = subprocess.Popen(
         command, env=dict(environ), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -42,7 +42,7 @@ def why_unhealthy(environ: Mapping[str, str], timeout_s: float = 60.0) -> str | 
     try:
         _, text = check.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        check.kill()  # and no waiting: what hangs in a driver does not even die
+        check.kill()  # without waiting: a process that hangs in a driver does not end
         return f"it did not answer within {timeout_s:g} s"
     if check.returncode == 0:
         return None

@@ -1,4 +1,4 @@
-"""Shows that the GPU is free and at its clock: a fixed amount of work takes longer when another process has kernels queued.
+"""Checks that the GPU is idle and at full clock: a fixed amount of work takes longer if another process has queued kernels.
 
 A process that is stopped (SIGSTOP) stops launching kernels, but those that it has launched go on. The GPU then runs both
 processes in turn, and every latency and device time doubles. The probe is longer than the few milliseconds for which the
@@ -11,15 +11,15 @@ import time
 
 #: Products of the probe and their size: 17 GFLOP each, together about 45 ms on an H100 in float32 and 6 ms in TF32.
 _PRODUCTS, _SIZE = 128, 2048
-#: A probe that takes this many times the shortest one was not alone. Two processes in turn make it 2; a GPU that lowers
-#: its clock for heat or power stays below 1.4.
+#: A probe that takes this many times the shortest one was not alone. Two processes in turn give a factor of 2; a GPU that
+#: lowers its clock for heat or power stays below 1.4.
 BUSY = 1.5
-#: Seconds to wait at most for an idle GPU.
+#: The most seconds to wait for an idle GPU.
 _LIMIT_S = 20.0
 
 
 class IdleProbe:
-    """Times the probe on this process's GPU; `known_ms` is the shortest that others have seen, 0 if nobody has."""
+    """Times the probe on this process's GPU. `known_ms` is the shortest probe of other processes, 0 if there is none."""
 
     def __init__(self, known_ms: float = 0.0) -> None:
         import torch  # not above: whoever judges the probes of a run needs no torch
@@ -42,9 +42,9 @@ class IdleProbe:
         return round(float(self._begin.elapsed_time(self._end)), 3)
 
     def wait(self) -> float:
-        """Waits until two probes in a row take no longer than an idle GPU needs; the last one's milliseconds.
+        """Waits until two probes in a row are as fast as on an idle GPU. Returns the milliseconds of the last one.
 
-        Gives up after some seconds: whoever reads the result compares it with `BUSY` times the shortest of the run.
+        Gives up after some seconds; the caller compares the result with `BUSY` times the shortest probe of the run.
         """
         deadline = time.monotonic() + _LIMIT_S
         idle = 0

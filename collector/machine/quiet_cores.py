@@ -19,11 +19,11 @@ from statistics import median
 
 from collector.machine.environment import FREE_CORES_VARIABLE
 
-#: Sweeps over the cores; the slowest one of a core's loops counts, so that it is quiet all the time.
+#: Sweeps over the cores. The slowest loop of a core counts, so that a chosen core was quiet each time.
 _SWEEPS = 2
-#: A core is disturbed if the loop takes this much more than when it was chosen. A busy hyper-thread costs about half.
+#: A core is disturbed if the loop takes this factor longer than when it was chosen. A busy hyper-thread costs about half.
 _DISTURBED = 1.08
-#: Seconds of a measurement that choosing may take: where everything is disturbed, looking on helps nothing.
+#: The most seconds of a measurement spent on choosing: where all cores are disturbed, more searching does not help.
 _LIMIT_S = 0.5
 _LOOP = range(6000)
 _TASKS = Path("/proc/self/task")
@@ -44,7 +44,7 @@ class Cores:
     """The free cores of a measurement. All threads of this process stay on as many of them as it had before."""
 
     def __init__(self, free: Sequence[int], many: int, probe: Probe = loop_s) -> None:
-        """`many` is how many cores this process has, and keeps."""
+        """`many` is the number of cores of this process."""
         self.free, self.many, self.probe = list(free), many, probe
         self.chosen: list[int] = []
         self.moves = 0
@@ -54,7 +54,7 @@ class Cores:
         self._expected = 0.0
 
     def settle(self) -> None:
-        """Times the loop on every free core and goes to the quietest."""
+        """Times the loop on every free core and moves to the quietest."""
         began = time.perf_counter()
         took = dict.fromkeys(self.free, 0.0)
         for _ in range(_SWEEPS):
@@ -63,7 +63,7 @@ class Cores:
                 took[core] = max(took[core], self._timed())
         self._took = took
         self.chosen = sorted(sorted(self.free, key=took.__getitem__)[: self.many])
-        # Which of several this thread runs on is not known: the slowest is then what to expect.
+        # This thread may run on any of the chosen cores, so expect the slowest.
         self._expected = max(took[core] for core in self.chosen)
         _move(self.chosen)
         self.spent_s += time.perf_counter() - began
@@ -80,7 +80,7 @@ class Cores:
         self._looked.append(looked)
 
     def found(self) -> dict[str, object]:
-        """What to tell with the measurement: the last choice, how much slower the others were, how often it moved."""
+        """Details for the measurement: the last choice, how much slower the other cores were, the number of moves."""
         slower = [self._took[core] / self._expected - 1 for core in self.free]
         return {
             "chosen": self.chosen,
@@ -92,15 +92,15 @@ class Cores:
         }
 
     def _timed(self) -> float:
-        # A timer's interrupt meets one loop; who shares the core is there for both.
+        # A timer's interrupt disturbs one loop; another tenant of the core disturbs both.
         return min(self.probe(), self.probe())
 
 
 @contextmanager
 def quietest(device: str) -> Iterator[Cores]:
-    """Drives a GPU from the quietest free core meanwhile; afterwards every thread is back on the cores that it had.
+    """Drives a GPU from the quietest free core inside the block. Afterwards every thread is back on its cores.
 
-    A CPU's cells compute on their own cores, and a process that was not told of more has no choice: both stay.
+    Cells of a CPU, and processes that know of no other free cores, stay on their own cores.
     """
     own = sorted(os.sched_getaffinity(0))
     named = os.environ.get(FREE_CORES_VARIABLE, "")
@@ -111,7 +111,7 @@ def quietest(device: str) -> Iterator[Cores]:
     cores = Cores(free, len(own))
     try:
         cores.settle()
-    except OSError as error:  # a core that was there when the pool began is not any more: that must not cost the cell
+    except OSError as error:  # a core has gone offline since the pool started: that must not fail the cell
         sys.stderr.write(f"not driven from the quietest core: {error}\n")
         _move(own)
         yield Cores([], 0)

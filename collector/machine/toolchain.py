@@ -1,4 +1,4 @@
-"""Whether Inductor may believe what the CPU says of itself, found out once a run instead of once a cell.
+"""Finds out once per run, instead of once per cell, whether Inductor may trust the CPU's flags.
 
 With empty caches every process builds and runs a probe for each instruction set before its first C++ kernel: about ten
 seconds on two cores that say nothing about a model. What a probe finds out, on a host that runs torch's own builds, is
@@ -13,14 +13,14 @@ import os
 import subprocess
 import sys
 
-#: Tells Inductor to believe the CPU's flags without building a probe.
+#: Makes Inductor trust the CPU's flags without building a probe.
 SKIP_VARIABLE = "TORCHINDUCTOR_VEC_ISA_OK"
 
 
 def believe_cpu() -> bool:
-    """Has Inductor in this process, and in what it starts, skip its probes if its compiler takes the flags of each.
+    """Makes Inductor skip its probes, in this process and its children, if its compiler accepts the flags of each.
 
-    The answer is whether it did. What the user has set in the environment or in torch's config stays. Imports torch.
+    Returns whether it did. Settings of the user, in the environment or in torch's config, stay. Imports torch.
     """
     try:
         from torch._inductor import config
@@ -47,7 +47,7 @@ def _flags() -> list[str]:
     from torch._inductor import config, cpu_vec_isa
 
     if known := set(cpu_vec_isa.x86_isa_checker()):
-        # Not torch's own list: making it builds the probes that it cannot be kept from.
+        # Not torch's own list, since building that list runs probes that cannot be skipped.
         sets = [one for one in cpu_vec_isa.supported_vec_isa_list if known.issuperset(str(one).split())]
     else:
         with config.patch({"cpp.vec_isa_ok": True}):

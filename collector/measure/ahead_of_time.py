@@ -1,4 +1,4 @@
-"""AOTInductor: a model exported, compiled into a shared library and loaded again, called like any compiled form.
+"""AOTInductor: exports a model, compiles it into a shared library, loads that, and calls it like any compiled form.
 
 Options, templates and modes are Inductor's, as in `torch.compile`. What differs: the whole forward pass is one graph
 (`torch.export`) or nothing is compiled; Dynamo guards nothing afterwards; the kernels are launched from C++; no cudagraph is
@@ -19,16 +19,16 @@ from torch import nn
 from collector.errors import ConfigError
 from collector.vocabulary import OptionValue, Phase
 
-#: What nobody counts where Dynamo captures no graph and no cudagraph is recorded.
+#: Metrics that do not exist here, since Dynamo captures no graph and no cudagraph is recorded.
 NOT_COUNTED = ("graphs", "graph_breaks", "recompiles", "cudagraph_skips", "cudagraph_partitions")
 
 
 class ExportFailedError(Exception):
-    """`torch.export` made no graph of the model; the text says why, and of which kind the error was."""
+    """`torch.export` failed; the text has the type and message of its error."""
 
 
 class AheadOfTimeError(Exception):
-    """AOTInductor made no library of an exported model; the text says why, and of which kind the error was."""
+    """AOTInductor failed on an exported model; the text has the type and message of its error."""
 
 
 def check_ahead_of_time(options: dict[str, OptionValue], dynamic: bool | None, phase: Phase | None = None) -> None:
@@ -44,7 +44,7 @@ def check_ahead_of_time(options: dict[str, OptionValue], dynamic: bool | None, p
 
 
 class Program:
-    """A model that is exported, compiled and loaded at its first call; then the library is called in its place."""
+    """A model that is exported, compiled and loaded at its first call. Later calls go to the library."""
 
     def __init__(
         self, model: nn.Module, options: dict[str, OptionValue], autocast: Callable[[], AbstractContextManager[None]]
@@ -65,7 +65,7 @@ class Program:
 
 
 class _Forward(nn.Module):  # type: ignore[misc]
-    """The model's forward pass with autocast inside: an export takes no notice of one that is around it."""
+    """The model's forward pass with autocast inside, since an export ignores autocast around it."""
 
     def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def _load(exported: Any, options: dict[str, OptionValue]) -> Callable[..., Any]:
     from torch._inductor import aoti_compile_and_package, aoti_load_package
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    # In the cell's own cache, so that it goes with the cell: a package holds all weights.
+    # In the cell's own cache, which is removed with the cell: a package holds all weights.
     Path(cache_dir()).mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="aot-", dir=cache_dir())) / "model.pt2"
     try:

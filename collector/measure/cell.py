@@ -1,4 +1,4 @@
-"""Measures one cell in this process, stage by stage. Call it in a process of its own: it fills caches and may crash."""
+"""Measures one cell in this process, stage by stage. Call it in a separate process: it fills caches and may crash."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Builder = Callable[[int, Phase, str], Built]
 
 
 class Host(Protocol):
-    """What the process that started the cell offers it.
+    """What the parent process offers to the cell.
 
     `idle_ms`: the shortest `collector.machine.idle` probe of the run on this device so far, 0 if there was none.
     """
@@ -54,11 +54,11 @@ class Host(Protocol):
     idle_ms: float
 
     def stage(self, stage: Stage) -> None:
-        """Is told where the cell is, so that a crash or a time-out can be placed."""
+        """Receives the stage of the cell, so that a crash or a time-out can be attributed."""
 
     def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
-        """Entered to use the device: `device` beside others that run their models, `tune` while those stand still,
-        `measure` while everything else does."""
+        """Entered to use the device. Purposes: `device` beside other cells that use it, `tune` while these stand still,
+        `measure` while all other processes stand still."""
 
 
 class Alone:
@@ -67,27 +67,27 @@ class Alone:
     idle_ms = 0.0
 
     def stage(self, stage: Stage) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
     def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
-        """Nobody else is there."""
+        """Returns at once."""
         return nullcontext()
 
 
 def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = None) -> Outcome:
-    """Measures one cell. Never raises for what the model or the compiler does: that becomes the status."""
+    """Measures one cell. Errors of the model or the compiler become the status and are not raised."""
     run = _Run(cell, settings, host or Alone())
     try:
         run.all_stages(build)
     except Exception as error:
         run.status, run.failure = classify(error, run.at)
-        # The message alone does not say where: the stack goes to the log, whose end is kept with the failure.
+        # The stack goes to the log, whose end is kept with the failure.
         traceback.print_exception(error)
     return run.outcome()
 
 
 class _Run:
-    """The state of one cell on its way through the stages."""
+    """The state of one cell while it goes through the stages."""
 
     def __init__(self, cell: Cell, settings: Settings, host: Host) -> None:
         self.cell, self.settings, self.host = cell, settings, host
@@ -132,13 +132,13 @@ class _Run:
         self._enter(Stage.DONE)
 
     def _note_reserved(self) -> None:
-        """Keeps the most that the allocator ever took from the device: what a pool must leave free for such a cell."""
+        """Records the most device memory that the allocator reserved; the pool keeps that much free for such a cell."""
         if self.cell.device == "cuda" and torch.cuda.is_initialized():
             reserved = torch.cuda.max_memory_reserved()
             self.details["device_bytes"] = max(reserved, self.details.get("device_bytes", 0))
 
     def outcome(self) -> Outcome:
-        """What is known now, whatever stage it ended in."""
+        """The result so far, whichever stage the cell ended in."""
         self._note_reserved()
         measurement = Measurement(
             cell=self.cell,
@@ -158,7 +158,7 @@ class _Run:
 
     @contextmanager
     def _holding(self, purpose: str) -> Iterator[None]:
-        """The device for this cell; what it has launched is done when it gives the device back."""
+        """Holds the device for this cell, and synchronises before it returns the device."""
         with self.host.exclusive(purpose):
             yield
             synchronize(self.cell.device)
@@ -180,7 +180,7 @@ class _Run:
 
     def _eager(self, subject: Subject) -> None:
         seed_everything()
-        # Three calls, most of it the loading of libraries: too little work for the device to ask for it.
+        # Three calls, mostly loading of libraries: too little device work to ask for the device.
         for _ in range(2):
             subject.eager()
         synchronize(self.cell.device)
@@ -211,7 +211,7 @@ class _Run:
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
         with self._holding("device"):
             if self.cell.device == "cuda":
-                # The first calls after it record cudagraphs; their allocations are part of what the program needs.
+                # The next calls record cudagraphs, whose allocations belong to the program.
                 self._peak("compiled_peak_bytes", subject, compiled, self.settings.warmups)
             else:
                 for _ in range(self.settings.warmups):
@@ -239,7 +239,7 @@ class _Run:
             self.status, self.failure = found.status, found.failure
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        """Samples and profiles in one go: everything else stands still meanwhile, so that only what must is in there."""
+        """Samples and profiles. All other processes stand still meanwhile, so the rest of the work is done outside."""
         device, settings, on_gpu = self.cell.device, self.settings, self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
@@ -269,7 +269,7 @@ class _Run:
                 self.details["idle_probe"] = idle | {"after_ms": probe.ms()}
             kept = memory.allocated(device)
         if not on_gpu:
-            # The profiler is what counts the memory of a CPU.
+            # On a CPU the profiler counts memory, so this comes after the samples.
             self._peak("eager_peak_bytes", subject, subject.eager)
             self._peak("compiled_peak_bytes", subject, compiled)
         self._ratio("compression", "eager_peak_bytes", "compiled_peak_bytes")
@@ -286,7 +286,7 @@ class _Run:
         self._take_busy_shares()
 
     def _take_busy_shares(self) -> None:
-        """How much of a call the device was busy: well below one it waits for launches, and wall-clock times are noisy."""
+        """The share of a call in which the device was busy. A low share means that it waits for launches."""
         shares = {
             name: round(self.metrics[f"{name}_kernel_ms"] / self.metrics[f"{name}_ms"], 3)
             for name in ("eager", "compiled")
@@ -312,7 +312,7 @@ class _Run:
                 )
 
     def _compile_again(self) -> None:
-        """The compile time of a new process that finds this one's caches; what keeps it from one is told."""
+        """The compile time of a new process that finds this one's caches, or the reason why there is none."""
         self._enter(Stage.COMPILE)
         torch._dynamo.reset()
         gc.collect()

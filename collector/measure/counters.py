@@ -1,4 +1,4 @@
-"""What the compiler says of itself: graphs, breaks, recompiles, cudagraph skips, kernels, with the reasons."""
+"""The compiler's counters: graphs, graph breaks, recompiles, cudagraph skips and kernels, with the reasons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 #: Reasons kept per kind, and characters per reason.
 _REASONS, _LENGTH = 20, 400
-#: Of Inductor's own counters those that counted most.
+#: How many of Inductor's own counters are kept, the largest first.
 _COUNTERS = 30
 #: Fields of torch's CompilationMetrics, in microseconds, and what their sum over the graphs is called here.
 _PHASES = {
@@ -53,7 +53,7 @@ class CompilerLog(logging.Handler):
 
 
 def reset() -> None:
-    """Forgets what earlier compilations counted."""
+    """Resets the counters of earlier compilations."""
     import torch
     from torch._dynamo.utils import counters
     from torch._inductor import metrics
@@ -114,7 +114,7 @@ def _fusion(metrics: Any, counters: Any) -> dict[str, int]:
 
 
 def _phases() -> dict[str, float]:
-    """Seconds by phase, over all graphs; a phase holds those that are indented below it, and some overlap."""
+    """Seconds by phase, over all graphs. Phases contain each other and overlap; docs/metrics.md has the tree."""
     found: dict[str, float] = {}
     for entry in _entries() or []:
         for name, phase in _PHASES.items():

@@ -1,4 +1,4 @@
-"""A profiler pass of its own: how long the device was busy in a call, and with which kernels."""
+"""A separate profiler pass: how long the device was busy in a call, and with which kernels."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What the profiler saw of some calls, not yet read."""
+    """The profiler's record of some calls, not yet read."""
 
     profiler: profile
     calls: int
 
 
 def warm_up() -> None:
-    """Starts and stops the profiler once: its first start in a process takes longer than what it is to observe."""
+    """Starts and stops the profiler once, since its first start in a process takes longer than the calls."""
     with _profiler():
         torch.zeros(1, device="cuda")
         synchronize("cuda")
 
 
 def record(call: Callable[[], Any], calls: int = 5) -> Recording:
-    """Profiles `calls` calls on the GPU. Reading the recording takes longer than making it, and needs no quiet machine."""
+    """Profiles `calls` calls on the GPU. The recording is read later, when the machine need not be quiet."""
     synchronize("cuda")
     with _profiler() as profiler:
         for _ in range(calls):

@@ -25,9 +25,9 @@ from collector.zoo.spec import Built
 SEED = 1337
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-#: What operators compute in under autocast, None for what autocast takes of itself; the parameters are float32 then.
+#: The dtype of operators under autocast, None for autocast's own default. The parameters are float32.
 _AUTOCAST = {"amp": None, "amp_bfloat16": torch.bfloat16}
-#: With this cuBLAS takes the same way each time; torch asks for it where algorithms are to be deterministic.
+#: This makes cuBLAS deterministic; torch requires it for deterministic algorithms.
 _CUBLAS, _DETERMINISTIC_CUBLAS = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
 
@@ -71,7 +71,7 @@ def allow_determinism_later(device: str) -> None:
 
 @contextlib.contextmanager
 def deterministic_algorithms(strict: bool) -> Iterator[None]:
-    """Eager in deterministic kernels where there are some; for the runs that are compared only, since they are slower.
+    """Eager runs in deterministic kernels where there are some. Only for runs that are compared, since they are slower.
 
     Sums by atomic additions (attention's and an embedding's gradients) otherwise differ between two runs of the same
     eager program, and nothing could be compared with it. The compiled program is never run in here: it was compiled
@@ -96,7 +96,7 @@ def deterministic_algorithms(strict: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class EagerRuns:
-    """What three eager runs made: the outputs of the first, where the second differed, and whether another seed mattered."""
+    """Three eager runs: the outputs of the first, where the second differed, and whether another seed changed the outputs."""
 
     outputs: Snapshot
     differ_at: str | None
@@ -123,7 +123,7 @@ class Subject:
         self._targets = move(built.targets, cell.device, dtype)
         self._loss = built.loss
         self._optimizer = _optimizer(optimizer, self.model) if self._training else None
-        #: Whether steps move the parameters: not those whose outputs are compared.
+        #: Whether a step updates the parameters; False while outputs are compared.
         self._updating = True
         self.state = State(self.model, (self._args, self._kwargs), keep_parameters=self._optimizer is not None)
         update = self._optimizer.step if self._optimizer else None
@@ -150,9 +150,9 @@ class Subject:
         return self._step(program, update, marks_steps)
 
     def outputs(self, call: Callable[[], Any], seed: int = SEED) -> Snapshot:
-        """Runs a call from the kept state under a fixed seed and clones all that it made.
+        """Runs a call from the kept state under a fixed seed and clones its results.
 
-        That is the outputs, of a training step the loss and the gradients, and the state that it changed.
+        These are the outputs, or the loss and the gradients of a training step, and the state that it changed.
         """
         self.state.put_back()
         seed_everything(seed)
@@ -168,8 +168,8 @@ class Subject:
     def eager_runs(self) -> EagerRuns:
         """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
 
-        A model may draw random numbers that do not matter (`collector.zoo.builders.conditioning`): whether they do is asked of
-        the outputs.
+        A model may draw random numbers that do not matter (`collector.zoo.builders.conditioning`), so the outputs decide
+        whether it is random.
         """
         for strict in (True, False):
             try:
@@ -184,13 +184,13 @@ class Subject:
         raise AssertionError("the second turn returns or raises")
 
     def twin(self, dtype: torch.dtype) -> Subject:
-        """A copy in a higher precision and without autocast, for the reference; it starts from the kept state.
+        """A copy in a higher precision without autocast, for the reference. It starts from the kept state.
 
         Raises whatever the model raises when it cannot be copied.
         """
         twin = object.__new__(Subject)
         twin._cell, twin._training, twin._loss = replace(self._cell, dtype="float32"), self._training, self._loss
-        # Gradients are not copied: the twin makes its own.
+        # Gradients are not copied: the copy computes its own.
         self.model.zero_grad(set_to_none=True)
         self.state.put_back()
         twin.model = deepcopy(self.model).to(dtype)
@@ -246,7 +246,7 @@ def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | Non
         return None
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=0.01, foreach=True)
-    # A step count on the device is what a cudagraph can capture; a CPU has no use for it.
+    # A cudagraph can capture the step only if its counter is on the device.
     return torch.optim.Adam(parameters, lr=0.01, capturable=parameters[0].is_cuda, foreach=True)
 
 

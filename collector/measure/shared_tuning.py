@@ -1,11 +1,10 @@
-"""What autotuning chose, shared between processes: the same kernel runs under the same configuration in each of them.
+"""Shares autotuning results between processes, so that the same kernel runs under the same configuration in each.
 
-The fastest of several nearly equal candidates is found by timing, so two processes of one program may choose differently
-and differ by percents for ever after. Where a folder is given, the first process that tunes a kernel decides; later ones,
-of the same build of torch or of another, get its choice laid into their own caches before they compile, and everything else
-in these stays cold. Kernels are known by the hash of their source, as Inductor names their files; operations (matrix
-products, convolutions) by Inductor's own keys. A compilation that need not tune is shorter, so whether a folder was given
-is part of the testbed.
+Autotuning times nearly equal candidates, so two processes of one program may choose differently, and their latencies differ
+by percents. With a folder, the first process that tunes a kernel decides. Later processes, of the same build of torch or of
+another, get its result written into their caches before they compile; everything else in the caches stays cold. Kernels are
+identified by the hash of their source, as Inductor names their files, and operations (matrix products, convolutions) by
+Inductor's own keys. A compilation without tuning is shorter, so the testbed says whether results were shared.
 
     FOLDER/SYSTEM/SUITE.MODEL.PHASE.DTYPE.BATCH.json
         {"kernels": {"xy/cxyz.py": {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
@@ -29,15 +28,15 @@ import torch
 
 from collector.vocabulary import Cell
 
-#: What a folder without room or rights, or a file of another make, raises: no reason to lose a measurement.
-#: The same where a torch keeps its choices elsewhere.
+#: Raised by a full or read-only folder, by a foreign file, and by a torch that keeps its results elsewhere. None of these
+#: may cost a measurement.
 _DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError)
 
 
 class SharedTuning:
-    """The choices for one cell's model: `lay_in` before it compiles, `keep` when it has.
+    """The results for one cell's model: call `lay_in` before it compiles and `keep` afterwards.
 
-    All configs of a model share them, so that two configs differ by what they are and not by a toss-up.
+    All configs of a model share them, so that two configs do not differ by chance.
     """
 
     def __init__(self, folder: Path, cell: Cell) -> None:
@@ -47,7 +46,7 @@ class SharedTuning:
         self._laid: dict[str, dict[str, Any]] = {}
 
     def lay_in(self) -> None:
-        """Writes what is known into this process's caches. A file that cannot be read counts as empty."""
+        """Writes the known results into this process's caches. An unreadable file counts as empty."""
         with suppress(*_DAMAGE):
             self._lay_in(self._read())
 
@@ -63,10 +62,10 @@ class SharedTuning:
             _write(_operations_file(), {"system": {}, "cache": known["operations"]})
 
     def keep(self) -> dict[str, Any]:
-        """Adds what was tuned here and was not known.
+        """Adds the results of this process that were not known.
 
-        Says how many kernels were found and how many were tuned, of how many a process beside this one has meanwhile
-        decided otherwise, and of how many operations something is new; or why nothing could be kept.
+        Returns how many kernels were found and how many were tuned, for how many another process has meanwhile decided
+        differently, and for how many operations something is new; or why nothing could be kept.
         """
         try:
             return self._keep()
@@ -110,24 +109,24 @@ def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
 
 
 def _for_this_torch(by_candidates: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The choice that this build of torch made or would accept, else the first: Inductor refuses it if candidates differ."""
+    """The result of this build of torch, else the first one: Inductor refuses it if the candidates differ."""
     entries = [entry for entry in by_candidates.values() if isinstance(entry.get("chosen"), dict)]
     mine = [entry for entry in entries if torch.version.git_version in entry.get("torch", ())]
     return next((dict(entry["chosen"]) for entry in [*mine, *entries]), None)
 
 
 def _chosen_here() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each kernel of this process's cache whose configuration was chosen among several, with what was chosen."""
+    """Each kernel in this process's cache whose configuration was chosen among several, with the choice."""
     for source in sorted(_cache_folder().glob("??/*.py")):
         kernel = f"{source.parent.name}/{source.name}"
         place = _choice_file(kernel)
         if place and (told := _read(place)):
-            # Names a binary in this process's cache, which no other has.
+            # This key names a binary in this process's cache, which no other process has.
             yield kernel, {key: value for key, value in told.items() if key != "triton_cache_hash"}
 
 
 def _add_kernel(kernels: dict[str, Any], kernel: str, told: dict[str, Any]) -> bool:
-    """Keeps a choice unless there is one; False where that is another."""
+    """Keeps a choice unless there is one already. False if that one differs."""
     entry = kernels.setdefault(kernel, {}).setdefault(str(told.get("configs_hash")), {"torch": [], "chosen": told})
     if torch.version.git_version not in entry["torch"]:
         entry["torch"].append(torch.version.git_version)
@@ -139,9 +138,9 @@ def _launch(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_operations(known: dict[str, Any], timed: Mapping[str, Any]) -> int:
-    """Keeps what is not known yet, however deep: times of candidates, and decisions such as whether to pad a matrix.
+    """Keeps what is not known yet at any depth: times of candidates, and decisions such as whether to pad a matrix.
 
-    Of how many operations there was something.
+    Returns for how many operations something was new.
     """
     return sum(_add(known, operation, found) for operation, found in timed.items())
 
@@ -163,7 +162,7 @@ def _cache_folder() -> Path:
 
 
 def _choice_file(kernel: str) -> Path | None:
-    """Where Inductor looks for the choice of a kernel; None in a torch that keeps them elsewhere, or for no kernel's name."""
+    """Where Inductor looks for a kernel's choice; None if this torch keeps them elsewhere or it is no kernel's name."""
     if not re.fullmatch(r"\w\w/\w+\.py", kernel):
         return None
     try:
@@ -191,7 +190,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _write(file: Path, data: Mapping[str, Any]) -> None:
-    """In one go: a reader finds the old or the new."""
+    """Writes a file atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     made = file.with_name(f"{file.name}.{os.getpid()}")
     made.write_text(json.dumps(data))

@@ -1,4 +1,4 @@
-"""Compiles a cell's program once more from the caches that the cell has just filled, in a process of its own.
+"""Compiles a cell's program once more in a new process, from the caches that the cell has just filled.
 
 request (standard input, one line)   {"cell": {...}, "modules": [NAME, ...], "headers": FOLDER}
 answer (standard output, last line)  {"seconds": 1.2, "window": [BEGIN, END], "cache_hits": 1}
@@ -19,7 +19,7 @@ from typing import Any
 
 from collector.vocabulary import Cell
 
-#: Packages whose modules a compilation imports as it goes.
+#: Packages whose modules a compilation imports.
 _PACKAGES = ("torch", "triton", "sympy", "mpmath", "networkx", "jinja2")
 
 
@@ -33,14 +33,14 @@ class WarmCompile:
 
 
 class NoWarmCompileError(Exception):
-    """The second process came to no result; the text says why, in a line."""
+    """The second process gave no result; the text says why in one line."""
 
 
 def compile_again(cell: Cell, timeout_s: float) -> WarmCompile:
     """Compiles the cell in a new process that has this one's environment, cores and caches.
 
-    It imports first what this one has imported, so that no import is part of its compile time, as it is not of the cold
-    one of a forked cell.
+    The new process first imports the modules of this one, so that its compile time contains no imports, like that of a
+    forked cell.
 
     Raises:
         NoWarmCompileError: it failed or took too long.
@@ -58,13 +58,13 @@ def compile_again(cell: Cell, timeout_s: float) -> WarmCompile:
 
 
 def _headers() -> str:
-    """Where this torch keeps precompiled C++ headers, whatever the cache's folder is; empty where it keeps none."""
+    """The folder in which this torch keeps precompiled C++ headers; empty if it keeps none."""
     codecache = sys.modules.get("torch._inductor.codecache")
     return str(getattr(codecache, "_HEADER_DIR", ""))
 
 
 def _share_headers(folder: str) -> None:
-    """A forked cell has the folder of its server, a new process one that is still empty."""
+    """Makes this process use the folder of the first one; its own is still empty."""
     from torch._inductor import codecache
 
     if folder and hasattr(codecache, "_HEADER_DIR"):
@@ -72,7 +72,7 @@ def _share_headers(folder: str) -> None:
 
 
 def _imported() -> list[str]:
-    # Programs that Inductor has generated are modules too, of no file that another process would find.
+    # Programs that Inductor generated are modules too, but another process does not find their files.
     return [name for name, module in list(sys.modules.items()) if name.startswith(_PACKAGES) and _has_file(module)]
 
 

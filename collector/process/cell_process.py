@@ -1,4 +1,4 @@
-"""The parent's side of one cell: a process with empty caches, a time limit, and nothing of it left behind."""
+"""The parent's side of one cell: a process with empty caches and a time limit, of which nothing is left behind."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from collector.spans import union_length
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
 
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
-#: Seconds a process has for going by itself once its outcome is known.
+#: Seconds that a process has to end by itself once its outcome is known.
 _GRACE_S = 5.0
-#: Seconds for which a process that is out of time may print where it is.
+#: Seconds that a process past its time limit has to print its stacks.
 _STACK_S = 0.3
 #: The detail that says for how long the process stood still during the compilation behind a metric.
 _STOOD = {"compile_cold_s": "stood_s", "compile_warm_s": "stood_warm_s"}
 
 
 class CellProcess:
-    """A running cell. Feed it with `pump`; when `finished`, take `outcome` and call `close`."""
+    """A running cell. Call `pump` when it has written something; once it is `finished`, `close` returns the outcome."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class CellProcess:
     ) -> None:
         self.cell, self.settings = cell, settings
         self.stage = Stage.START
-        #: What the process waits to be granted, and whether it has it.
+        #: The purpose for which the process asks for the device, and whether it holds the device.
         self.asks: str | None = None
         self.holds = False
         self.began = time.monotonic()
-        #: Spans for which the process stood still or waited for a grant; they count against no limit and no compile time.
+        #: Spans in which the process stood still or waited for a grant; neither the time limit nor compile time counts them.
         self.stood: list[tuple[float, float]] = []
-        #: Seconds for which it held the device, by purpose.
+        #: Seconds for which the process held the device, by purpose.
         self.held_s: dict[str, float] = {}
-        #: What it was last granted the device for.
+        #: The purpose of the last grant.
         self.purpose, self._granted_at = "", 0.0
         self._stands_since: float | None = None
         self._asked_at = 0.0
@@ -63,7 +63,7 @@ class CellProcess:
         self._log = bytearray()
         self._pending = b""
         self._launcher = launcher
-        # Removed when this process ends as well, at whatever place a signal meets it.
+        # Also removed when this process ends, wherever a signal interrupts it.
         self._temporary = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name)
         self._token = self._folder.name
@@ -81,7 +81,7 @@ class CellProcess:
         self._log_is_wanted = bool(environ.get("TORCH_LOGS"))
         try:
             self.pid = self._launcher.start(self._token, variables, cores, theirs)
-            self.began = time.monotonic()  # what the launcher took before it is no part of the cell
+            self.began = time.monotonic()  # the launcher's time before is not part of the cell
         except LauncherError:
             self._let_go()
             raise
@@ -92,11 +92,11 @@ class CellProcess:
 
     @property
     def descriptors(self) -> list[int]:
-        """What to wait on before the next `pump`."""
+        """File descriptors to wait on before the next `pump`."""
         return [self._report, self._output]
 
     def pump(self) -> None:
-        """Takes in what the process has written, and ends it once its time is up."""
+        """Reads what the process has written. Past the time limit the outcome is a time-out."""
         for line in self._report_lines():
             self._take(json.loads(line))
         self._drain_log()
@@ -106,12 +106,12 @@ class CellProcess:
             self._ask_where()
 
     def left_s(self) -> float:
-        """Seconds until the time limit; those for which the process stood still do not count."""
+        """Seconds until the time limit. Time in which the process stood still does not count."""
         return self.settings.timeout_s - (time.monotonic() - self.began - self._stood_s(self.began, time.monotonic()))
 
     @property
     def finished(self) -> bool:
-        """True when the process has gone, or has said all and may be ended."""
+        """Whether the process has ended, or has reported its outcome and may be ended."""
         code = self._launcher.exit_code(self.pid)
         if code is not None:
             self.pump()
@@ -125,29 +125,29 @@ class CellProcess:
         return time.monotonic() - self._done_at > (_STACK_S if timed_out else _GRACE_S)
 
     def _ask_where(self) -> None:
-        # Its stacks then stand at the end of its log: where a cell is stuck is what one wants to know of it.
+        # The stacks at the end of the log show where the cell is stuck.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, STACK_SIGNAL)
 
     def grant(self, idle_ms: float = 0.0) -> None:
-        """Answers the process's wish to have the device; `idle_ms` is how long the probe takes on an idle one."""
+        """Gives the device to the process; `idle_ms` is the duration of the idle probe on an idle device."""
         self.stood.append((self._asked_at, time.monotonic()))
         self.purpose, self._granted_at = self.asks or "", time.monotonic()
         self.asks, self.holds = None, True
         self._write({"idle_ms": idle_ms})
 
     def stand(self) -> None:
-        """Makes every process of the cell stand still."""
+        """Stops every process of the cell (SIGSTOP)."""
         if self._stands_since is None and self._signal_all(signal.SIGSTOP):
             self._stands_since = time.monotonic()
 
     @property
     def stands(self) -> bool:
-        """Whether the process was made to stand still."""
+        """Whether the process is stopped."""
         return self._stands_since is not None
 
     def go_on(self) -> None:
-        """Lets it go on, and keeps the span for which it stood."""
+        """Continues the processes, and records for how long they stood still."""
         if self._stands_since is not None:
             self.stood.append((self._stands_since, time.monotonic()))
             self._stands_since = None
@@ -163,7 +163,7 @@ class CellProcess:
     def _stood_s(self, start: float, end: float) -> float:
         open_span = [(self._stands_since, end)] if self._stands_since is not None else []
         inside = [(max(begin, start), min(stop, end)) for begin, stop in self.stood + open_span]
-        return union_length(inside)  # waiting and standing overlap: a process that waits is stopped like any other
+        return union_length(inside)  # the spans overlap: a waiting process is stopped like any other
 
     def close(self) -> Outcome:
         """Ends every process of the cell, removes its caches and returns the outcome."""
@@ -178,7 +178,7 @@ class CellProcess:
         return outcome
 
     def kill(self) -> None:
-        """Kills the process, its group, and whatever of it has left the group."""
+        """Kills the process, its group, and its processes that left the group."""
         _close_quietly(lambda: os.killpg(self.pid, signal.SIGKILL))
         self._launcher.await_end(self.pid, _GRACE_S)
         kill_tokens([self._token])
@@ -226,7 +226,7 @@ class CellProcess:
             yield from whole
 
     def _drain_log(self) -> None:
-        # Bounded per call: a process that prints faster than this reads must not keep the parent here.
+        # Bounded per call: a process that prints faster than this reads must not block the parent.
         for _ in range(256):
             chunk = _read(self._output)
             if not chunk:
@@ -239,7 +239,7 @@ class CellProcess:
         return bytes(self._log[-_TAIL_KEPT:]).decode("utf-8", "replace")
 
     def _write(self, message: Mapping[str, Any]) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has just died; `finished` will see that
+        with contextlib.suppress(BrokenPipeError):  # the process has just died; `finished` notices that
             self._answers.write(json.dumps(message).encode() + b"\n")
             self._answers.flush()
 
@@ -259,7 +259,7 @@ class CellProcess:
 
 
 def tell_no_paths(measurement: Measurement) -> None:
-    """Cuts the host's folders out of all that is text in a measurement: a bundle may be handed on."""
+    """Removes the host's folders from all texts of a measurement, since a bundle may be shared."""
     measurement.details = shorten(measurement.details)
     measurement.log_tail = shorten(measurement.log_tail)
     if measurement.failure:
@@ -268,7 +268,7 @@ def tell_no_paths(measurement: Measurement) -> None:
 
 
 def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> dict[str, str]:
-    """The environment of a cell: the caller's, with empty caches of its own and no way to a model hub."""
+    """The environment of a cell: the caller's, with empty caches and without access to a model hub."""
     found = dict(environ)
     # A cache shared with an earlier cell would turn a cold compile into a warm one.
     for name, place in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"), ("TMPDIR", "tmp")):

@@ -1,17 +1,17 @@
 """The process that starts the measuring processes of a run: forked from one that has imported torch, or fresh ones.
 
-Importing torch and the model libraries takes longer than compiling a small model, and is the same for every cell. A
-server that has imported them once, and has never touched a GPU, forks a child per cell in milliseconds. What is
-imported ahead is the same for all cells: the models' libraries, and the compiler's modules, so that a cold compile time
-holds no imports to speak of either. The compiler comes first: the plan, which names the libraries, is still made then.
+Importing torch and the model libraries takes longer than compiling a small model. A server that has imported them once, and
+has never touched a GPU, forks a child per cell in milliseconds. It imports the same for all cells: the models' libraries, and
+the compiler's modules, so that a cold compile time contains almost no imports. The compiler comes first, while the plan,
+which names the libraries, is still being made.
 
-The server also outlives nobody: when the process that started it is gone, it kills every process of every cell. It
-listens on a Unix socket that keeps message boundaries; every message is a JSON object:
+When the process that started the server is gone, the server kills every process of every cell and ends. It listens on a Unix
+socket that keeps message boundaries. Every message is a JSON object:
 
-    asked     {"preload": {"libraries": [NAME, ...], "classes": [MODULE:NAME, ...]}}
+    request   {"preload": {"libraries": [NAME, ...], "classes": [MODULE:NAME, ...]}}
               {"start": TOKEN, "environ": {...}, "cores": [...]} with three descriptors: standard input, output, report
               {"reap": PID}
-    answered  {"ready": [NAME OF A THREAD, ...]}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
+    answer    {"ready": [NAME OF A THREAD, ...]}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu
 from collector.process.tokens import LENGTH, VARIABLE, kill_tokens
 from collector.zoo.spec import forbid_hubs
 
-#: The largest message either way; a request carries a whole environment.
+#: The largest message; a request carries a whole environment.
 MESSAGE_BYTES = 1 << 20
-#: prctl's request to be signalled when the parent dies (linux/prctl.h).
+#: The prctl option for a signal when the parent dies (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
 _WORKER = (
     "collector.process.worker",
@@ -49,9 +49,9 @@ _WORKER = (
     "collector.measure.autotuning",
     "collector.zoo.registry",
 )
-#: Python's words where a process with threads forks; a regular expression.
+#: A regular expression for Python's warning where a process with threads forks.
 _FORK_WARNING = r"This process \(pid=\d+\) is multi-threaded, use of fork\(\) may lead to deadlocks"
-#: What a compilation imports, by the modules that bring the others; a few hundredths of a second are left to the cell.
+#: Modules whose import brings in almost all that a compilation imports.
 _COMPILER = """
     torch._inductor.compile_fx torch._dynamo.backends.inductor torch._dynamo.repro.after_dynamo torch._export.db.logging
     torch._functorch.aot_autograd torch._inductor.choices torch._inductor.codegen.cpp torch._inductor.codegen.triton
@@ -68,7 +68,7 @@ _OF_DEVICE = {"cpu": _COMPILER.split(), "cuda": f"{_COMPILER} {_TRITON}".split()
 
 
 class ForkServer:
-    """Starts processes on request and tells how they ended."""
+    """Starts processes on request and reports how they ended."""
 
     def __init__(self, channel: socket.socket, preloaded: bool) -> None:
         self._channel, self._preloaded = channel, preloaded
@@ -77,7 +77,7 @@ class ForkServer:
         self._tokens: dict[int, str] = {}
 
     def serve(self) -> None:
-        """Answers until the other end of the channel is closed, then kills all that it started."""
+        """Answers requests until the channel is closed, then kills all processes that it started."""
         while True:
             for key, _ in self._selector.select():
                 if key.data is not None:
@@ -102,7 +102,7 @@ class ForkServer:
                 preload(**request["preload"])
             if self._preloaded:
                 gc.collect()
-                gc.freeze()  # else each full collection of a child copies a hundred megabytes, in a third of a second
+                gc.freeze()  # else each full collection in a child copies 100 MB, in 0.3 s
             threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
             self._send({"ready": threads})
             return True
@@ -120,7 +120,7 @@ class ForkServer:
         pid = os.fork()
         if pid:
             os.close(writing)
-            # Until the child has a group of its own and shows its token: who is told of it may stop or kill it at once.
+            # Wait until the child has its own group and shows its token, since the caller may stop or kill it at once.
             os.read(reading, 1)
             os.close(reading)
             return pid
@@ -131,7 +131,7 @@ class ForkServer:
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(70)  # nothing that goes wrong in the child may go on as a second server
+            os._exit(70)  # a failing child must not continue as a second server
 
     def _become_cell(self, request: Mapping[str, Any], descriptors: Sequence[int], starting: int) -> NoReturn:
         self._selector.close()
@@ -155,11 +155,11 @@ class ForkServer:
     def _tell_end(self, pid: int, descriptor: int) -> None:
         self._selector.unregister(descriptor)
         os.close(descriptor)
-        if pid not in self._tokens:  # let go of while it still ran: nobody asks for it any more
+        if pid not in self._tokens:  # it was reaped while it still ran: nobody asks for its code
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
             return
-        # Not reaped yet: as long as it is there, its number belongs to nobody else and its group can be killed.
+        # Not reaped yet: until then its number is not reused, and its group can be killed.
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         if found is not None:
             code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
@@ -182,17 +182,17 @@ class ForkServer:
 
 
 def die_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies, even one that was stopped."""
+    """Makes the kernel kill this process when its parent dies, even if this process is stopped."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it had died before it was asked for
+    if os.getppid() != parent:  # the parent died before this call
         os._exit(70)
 
 
 def take_environment(environ: Mapping[str, str], token: str) -> None:
-    """Makes `environ` this process's own, and the token visible to whoever looks for the cell's processes.
+    """Replaces this process's environment by `environ`, and makes the token visible in /proc.
 
-    The kernel shows a process's environment as it was when the program started; the token is therefore written over the
-    placeholder that the server was started with, which its children, forked or not, then show.
+    The kernel shows the environment with which a program started. So the token is written over the placeholder that the
+    server was started with; forked children then show it.
     """
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
@@ -202,14 +202,14 @@ def take_environment(environ: Mapping[str, str], token: str) -> None:
     for name in os.environ.keys() - environ.keys():
         del os.environ[name]
     os.environ.update(environ)
-    tempfile.tempdir = None  # it was looked up under the server's environment
+    tempfile.tempdir = None  # cached under the server's environment
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drops what imports write to standard error, from C++ too: it would stand between the lines of the run.
+    """Drops what imports write to standard error, C++ included, since it would disturb the output of the run.
 
-    Whatever of it matters is said again: what does not import fails in the cells that need it, with their own log.
+    A library that does not import fails again in the cells that need it, whose logs then show the error.
     """
     kept = os.dup(2)
     with Path(os.devnull).open("wb") as nowhere:
@@ -222,7 +222,7 @@ def quiet() -> Iterator[None]:
 
 
 def preload_compiler(device: str) -> None:
-    """Imports torch, the worker and what a compilation for this device imports; what this torch lacks is passed over."""
+    """Imports torch, the worker and the compiler's modules for this device. Modules that this torch lacks are skipped."""
     forbid_hubs()
     compiler = _OF_DEVICE.get(device, ())
     for name in (*_WORKER, *compiler):
@@ -233,14 +233,14 @@ def preload_compiler(device: str) -> None:
 
 
 def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
-    """Imports what a plan needs: libraries by name, and classes as `module:name` where a library loads lazily."""
+    """Imports libraries by name, and classes as `module:name` where a library loads lazily."""
     for name in libraries:
-        # A library that does not import (built for another torch, say) fails in the cells that need it.
+        # A library that does not import fails in the cells that need it.
         with suppress(Exception):
             importlib.import_module(name)
     for spelled in classes:
         module, _, name = spelled.partition(":")
-        # A class that this version of the library lacks fails in its own cell, with its own status.
+        # A class that this version of the library lacks fails in the cells that need it.
         with suppress(Exception):
             getattr(importlib.import_module(module), name)
 
@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--device", help="import torch and what a compilation for this device needs")
     options = parser.parse_args()
-    # Python warns where a process of several threads forks. Ours fork before any cell's code runs, so nothing is locked.
+    # Python warns when a process with several threads forks. This one forks before any cell's code runs: no lock is held.
     warnings.filterwarnings("ignore", _FORK_WARNING, DeprecationWarning, __name__)
     pin_to_cores()
     if options.device:

@@ -1,4 +1,4 @@
-"""The parent's side of the fork server: starts it, asks it for processes, learns how they ended."""
+"""The parent's side of the fork server: starts it, requests processes, and learns how they ended."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from collector.machine.cores import spell_cores
 from collector.process.forkserver import MESSAGE_BYTES
 from collector.process.tokens import PLACEHOLDER, VARIABLE
 
-#: What a process must have in its environment for its children to be forked from it.
+#: Variables that a process needs so that cells can be forked from it.
 _FORKABLE = {
-    # Without it torch touches the GPU when it is asked whether there is one, after which no forked child can use it.
+    # Without it torch initialises the GPU when asked whether there is one; forked children could not use the GPU then.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    # OpenBLAS starts a thread per core when NumPy is imported; a process with one thread is forked without a doubt.
+    # OpenBLAS starts a thread per core when NumPy is imported; a process with one thread forks safely.
     "OPENBLAS_NUM_THREADS": "1",
-    # Inductor's compile workers are forked from the cell as the cell is from the server: by default each cell starts a
-    # new interpreter for them that imports torch once more, for a quarter of all CPU time that a small model takes.
+    # Inductor's compile workers are forked from the cell. By default each cell starts a new interpreter for them that
+    # imports torch again, which takes a quarter of all CPU time of a small model.
     "TORCHINDUCTOR_WORKER_START": "fork",
 }
 
-#: What the server itself must have: a place for the token, output that a forked child which crashes does not keep, and
-#: no pool of compile workers, which torch up to 2.7 makes on import and every cell would share.
+#: Variables of the server itself: a placeholder for the token, unbuffered output, so that a crashing child loses none, and no
+#: pool of compile workers, which torch up to 2.7 creates on import and all cells would share.
 _SERVER = {VARIABLE: PLACEHOLDER, "PYTHONUNBUFFERED": "1", "TORCH_WARM_POOL": "0"}
 
 
 class LauncherError(Exception):
-    """The fork server is gone, or did not come up."""
+    """The fork server has ended, or did not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """What the server imports before the first cell: for a device, libraries by name and classes as `module:name`."""
+    """What the server imports before the first cell, for a device. Classes are spelled `module:name`."""
 
     device: str
     libraries: Sequence[str] = ()
@@ -47,8 +47,8 @@ class Preload:
 class Launcher:
     """Starts the processes of cells: forked from a server that has imported `preload`, or fresh ones without it.
 
-    `environ` is the server's environment, `cores` those it keeps to while it imports: as many as a worker has, since
-    torch sizes its thread pools by them. The server begins to import at once; `import_also` adds to it.
+    `environ` is the server's environment. `cores` are those that it uses while it imports, as many as a worker has, since
+    torch sizes its thread pools by them. The server starts to import at once; `import_also` adds to it.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Launcher:
         self.import_also(preload or Preload(""))
 
     def import_also(self, preload: Preload) -> None:
-        """Has the server import these libraries and classes as well; until it has, it is not ready."""
+        """Makes the server import more libraries and classes. It is not ready until it has."""
         self._importing += 1
         self._ready_by = time.monotonic() + self._timeout_s
         asked = {"libraries": list(preload.libraries), "classes": list(preload.classes)}
@@ -96,16 +96,16 @@ class Launcher:
 
     @property
     def descriptor(self) -> int:
-        """Readable when there may be news."""
+        """A file descriptor that is readable when the server has sent something."""
         return self._channel.fileno()
 
     @property
     def lost(self) -> bool:
-        """Whether the server has gone, or does not answer."""
+        """Whether the server has ended or does not answer."""
         return self._dead or self._server.poll() is not None
 
     def start(self, token: str, environ: Mapping[str, str], cores: Sequence[int], descriptors: Sequence[int]) -> int:
-        """Starts `python -m collector.process.worker` with standard input, standard output and report descriptors; its process.
+        """Starts `python -m collector.process.worker` and returns its process; `descriptors` are input, output and report.
 
         Raises:
             LauncherError: the server is gone, or does not answer.
@@ -122,13 +122,13 @@ class Launcher:
         return self._started.pop(token)
 
     def wait_until_ready(self) -> None:
-        """Waits until the server has imported everything. Raises `LauncherError` if it does not come up."""
+        """Waits until the server has imported everything. Raises `LauncherError` if it does not start."""
         while self._importing:
             self._receive(max(0.01, self._ready_by - time.monotonic()))
 
     @property
     def is_ready(self) -> bool:
-        """Whether the server has imported everything; does not wait. One that takes too long counts as lost."""
+        """Whether the server has imported everything, without waiting. A server that takes too long counts as lost."""
         while self._importing:
             try:
                 self._receive(0)
@@ -140,7 +140,7 @@ class Launcher:
         return True
 
     def exit_code(self, pid: int) -> int | None:
-        """How a process ended: its code, minus the signal's number, or None while it runs or if the server is gone."""
+        """A process's exit code, or minus the signal's number; None while it runs or if the server has ended."""
         while pid not in self._codes:
             try:
                 self._receive(0)
@@ -149,24 +149,24 @@ class Launcher:
         return self._codes.get(pid)
 
     def await_end(self, pid: int, seconds: float) -> None:
-        """Waits until a process has ended, at most so long: one that hangs in a driver may never."""
+        """Waits until a process has ended, at most `seconds`: a process that hangs in a driver may never end."""
         deadline = time.monotonic() + seconds
         while self.exit_code(pid) is None and not self.lost and time.monotonic() < deadline:
             time.sleep(0.002)
 
     def reap(self, pid: int) -> None:
-        """Lets go of a process that has ended: from here on its number may be another's."""
+        """Releases a process that has ended. Its number may be reused afterwards."""
         self._codes.pop(pid, None)
         try:
             self._channel.send(json.dumps({"reap": pid}).encode())
         except OSError:
-            return  # the server is gone, and its children with it
+            return  # the server has ended, and its children with it
 
     def close(self) -> None:
-        """Ends the server and whatever it still runs."""
+        """Ends the server and all its processes."""
         self._channel.close()
         if self._importing:
-            self._server.terminate()  # still importing: it has started nothing, and does not listen
+            self._server.terminate()  # still importing: it has started no process and does not listen
         try:
             self._server.wait(10)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""How the processes of a cell are found again, whatever group or parent they have moved to."""
+"""Finds the processes of a cell by a token in their environment, whatever group or parent they have moved to."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ VARIABLE = "INDUCTOR_WATCH_CELL"
 PREFIX = "inductor-watch-"
 #: Characters of a token: the prefix and the eight that `tempfile.mkdtemp` appends.
 LENGTH = len(PREFIX) + 8
-#: What the fork server carries, to be overwritten in each child.
+#: The value in the fork server, which each child overwrites.
 PLACEHOLDER = "-" * LENGTH
-#: Seconds at most for which the processes of one token are hunted.
+#: The most seconds spent on killing the processes of one token.
 _ENOUGH_S = 3.0
-#: Searches in a row that must find none.
+#: Searches in a row that must find no process.
 _QUIET = 4
-#: Seconds for which a process that shows no environment may be beginning a program; some have none at all.
+#: Seconds for which a process without a visible environment may be starting a program; some never have an environment.
 _BEGINS_S = 0.1
 
 
 def processes_with_token(token: str) -> Iterator[int]:
-    """The living processes whose environment carries a cell's token; this process is left out."""
+    """The living processes with a cell's token in their environment, without this process."""
     return _Hunt(token).search()
 
 
 class _Hunt:
-    """Searches for the processes of one token: each looks at those only that have not shown yet what they carry."""
+    """Searches for the processes of one token. Each search looks only at processes that no earlier search has read."""
 
     def __init__(self, token: str) -> None:
         self._needle = f"{VARIABLE}={token}".encode()
         self._seen = {os.getpid()}
         self._begun: dict[int, float] = {}
-        #: Whether the last search met one that is about to begin another program and may carry the token.
+        #: Whether the last search met a process that is starting another program and may carry the token.
         self.is_open = False
 
     def search(self) -> Iterator[int]:
-        """Those that carry the token among the processes that were not seen before."""
+        """The processes with the token among those not seen before."""
         self.is_open = False
-        for name in os.listdir("/proc"):  # noqa: PTH208 - a path for each would take longer than all else
+        for name in os.listdir("/proc"):  # noqa: PTH208 - a Path object per process would take longer than all else
             if name.isdigit() and int(name) not in self._seen:
                 try:
                     environ = Path(f"/proc/{name}/environ").read_bytes()
@@ -52,13 +52,13 @@ class _Hunt:
                     if self._needle in environ.split(b"\0"):
                         yield int(name)
                 except OSError:
-                    pass  # it has gone, or belongs to somebody else
+                    pass  # it has ended, or belongs to another user
                 self._seen.add(int(name))
 
     def _begins(self, pid: int) -> bool:
-        """Whether it may be about to begin another program, until which the kernel shows an environment of nothing.
+        """Whether a process may be starting another program; until then the kernel shows an empty environment.
 
-        Its own threads, which never show one, have no program. Raises `OSError` for them.
+        Raises `OSError` for kernel threads, which never have a program.
         """
         Path(f"/proc/{pid}/exe").readlink()
         now = time.monotonic()
@@ -66,11 +66,11 @@ class _Hunt:
 
 
 def kill_tokens(tokens: Iterable[str]) -> None:
-    """Kills every process that carries one of the tokens, those too that keep forking and ending."""
+    """Kills every process with one of the tokens, also those that keep forking and ending."""
     for token in tokens:
         deadline = time.monotonic() + _ENOUGH_S
-        # One that forks and ends all the time slips through a whole search; those that look at new processes only are
-        # faster than it. One that hangs in a driver stays in sight however often it is killed, and is seen once.
+        # A process that forks and ends all the time escapes a full search; searches of new processes only are faster than
+        # it. A process that hangs in a driver stays visible however often it is killed, and is counted once.
         hunt, quiet = _Hunt(token), 0
         while quiet < _QUIET and time.monotonic() < deadline:
             killed = sum(map(_kill, hunt.search()))

@@ -1,6 +1,6 @@
-"""The measuring process: reads one request, measures one cell, reports by JSON lines on a pipe of its own.
+"""The measuring process: reads one request, measures one cell, and reports by JSON lines on a separate pipe.
 
-Standard output and error belong to the model and the compiler; nothing that they print can be taken for a report.
+Standard output and error belong to the model and the compiler, so that nothing they print is mistaken for a report.
 
     request (standard input, one line)   {"cell": {...}, "settings": {...}}
     report (descriptor --report, lines)  {"stage": "compile"} ... {"outcome": {...}}
@@ -33,7 +33,7 @@ _SESSION, _TIMES = 3, slice(11, 15)
 
 
 class PipeHost:
-    """Tells the parent where the cell is and asks it for the machine, over the report pipe and standard input."""
+    """Reports the stage to the parent and asks it for the device, over the report pipe and standard input."""
 
     def __init__(self, report: IO[str], answers: IO[str]) -> None:
         self._report, self._answers = report, answers
@@ -41,7 +41,7 @@ class PipeHost:
         self.idle_ms = 0.0
 
     def send(self, message: dict[str, Any]) -> None:
-        """Writes one line, flushed."""
+        """Writes one line and flushes it."""
         self._report.write(json.dumps(message, separators=(",", ":"), allow_nan=False) + "\n")
         self._report.flush()
 
@@ -51,11 +51,11 @@ class PipeHost:
 
     @contextmanager
     def exclusive(self, purpose: str = "measure") -> Iterator[None]:
-        """Waits until the parent gives the machine to this cell, and gives it back afterwards; may be nested."""
+        """Waits until the parent gives the device to this cell, and returns it afterwards. Calls may be nested."""
         if self._depth == 0:
             self.send({"ask": purpose})
             if not (answer := self._answers.readline()):
-                raise SystemExit("the process that started this cell is gone")
+                raise SystemExit("the process that started this cell has ended")
             self.idle_ms = float(json.loads(answer)["idle_ms"])
         self._depth += 1
         try:
@@ -68,8 +68,8 @@ class PipeHost:
 
 def serve(request: dict[str, Any], host: PipeHost) -> None:
     """Measures the requested cell and reports its outcome."""
-    # Imported here and not above: torch sizes its thread pools by the cores it finds when it is imported, and a pool
-    # larger than the cores this process is pinned to makes every operator wait for a thread that cannot run.
+    # Imported here: torch sizes its thread pools by the cores that it finds on import, and a pool larger than the cores of
+    # this process makes every operator wait for a thread that cannot run.
     from collector.measure.autotuning import hold_device_while_tuning
     from collector.measure.cell import measure
     from collector.zoo.registry import find
@@ -126,7 +126,7 @@ def session_cpu_s(proc: Path = Path("/proc")) -> float | None:
 
 
 def tell_where_on_request() -> None:
-    """A crash, and `STACK_SIGNAL`, print the Python stack of every thread, even one that is stuck in C code."""
+    """Makes a crash and `STACK_SIGNAL` print the Python stack of every thread, even of one that is stuck in C code."""
     faulthandler.enable(2)
     faulthandler.register(STACK_SIGNAL, 2, all_threads=True)
 
@@ -143,7 +143,7 @@ def work(report_descriptor: int) -> NoReturn:
             host.send({"error": {"status": status.value, "failure": failure.to_json()}})
     sys.stdout.flush()
     sys.stderr.flush()
-    # Inductor's pools and CUDA's teardown may hang or crash at exit; all that matters is already reported.
+    # Inductor's pools and CUDA's teardown may hang or crash at exit. Everything is reported already.
     os._exit(0)
 
 
