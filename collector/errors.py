@@ -27,7 +27,8 @@ def nearest(word: str, known: Iterable[str], count: int = 3, where: str = "") ->
     if not words:
         return "there is none yet"
     # A dotted key is often misspelt in its last part or given without its prefix, so both spellings are compared.
-    close = difflib.get_close_matches(word, words, n=count, cutoff=0.5)
+    by_lower = {w.lower(): w for w in words}
+    close = [by_lower[match] for match in difflib.get_close_matches(word.lower(), by_lower, n=count, cutoff=0.5)]
     close += [w for w in words if w.rpartition(".")[2] == word.rpartition(".")[2] and w not in close]
     close += [w for w in words if word and word.lower() in w.lower() and w not in close]
     if close:

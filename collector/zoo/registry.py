@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 
+from collector.errors import nearest
 from collector.zoo.catalog import huggingface, timm, torchbench, torchvision
 from collector.zoo.graphnet import SUITE as GRAPHNET
 from collector.zoo.graphnet import graphnet_model, graphnet_models
@@ -110,8 +110,4 @@ def _check_known(what: str, name: str, known: Iterable[str]) -> None:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    words = {word.lower(): word for word in known}
-    close = difflib.get_close_matches(name.lower(), words, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {', '.join(words[word] for word in close)}?"
-    return f"known: {', '.join(words.values())}" if len(words) <= 20 else "`inductor-watch zoo` lists them"
+    return nearest(name, known, where="`inductor-watch zoo`")

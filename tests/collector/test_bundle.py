@@ -75,13 +75,6 @@ def test_an_environment_and_a_program_are_written_once(tmp_path):
     assert len(writer.path.read_bytes().splitlines()) == 3
 
 
-def test_a_second_writer_never_overwrites_a_run(open_one, tmp_path):
-    before = open_one.read_bytes()
-    with pytest.raises(FileExistsError):
-        BundleWriter(tmp_path, header("r1"))
-    assert open_one.read_bytes() == before
-
-
 def test_a_bundle_cut_at_any_byte_gives_its_whole_lines_and_reports_the_rest(open_one, tmp_path):
     whole = open_one.read_bytes()
     first_line = whole.index(b"\n") + 1

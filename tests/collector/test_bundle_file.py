@@ -208,10 +208,11 @@ def test_what_cannot_be_taken_up_is_refused_in_one_line_and_left_as_it_is(name, 
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_second_run_of_one_name_is_refused_whether_the_first_is_open_or_closed(closed, tmp_path):
     path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0])], closed=closed)
+    before = path.read_bytes()
     with pytest.raises(FileExistsError):
         BundleWriter(tmp_path, header("r1"), CELLS)
+    assert path.read_bytes() == before
     assert check_bundle(path).run_id == "r1"
-    assert len(read_bundle(path).measurements) == 1
 
 
 def bomb(folder, line, count):
