@@ -135,8 +135,8 @@ def average_look(metric: str, average: AverageFacts) -> Look:
 
 def _sides(report: Report) -> str:
     if report.across:
-        return f"base {report.across[0]}, new {report.across[1]}, of {report.new.title}"
-    return f"base {report.base.title}, new {report.new.title}"
+        return f"base {report.across[0]}, new {report.across[1]}, of {report.comparison.new.title}"
+    return f"base {report.comparison.base.title}, new {report.comparison.new.title}"
 
 
 def _changes(report: Report) -> tuple[list[str], list[Mark]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 
 from analysis.compare.gating import decide
 from analysis.compare.ranking import ranked
-from analysis.compare.results import EnvironmentDifference
 from analysis.compare.tables import EVERYTHING, CellFilter, Comparison, compare, compare_configs
 from analysis.compare.verdicts import Judgement, Outcome, judge_cells, judge_sides, with_verdicts
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
@@ -21,9 +20,8 @@ from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.reports.suites import SuiteFacts, suite_facts
 from analysis.reports.words import several, tally
 from collector.repro import repro_command
-from collector.vocabulary import Config
 from db.queries.config_requests import configs_of
-from db.queries.sides import Side, resolve_side
+from db.queries.sides import resolve_side
 
 #: What the sentence at the top is about, as `gate` is told by default.
 FAIL_ON = frozenset({"regressed", "broke", "missing"})
@@ -64,44 +62,70 @@ class CellFacts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The facts of one pair of sides; `cells` are in the order of `ORDER`, the largest change of each kind first.
+    """A comparison with its verdicts, and what they mean in words.
 
-    `exit_code` and `reason` are what `gate` would say; `document` is what the JSON form holds. `across` names the base and the
-    new config where two configs of one side are compared.
+    `cells` are in the order of `ORDER`, the largest change of each kind first. `exit_code` and `reason` are what `gate` would
+    say. `across` names the base and the new config where two configs of one side are compared. `links` and `repros` have
+    the dashboard's page and the command of every compared cell, by cell_id; empty texts where there is none.
     """
 
+    comparison: Comparison
+    judgement: Judgement
     sentence: str
     exit_code: int
     reason: str
-    base: Side
-    new: Side
-    filters: CellFilter
     link: str
-    counts: Mapping[str, int]
-    notes: tuple[str, ...]
-    environment: tuple[EnvironmentDifference, ...]
     suites: tuple[SuiteFacts, ...]
     cells: tuple[CellFacts, ...]
     again: Again
-    in_common: bool
     across: tuple[str, str] | None
-    document: Callable[[], dict[str, Any]] = field(repr=False)
+    links: Mapping[str, str]
+    repros: Mapping[str, str]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cells there are of each outcome."""
+        return self.judgement.counts()
+
+    @property
+    def in_common(self) -> bool:
+        """Whether some cell is expected on both sides."""
+        cells = self.comparison.cells
+        return bool((cells["expected_base"] & cells["expected_new"]).any())
+
+    @property
+    def again_command(self) -> str:
+        """What measures again what this report names, and nothing that its filters left out."""
+        filters = self.comparison.filters
+        sides = [fixed_side(self.comparison.base), fixed_side(self.comparison.new)]
+        if filters == EVERYTHING:
+            return shlex.join(["inductor-watch", "run", "--again", *sides])
+        named = {"--suite": filters.suites, "--model": filters.models, "--phase": filters.phases}
+        named |= {"--dtype": filters.dtypes, "--device": filters.devices, "--config": filters.configs}
+        words = [word for option, values in named.items() for value in values for word in (option, value)]
+        report = shlex.join(["inductor-watch", "report", *sides, *words, "--again-plan", "again.json"])
+        return f"{report}\ninductor-watch run --again again.json"
 
     def of(self, outcome: Outcome) -> tuple[CellFacts, ...]:
         """The cells of one outcome."""
         return tuple(cell for cell in self.cells if cell.verdict == outcome.value)
 
-    @property
-    def again_command(self) -> str:
-        """What measures again what this report names, and nothing that its filters left out."""
-        sides = [fixed_side(self.base), fixed_side(self.new)]
-        if self.filters == EVERYTHING:
-            return shlex.join(["inductor-watch", "run", "--again", *sides])
-        named = {"--suite": self.filters.suites, "--model": self.filters.models, "--phase": self.filters.phases}
-        named |= {"--dtype": self.filters.dtypes, "--device": self.filters.devices, "--config": self.filters.configs}
-        words = [word for option, values in named.items() for value in values for word in (option, value)]
-        report = shlex.join(["inductor-watch", "report", *sides, *words, "--again-plan", "again.json"])
-        return f"{report}\ninductor-watch run --again again.json"
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys: that of the comparison with its verdicts, and what this report adds."""
+        document = with_verdicts(self.comparison, self.judgement)
+        evidence = {cell.cell_id: list(cell.evidence) for cell in self.cells}
+        for cell in document["cells"]:
+            cell_id = cell["cell_id"]
+            cell |= {
+                "link": self.links[cell_id],
+                "repro": self.repros[cell_id],
+                "evidence": evidence.get(cell_id, []),
+            }
+        intervals = {suite.group: suite.intervals() for suite in self.suites}
+        for entry, suite in zip(document["suites"], self.comparison.suites, strict=True):
+            entry["intervals"] = intervals.get(suite.group, {})
+        own = {name: getattr(self, name) for name in ("sentence", "exit_code", "reason", "link", "across")}
+        return {**own, **document, "again": self.again.to_json()}
 
 
 def build_report(conn: Connection, base: str, new: str, filters: CellFilter, dashboard: str = "") -> Report:
@@ -125,11 +149,11 @@ def build_config_report(
         SideError: the text names no side.
         FilterError: the side has no such config, or the filter names something that the database does not have.
     """
-    found = resolve_side(conn, side)
-    comparison = compare_configs(conn, found, *configs, filters)
+    resolved = resolve_side(conn, side)
+    comparison = compare_configs(conn, resolved, *configs, filters)
     # As in `judge_sides`: a filter hides cells and changes no verdict.
-    everything = compare_configs(conn, found, *configs).cells
-    judged = judge_cells(conn, found, found, everything)
+    everything = compare_configs(conn, resolved, *configs).cells
+    judged = judge_cells(conn, resolved, resolved, everything)
     judgement = replace(judged, cells=judged.cells.set_axis(everything["cell_id"])).of(comparison.cells)
     return _report(conn, comparison, judgement, dashboard, configs)
 
@@ -138,50 +162,28 @@ def _report(
     conn: Connection, comparison: Comparison, judgement: Judgement, dashboard: str, across: tuple[str, str] | None
 ) -> Report:
     sides = comparison.base, comparison.new
+    rows = comparison.cells.to_dict("records")
     configs = configs_of(conn, comparison.cells["config_id"].dropna())
+    links = {row["cell_id"]: cell_link(dashboard, *sides, row, across) if dashboard else "" for row in rows}
+    repros = {
+        row["cell_id"]: repro_command(cell_of(row, configs)) if row["config_id"] in configs else "" for row in rows
+    }
     counts = judgement.counts()
     exit_code, reason = decide(counts, FAIL_ON)
-
-    def link_of(row: Mapping[Any, Any]) -> str:
-        return cell_link(dashboard, *sides, row, across) if dashboard else ""
-
-    cells = _cells(conn, comparison, judgement, configs, link_of)
-    # More runs of two sides settle what is open between them; of two configs of one side they would be one and the same.
-    again = NOTHING_AGAIN if across else find_again(comparison, judgement, configs)
-    link = comparison_link(dashboard, *sides, across) if dashboard else ""
-    sentence = _sentence(counts, exit_code, reason)
-    suites = suite_facts(comparison)
-
-    def document() -> dict[str, Any]:
-        told = {"sentence": sentence, "exit_code": exit_code, "reason": reason, "link": link, "across": across}
-        found = with_verdicts(comparison, judgement)
-        evidence = {cell.cell_id: list(cell.evidence) for cell in cells if cell.evidence}
-        for cell, row in zip(found["cells"], comparison.cells.to_dict("records"), strict=True):
-            cell["link"] = link_of(row)
-            cell["repro"] = _repro(row, configs)
-            cell["evidence"] = evidence.get(cell["cell_id"], [])
-        within = {suite.group: suite.intervals() for suite in suites}
-        for told_of, suite in zip(found["suites"], comparison.suites, strict=True):
-            told_of["intervals"] = within.get(suite.group, {})
-        return {**told, **found, "again": again.to_json()}
-
     return Report(
-        sentence=sentence,
+        comparison=comparison,
+        judgement=judgement,
+        sentence=_sentence(counts, exit_code, reason),
         exit_code=exit_code,
         reason=reason,
-        base=sides[0],
-        new=sides[1],
-        filters=comparison.filters,
-        link=link,
-        counts=counts,
-        notes=comparison.notes,
-        environment=comparison.environment,
-        suites=suites,
-        cells=cells,
-        again=again,
-        in_common=bool((comparison.cells["expected_base"] & comparison.cells["expected_new"]).any()),
+        link=comparison_link(dashboard, *sides, across) if dashboard else "",
+        suites=suite_facts(comparison),
+        cells=_cells(conn, _ordered(comparison, judgement), links, repros),
+        # More runs of two sides settle what is open between them; of two configs of one side they would be the same.
+        again=NOTHING_AGAIN if across else find_again(comparison, judgement, configs),
         across=across,
-        document=document,
+        links=links,
+        repros=repros,
     )
 
 
@@ -199,26 +201,16 @@ def _sentence(counts: Mapping[str, int], exit_code: int, reason: str) -> str:
 
 
 def _cells(
-    conn: Connection,
-    comparison: Comparison,
-    judgement: Judgement,
-    configs: Mapping[str, Config],
-    link_of: Callable[[Mapping[Any, Any]], str],
+    conn: Connection, rows: pd.DataFrame, links: Mapping[str, str], repros: Mapping[str, str]
 ) -> tuple[CellFacts, ...]:
-    rows = _ordered(comparison, judgement)
+    cells: list[CellFacts] = []
     explained = 0
-    found = []
     for row in rows.to_dict("records"):
-        lines: tuple[str, ...] = ()
-        if row["verdict"] in EXPLAINED and explained < _MOST_EXPLAINED:
-            explained += 1
-            lines = evidence_of(conn, row)
-        found.append(_facts(row, link_of(row), _repro(row, configs), lines))
-    return tuple(found)
-
-
-def _repro(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> str:
-    return repro_command(cell_of(row, configs)) if row["config_id"] in configs else ""
+        is_explained = row["verdict"] in EXPLAINED and explained < _MOST_EXPLAINED
+        explained += is_explained
+        evidence = evidence_of(conn, row) if is_explained else ()
+        cells.append(_facts(row, links[row["cell_id"]], repros[row["cell_id"]], evidence))
+    return tuple(cells)
 
 
 def _ordered(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:

@@ -204,7 +204,7 @@ def _missing(report: Report, chart: str, has_no_picture: bool) -> str:
 def draw(report: Report, form: str, rows: int) -> str:
     """The report in one of `FORMATS`, with a line end."""
     if form == "json":
-        return json.dumps(report.document(), indent=2) + "\n"
+        return json.dumps(report.to_json(), indent=2) + "\n"
     if form == "html":
         from analysis.reports.html import html
 

@@ -93,7 +93,7 @@ def test_the_report_knows_filters_and_links(two_nights):
     filters = replace(EVERYTHING, suites=("timm",))
     found = handing_on._built(store, "night-0", "night-1", filters, None, "http://127.0.0.1:1/iw")
     assert {cell.cell.partition("/")[0] for cell in found.cells} <= {"timm"}
-    assert found.filters == filters
+    assert found.comparison.filters == filters
     assert found.link == "http://127.0.0.1:1/iw/compare?base=night-0&new=night-1"
     across = handing_on._built(store, "night-1", "night-1", EVERYTHING, ("default", "cudagraphs"), "")
     assert "base default<br>new cudagraphs" in html(across)

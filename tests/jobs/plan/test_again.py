@@ -61,7 +61,7 @@ def test_inconclusive_cells_want_what_their_verdict_says_and_changes_one_run_mor
     runs = {item.name: (item.runs, item.why) for item in again.cells}
     assert runs[f"huggingface/{MODELS[4]} inference bfloat16 cuda bs8 default"] == (1, "regressed")
     assert runs[f"huggingface/{MODELS[7]} inference bfloat16 cuda bs8 default"] == (1, "broke")
-    told = {item["cell_id"]: item for item in report.document()["cells"]}
+    told = {item["cell_id"]: item for item in report.to_json()["cells"]}
     for item in again.cells:
         judged = told[item.cell.cell_id]
         if item.why == "inconclusive":
