@@ -39,7 +39,7 @@ def command(
     from db.engine import open_store
     from db.queries.filters import expand_patterns
     from db.queries.sides import resolve_side
-    from jobs.output.rendering import show_comparison
+    from jobs.output.comparison import show_comparison
     from jobs.output.tables import console
 
     with open_store(database, write=False).connect() as connection:

@@ -13,10 +13,8 @@ from rich.text import Text
 
 from jobs.output.terminal import one_line
 
-#: What stands for "not measured".
-NOTHING = "-"
 #: Columns of numbers whose heading names no unit.
-_NUMBERS = frozenset(("paired", "pass rate", "base", "new", "more runs", "cells", "worker-hours"))
+_NUMBERS = frozenset(("paired", "pass rate", "base", "new", "change", "adjusted", "more runs", "cells", "worker-hours"))
 #: Where there is little room the first column, of names, is broken into lines of this length.
 _NAMES = 28
 #: Wider than any table of ours: what goes to a file is not cut.
@@ -83,6 +81,6 @@ def plain(line: str) -> Text:
     return Text(one_line(line))
 
 
-def signed(change: float | None) -> str:
-    """A percentage with its sign; empty for None."""
-    return "" if change is None else f"{change:+.1f}%"
+def say(out: Console, line: str) -> None:
+    """Prints a line as it is; what is longer than the terminal is wide goes on in the next one."""
+    out.print(plain(line), soft_wrap=True)

@@ -182,7 +182,7 @@ def print_night(database: str, run_ids: Sequence[str]) -> None:
     """The summary table of the night that these runs belong to, as the database has it, and how to look further."""
     from db.engine import open_store
     from db.queries.sides import resolve_side
-    from jobs.output.rendering import print_summary
+    from jobs.output.comparison import print_summary
 
     with open_store(database, write=False).connect() as connection:
         (night,) = resolve_side(connection, run_ids[0]).nights

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _WARM = (
     "jobs.cli",
     "jobs.options",
-    "jobs.output.rendering",
+    "jobs.output.comparison",
     "db.engine",
     "db.ingest",
     "analysis.compare.tables",

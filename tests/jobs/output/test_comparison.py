@@ -14,7 +14,7 @@ from analysis.reports.words import pass_rate
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
-from jobs.output.rendering import print_summary, show_comparison, show_summary
+from jobs.output.comparison import print_summary, show_comparison, show_summary
 from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]
@@ -58,14 +58,14 @@ GOLDEN = """\
 base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, Synthetic GPU [synthetic test data]
 new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, Synthetic GPU [synthetic test data]
 suite phase config pass rate paired speedup x device x compile s compression x
-huggingface inference bfloat16 default 75% 3/4 -> 50% 2/4 (1 missing) 1 2.00 -> 1.60 -20.0% - 10.0 -> 10.0 +0.0% -
+huggingface inference bfloat16 default 75% 3/4 -> 50% 2/4 (1 missing) 1 2.00 -> 1.60 -20.0 % - 10.0 -> 10.0 +0.0 % -
 broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
 fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
 missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
 verdicts: 1 inconclusive, 1 broke, 1 fixed, 1 missing
 noise: not known, no cell was measured twice at one commit: only leaks and statuses can be judged; measure one of the sides again
-cell verdict by base new change % adjusted % 95 % more runs speedup x compile s
-huggingface/bert inference bfloat16 cuda bs8 default inconclusive wall 2 ms 2.5 ms +25.0% +25.0% - - 2.00 -> 1.60 10.0 -> 10.0"""
+cell verdict by base new change adjusted 95 % more runs speedup x compile s
+huggingface/bert inference bfloat16 cuda bs8 default inconclusive wall 2 ms 2.5 ms +25.0 % +25.0 % - - 2.00 -> 1.60 10.0 -> 10.0"""  # noqa: E501
 
 
 def test_a_comparison_is_told_in_these_words(store):
