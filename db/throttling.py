@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: The reasons that mean that the GPU was throttled: `collector.machine.telemetry.THROTTLING`, which imports torch.
-THROTTLING = ("power_cap", "hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake")
+from collector.machine.telemetry import THROTTLING
 
 
 def throttled_by(details: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -27,16 +27,16 @@ THROTTLING = ("power_cap", "hardware_slowdown", "software_thermal", "hardware_th
 
 
 class Watcher:
-    """Reads telemetry. Opening it takes tens of milliseconds, a reading a few."""
+    """Reads telemetry of the host and of the GPU with this UUID. Opening it takes tens of milliseconds, a reading a few."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, gpu: str | None) -> None:
         self._nvml: Any = None
-        if device == "cuda":
+        if gpu:
             with suppress(Exception):  # no package, no driver, or a driver that does not answer
                 import pynvml
 
                 pynvml.nvmlInit()
-                self._gpu = pynvml.nvmlDeviceGetHandleByUUID(_uuid())
+                self._gpu = pynvml.nvmlDeviceGetHandleByUUID(gpu)
                 self._nvml = pynvml
 
     def read(self) -> dict[str, Any]:
@@ -69,9 +69,3 @@ def reasons(bits: int) -> list[str]:
 def throttled(readings: Iterable[Mapping[str, Any]]) -> list[str]:
     """The reasons for which the GPU was throttled in any of the readings."""
     return sorted({reason for reading in readings for reason in reading.get("clocks_held_by", ())} & set(THROTTLING))
-
-
-def _uuid() -> str:
-    import torch
-
-    return f"GPU-{torch.cuda.get_device_properties(0).uuid}"

@@ -243,7 +243,7 @@ class _Run:
         device, settings, on_gpu = self.cell.device, self.settings, self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
-        watcher = Watcher(device)
+        watcher = Watcher(_gpu_uuid() if on_gpu else None)
         gc.collect()
         recordings: dict[str, profiling.Recording] = {}
         with self._holding("measure"), garbage_collection_off(), quietest(device) as cores:
@@ -346,6 +346,11 @@ class _Run:
         """A ratio of two metrics, where both were measured and the lower is not zero."""
         if self.metrics.get(under) and over in self.metrics:
             self.metrics[name] = self.metrics[over] / self.metrics[under]
+
+
+def _gpu_uuid() -> str | None:
+    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+    return f"GPU-{uuid}" if uuid else None
 
 
 def _rounded(samples: list[float]) -> list[float]:

@@ -8,6 +8,7 @@ import pytest
 
 from collector.machine import telemetry
 from collector.machine.telemetry import Watcher, throttled
+from collector.measure.cell import _gpu_uuid
 
 
 class NVMLError(Exception):
@@ -44,11 +45,9 @@ class FakeNvml:
 
 @pytest.fixture
 def read(monkeypatch):
-    monkeypatch.setattr(telemetry, "_uuid", lambda: "GPU-1")
-
-    def reading(nvml, device="cuda"):
+    def reading(nvml, gpu="GPU-1"):
         monkeypatch.setitem(sys.modules, "pynvml", nvml)
-        return Watcher(device).read()
+        return Watcher(gpu).read()
 
     return reading
 
@@ -77,7 +76,7 @@ def test_without_a_package_or_a_driver_that_answers_only_the_host_is_read(read, 
 
 
 def test_on_a_cpu_nobody_asks_a_driver(read):
-    assert set(read("no library", "cpu")) == {"load1"}
+    assert set(read("no library", None)) == {"load1"}
 
 
 def test_throttled_is_what_slows_and_not_what_is_set():
@@ -96,7 +95,7 @@ def test_the_bits_are_those_of_nvml():
 
 @pytest.mark.gpu
 def test_a_real_gpu_is_read():
-    found = Watcher("cuda").read()
+    found = Watcher(_gpu_uuid()).read()
     assert 100 < found["sm_mhz"] < 5000
     assert 10 < found["temperature_c"] < 110
     assert 10 < found["power_w"] < 2000
