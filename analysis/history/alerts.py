@@ -98,15 +98,15 @@ class Alert:
                 found.setdefault((change.testbed_id, change.metric), []).append(math.log(change.control))
         return {place: math.exp(common_drift(values)) for place, values in found.items() if len(values) >= FEWEST}
 
-    def of_machine(self, smallest: Mapping[str, float] = MIN_EFFECT) -> tuple[Change, ...]:
-        """The changes of which the common drift of the machine leaves less than the smallest that matters."""
+    def of_machine(self, min_effects: Mapping[str, float] = MIN_EFFECT) -> tuple[Change, ...]:
+        """The changes below the minimum effect after correction for the common drift of the machine."""
         drifts = self.common_drift
         return tuple(
             change
             for change in self.changes
             if (drift := drifts.get((change.testbed_id, change.metric))) is not None
             and change.levels is not None
-            and abs(math.log(change.levels.ratio / drift)) < math.log1p(smallest[change.metric])
+            and abs(math.log(change.levels.ratio / drift)) < math.log1p(min_effects[change.metric])
         )
 
     def counts(self) -> dict[str, int]:
@@ -164,20 +164,20 @@ def find_alerts(
     metrics: Sequence[str] = (),
     since: datetime | None = None,
     window: int | None = None,
-    smallest: Mapping[str, float] = MIN_EFFECT,
+    min_effects: Mapping[str, float] = MIN_EFFECT,
 ) -> list[Alert]:
     """The alerts of a branch, or of all, newest range first: one for all changes that can come from the same commits.
 
     Changes are those of `analysis.history.timelines.judge_history`, over all cells and metrics: filters, `metrics`
     and `since` (of the
-    first run after) only hide, and change no range and no rate of false discoveries. Metrics are named as in `smallest`, and
+    first run after) only hide, and change no range and no rate of false discoveries. Metrics are named as in `min_effects`, and
     `status`. For one more night `window=analysis.history.timelines.INCREMENT` is enough; None looks at the whole history.
 
     Raises:
         KeyError: a metric that does not exist.
     """
     found = survey(
-        source, branch=branch, filters=filters, metrics=metrics, since=since, window=window, smallest=smallest
+        source, branch=branch, filters=filters, metrics=metrics, since=since, window=window, min_effects=min_effects
     )
     return list(found.alerts)
 
@@ -190,11 +190,11 @@ def survey(
     metrics: Sequence[str] = (),
     since: datetime | None = None,
     window: int | None = None,
-    smallest: Mapping[str, float] = MIN_EFFECT,
+    min_effects: Mapping[str, float] = MIN_EFFECT,
 ) -> Survey:
     """What `find_alerts` finds, with the history behind it."""
     with connected(source) as conn:
-        history = judge_history(conn, branch=branch, smallest=smallest, window=window)
+        history = judge_history(conn, branch=branch, min_effects=min_effects, window=window)
         cells = set(cell_names(conn, filters).index.tolist())
         groups = [
             (repo_branch, group)

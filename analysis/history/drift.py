@@ -85,14 +85,14 @@ def slow_drift(
     *,
     branch: str | None = None,
     filters: CellFilter = EVERYTHING,
-    smallest: Mapping[str, float] = MIN_EFFECT,
+    min_effects: Mapping[str, float] = MIN_EFFECT,
 ) -> DriftSurvey:
     """Series whose newest level is away from that at the pinned runs, by more than the steps found in between tell.
 
     Series are those of `branch`, else of the branches of the pinned runs, each held against the pinned runs of its own
     testbed. The level at the pin is that of the up to 5 measured commits on either side of it, and its own; the newest
     that of the newest 10 commits; neither reaches across a change point, and both need 5. A pin on another branch (a
-    release) knows no steps in between: the whole difference is told. Told is what is at least `smallest[metric]`, with a
+    release) knows no steps in between: the whole difference is told. Told is what is at least `min_effects[metric]`, with a
     false discovery rate of at most 5 % over all series of the metric that could be held against the pin; largest first.
 
     Raises:
@@ -102,11 +102,11 @@ def slow_drift(
     with connected(source) as conn:
         tables = []
         for name in sorted(branches | set(pinned.branches)):
-            names, of_branch = read_series(conn, tuple(smallest), branch=name, filters=filters)
+            names, of_branch = read_series(conn, tuple(min_effects), branch=name, filters=filters)
             tables += of_branch
     found: list[Drift] = []
     series = 0
-    for metric, least in smallest.items():
+    for metric, least in min_effects.items():
         cases = [
             case
             for table in tables

@@ -21,17 +21,17 @@ from db.queries.sides import Side, SideRun
 
 
 def first_changes(
-    source: Source, names: CellNames, table: SeriesTable, smallest: Mapping[str, float]
+    source: Source, names: CellNames, table: SeriesTable, min_effects: Mapping[str, float]
 ) -> dict[str, dict[int, LevelChange]]:
     """`judge_first` of a line with 2 to 9 points, by the noise that the store knows; nothing of any other."""
     if not 2 <= len(table.points) < 2 * SHORTEST:
         return {}
-    rows = RepeatRows.behind(source, [_side(table.points)], {*smallest, *ALSO_READ})
-    return judge_first(rows, names.loc[table.keys, "cell_id"].tolist(), table, smallest)
+    rows = RepeatRows.behind(source, [_side(table.points)], {*min_effects, *ALSO_READ})
+    return judge_first(rows, names.loc[table.keys, "cell_id"].tolist(), table, min_effects)
 
 
 def judge_first(
-    rows: RepeatRows, cell_ids: Sequence[str], table: SeriesTable, smallest: Mapping[str, float]
+    rows: RepeatRows, cell_ids: Sequence[str], table: SeriesTable, min_effects: Mapping[str, float]
 ) -> dict[str, dict[int, LevelChange]]:
     """By metric and row the likeliest change of each series. `cell_ids` are those of the rows of the table.
 
@@ -43,8 +43,8 @@ def judge_first(
     judged = []
     for at in range(1, len(table.points)):
         pairs = PairedCells(rows, _side(table.points[:at]), _side(table.points[at:]), cells)
-        judged.append(judge_pairs(pairs, smallest).cells)
-    return {metric: _likeliest(table.values[metric], metric, least, judged) for metric, least in smallest.items()}
+        judged.append(judge_pairs(pairs, min_effects).cells)
+    return {metric: _likeliest(table.values[metric], metric, least, judged) for metric, least in min_effects.items()}
 
 
 def _likeliest(table: Numbers, metric: str, least: float, judged: Sequence[pd.DataFrame]) -> dict[int, LevelChange]:

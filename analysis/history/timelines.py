@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,10 +15,9 @@ from analysis.history.changes import Certainty, Change, Direction, Levels, Span
 from analysis.history.first import first_changes
 from analysis.history.series import Point, SeriesTable, read_series
 from analysis.history.status import status_changes
-from analysis.stats.changepoints import SHORTEST, detect_rows
-from analysis.stats.levels import LevelChange, level_changes, pending_change, pending_shifts
+from analysis.stats.changepoints import SHORTEST
+from analysis.stats.levels import LevelChange, NewLevel, new_levels
 from analysis.stats.steps import EDGE
-from analysis.stats.verdicts import LEVEL, false_discovery_rates
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source, connected
 from db.queries.cell_names import CellNames
@@ -29,7 +27,7 @@ from db.queries.series import Surroundings, environments_of, programs_of, surrou
 #: Newest commits of every branch and testbed that are judged anew for one more night: what is found there does not hang on
 #: what lies before, but for the first of them (`detect` needs 5 to 20 points on each side).
 INCREMENT = 120
-#: Keys of a fingerprint that are the code itself, and no change of its surroundings.
+#: Keys of a fingerprint that are the code itself, and no difference of the environment.
 _CODE = ("torch", "torch_git")
 
 
@@ -52,14 +50,14 @@ def judge_history(
     *,
     branch: str | None = None,
     filters: CellFilter = EVERYTHING,
-    smallest: Mapping[str, float] = MIN_EFFECT,
+    min_effects: Mapping[str, float] = MIN_EFFECT,
     window: int | None = None,
 ) -> History:
-    """Every change of every series: a cell on a branch and testbed, by each metric of `smallest` and by its status.
+    """Every change of every series: a cell on a branch and testbed, by each metric of `min_effects` and by its status.
 
     Points are the commits in the order of the repository; what was not measured or failed is a gap. A metric's change is one
-    of `changepoints.detect` or `pending`, or in a line with fewer than 10 points of `analysis.history.first`. It is
-    `smallest[metric]` (relative) at least, with a false discovery rate of at most 5 % over all series of that metric which
+    of `analysis.stats.levels.new_levels`, or in a line with fewer than 10 points of `analysis.history.first`. It is
+    `min_effects[metric]` (relative) at least, with a false discovery rate of at most 5 % over all series of that metric which
     were judged. `window` looks at the newest so many commits of each branch and testbed only (`INCREMENT` for one more
     night); None at all of them.
 
@@ -67,18 +65,18 @@ def judge_history(
         KeyError: a metric that does not exist.
     """
     with connected(source) as conn:
-        metrics = dict.fromkeys([*smallest, *(CONTROL[metric] for metric in smallest if metric in CONTROL)])
+        metrics = dict.fromkeys([*min_effects, *(CONTROL[metric] for metric in min_effects if metric in CONTROL)])
         names, tables = read_series(conn, tuple(metrics), branch=branch, filters=filters, window=window)
         found: list[Change] = []
-        first = [first_changes(conn, names, table, smallest) for table in tables]
-        series = {metric: sum(int(np.sum(_enough(table, metric))) for table in tables) for metric in smallest}
-        for metric, least in smallest.items():
-            found += _of_metric(names, tables, [one.get(metric, {}) for one in first], metric, least, series[metric])
+        first = [first_changes(conn, names, table, min_effects) for table in tables]
+        series = {metric: sum(_with_enough(table, metric) for table in tables) for metric in min_effects}
+        for metric, min_effect in min_effects.items():
+            found += _of_metric(names, tables, [one.get(metric, {}) for one in first], metric, min_effect)
         for table in tables:
             found += _of_statuses(names, table)
-        found = _with_surroundings(conn, found)
+        found = _with_environment_diff(conn, found)
     cells = {key for table in tables for key in table.keys[np.isfinite(table.passed).sum(axis=1) >= 2].tolist()}
-    young = {metric: sum(len(one.get(metric, {})) for one in first) for metric in smallest}
+    young = {metric: sum(len(one.get(metric, {})) for one in first) for metric in min_effects}
     return History(tuple(sorted(found, key=_order)), series, frozenset(cells), young)
 
 
@@ -86,32 +84,9 @@ def _order(change: Change) -> tuple[str, str, int, str, str, str]:
     return (change.repo, change.branch, change.span.onset.place, change.cell, change.testbed_id, change.metric)
 
 
-def _enough(table: SeriesTable, metric: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    enough: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.isfinite(table.values[metric]).sum(axis=1) >= 2 * SHORTEST
-    return enough
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A change of the series in a row of a table; its two levels lie within `start` and `stop`."""
-
-    table: SeriesTable
-    row: int
-    change: LevelChange
-    certainty: Certainty
-    start: int
-    stop: int
-
-    def control(self, metric: str) -> float | None:
-        """How many times as much the eager time became over the same boundary, by the nearest 20 points to either side."""
-        if metric not in CONTROL:
-            return None
-        values = self.table.values[CONTROL[metric]][self.row]
-        before, after = values[self.start : self.change.at], values[self.change.at : self.stop]
-        before, after = before[np.isfinite(before)][-EDGE:], after[np.isfinite(after)][:EDGE]
-        if not before.size or not after.size:
-            return None
-        return float(np.exp(np.median(np.log(after)) - np.median(np.log(before))))
+def _with_enough(table: SeriesTable, metric: str) -> int:
+    """The number of series that have enough points for a change point."""
+    return int(np.sum(np.isfinite(table.values[metric]).sum(axis=1) >= 2 * SHORTEST))
 
 
 def _of_metric(
@@ -119,54 +94,41 @@ def _of_metric(
     tables: Sequence[SeriesTable],
     first: Sequence[Mapping[int, LevelChange]],
     metric: str,
-    least: float,
-    series: int,
+    min_effect: float,
 ) -> list[Change]:
-    """The changes of one metric that are large enough and stand the control of false discoveries. `first` has a change of each
-    row that is judged by `analysis.history.first`, table by table; `series` are the others that are judged."""
-    found: list[_Found] = []
-    changed = 0
-    for table, of_first in zip(tables, first, strict=True):
-        values = table.values[metric]
-        cuts = detect_rows(values, min_effect=least)
-        tails = pending_shifts(values, cuts, min_effect=least)
-        for row, (of_row, tail) in enumerate(zip(cuts, tails, strict=True)):
-            if row in of_first:
-                found.append(_Found(table, row, of_first[row], Certainty.PENDING, 0, values.shape[1]))
-                continue
-            changed += bool(of_row) or tail is not None
-            bounds = [0, *of_row, values.shape[1]]
-            for at, one in enumerate(level_changes(values[row], of_row) if of_row else ()):
-                found.append(_Found(table, row, one, Certainty.ESTABLISHED, bounds[at], bounds[at + 2]))
-            if tail is not None:
-                one = pending_change(values[row], tail, of_row)
-                found.append(_Found(table, row, one, Certainty.PENDING, *bounds[-2:]))
-    # A series without a change is a hypothesis that was tested, too.
-    p = np.array([one.change.p for one in found] + [1.0] * max(series - changed, 0))
-    rates = false_discovery_rates(p)[: len(found)].tolist()
-    return [
-        _metric_change(names, one, metric, q)
-        for one, q in zip(found, rates, strict=True)
-        if q <= LEVEL and abs(math.log(one.change.ratio)) >= math.log1p(least)
-    ]
+    """The changes of one metric. `first` has, table by table, the change of each row that `analysis.history.first` judged."""
+    levels = new_levels([table.values[metric] for table in tables], min_effect, first)
+    return [_metric_change(names, tables[level.table], level, metric) for level in levels]
 
 
-def _metric_change(names: CellNames, found: _Found, metric: str, q: float) -> Change:
-    table, row, one = found.table, found.row, found.change
+def _metric_change(names: CellNames, table: SeriesTable, level: NewLevel, metric: str) -> Change:
+    row, change = level.row, level.change
     measured = np.flatnonzero(np.isfinite(table.values[metric][row]))
-    before = {at: int(measured[np.searchsorted(measured, at) - 1]) for at in (one.at, one.earliest)}
-    levels = Levels(one.before, one.after, one.now, one.ratio, one.low, one.high, one.p, q)
+    before = {at: int(measured[np.searchsorted(measured, at) - 1]) for at in (change.at, change.earliest)}
+    shown = (change.before, change.after, change.now, change.ratio, change.low, change.high, change.p)
     return Change(
         **name_series(names, table, row),
         metric=metric,
-        direction=direction_of(metric, one.ratio),
-        certainty=found.certainty,
-        span=_span(table, before[one.at], one.at),
-        possible=_span(table, before[one.earliest], one.latest),
-        is_over=one.is_over,
-        levels=levels,
-        control=found.control(metric),
+        direction=direction_of(metric, change.ratio),
+        certainty=Certainty.PENDING if level.is_pending else Certainty.ESTABLISHED,
+        span=_span(table, before[change.at], change.at),
+        possible=_span(table, before[change.earliest], change.latest),
+        is_over=change.is_over,
+        levels=Levels(*shown, level.q),
+        control=_control(table, level, metric),
     )
+
+
+def _control(table: SeriesTable, level: NewLevel, metric: str) -> float | None:
+    """New over old eager time over the same boundary, by the nearest 20 points on each side."""
+    if metric not in CONTROL:
+        return None
+    values = table.values[CONTROL[metric]][level.row]
+    before, after = values[level.start : level.change.at], values[level.change.at : level.stop]
+    before, after = before[np.isfinite(before)][-EDGE:], after[np.isfinite(after)][:EDGE]
+    if not before.size or not after.size:
+        return None
+    return float(np.exp(np.median(np.log(after)) - np.median(np.log(before))))
 
 
 def direction_of(metric: str, ratio: float) -> Direction:
@@ -206,8 +168,8 @@ def _span(table: SeriesTable, base: int, onset: int) -> Span:
     return Span(table.points[base], table.points[onset])
 
 
-def _with_surroundings(source: Source, changes: Sequence[Change]) -> list[Change]:
-    """The changes with what else differs between their sides, and the statuses of those that are changes of status."""
+def _with_environment_diff(source: Source, changes: Sequence[Change]) -> list[Change]:
+    """The changes with the differences of environment and program between their sides, and the statuses of status changes."""
     wanted = [(run.key, change.cell_key) for change in changes for point in _ends(change) for run in point.runs]
     known = surroundings(source, wanted)
     environments = _Differences(environments_of(source, (one.environment for one in known.values())), _CODE)

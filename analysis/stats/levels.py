@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
 from analysis.stats.averages import NORMAL_CONSISTENCY
-from analysis.stats.changepoints import SHORTEST, clip_spikes
+from analysis.stats.changepoints import SHORTEST, clip_spikes, detect_rows
 from analysis.stats.steps import EDGE, piece_of, welch_error
-from analysis.stats.verdicts import LEVEL
+from analysis.stats.verdicts import LEVEL, false_discovery_rates
 
 Numbers = npt.NDArray[np.float64]
 
@@ -48,6 +48,64 @@ class LevelChange:
     high: float
     p: float
     is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewLevel:
+    """A new level of the series in row `row` of table `table`. Its two levels lie within `start` and `stop`.
+
+    `is_pending` says that it is too young to be established. `q` is the false discovery rate at which it would just be
+    reported among all series.
+    """
+
+    table: int
+    row: int
+    change: LevelChange
+    is_pending: bool
+    start: int
+    stop: int
+    q: float = math.nan
+
+
+def new_levels(
+    tables: Sequence[Numbers], min_effect: float, first: Sequence[Mapping[int, LevelChange]] | None = None
+) -> list[NewLevel]:
+    """Returns the new levels of many series of positive values, a row each. Trends, alerts and records all use this rule.
+
+    A new level is a change point of `detect` or a pending shift. It differs by `min_effect` (relative) at least, and the
+    false discovery rate over all series with 10 measured values is at most 5 %. `first` has for each table rows whose only
+    possible change, which is pending, was judged otherwise; they count among the series.
+    """
+    candidates = [
+        level
+        for at, values in enumerate(tables)
+        for level in _candidates(at, values, min_effect, first[at] if first is not None else {})
+    ]
+    # A series without a change is a hypothesis that was tested, too.
+    enough = sum(int(np.sum(np.isfinite(values).sum(axis=1) >= 2 * SHORTEST)) for values in tables)
+    changed = {(level.table, level.row) for level in candidates if first is None or level.row not in first[level.table]}
+    p = np.array([level.change.p for level in candidates] + [1.0] * max(enough - len(changed), 0))
+    rates = false_discovery_rates(p)[: len(candidates)].tolist()
+    return [
+        replace(level, q=q)
+        for level, q in zip(candidates, rates, strict=True)
+        if q <= LEVEL and abs(math.log(level.change.ratio)) >= math.log1p(min_effect)
+    ]
+
+
+def _candidates(table: int, values: Numbers, min_effect: float, first: Mapping[int, LevelChange]) -> Iterator[NewLevel]:
+    change_points = detect_rows(values, min_effect=min_effect)
+    shifts = pending_shifts(values, change_points, min_effect=min_effect)
+    for row, (cuts, shift) in enumerate(zip(change_points, shifts, strict=True)):
+        if row in first:
+            yield NewLevel(table, row, first[row], is_pending=True, start=0, stop=values.shape[1])
+            continue
+        bounds = [0, *cuts, values.shape[1]]
+        for at, change in enumerate(level_changes(values[row], cuts) if cuts else ()):
+            yield NewLevel(table, row, change, is_pending=False, start=bounds[at], stop=bounds[at + 2])
+        if shift is not None:
+            change = pending_change(values[row], shift, cuts)
+            yield NewLevel(table, row, change, is_pending=True, start=bounds[-2], stop=bounds[-1])
 
 
 def is_nearer(value: float, base: float, new: float) -> bool:

@@ -80,7 +80,7 @@ def test_a_step_below_the_smallest_that_matters_is_left_out(history):
     history.nights(0, 15)
     history.nights(15, 30, slower(1.012, metrics=("compiled_ms", "compile_cold_s")))
     assert judge_history(history.store).changes == ()
-    found = judge_history(history.store, smallest={"compiled_ms": 0.005})
+    found = judge_history(history.store, min_effects={"compiled_ms": 0.005})
     assert only(found).levels.ratio == pytest.approx(1.012, abs=0.003)
 
 
@@ -241,7 +241,7 @@ def test_a_filter_judges_what_it_names(history):
 
 def test_an_unknown_metric_is_refused(history):
     with pytest.raises(KeyError, match="no_such"):
-        judge_history(history.store, smallest={"no_such": 0.02})
+        judge_history(history.store, min_effects={"no_such": 0.02})
 
 
 def test_an_empty_store_has_nothing_to_judge(tmp_path):

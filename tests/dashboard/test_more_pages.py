@@ -131,7 +131,9 @@ def test_a_line_ends_where_the_number_of_models_changes():
 def test_a_new_level_names_the_nights_around_it_and_other_models():
     values = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
     models = [3] * 12 + [4] * 12
-    (step,) = steps(by_night(history(values, models=models), "speedup", {f"r{n}": f"n{n}" for n in range(24)}))
+    (step,) = steps(
+        by_night(history(values, models=models), "speedup", {f"r{n}": f"n{n}" for n in range(24)}), "speedup"
+    )
     assert (step.before["night"], step.after["night"]) == ("n11", "n12")
     assert step.level_after / step.level_before == pytest.approx(0.8, abs=0.01)
     assert step.other_models
@@ -216,7 +218,7 @@ def test_new_levels_are_those_of_each_branch_alone():
     calm = [5.0 + 0.001 * (place % 3) for place in range(24)]
     found = joined({"main": history(stepping), "release": history(calm).assign(run_id=[f"s{n}" for n in range(24)])})
     night_of = {f"{name}{n}": f"{name}{n}" for n in range(24) for name in "rs"}
-    (step,) = steps(by_night(found, "speedup", night_of))
+    (step,) = steps(by_night(found, "speedup", night_of), "speedup")
     assert (step.line, step.before["night"], step.after["night"]) == ("triton, main", "r11", "r12")
 
 

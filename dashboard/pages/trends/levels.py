@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.stats.changepoints import detect
-from collector.metrics import METRICS
+from analysis.stats.levels import new_levels
+from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components import palette
 from dashboard.components.drawing import alt, layered
 from dashboard.components.formats import TITLES, count, moment, number
@@ -34,6 +34,10 @@ _MEANS = ("compile_cold_s", RATE)
 NIGHTS = 120
 #: Up to so many places each has a mark of its own.
 WITH_POINTS = 45
+#: The smallest relative change of an average that matters, where its metric has none of its own.
+_MIN_EFFECT = 0.01
+#: Averages below this count as this.
+_LEAST = 1e-6
 #: Pixels: the height of a chart, and how wide its plot is at most.
 _HEIGHT, _PLOT = 250, 640
 
@@ -136,15 +140,20 @@ def _placed(found: pd.DataFrame, what: str) -> pd.DataFrame:
     return found.assign(segment=is_other.groupby([found["suite"], found["line"]], sort=False).cumsum())
 
 
-def steps(trend: pd.DataFrame) -> list[Step]:
-    """Where a suite's average on a line of its own went to a new level, the newest first."""
+def steps(trend: pd.DataFrame, metric: str) -> list[Step]:
+    """Where a suite's average on a line of its own went to a new level, the newest first.
+
+    The rule is that of alerts (`analysis.stats.levels.new_levels`), over all lines that are given, without pending ones.
+    """
+    lines = list(trend.groupby(["suite", "line"], sort=False))
+    # 0 % has no logarithm.
+    series = [np.maximum(rows["value"].to_numpy(dtype=float), _LEAST)[None, :] for _, rows in lines]
     found = []
-    for (suite, line), rows in trend.groupby(["suite", "line"], sort=False):
-        values = rows["value"].to_numpy()
-        cuts = detect(values)
-        for start, cut, end in zip([0, *cuts], cuts, [*cuts[1:], len(values)], strict=False):
-            levels = (float(np.median(values[start:cut])), float(np.median(values[cut:end])))
-            found.append(Step(str(suite), str(line), rows.iloc[cut - 1], rows.iloc[cut], *levels))
+    for level in new_levels(series, MIN_EFFECT.get(metric, _MIN_EFFECT)):
+        if not level.is_pending:
+            (suite, line), rows = lines[level.table]
+            nights = rows.iloc[level.change.at - 1], rows.iloc[level.change.at]
+            found.append(Step(str(suite), str(line), *nights, level.change.before, level.change.after))
     return sorted(found, key=lambda step: (-int(step.after["place"]), step.suite, step.line))
 
 

@@ -105,7 +105,7 @@ def _trend(
     """A figure of a history, which `key` names, over time, and where it went to new levels: shared by all, not to be changed."""
     shown = periods.within(_history, first, last)
     trend = trends.by_stretch(trends.by_night(shown, metric, _night_of), metric, by)
-    return trend, ([] if trend.empty else trends.steps(trend))
+    return trend, ([] if trend.empty else trends.steps(trend, metric))
 
 
 def _branches(selection: Selection) -> list[str]:

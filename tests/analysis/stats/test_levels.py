@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.stats.levels import is_nearer, level_changes, level_drift, pending_change
+from analysis.stats.levels import is_nearer, level_changes, level_drift, new_levels, pending_change
 
 
 def noisy(levels, sd=0.01, seed=1):
@@ -151,3 +151,15 @@ def test_series_without_noise_are_fine():
 def test_a_level_needs_two_points():
     with pytest.raises(ValueError, match="two points"):
         level_drift(np.ones(1), np.ones(5), [])
+
+
+def test_new_levels_are_large_enough_and_stand_the_control_of_false_discoveries():
+    random = np.random.default_rng(8)
+    table = np.exp(random.normal(0, 0.01, (300, 60)))
+    table[:30, 30:] *= 1.05
+    table[30:60, 30:] *= 1.01
+    table[60, -3:] *= 1.1
+    found = new_levels([table[:150], table[150:]], 0.02)
+    assert sum(level.table == 0 and level.row < 30 for level in found) >= 28
+    assert [(level.row, level.is_pending) for level in found if level.table or level.row >= 30] == [(60, True)]
+    assert all(level.q <= 0.05 for level in found)
