@@ -1,8 +1,7 @@
-"""How far an average over models would move if other models of the kind had been picked: percentile bootstrap.
+"""Intervals of averages over models by percentile bootstrap: how far they would move with other models of the kind.
 
 Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. Models are drawn with replacement, with all
-cells that they have: cells of one model are no independent witnesses. The interval knows nothing of what differs from run to
-run but for what that adds to the scatter of the models.
+their cells, since cells of one model are not independent. Noise from run to run enters only as scatter of the models.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.stats.labels import places
-
 Numbers = npt.NDArray[np.float64]
 
-#: Draws of an interval; its ends are then known to a tenth of its width or so.
+#: Draws of an interval. Its ends are then known to about a tenth of its width.
 RESAMPLES = 1000
-#: Of fewer models an interval is a matter of luck: the percentile bootstrap is too narrow for a handful.
+#: Fewer models have no interval: the percentile bootstrap is too narrow for a handful.
 FEWEST = 5
 #: 1 - confidence of the intervals.
 LEVEL = 0.05
@@ -83,38 +80,23 @@ def _interval(
     names = np.asarray(models)
     if names.shape != usable.shape:
         raise ValueError("every cell needs its model")
-    owner, count = _owners(names[usable])
+    drawn, owner = np.unique(names[usable], return_inverse=True)
+    count = drawn.size
     if count < FEWEST:
         return None
     sums = [np.bincount(owner, values[usable], count) for values in (above, below)]
     often = _draws(count)
     # Of as many ones as there are models, the sum is their number, whichever are drawn.
     total = count if np.all(sums[1] == 1) else often @ sums[1]
-    low, high = _ends(often @ sums[0] / total)
-    return low, high, count
-
-
-def _owners(names: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], int]:
-    """Each cell's model as a number, in the order of the names, and how many there are; numbers need no sorting."""
-    is_number = names.dtype.kind in "iu" and np.min(names, initial=0) >= 0
-    drawn, owner = places(names) if is_number else np.unique(names, return_inverse=True)
-    return owner, drawn.size
-
-
-def _ends(draws: Numbers) -> tuple[float, float]:
-    """The quantiles LEVEL / 2 and 1 - LEVEL / 2, between two values in proportion, as NumPy's own but without its checks."""
-    ranks = np.array((LEVEL / 2, 1 - LEVEL / 2)) * (draws.size - 1)
-    below = np.floor(ranks).astype(int)
-    ordered = np.partition(draws, (below[0], below[0] + 1, below[1], below[1] + 1))
-    found = ordered[below] + (ranks - below) * (ordered[below + 1] - ordered[below])
-    return float(found[0]), float(found[1])
+    low, high = np.quantile(often @ sums[0] / total, (LEVEL / 2, 1 - LEVEL / 2))
+    return float(low), float(high), count
 
 
 @lru_cache(maxsize=64)
 def _draws(size: int) -> Numbers:
-    """How often each model is in each draw, of shape (RESAMPLES, size): a sum over a draw is then a product.
+    """How often each model is in each draw, of shape (RESAMPLES, size). A sum over a draw is then a product.
 
-    The same for every group of that many models: what is shown must not change from one look to the next.
+    The same for every group of that many models, so that a page shows the same numbers each time.
     """
     drawn = np.random.default_rng(_SEED).integers(0, size, (RESAMPLES, size))
     found = np.zeros((RESAMPLES, size))

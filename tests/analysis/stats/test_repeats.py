@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats.repeats import EFFICIENCY, common_drift, successive, unrest, within
+from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums, unrest
+
+
+def within(values, groups, owners, count):
+    """Squares of values around the mean of their group, summed by owner, and the degrees of freedom of each sum."""
+    worth = 1 - 1 / np.bincount(groups)[groups]
+    return sums(around_means(values, groups) ** 2, owners, count), sums(worth, owners, count).round()
 
 
 def of_one(values, groups=None):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.repeats import within
 from analysis.stats.shrinkage import fit_prior, moderate
 from analysis.stats.verdicts import (
     Verdict,
@@ -15,6 +14,7 @@ from analysis.stats.verdicts import (
     further_runs,
     judge,
 )
+from tests.analysis.stats.test_repeats import within
 
 
 def nights(cells, runs, shift=0.0, seed=1, sd=0.01, history=10):
