@@ -1,6 +1,6 @@
 # make nightly   environment, CPU zoo, database, summary     make dashboard   look at it
 # make test      the test suite                              make check       lint, types, import rules, tests
-# make chaos     kills, full disks, damage and 10,000 mutated inputs, with what they cost (CHAOS="--short --seed 1")
+# make chaos     kills, full disks, damage and thousands of mutated inputs; another seed tries others (SEED=2)
 # TORCH=torch==2.12.0 chooses another torch; TORCH_INDEX_URL an index to take it from; VENV another folder.
 PYTHON ?= python3
 VENV ?= .venv
@@ -44,7 +44,8 @@ hostile:
 	@python=$$($(BOOTSTRAP) --dev) && $$python scripts/hostile.py -n 2 --dist loadfile $(HOSTILE)
 
 chaos:
-	@python=$$($(BOOTSTRAP) --dev) && $$python -m tests.chaos $(CHAOS)
+	@python=$$($(BOOTSTRAP) --dev) && INDUCTOR_WATCH_CHAOS=$(or $(SEED),1) \
+	    $$python -m pytest -m "not gpu" --timeout 1800 tests/chaos $(PYTEST)
 
 lint:
 	@python=$$($(BOOTSTRAP) --dev) && $$python -m ruff check . && $$python -m ruff format --check . && \

@@ -6,7 +6,7 @@ import pytest
 
 from db.ingest import ingest_bundle
 from db.maintenance.damage import damage_of
-from tests.chaos.processes import cli, warm_up
+from tests.chaos.world import cli
 from tests.factories import new_store, night
 
 
@@ -50,9 +50,8 @@ def test_a_value_of_another_type_in_a_damaged_file_ends_in_one_line(full, tmp_pa
     connection.execute("UPDATE runs SET started_at = 'never'")
     connection.commit()
     connection.close()
-    warm_up()
     done = cli(tmp_path, "db", "info", "--db", str(full))
     assert done.code == 4
-    assert done.is_one_line, done.err
+    done.check_one_line(4)
     assert "is damaged" in done.err
     assert "internal error" not in done.err
