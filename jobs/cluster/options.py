@@ -23,7 +23,7 @@ class Executing:
         return self.executor == "ray"
 
     def check(self, gpus: str | None, dry_run: bool) -> None:
-        """Raises `click.UsageError` for options that say nothing where this executor measures."""
+        """Raises `click.UsageError` for options without effect under this executor."""
         if not self.on_cluster:
             if self.tasks is not None:
                 raise click.UsageError("--tasks goes with --executor ray: leave it out, or see --workers")
@@ -42,7 +42,7 @@ executing_options = as_one(
         type=click.Choice(["host", "ray"]),
         default="host",
         show_default=True,
-        help="Who measures: this host, or the nodes of a Ray cluster, a task a group of models.",
+        help="Who measures: this host, or the nodes of a Ray cluster, a task a shard of the plan.",
     ),
     click.option(
         "--address",
@@ -51,6 +51,6 @@ executing_options = as_one(
         help="With --executor ray: the cluster (or RAY_ADDRESS). [one of this host alone]",
     ),
     click.option(
-        "--tasks", type=click.IntRange(min=1), help="With --executor ray: groups to cut the night into. [4 a node]"
+        "--tasks", type=click.IntRange(min=1), help="With --executor ray: shards to cut the night into. [4 a node]"
     ),
 )

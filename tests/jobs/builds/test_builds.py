@@ -158,3 +158,19 @@ def test_wrong_words_are_one_line_and_nothing_is_written(words, said, tmp_path, 
     assert ended.value.code == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_imports_only_what_its_environment_has():
+    code = (
+        "import sys\n"
+        "from importlib.metadata import packages_distributions\n"
+        "class Blocked:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if path is None and name in others: raise ModuleNotFoundError(name)\n"
+        "allowed = {'click', 'rich', 'numpy', 'torch', 'markdown-it-py', 'Pygments', 'mdurl', 'inductor-watch'}\n"
+        "others = {name for name, of in packages_distributions().items() if not allowed & set(of)}\n"
+        "sys.meta_path.insert(0, Blocked())\n"
+        "import jobs.pool.child, jobs.pool.session, jobs.pool.testbeds, jobs.pool.resuming, jobs.plan.default_night\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert done.returncode == 0, done.stderr
