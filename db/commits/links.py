@@ -77,8 +77,10 @@ class _Landings:
         self.repo = repo
         columns = (Commit.id, Commit.sha, Commit.position, Commit.pr_number, Commit.title)
         query = select(*columns).where(Commit.repo == repo, Commit.position.is_not(None)).order_by(Commit.position)
-        found = (Landing(row.id, row.sha, row.position, row.pr_number, row.title or "") for row in conn.execute(query))
-        self.by_id = {landing.id: landing for landing in found}
+        landings = (
+            Landing(row.id, row.sha, row.position, row.pr_number, row.title or "") for row in conn.execute(query)
+        )
+        self.by_id = {landing.id: landing for landing in landings}
         self.by_sha = {landing.sha: landing for landing in self.by_id.values()}
 
     @cached_property

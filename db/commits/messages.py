@@ -94,14 +94,14 @@ def read_subject(subject: str) -> Subject:
 def read_message(subject: str, message: str) -> Message:
     """Parses a subject and the whole message."""
     read, lowered = read_subject(subject), message.lower()
-    found: list[str] = []
+    shas: list[str] = []
     if "reverts commit" in lowered:
-        found += [sha for match in _REVERTS.finditer(lowered) for sha in _DIGITS.findall(match[1])]
+        shas += [sha for match in _REVERTS.finditer(lowered) for sha in _DIGITS.findall(match[1])]
     if read.kind == "revert" and _BACK_OUT.match(subject):
-        found += [sha for match in _CHANGESET.finditer(lowered) for sha in _DIGITS.findall(match[1])]
+        shas += [sha for match in _CHANGESET.finditer(lowered) for sha in _DIGITS.findall(match[1])]
     stated = _RELANDS.search(lowered) if read.kind != "revert" and "land" in lowered else None
     relands = int(stated[1]) if stated else read.quoted_pr if read.kind == "reland" else None
-    return Message(read, tuple(dict.fromkeys(found))[:_MOST], relands)
+    return Message(read, tuple(dict.fromkeys(shas))[:_MOST], relands)
 
 
 def _unquote(subject: str) -> tuple[MessageKind, str | None]:

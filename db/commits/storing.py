@@ -27,7 +27,7 @@ _CHUNK = 10_000
 
 
 class LandedCommit(NamedTuple):
-    """A commit as git tells it: its place in the line (0 is the oldest), moments in seconds since 1970, its message."""
+    """A commit as git tells it: its position in the line (0 is the oldest), moments in seconds since 1970, its message."""
 
     position: int
     sha: str

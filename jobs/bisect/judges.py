@@ -47,16 +47,16 @@ Others = Mapping[str, Sequence[Reading]]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A decision in words and figures: `said` for a person, `figures` for the log."""
+    """A decision in words and figures: `text` for a person, `figures` for the log."""
 
     word: Word
-    said: str
+    text: str
     figures: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _Control:
-    """Whether the eager latency is the control, and what is said of that; nothing of a metric that has no control."""
+    """Whether the eager latency is the control, and the text about it; empty for a metric without a control."""
 
     is_used: bool = False
     text: str = ""
@@ -65,9 +65,9 @@ class _Control:
         """ln of the eager latency of each run; 0 where it is not the control."""
         return [math.log(run.eager) if self.is_used and run.eager else 0.0 for run in runs]
 
-    def said(self, found: Finding) -> str:
+    def describe(self, finding: Finding) -> str:
         """For a person, after the figures."""
-        moved = f", which moved by {math.expm1(found.moved):+.1%}" if self.is_used else ""
+        moved = f", which moved by {math.expm1(finding.moved):+.1%}" if self.is_used else ""
         return f", {self.text}{moved}" if self.text else ""
 
 
@@ -114,18 +114,20 @@ class MetricJudge:
     def ends(self, good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
         """Whether the levels differ by what matters."""
         rows, between, control = self._rows([good, bad], others)
-        found = compare_ends(rows[0], rows[1], self.level, self._least, between)
-        said = f"{self._spell(found)}, p {found.p:.2g}{control.said(found)}"
-        return Judged(found.word, said, self._figures(found, [*good, *bad], control))
+        finding = compare_ends(rows[0], rows[1], self.level, self._least, between)
+        text = f"{self._spell(finding)}, p {finding.p:.2g}{control.describe(finding)}"
+        return Judged(finding.word, text, self._figures(finding, [*good, *bad], control))
 
     def side(self, runs: Sequence[Reading], good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
         """On which side of the middle the level is."""
         rows, between, control = self._rows([runs, good, bad], others)
-        found = find_side(rows[0], rows[1], rows[2], self.level, between)
-        level, start, end = (float(np.mean(some, axis=0) @ (1.0, -found.slope)) for some in rows)
+        finding = find_side(rows[0], rows[1], rows[2], self.level, between)
+        level, start, end = (float(np.mean(some, axis=0) @ (1.0, -finding.slope)) for some in rows)
         part = (level - start) / (end - start) if end != start else math.nan
-        said = f"{self.shown(runs)}, {part:.0%} of the way from good to bad, p {found.p:.2g}{control.said(found)}"
-        return Judged(found.word, said, self._figures(found, runs, control))
+        text = (
+            f"{self.shown(runs)}, {part:.0%} of the way from good to bad, p {finding.p:.2g}{control.describe(finding)}"
+        )
+        return Judged(finding.word, text, self._figures(finding, runs, control))
 
     def shown(self, runs: Sequence[Reading]) -> str:
         """The mean of some runs and how many these are."""
@@ -156,16 +158,16 @@ class MetricJudge:
 
         return [rows(runs) for runs in groups], {name: rows(runs) for name, runs in fit.items()}, control
 
-    def _spell(self, found: Finding) -> str:
+    def _spell(self, finding: Finding) -> str:
         if self.is_count:
-            return f"{found.change:+.3g} ({found.low:+.3g} to {found.high:+.3g})"
-        shares = [math.expm1(value) for value in (found.change, found.low, found.high)]
+            return f"{finding.change:+.3g} ({finding.low:+.3g} to {finding.high:+.3g})"
+        shares = [math.expm1(value) for value in (finding.change, finding.low, finding.high)]
         return "{:+.1%} ({:+.1%} to {:+.1%})".format(*shares)
 
-    def _figures(self, found: Finding, runs: Sequence[Reading], control: _Control) -> dict[str, Any]:
-        numbers = {name: value for name, value in asdict(found).items() if name not in ("word", "slope", "moved")}
+    def _figures(self, finding: Finding, runs: Sequence[Reading], control: _Control) -> dict[str, Any]:
+        numbers = {name: value for name, value in asdict(finding).items() if name not in ("word", "slope", "moved")}
         if control.is_used:
-            numbers |= {"slope": found.slope, "eager_change": found.moved}
+            numbers |= {"slope": finding.slope, "eager_change": finding.moved}
         plain = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         judged = {"judged": f"{self.metric} {control.text}"} if control.text else {}
         scale = "count" if self.is_count else "ln"

@@ -189,7 +189,7 @@ class Bisection:
             if judged.word is not Word.OPEN:
                 break
         shown = [self.judge.shown(self._runs(name)) for name in (good, bad)]
-        self.tell(f"ends: good {good} {shown[0]}, bad {bad} {shown[1]}: {judged.word}, {judged.said}")
+        self.tell(f"ends: good {good} {shown[0]}, bad {bad} {shown[1]}: {judged.word}, {judged.text}")
         return judged
 
     def _decide(self, name: str) -> Word:
@@ -208,9 +208,9 @@ class Bisection:
             self.tell(f"{name}: skipped: {error.message}")
             return Word.OPEN
         if judged.word is Word.OPEN:
-            self._undecided[name] = f"inconclusive after {len(self._runs(name))} runs: {judged.said}"
+            self._undecided[name] = f"inconclusive after {len(self._runs(name))} runs: {judged.text}"
             self._open.add(name)
-        self.tell(f"{name}: {'inconclusive' if judged.word is Word.OPEN else judged.word}, {judged.said}")
+        self.tell(f"{name}: {'inconclusive' if judged.word is Word.OPEN else judged.word}, {judged.text}")
         return judged.word
 
     def _fill(self, name: str, count: int) -> None:

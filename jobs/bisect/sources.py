@@ -119,7 +119,7 @@ class Checkouts:
             )
         if done.returncode:
             output = log.read_bytes()[start:].decode("utf-8", "replace").strip().splitlines()
-            last = one_line(output[-1], 200) if output else "it said nothing"
+            last = one_line(output[-1], 200) if output else "no output"
             raise BuildError(f"the --run command ended with exit code {done.returncode} ({last}); see {log}")
 
 

@@ -79,11 +79,11 @@ def _upload_times(page: str) -> list[tuple[str, str]]:
         times = [(file["filename"], file.get("upload-time")) for file in files]
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
         return []
-    found = []
+    dated = []
     for name, moment in times:
         if name.endswith(".whl") and moment:
             try:
-                found.append((str(parse_wheel_filename(name)[1]), str(moment)))
+                dated.append((str(parse_wheel_filename(name)[1]), str(moment)))
             except InvalidWheelFilename:
                 continue
-    return found
+    return dated

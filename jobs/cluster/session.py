@@ -91,16 +91,11 @@ def measure_on_cluster(
     require_cells(plan)
     store = storing(database) if database else None
     nodes, history = cluster.nodes(), read_history(Path(request.costs))
-    usable = usable_nodes(nodes, plan.cells[0].device)
-    if not usable:
-        hint = "GPU: use --device cpu, or" if plan.cells[0].device == "cuda" else "CPU for tasks:"
-        raise ClusterError(f"no node of the cluster has a {hint} see `ray status`")
+    usable = _usable(nodes, plan.cells[0].device)
     earlier = _bundles_of(folder, plan.night)
     measured = {cell_id for run in earlier.values() for cell_id in run.latest()}
     left = {cell.cell_id: cell for cell in plan.cells if cell.cell_id not in measured}
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{plan.night}.plan.json"  # `nightly --plan` and `ingest --plan` read it
-    write_output(path, json.dumps({"night": plan.night, **plan.to_json()}, indent=1) + "\n")
+    path = _write_plan(folder, plan)
     parts = cut_shards(list(left.values()), usable, shards or SHARDS_A_NODE * len(usable), history) if left else []
     error: ClusterError | None = None
     with RunProgress(console, len(left)) as progress:
@@ -127,6 +122,21 @@ def measure_on_cluster(
     if error or (left and request.left_s):
         raise error or ClusterError(_missing(len(left), path))
     return run_ids
+
+
+def _usable(nodes: Sequence[Node], device: str) -> list[Node]:
+    if usable := usable_nodes(nodes, device):
+        return usable
+    hint = "GPU: use --device cpu, or" if device == "cuda" else "CPU for tasks:"
+    raise ClusterError(f"no node of the cluster has a {hint} see `ray status`")
+
+
+def _write_plan(folder: Path, plan: Plan) -> Path:
+    """Writes the whole plan where `nightly --plan` and `ingest --plan` can read it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{plan.night}.plan.json"
+    write_output(path, json.dumps({"night": plan.night, **plan.to_json()}, indent=1) + "\n")
+    return path
 
 
 def _bundles_of(folder: Path, night: str) -> dict[Path, BundleContents]:

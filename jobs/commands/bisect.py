@@ -155,25 +155,21 @@ def command(
 
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
-    if (prepare is None) != (clone is None):
-        raise click.UsageError("--run and --git go together: the command, and the clone that it is run in")
-    if prepare is not None and versions:
-        raise click.UsageError("--torch names torch builds and --run searches commits: leave out one of them")
+    _check_commits(prepare, clone, versions)
     parse_config(config)
-    most = (
-        replicates if metric == STATUS else most_runs
-    )  # where runs disagree on a status, further ones do not settle it
+    # Where runs disagree on a status, further ones do not settle it.
+    most = replicates if metric == STATUS else most_runs
     selection = Selection((suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size)
     names = RunNames(branch="bisect", trigger="bisect")
     requested = RequestedOptions(Settings(rounds=rounds, timeout_s=timeout_s, shared_tuning=shared_tuning))
     request = Request(selection, (config,), names, requested)
     candidates = _candidates(good, bad, versions, clone, options)
-    place = _place(prepare, clone, options, request, metric, out)
+    source = _source(prepare, clone, options, request, metric, out)
     asked = {"request": request.to_json(), "metric": metric, "builds": candidates, "smallest": smallest, "run": prepare}
     judge = _judge(metric, smallest, len(candidates), replicates, most)
     log = BisectionLog(out / "bisect.jsonl", asked | {"replicates": replicates, "most": most})
     search = Bisection(
-        candidates, place.measure, judge, log, tell, least=replicates, most=most, in_turn=prepare is None
+        candidates, source.measure, judge, log, tell, least=replicates, most=most, in_turn=prepare is None
     )
     try:
         answer = search.run()
@@ -190,6 +186,13 @@ def command(
         raise InconclusiveError(_why(answer))
 
 
+def _check_commits(prepare: str | None, clone: Path | None, versions: tuple[str, ...]) -> None:
+    if (prepare is None) != (clone is None):
+        raise click.UsageError("--run and --git go together: the command, and the clone that it is run in")
+    if prepare is not None and versions:
+        raise click.UsageError("--torch names torch builds and --run searches commits: leave out one of them")
+
+
 def _candidates(good: str, bad: str, versions: tuple[str, ...], clone: Path | None, options: BuildOptions) -> list[str]:
     from jobs.bisect.sources import builds_between, commits_between
 
@@ -198,7 +201,7 @@ def _candidates(good: str, bad: str, versions: tuple[str, ...], clone: Path | No
     return commits_between(clone, good, bad)
 
 
-def _place(
+def _source(
     prepare: str | None, clone: Path | None, options: BuildOptions, request: Request, metric: str, out: Path
 ) -> TorchBuilds | Checkouts:
     from jobs.bisect.sources import Checkouts, TorchBuilds
@@ -227,7 +230,7 @@ def _lines(answer: Answer, shas: dict[str, str], out: Path, model: str, config: 
         f"last good  {last}  {shas[last][:12]}",
         f"first bad  {first}  {shas[first][:12]}"
         + (f", or one of {', '.join(answer.between)}" if answer.between else ""),
-        f"between them: {answer.step.said}",
+        f"between them: {answer.step.text}",
         *(f"not decided: {name}: {why}" for name, why in answer.between.items()),
         "look at both:",
         f"  inductor-watch ingest {_quoted(out)}",
@@ -251,5 +254,5 @@ def _why(answer: Answer) -> str:
     if answer.step is not None:
         return f"inconclusive: {', '.join(answer.between)} cannot be told from good and bad; more runs (--most-runs) may help"
     if answer.ends.word == "same":
-        return f"inconclusive: good and bad differ by less than what matters (--smallest): {answer.ends.said}"
-    return f"inconclusive: good and bad cannot be told apart: {answer.ends.said}; more runs (--most-runs) may help"
+        return f"inconclusive: good and bad differ by less than what matters (--smallest): {answer.ends.text}"
+    return f"inconclusive: good and bad cannot be told apart: {answer.ends.text}; more runs (--most-runs) may help"

@@ -40,7 +40,7 @@ def read_history(clone: Repository, wanted: Wanted) -> History:
     """Reads everything that can fail before the database is changed.
 
     Raises:
-        GitError: the clone cannot be read, or has nothing of what is asked for.
+        GitError: the clone cannot be read, or lacks what is wanted.
     """
     tip = clone.sha_of(wanted.ref)
     starts = {name: clone.merge_base(name, tip) for name in wanted.branches}
@@ -68,9 +68,9 @@ def import_commits(engine: Engine, clone: Repository, wanted: Wanted, history: H
     others: Iterator[tuple[int, str]] = iter(())
     if wanted.needed or wanted.path is not None:
         others = ((position, sha) for position, sha in enumerate(line) if not is_chosen(position, sha))
-    told = clone.commits(chosen)
+    commits = clone.commits(chosen)
     return store_commits(
-        engine, wanted.repo, told, others, starts=history.starts, tags=history.tags, replace=wanted.replace
+        engine, wanted.repo, commits, others, starts=history.starts, tags=history.tags, replace=wanted.replace
     )
 
 
@@ -78,15 +78,15 @@ def _choice(engine: Engine, wanted: Wanted, history: History) -> Callable[[int, 
     if not wanted.needed and history.touching is None:
         return lambda position, sha: True
     known = unplaced_commits(engine, wanted.repo) | set(history.starts.values())
-    touching, places = history.touching, range(len(history.line))
+    touching, span = history.touching, range(len(history.line))
     if wanted.needed:
         measured = measured_commits(engine, wanted.repo)
-        found = [position for position, sha in enumerate(history.line) if sha in measured]
-        if not found:
+        positions = [position for position, sha in enumerate(history.line) if sha in measured]
+        if not positions:
             raise CommitError(
                 f"no run in the database measured a commit of {one_line(wanted.ref)}: import without --needed, or"
                 " name the line that was measured with --ref"
             )
         known |= measured
-        places = range(found[0], found[-1] + 1)
-    return lambda position, sha: sha in known or (position in places and (touching is None or sha in touching))
+        span = range(positions[0], positions[-1] + 1)
+    return lambda position, sha: sha in known or (position in span and (touching is None or sha in touching))

@@ -63,15 +63,15 @@ class Repository:
         """The commits that tags name, as whole shas by the tag's name; tags of files and trees are left out."""
         with self._reading("for-each-ref", f"--format={_TAG}", "refs/tags") as stream:
             rows = [line.rstrip(b"\n").split(b"\0") for line in stream]
-        found: dict[str, str] = {}
+        tags: dict[str, str] = {}
         for ref, kind, sha, peeled_kind, peeled in rows:
             name = ref.decode("utf-8", "replace")
             commit = {b"commit": sha}.get(kind) or {b"commit": peeled}.get(peeled_kind)
-            # A tag of a tag is asked for by itself: there are few.
+            # A tag of a tag takes a call of its own: there are few.
             whole = commit.decode("ascii") if commit else peeled_kind == b"tag" and self._find(f"refs/tags/{name}")
             if whole:
-                found[name] = whole
-        return found
+                tags[name] = whole
+        return tags
 
     def merge_base(self, branch: str, tip: str) -> str:
         """The commit at which a branch (of this clone or of its origin) left the line that ends at `tip`."""
@@ -120,12 +120,12 @@ class Repository:
             options = ("-z", f"--format={_FORMAT}", "--encoding=UTF-8", "--no-walk=unsorted", "--stdin")
             quiet = ("--no-show-signature", "--no-notes", "--no-color", "--no-patch", "--no-mailmap")
             with self._reading("log", *quiet, *options, stdin=wanted) as stream:
-                told = 0
+                listed = 0
                 for position, fields in zip(positions, _records(stream), strict=False):
-                    told += 1
+                    listed += 1
                     yield _commit(position, fields)
-            if told != len(positions):
-                raise GitError(f"{_shown(self.path)}: git listed {told} of {len(positions)} commits: try again")
+            if listed != len(positions):
+                raise GitError(f"{_shown(self.path)}: git listed {listed} of {len(positions)} commits: try again")
 
     def _find(self, ref: str) -> str | None:
         try:
@@ -236,8 +236,8 @@ def _environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 
 
-def _explain(path: Path, said: str) -> str:
-    first = next((line.strip() for line in said.splitlines() if line.strip()), "git failed")
+def _explain(path: Path, errors: str) -> str:
+    first = next((line.strip() for line in errors.splitlines() if line.strip()), "git failed")
     if "not a git repository" in first:
         return f"{_shown(path)} is no git repository: --git takes the path of a clone"
     return f"{_shown(path)}: git says {one_line(first, 200)!r}"

@@ -160,7 +160,7 @@ def test_what_was_judged_is_said_and_logged():
     found = bisect(Host(7, sd=0.002))
     assert found.ends.figures["judged"] == "compiled_ms beside eager_ms"
     assert found.ends.figures["eager_change"] == pytest.approx(0.0, abs=0.01)
-    assert ", beside eager_ms, which moved by " in found.step.said
+    assert ", beside eager_ms, which moved by " in found.step.text
     assert "judged" not in bisect(Noisy(7, sd=0.002), judge=MetricJudge("compile_cold_s", 0.01)).ends.figures
     assert bisect(Noisy(7, sd=0.002)).ends.figures["judged"] == "compiled_ms as measured: a run has no eager_ms"
 
@@ -208,7 +208,7 @@ def test_a_build_in_the_middle_between_the_ends_is_left_open_rather_than_guessed
 def test_a_cell_that_broke_is_found_by_its_status():
     found = bisect(Noisy(0, failing=set(NAMES[8:])), judge=StatusJudge(), most=3)
     assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[7], NAMES[8])
-    assert found.step.said == "3 x pass against 3 x fail_to_compile"
+    assert found.step.text == "3 x pass against 3 x fail_to_compile"
 
 
 def test_an_end_that_passes_now_and_then_is_inconclusive():
@@ -217,7 +217,7 @@ def test_an_end_that_passes_now_and_then_is_inconclusive():
 
     found = bisect(measure, judge=StatusJudge(), most=3)
     assert found.word == "inconclusive"
-    assert found.ends.said == "3 x pass against 2 x crashed, 1 x pass"
+    assert found.ends.text == "3 x pass against 2 x crashed, 1 x pass"
 
 
 def test_a_count_is_compared_as_it_is():
@@ -225,7 +225,7 @@ def test_a_count_is_compared_as_it_is():
         return Reading("pass", float(3 * (NAMES.index(name) >= 4)), name, "")
 
     found = bisect(measure, judge=MetricJudge("graph_breaks", 0.01))
-    assert (found.first_bad, found.step.said) == (NAMES[4], "+3 (+3 to +3), p 0")
+    assert (found.first_bad, found.step.text) == (NAMES[4], "+3 (+3 to +3), p 0")
 
 
 def test_a_bisection_that_was_stopped_goes_on_with_what_it_has(tmp_path):
