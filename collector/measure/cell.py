@@ -319,7 +319,7 @@ class _Run:
         if self.cell.device == "cuda":
             torch.cuda.empty_cache()
         try:
-            found = warm.compile_again(self.cell, self.settings.timeout_s)
+            found = warm.compile_again(self.cell, self.settings)
         except warm.NoWarmCompileError as error:
             self.details["no_warm_compile"] = str(error)
             return

@@ -1,6 +1,6 @@
 """Compiles a cell's program once more in a new process, from the caches that the cell has just filled.
 
-request (standard input, one line)   {"cell": {...}, "modules": [NAME, ...], "headers": FOLDER}
+request (standard input, one line)   {"cell": {...}, "flags": {...}, "modules": [NAME, ...], "headers": FOLDER}
 answer (standard output, last line)  {"seconds": 1.2, "window": [BEGIN, END], "cache_hits": 1}
 """
 
@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from collector.configs.backend_flags import BackendFlags
+from collector.settings import Settings
 from collector.vocabulary import Cell
 
 #: Packages whose modules a compilation imports.
@@ -36,8 +38,8 @@ class NoWarmCompileError(Exception):
     """The second process gave no result; the text says why in one line."""
 
 
-def compile_again(cell: Cell, timeout_s: float) -> WarmCompile:
-    """Compiles the cell in a new process that has this one's environment, cores and caches.
+def compile_again(cell: Cell, settings: Settings) -> WarmCompile:
+    """Compiles the cell in a new process that has this one's environment, cores, back-end flags and caches.
 
     The new process first imports the modules of this one, so that its compile time contains no imports, like that of a
     forked cell.
@@ -45,11 +47,18 @@ def compile_again(cell: Cell, timeout_s: float) -> WarmCompile:
     Raises:
         NoWarmCompileError: it failed or took too long.
     """
-    request = json.dumps({"cell": cell.to_json(), "modules": _imported(), "headers": _headers()})
+    flags = asdict(settings.flags)
+    request = json.dumps({"cell": cell.to_json(), "flags": flags, "modules": _imported(), "headers": _headers()})
     command = [sys.executable, "-m", "collector.measure.warm"]
     try:
         ran = subprocess.run(
-            command, input=request, stdout=subprocess.PIPE, text=True, errors="replace", timeout=timeout_s, check=True
+            command,
+            input=request,
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=settings.timeout_s,
+            check=True,
         )
         found = WarmCompile(**json.loads(ran.stdout.splitlines()[-1]))
     except (subprocess.SubprocessError, OSError, IndexError, ValueError, TypeError) as error:
@@ -113,6 +122,7 @@ def main() -> None:
         with suppress(Exception):
             importlib.import_module(name)
     _share_headers(request["headers"])
+    BackendFlags(**request["flags"]).apply()  # they are part of the caches' keys
     print(json.dumps(asdict(warm_compile(Cell.from_json(request["cell"])))), flush=True)  # noqa: T201 - the answer
 
 

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import asdict
 
 import pytest
 import torch
 
+from collector.configs.backend_flags import BackendFlags
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure import warm
 from collector.measure.warm import NoWarmCompileError, WarmCompile, compile_again, warm_compile
@@ -39,11 +41,12 @@ def answering(monkeypatch, text="", error=None):
 
 def test_the_process_is_told_the_cell_and_what_to_import_first(monkeypatch):
     asked = answering(monkeypatch, 'the model prints\n{"seconds": 1.5, "window": [1, 3], "cache_hits": 2}\n')
-    assert compile_again(CELL, 30) == WarmCompile(1.5, (1, 3), 2)
+    assert compile_again(CELL, Settings(timeout_s=30)) == WarmCompile(1.5, (1, 3), 2)
     ((command, request, timeout_s),) = asked
     assert command == [sys.executable, "-m", "collector.measure.warm"]
     assert Cell.from_json(request["cell"]) == CELL
     assert timeout_s == 30
+    assert request["flags"] == asdict(BackendFlags())
     assert torch.__name__ in request["modules"]
 
 
@@ -67,7 +70,7 @@ def test_programs_that_were_generated_are_not_imported_again(monkeypatch, tmp_pa
 def test_what_gives_no_result_is_told_in_a_line(monkeypatch, text, error):
     answering(monkeypatch, text, error)
     with pytest.raises(NoWarmCompileError) as failed:
-        compile_again(CELL, 30)
+        compile_again(CELL, Settings(timeout_s=30))
     assert "\n" not in str(failed.value)
 
 
