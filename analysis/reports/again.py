@@ -84,7 +84,7 @@ def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[st
     needed = _needed(ranked(comparison, judgement))
     rows = comparison.cells.join(judgement.cells)
     counts = {"too_noisy": 0, "elsewhere": 0, "missing": 0, "unreadable": 0}
-    found = []
+    cells = []
     for at, row in zip(rows.index, rows.to_dict("records"), strict=True):
         runs, left = _runs(row, needed.get(at))
         if left:
@@ -92,8 +92,8 @@ def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[st
         elif runs and row["config_id"] not in configs:
             counts["unreadable"] += 1
         elif runs:
-            found.append(AgainCell(str(row["cell"]), cell_of(row, configs), runs, str(row["verdict"])))
-    return Again(tuple(sorted(found, key=lambda item: (-item.runs, item.name))), **counts)
+            cells.append(AgainCell(str(row["cell"]), cell_of(row, configs), runs, str(row["verdict"])))
+    return Again(tuple(sorted(cells, key=lambda item: (-item.runs, item.name))), **counts)
 
 
 def cell_of(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> Cell:

@@ -61,25 +61,29 @@ class Mark:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """What one chart shows: a row for each name."""
+
+    title: str
+    note: str
+    columns: list[str]
+    names: list[str]
+    marks: list[Mark]
+
+
 def svg(report: Report, chart: str, colors: Mapping[str, str] = ON_PAPER) -> str:
     """A chart of `CHARTS` as one `<svg>` element; empty where the report has no change for it.
 
     Raises:
         PictureError: vl-convert is not installed.
     """
-    names, marks = _suites(report.suites) if chart == "suites" else _changes(report)
-    if not marks:
+    plot = _suites(report) if chart == "suites" else _changes(report)
+    if not plot.marks:
         return ""
-    title = "Suites: change from base to new" if chart == "suites" else report.sentence
-    columns = list(SHOWN.values()) if chart == "suites" else [_DIRECTIONS]
-    what = "averages over the cells that pass on both sides, 95 % interval over models"
-    note = (
-        what
-        if chart == "suites"
-        else "adjusted change from base to new and its 95 % interval; filled where it is known"
-    )
-    left = f"; the first {_ROWS} of {len(names)}" if len(names) > _ROWS else ""
-    return draw(title, [_sides(report), note + left], columns, names[:_ROWS], marks, colors)
+    left = f"; the first {_ROWS} of {len(plot.names)}" if len(plot.names) > _ROWS else ""
+    notes = [_sides(report), plot.note + left]
+    return draw(plot.title, notes, plot.columns, plot.names[:_ROWS], plot.marks, colors)
 
 
 def draw(
@@ -139,10 +143,12 @@ def _sides(report: Report) -> str:
     return f"base {report.comparison.base.title}, new {report.comparison.new.title}"
 
 
-def _changes(report: Report) -> tuple[list[str], list[Mark]]:
+def _changes(report: Report) -> _Plot:
     """Each cell that is not unchanged and has a change, the worst first."""
     cells = [cell for outcome in _OUTCOMES for cell in report.of(outcome) if cell.change is not None and cell.metric]
-    return [cell.cell for cell in cells], [_change(row, cell) for row, cell in enumerate(cells)]
+    note = "adjusted change from base to new and its 95 % interval; filled where it is known"
+    names, marks = [cell.cell for cell in cells], [_change(row, cell) for row, cell in enumerate(cells)]
+    return _Plot(report.sentence, note, [_DIRECTIONS], names, marks)
 
 
 def _change(row: int, cell: CellFacts) -> Mark:
@@ -153,12 +159,14 @@ def _change(row: int, cell: CellFacts) -> Mark:
     return Mark(row, _DIRECTIONS, change or 0.0, cell.low, cell.high, look, label)
 
 
-def _suites(suites: Sequence[SuiteFacts]) -> tuple[list[str], list[Mark]]:
-    """Each suite and config of which an average changed or stayed; a row without any average is left out."""
-    rows = [suite for suite in suites if any(average.change is not None for average in suite.averages.values())]
+def _suites(report: Report) -> _Plot:
+    """Each suite and config that has an average on both sides."""
+    rows = [suite for suite in report.suites if any(item.change is not None for item in suite.averages.values())]
     groups = (suite.group for suite in rows)
     names = [f"{group.suite} {group.phase} {group.dtype} {group.device} {group.config}" for group in groups]
-    return names, [mark for row, suite in enumerate(rows) for mark in _averages(row, suite)]
+    marks = [mark for row, suite in enumerate(rows) for mark in _averages(row, suite)]
+    note = "averages over the cells that pass on both sides, 95 % interval over models"
+    return _Plot("Suites: change from base to new", note, list(SHOWN.values()), names, marks)
 
 
 def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:

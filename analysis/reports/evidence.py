@@ -16,9 +16,9 @@ from db.throttling import throttled_by
 _MOST = 4
 #: A kernel is named if its time changed by this part of the device time, or if it came or went with as much.
 _LEAST_PART = 0.01
-#: The eager run does not know the commit of Inductor: if it moved this far, that is said.
+#: The eager run does not know the commit of Inductor: a change of this size is reported,
 _EAGER_PART = 0.02
-#: ... and this far, it is asked whether the model itself is another: few hosts are slower by so much.
+#: ... and one of this size asks whether it is another model: few hosts are slower by so much.
 _ANOTHER_MODEL = 0.2
 
 
@@ -35,7 +35,7 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
         *_option_changes(*options),
         *eager_lines(row),
         *_machine(row),
-        *_held_back(*details),
+        *_throttled(*details),
         *_disturbed(*details),
         *_weakly_checked(row, *details),
     ]
@@ -65,18 +65,18 @@ def _failure(row: Mapping[Any, Any]) -> list[str]:
 
 
 def _count_changes(row: Mapping[Any, Any]) -> list[str]:
-    found = []
+    lines = []
     for metric, words in COUNTS.items():
         base, new = row[f"{metric}_base"], row[f"{metric}_new"]
         if base == base and new == new and base is not None and new is not None and base != new:
-            found.append(f"{words}: {base:.0f} -> {new:.0f}")
-    return found
+            lines.append(f"{words}: {base:.0f} -> {new:.0f}")
+    return lines
 
 
-def _held_back(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def _throttled(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What kept the GPU's clocks down, which moves its times."""
-    told = {"base": throttled_by(base), "new": throttled_by(new)}
-    sides = [f"{side} was measured ({', '.join(why).replace('_', ' ')})" for side, why in told.items() if why]
+    reasons_of = {"base": throttled_by(base), "new": throttled_by(new)}
+    sides = [f"{side} was measured ({', '.join(why).replace('_', ' ')})" for side, why in reasons_of.items() if why]
     return [f"the GPU was held back while {' and '.join(sides)}: its clock is part of the times"] if sides else []
 
 
@@ -88,19 +88,19 @@ def _disturbed(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _weakly_checked(row: Mapping[Any, Any], *details: Mapping[str, Any]) -> list[str]:
     """Which side's pass no reference vouches for."""
-    told = {
+    statuses = {
         side: status_words(str(row[f"status_{side}"]), of) for side, of in zip(("base", "new"), details, strict=True)
     }
-    return [f"{side}: {words}" for side, words in told.items() if words != str(row[f"status_{side}"])]
+    return [f"{side}: {words}" for side, words in statuses.items() if words != str(row[f"status_{side}"])]
 
 
 def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    found = []
+    lines = []
     for key, words in REASONS.items():
         before, after = (reasons(details, key) for details in (base, new))
-        found += [f"new reason of a {words}: {text}" for text in after if text not in before][:_MOST]
-        found += [f"no longer a reason of a {words}: {text}" for text in before if text not in after][:_MOST]
-    return found
+        lines += [f"new reason of a {words}: {text}" for text in after if text not in before][:_MOST]
+        lines += [f"no longer a reason of a {words}: {text}" for text in before if text not in after][:_MOST]
+    return lines
 
 
 def _kernel_changes(row: Mapping[Any, Any], base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

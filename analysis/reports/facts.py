@@ -196,8 +196,10 @@ def _sentence(counts: Mapping[str, int], exit_code: int, reason: str) -> str:
     if exit_code == 0:
         return f"New is no worse than base as far as this comparison can tell: {rest}."
     worse = {word: count for word, count in bad.items() if word != "missing"}
-    said = "New is worse than base" if worse else "Not all that was planned was measured"
-    return f"{said}: {tally(bad)}" + (f"; the rest: {rest}." if rest else f" of {several(sum(bad.values()), 'cell')}.")
+    verdict = "New is worse than base" if worse else "Not all that was planned was measured"
+    return f"{verdict}: {tally(bad)}" + (
+        f"; the rest: {rest}." if rest else f" of {several(sum(bad.values()), 'cell')}."
+    )
 
 
 def _cells(

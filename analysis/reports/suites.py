@@ -48,7 +48,8 @@ class SuiteFacts:
     def intervals(self) -> dict[str, Any]:
         """By metric the ends of the interval of new over base, and of how many models; null where there is none."""
         return {
-            name: None if found.interval is None else asdict(found.interval) for name, found in self.averages.items()
+            name: None if average.interval is None else asdict(average.interval)
+            for name, average in self.averages.items()
         }
 
 
@@ -73,12 +74,14 @@ def _name(group: Group) -> str:
 
 
 def _averages(suite: SuiteChange, cells: pd.DataFrame | None) -> dict[str, AverageFacts]:
-    found = {}
+    averages = {}
     for metric in SHOWN:
         figure = suite.figures[metric]
         change = None if figure.ratio is None else figure.ratio - 1
-        found[metric] = AverageFacts(figure.n, figure.base, figure.new, change, _interval(metric, figure.kind, cells))
-    return found
+        averages[metric] = AverageFacts(
+            figure.n, figure.base, figure.new, change, _interval(metric, figure.kind, cells)
+        )
+    return averages
 
 
 def _interval(metric: str, kind: str, cells: pd.DataFrame | None) -> Interval | None:

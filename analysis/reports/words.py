@@ -17,14 +17,14 @@ WORDS = {metric.name: metric.short for metric in METRICS.values() if metric.shor
 _SHOWN = {"B": (1e5, 1e6, "MB")}
 
 
-def value(metric: str | None, found: float | None) -> str:
+def value(metric: str | None, number: float | None) -> str:
     """A value of a metric with its unit, many bytes in MB (10^6)."""
-    if metric is None or found is None:
+    if metric is None or number is None:
         return NOTHING
     unit = METRICS[metric].unit
     least, divisor, shown = _SHOWN.get(unit, (0.0, 1.0, unit))
-    divisor, unit = (divisor, shown) if found >= least else (1.0, unit)
-    return f"{found / divisor:.4g} {unit}".rstrip()
+    divisor, unit = (divisor, shown) if number >= least else (1.0, unit)
+    return f"{number / divisor:.4g} {unit}".rstrip()
 
 
 def percent(change: float | None) -> str:

@@ -71,13 +71,13 @@ def command(
         filters = expand_patterns(conn, chosen)
         _check_branch(conn, branch)
         side = None if pinned is None else resolve_side(conn, pinned)
-        found = survey(conn, branch=branch, filters=filters, metrics=metrics, since=moment, window=window)
+        judged = survey(conn, branch=branch, filters=filters, metrics=metrics, since=moment, window=window)
         drifts = None if side is None else slow_drift(conn, side, branch=branch, filters=filters)
         if as_json:
-            click.echo(json.dumps(_as_json(conn, found, drifts, with_evidence), indent=2))
+            click.echo(json.dumps(_as_json(conn, judged, drifts, with_evidence), indent=2))
         else:
-            _show(conn, found, drifts, with_evidence, cells, limit)
-    if not found.cells:
+            _show(conn, judged, drifts, with_evidence, cells, limit)
+    if not judged.cells:
         click.echo(f"inductor-watch: {_NOTHING}", err=True)
         raise SystemExit(3)
 
@@ -112,37 +112,37 @@ def _check_branch(conn: Connection, branch: str | None) -> None:
         raise click.UsageError(f"no runs of branch {branch!r}: {nearest(branch, known)}")
 
 
-def _as_json(conn: Connection, found: Survey, drifts: DriftSurvey | None, with_evidence: bool) -> dict[str, Any]:
+def _as_json(conn: Connection, judged: Survey, drifts: DriftSurvey | None, with_evidence: bool) -> dict[str, Any]:
     from analysis.history.alerts_evidence import evidence_of
 
     alerts = []
-    for alert in found.alerts:
+    for alert in judged.alerts:
         data = alert.to_json()
         if with_evidence:
             beside = evidence_of(conn, alert.changes[0])
             data["evidence"] = None if beside is None else {"cell": alert.changes[0].cell, **beside.to_json()}
         alerts.append(data)
-    history = found.history
-    data = {"series": dict(history.series), "first": dict(history.first), "cells": found.cells, "alerts": alerts}
+    history = judged.history
+    data = {"series": dict(history.series), "first": dict(history.first), "cells": judged.cells, "alerts": alerts}
     if drifts is not None:
         data["drift"] = {"series": drifts.series, "found": [one.to_json() for one in drifts.drifts]}
     return data
 
 
 def _show(
-    conn: Connection, found: Survey, drifts: DriftSurvey | None, with_evidence: bool, cells: int, limit: int
+    conn: Connection, judged: Survey, drifts: DriftSurvey | None, with_evidence: bool, cells: int, limit: int
 ) -> None:
     from analysis.history.alerts_evidence import evidence_of
     from jobs.regressions.alert_lines import alert_lines, drift_line
 
-    series = sum(found.history.series.values()) + sum(found.history.first.values())
-    click.echo(f"{found.cells} cells judged; {series} series by metric; {len(found.alerts)} alerts")
-    if found.cells and not series:
+    series = sum(judged.history.series.values()) + sum(judged.history.first.values())
+    click.echo(f"{judged.cells} cells judged; {series} series by metric; {len(judged.alerts)} alerts")
+    if judged.cells and not series:
         click.echo(f"note: only statuses are judged; all other metrics {_NEED}")
-    for alert in found.alerts[:limit]:
+    for alert in judged.alerts[:limit]:
         beside = evidence_of(conn, alert.changes[0]) if with_evidence else None
         click.echo("\n".join(alert_lines(alert, cells, beside)))
-    if (rest := len(found.alerts) - limit) > 0:
+    if (rest := len(judged.alerts) - limit) > 0:
         click.echo(f"... and {rest} older alerts (--limit shows more, --json has all)")
     if drifts is not None:
         click.echo(f"{len(drifts.drifts)} of {drifts.series} series drifted from the pin")

@@ -61,8 +61,14 @@ def command(
     rows = comparison.cells.join(judgement.cells)
     failed = [f"{row['verdict']}: {row['cell']}" for row in rows[rows["verdict"].isin(words)].to_dict("records")]
     if as_json:
-        found = {"exit_code": code, "reason": reason, "fail_on": sorted(words), "failed": failed, **judgement.to_json()}
-        click.echo(json.dumps(found, indent=2))
+        document = {
+            "exit_code": code,
+            "reason": reason,
+            "fail_on": sorted(words),
+            "failed": failed,
+            **judgement.to_json(),
+        }
+        click.echo(json.dumps(document, indent=2))
     else:
         _show(counts, failed, reason)
     raise SystemExit(code)

@@ -67,12 +67,12 @@ def _lines(night: NightInfo) -> list[str]:
     labels = ", ".join(dict.fromkeys(run.label for run in night.runs if run.label))
     is_alone = len(night.runs) == 1 and newest.run_id == night.night
     place = f"{night.place}{_attempt(newest) if is_alone else ''}{f' [{labels}]' if labels else ''}"
-    found = [f"{night.night}  {what}  {place}: {_counts(night)}"]
+    lines = [f"{night.night}  {what}  {place}: {_counts(night)}"]
     for run in () if is_alone else night.runs:
         index = run.testbed.get("gpu_index")
         where = device_name(run.testbed) + ("" if index is None else f" {index}")
-        found.append(f"    {run.run_id}  {where}{_attempt(run)}: {_counts(run)}")
-    return found
+        lines.append(f"    {run.run_id}  {where}{_attempt(run)}: {_counts(run)}")
+    return lines
 
 
 def _attempt(run: RunInfo) -> str:

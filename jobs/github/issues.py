@@ -18,7 +18,7 @@ from db.regressions.records import RegressionInfo, list_regressions, note_regres
 from jobs.github.api import GitHub, LostAnswerError, has_body, number_of, page_of
 from jobs.regressions.text import blame_lines, change_of
 
-#: By it the issues are found again, should a record have lost its link.
+#: Issues are looked for by it if a record has lost its link.
 LABEL = "inductor-watch"
 _ROWS = 100
 _COMMITS = 50
@@ -71,14 +71,14 @@ def publish_issues(
     issue that a person closed stays closed, unless something that was fixed returned. A link that a record has keeps.
 
     Raises:
-        GitHubError: GitHub said no or did not answer; what was written before is remembered.
+        GitHubError: GitHub refused or did not answer; what was written before is remembered.
     """
     known = _labelled(github, repo)
     for issue in issues:
-        found = known.get(issue.marker) or _linked(github, repo, issue)
-        if found is None and not issue.is_open:
+        existing = known.get(issue.marker) or _linked(github, repo, issue)
+        if existing is None and not issue.is_open:
             continue
-        done = _created(github, repo, issue) if found is None else _updated(github, repo, issue, found)
+        done = _created(github, repo, issue) if existing is None else _updated(github, repo, issue, existing)
         with engine.begin() as conn:
             for record in issue.records:
                 if not record.link:
@@ -134,11 +134,11 @@ def _growth(info: RegressionInfo) -> float:
 
 def _labelled(github: GitHub, repo: str) -> dict[str, dict[str, Any]]:
     """Our issues by their marker; of several with one marker the oldest."""
-    found: dict[str, dict[str, Any]] = {}
+    by_marker: dict[str, dict[str, Any]] = {}
     for issue in github.pages(f"repos/{repo}/issues", state="all", labels=LABEL, direction="asc"):
         if marker := _marker(issue):
-            found.setdefault(marker, issue)
-    return found
+            by_marker.setdefault(marker, issue)
+    return by_marker
 
 
 def _marker(issue: Any) -> str:
@@ -153,9 +153,9 @@ def _linked(github: GitHub, repo: str, issue: Issue) -> dict[str, Any] | None:
             rf"https?://[^/]+/{re.escape(repo)}/issues/([1-9][0-9]{{0,8}})", record.link, re.IGNORECASE
         )
         if match:
-            found: dict[str, Any] = github.get(f"repos/{repo}/issues/{match[1]}")
-            if _marker(found) == issue.marker:
-                return found
+            existing: dict[str, Any] = github.get(f"repos/{repo}/issues/{match[1]}")
+            if _marker(existing) == issue.marker:
+                return existing
     return None
 
 
@@ -166,9 +166,9 @@ def _created(github: GitHub, repo: str, issue: Issue) -> Published:
     except LostAnswerError:
         # Made or not: what was made is among the newest.
         newest = github.get(f"repos/{repo}/issues", state="all", sort="created", direction="desc", per_page=100)
-        for found in newest if isinstance(newest, list) else []:
-            if _marker(found) == issue.marker:
-                return Published("opened", page_of(found))
+        for existing in newest if isinstance(newest, list) else []:
+            if _marker(existing) == issue.marker:
+                return Published("opened", page_of(existing))
     return Published("opened", page_of(github.post(f"repos/{repo}/issues", wanted)))
 
 

@@ -62,8 +62,8 @@ class FittingTable:
 
 def console() -> Console:
     """A console as wide as the terminal, or as COLUMNS says; what goes to a file or a pipe is not cut."""
-    found = Console()
-    return found if found.is_terminal or os.environ.get("COLUMNS", "").isdigit() else Console(width=_UNLIMITED)
+    terminal = Console()
+    return terminal if terminal.is_terminal or os.environ.get("COLUMNS", "").isdigit() else Console(width=_UNLIMITED)
 
 
 def make_table(*headings: str, spare: Sequence[str] = ()) -> FittingTable:

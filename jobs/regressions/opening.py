@@ -38,7 +38,7 @@ def open_from_sides(
 
     A wanted cell, by its name or cell_id, is recorded whatever the verdict if it is slower or fails, since a person says so.
     The run of base is the pinned one. A cell that the sides measured on two branches or testbeds has no record: a wanted
-    one is refused, the others are told.
+    one is refused, the others are named.
 
     Raises:
         SideError: a text names no side.
@@ -57,24 +57,24 @@ def open_from_sides(
     with engine.begin() as conn:
         for row in rows.to_dict("records"):
             try:
-                found = open_regression(conn, _finding(row), at=at, author=author, text=text or f"{row['verdict']}")
+                record = open_regression(conn, _finding(row), at=at, author=author, text=text or f"{row['verdict']}")
             except RecordError as error:
                 if wanted:
                     raise
                 left_out.append(f"{row['cell']}: {error}")
                 continue
-            records.append(found)
-            if len(found.events) == 1 and found.opened_at == at:
-                fresh.append(found.regression_id)
+            records.append(record)
+            if len(record.events) == 1 and record.opened_at == at:
+                fresh.append(record.regression_id)
     return Opened(tuple(records), tuple(fresh), tuple(left_out))
 
 
 def _find(comparison: Comparison, name: str) -> Any:
     cells = comparison.cells
-    found = cells.index[(cells["cell"] == name) | (cells["cell_id"] == name)]
-    if not len(found):
+    matching = cells.index[(cells["cell"] == name) | (cells["cell_id"] == name)]
+    if not len(matching):
         raise RecordError(f"these sides have no cell {one_line(name, 200)!r}{nearest(name, cells['cell'])}")
-    return found[0]
+    return matching[0]
 
 
 def _finding(row: Mapping[Any, Any]) -> Finding:

@@ -38,7 +38,7 @@ def record_alerts(engine: Engine, alerts: Sequence[Alert], *, author: str, now: 
 
     A record is opened for every cell and metric that got worse in an alert and is worse still, with the last run measured
     before as its pinned base. Nothing is opened for what is pending, for what got better, where both sides measured one
-    commit, and for what the eager runs of all cells tell to be the machine's (`Alert.of_machine`). A change is that of a
+    commit, and for what the eager runs of all cells show to be the machine's doing (`Alert.of_machine`). A change is that of a
     record already there, and adds nothing, where it is of the same series and metric and
 
     - some commit can be to blame for both, or
@@ -93,14 +93,14 @@ class _Book:
         """Finds the record of a change, or opens one; the one that was opened last counts where there are several."""
         place = (change.repo, change.branch, change.testbed_id, change.cell_id, change.metric)
         records = self._known.setdefault(place, [])
-        found = next((one for one in records if self._overlaps(one, change)), None)
-        found = found or next((one for one in records if _is_again(one, change)), None)
-        if found is None:
+        record = next((one for one in records if self._overlaps(one, change)), None)
+        record = record or next((one for one in records if _is_again(one, change)), None)
+        if record is None:
             records.insert(0, self._open(change, alert))
-        elif found.state == "fixed" and self._standing(found, since=found.state_since) is Standing.STILL_THERE:
-            records[records.index(found)] = self._move(found, "returned", f"it is back: {_spelled(change)}")
+        elif record.state == "fixed" and self._standing(record, since=record.state_since) is Standing.STILL_THERE:
+            records[records.index(record)] = self._move(record, "returned", f"it is back: {_spelled(change)}")
         else:
-            self._note("kept", found.regression_id)
+            self._note("kept", record.regression_id)
 
     def mark_fixed(self) -> None:
         """Says of every open record that the two newest runs show to be back that it is fixed."""
