@@ -20,7 +20,7 @@ from db.importing.records import REQUEST
 from db.importing.rows import Row, Target, meant, plain, spelled
 from db.importing.tables import FileName, parse_name
 
-#: A config's words in a file's name, the longest first, each with what it says.
+#: The words of a config in a file's name, the longest first, each with its settings.
 _WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cudagraphs_low_precision", {"cudagraphs": True, "harness.low_precision": True}),
     ("batch_invariant_accuracy", {"cudagraphs": False, "harness.batch_invariant": True}),
@@ -38,14 +38,14 @@ _WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("default", {}),
 )
 _BACKENDS = ("inductor", "aot_eager", "eager", "torchao", "cudagraphs")
-#: Flags that change the program and have an Inductor option: the option and the value that the flag gives it.
+#: Flags that set an Inductor option: the option and its value.
 _OPTIONS: dict[str, tuple[str, OptionValue]] = {
     "deterministic": ("deterministic", True),
     "disable_split_reductions": ("split_reductions", False),
     "disable_persistent_reductions": ("triton.persistent_reductions", False),
     "disable_divisible_by_16": ("triton.divisible_by_16", False),
 }
-#: Flags that change the program and have none: they go by their own name, so that no two ways of compiling are one.
+#: Flags that change the program without an Inductor option. They keep their own names, so that configs stay distinct.
 _HARNESS = (
     *("batch_invariant", "channels_last", "compiled_autograd", "specialize_int", "quantization", "optimus", "ddp"),
     *("fsdp", "caching_precompile", "enable_activation_checkpointing", "unbacked_batch_only", "use_eval_mode"),
@@ -56,7 +56,7 @@ HARNESS_PREFIX = "harness."
 
 @dataclass(slots=True)
 class _Request:
-    """What is known of a config so far."""
+    """A config in the making."""
 
     backend: str = "inductor"
     cudagraphs: bool = False
@@ -75,7 +75,7 @@ class _Request:
             self.overrides[name] = value
 
     def config(self) -> Config:
-        """The config; cudagraphs and the C++ wrapper are templates of ours, and one may be there."""
+        """The config. Cudagraphs and the C++ wrapper are templates here, and a config has only one template."""
         template = "cudagraphs" if self.cudagraphs else None
         if self.cpp_wrapper:
             if template:
@@ -130,7 +130,7 @@ def _read_flags(request: _Request, arguments: Mapping[str, Any]) -> None:
         request.freezing = bool(arguments["freezing"])
     if "dynamic_shapes" in arguments:
         request.dynamic = True if arguments["dynamic_shapes"] else None
-        # The nightly makes only the batch dynamic; all dimensions are another way of compiling.
+        # The nightly makes only the batch dynamic; dynamic dimensions everywhere are another config.
         if request.dynamic and not arguments.get("dynamic_batch_only"):
             request.overrides[f"{HARNESS_PREFIX}dynamic_batch_only"] = False
     if mode := arguments.get("inductor_compile_mode"):
@@ -162,7 +162,7 @@ def _option(value: Any) -> OptionValue:
     return value if isinstance(value, bool | int | float | str) else canonical_json(value)
 
 
-#: What a record that says nothing of it has: PyTorch's dashboard has the same word for it.
+#: The value of a missing field; PyTorch's dashboard uses the same word.
 NOT_SET = "notset"
 _PHASES = frozenset(phase.value for phase in Phase)
 _DEVICES = {"rocm": "cuda", "hip": "cuda"}
@@ -170,7 +170,7 @@ _DEVICES = {"rocm": "cuda", "hip": "cuda"}
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the caller says of rows that do not say it themselves."""
+    """The caller's values for rows that do not have their own."""
 
     suite: str | None = None
     phase: str | None = None
@@ -181,7 +181,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A cell but for its batch size, which a failed row does not tell; and the testbed as far as it is known."""
+    """A cell without its batch size, which a failed row does not have; and the accelerator, if known."""
 
     suite: str
     model: str
@@ -193,8 +193,8 @@ class Identity:
 
 
 def identify(row: Row, given: Given) -> Identity | str:
-    """The cell of a row, or what is missing, in words."""
-    # The JSON of a side file names the table that it lies beside.
+    """The cell of a row, or a text that says what is missing."""
+    # The JSON of a side file names its table.
     written = row.arguments.get("output")
     name = parse_name(row.source.stem)
     if not name.suite and isinstance(written, str):

@@ -26,12 +26,12 @@ _CLOSE = re.compile(r"all_close_atol_([\d.eE+-]+)_rtol_([\d.eE+-]+)")
 
 
 def is_log(text: str) -> bool:
-    """Whether a text has the line with which a sample begins."""
+    """Whether a text has a line that starts a sample."""
     return "[Processing]" in text[: 1 << 20]
 
 
 def read_log(source: Source, damage: list[str]) -> list[Row]:
-    """A row a sample. Lines without a tag are other people's words and passed over.
+    """A row per sample. Lines without a tag are ignored.
 
     Raises:
         ImportingError: no sample begins in it.
@@ -53,7 +53,7 @@ def read_log(source: Source, damage: list[str]) -> list[Row]:
 
 def _tagged(source: Source) -> Iterator[tuple[int, re.Match[str]]]:
     for line, text in enumerate(lines_of(source.text), start=1):
-        # Nobody's tag comes that late; a line of megabytes is not searched.
+        # Tags come early in a line; a line of megabytes is not searched.
         if match := _LINE.match(text) if "[" in text[:2000] else None:
             yield line, match
 
@@ -85,7 +85,7 @@ def _take(row: Row, line: int, match: re.Match[str], damage: list[str]) -> None:
 
 
 def _name(row: Row) -> None:
-    """Fills in what the sample's [Config] and data types tell of its cell."""
+    """Fills in the cell's fields from the sample's [Config] and data types."""
     config: dict[str, str] = row.extra.get("config", {})
     types = " ".join(str(row.first(name)) for name in ("Datatype.eager", "DataType", "Datatype") if row.first(name))
     dtype = next((name for name in (*_RTOL, "int8") if name in types), None)
@@ -133,7 +133,7 @@ def _status(row: Row, eager_ran: bool) -> tuple[Status, str]:
 
 
 def _is_correct(row: Row) -> bool | None:
-    """By the tolerances of torch.testing; by equality where no such line is there; None where nothing is told."""
+    """Judged by the tolerances of torch.testing, else by equality; None if the log has neither."""
     rtol = _RTOL.get(row.kind.dtype or "")
     for name, values in row.values.items():
         close = _CLOSE.search(name)

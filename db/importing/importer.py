@@ -31,9 +31,9 @@ from db.ingest import IngestReport, ingest_bundle
 
 
 def pack_run(contents: BundleContents, folder: Path) -> Path:
-    """Writes a run as a bundle of its own into a folder; closed if the run has an end, else open.
+    """Writes a run as a bundle into a folder: closed if the run has ended, else open.
 
-    Records come in the order of a measured run: the plan, then each measurement after its environment and program.
+    Records have the order of a measured run: the plan, then each measurement after its environment and program.
     """
     writer = BundleWriter(folder, contents.header, contents.planned)
     for environment, data in contents.environments.items():
@@ -51,12 +51,11 @@ def pack_run(contents: BundleContents, folder: Path) -> Path:
 def put_run(contents: BundleContents, folder: Path) -> tuple[Path, bool]:
     """The bundle of a run in a folder, and whether it is new there.
 
-    A run that has a bundle there keeps it, whatever it holds: a name stands for one run, and what was measured knows more
-    than what was copied.
+    An existing bundle of the run is kept: a name stands for one run, and a measured bundle holds more than a copy.
 
     Raises:
-        BundleError: its first line is one that no database takes.
-        ValueError, TypeError: it holds what no JSON can.
+        BundleError: no database takes its first line.
+        ValueError, TypeError: a value does not fit into JSON.
         Nothing is written then.
     """
     name = contents.header.run_id
@@ -71,14 +70,14 @@ def put_run(contents: BundleContents, folder: Path) -> tuple[Path, bool]:
 
 
 def place(made: Path, target: Path) -> Path:
-    """Copies a file to its place, where it appears whole or not at all."""
+    """Copies a file to its target, where it appears whole or not at all."""
     with made.open("rb") as source:
         write_output(target, lambda stream: shutil.copyfileobj(source, stream))
     return target
 
 
 def _fit_for_json(measurement: Measurement) -> Measurement:
-    """Samples that are no number go as texts, which a bundle's reader takes for the same."""
+    """Samples that are not finite are written as texts, which a bundle's reader accepts."""
     samples: dict[str, Any] = {
         name: [value if math.isfinite(value) else str(value) for value in values]
         for name, values in measurement.samples.items()
@@ -88,7 +87,7 @@ def _fit_for_json(measurement: Measurement) -> Measurement:
 
 @dataclass(slots=True)
 class FileReport:
-    """One file: its rows and the values in them, or why nothing of it could be read."""
+    """One file: the number of its rows and values, or why nothing could be read."""
 
     file: str
     rows: int = 0
@@ -98,7 +97,7 @@ class FileReport:
 
 @dataclass(slots=True)
 class ImportedRun:
-    """One run: its bundle, whether that is new in its folder, and what the database took of it (None without one)."""
+    """One run: its bundle, whether that is new in its folder, and what the database stored (None without a database)."""
 
     run_id: str
     bundle: str
@@ -112,7 +111,7 @@ class ImportedRun:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did. `problems` are damaged rows and lines, one text each; the good ones are imported."""
+    """The result of an import. `problems` has a text for each damaged row or line; the others are imported."""
 
     files: list[FileReport] = field(default_factory=list)
     runs: list[ImportedRun] = field(default_factory=list)
@@ -126,7 +125,7 @@ class ImportReport:
 
 @dataclass(slots=True)
 class _Read:
-    """What the files hold, before it is known to which run it belongs."""
+    """The rows and runs in the files, before rows are assigned to runs."""
 
     rows: list[Row] = field(default_factory=list)
     runs: list[BundleContents] = field(default_factory=list)
@@ -138,10 +137,10 @@ def import_files(
     given: Given,
     folder: Path,
 ) -> ImportReport:
-    """Reads files, and writes a bundle for every run that they hold into a folder; `store` puts them into a database.
+    """Reads files, and writes a bundle for every run in them into a folder. `store` puts the bundles into a database.
 
     Raises:
-        ImportingError: what the caller says of date or repository cannot be used.
+        ImportingError: the caller's date or repository cannot be used.
     """
     report = ImportReport()
     _ = asked.epoch
@@ -188,7 +187,7 @@ def _read(source: Source, file: FileReport, read: _Read, problems: list[str]) ->
     start = source.text.lstrip("\ufeff \t\r\n")[:1]
     is_log = graphnet.is_log(source.text)
     is_list = start == "[" and not (is_log and not source.name.endswith(".json"))
-    # A file of records that lost its beginning is one still: the lines behind are whole.
+    # A file of records that lost its beginning still has whole lines.
     if start == "{" or is_list or (not is_log and re.search(r'^\{"', source.text, re.MULTILINE)):
         rows = _read_records(source, file, read, problems)
     else:
@@ -224,7 +223,7 @@ def _is_bundle(record: Any) -> bool:
 
 
 def _put(contents: BundleContents, folder: Path, problems: list[str]) -> ImportedRun | None:
-    """The run's bundle in the folder; None, with a line, for a run that no database could take."""
+    """Puts the run's bundle into the folder; None, with a problem, for a run that no database can store."""
     header = contents.header
     try:
         path, is_new = put_run(contents, folder)

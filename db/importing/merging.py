@@ -21,14 +21,14 @@ from db.importing.rows import Row, Target, Value, number, plain, spelled
 from db.importing.tables import parse_name
 from db.queries.moments import from_epoch
 
-#: Arguments that name a model's own row; all others are one program's, and kept once as the environment.
+#: Arguments of a model's own row; all others belong to the program and are kept once, in the environment.
 _PER_ROW = ("only", "output", "batch_size", "device_index", "partition_id", "total_partitions")
-#: Parts of a record that are the surroundings of a run.
+#: Parts of a record that describe the machine and the libraries of a run.
 SURROUNDINGS = ("runners", "dependencies")
 
 
 def evidence_of(row: Row) -> dict[str, Any]:
-    """All that a row says, but for what `environment_of` keeps."""
+    """All content of a row, without what `environment_of` keeps."""
     found: dict[str, Any] = {"from": row.place, "batch_size": row.batch_size, "values": flat(row.values)}
     found["arguments"] = {name: row.arguments[name] for name in _PER_ROW if name in row.arguments}
     found["table"] = dict(row.surplus)
@@ -46,7 +46,7 @@ def shared_arguments(row: Row) -> dict[str, Any]:
 
 
 def flat(values: Mapping[str, list[Value]]) -> dict[str, Any]:
-    """A column's value, or all of them where it has several."""
+    """Each column's value, or the list of its values if there are several."""
     return {name: found[0] if len(found) == 1 else list(found) for name, found in values.items()}
 
 
@@ -56,7 +56,7 @@ def phases_of(row: Row) -> dict[str, Any]:
 
 
 def environment_of(rows: Iterable[tuple[str, Row]]) -> dict[str, Any]:
-    """Surroundings of the rows of a cell, flat: arguments by the row's target, libraries, runner. Empty if none is told."""
+    """The environment of a cell's rows as a flat mapping: arguments by target, libraries, runner. May be empty."""
     found: dict[str, Any] = {}
     for target, row in rows:
         for name, value in shared_arguments(row).items():
@@ -80,21 +80,20 @@ _ACCURACY_PHASES = "accuracy_compile_phases"
 
 @dataclass(slots=True)
 class _Found:
-    """The rows of one cell but for its batch size, by what they answer."""
+    """The rows of one cell of any batch size, by target."""
 
     by_target: dict[Target, list[Row]] = field(default_factory=lambda: defaultdict(list))
 
     def batches(self, target: Target) -> set[int]:
-        """The batch sizes that its rows tell."""
+        """The batch sizes in its rows."""
         return {row.batch_size for row in self.by_target[target] if row.batch_size}
 
 
 def merge(rows: Sequence[tuple[Identity, Row]], started_at: str, is_dated: bool, problems: list[str]) -> list[Outcome]:
     """One outcome per cell and replicate, in the order in which the cells were met.
 
-    With `is_dated` the caller said when it was, and all of them began at `started_at`; else each when its records say.
-
-    A cell that has several rows of a kind was measured several times: each is a replicate, and the last one counts.
+    With `is_dated` the caller gave the date, and all measurements start at `started_at`; else each starts when its records say.
+    A cell with several rows of a kind was measured several times: each is a replicate, and the last one counts.
     """
     cells: dict[Identity, _Found] = defaultdict(_Found)
     for identity, row in rows:
@@ -107,12 +106,12 @@ def merge(rows: Sequence[tuple[Identity, Row]], started_at: str, is_dated: bool,
     return _with_replicates(outcomes)
 
 
-#: What a measurement is made around: the first of these that a cell has.
+#: The leading row of a measurement is of the first of these kinds that the cell has.
 _LEADING = (Target.PERFORMANCE, Target.ACCURACY, Target.PHASES)
 
 
 def _same_model(identity: Identity) -> tuple[str, ...]:
-    """What a batch size goes with: PyTorch has one per suite, model and phase, whatever the config."""
+    """The key of a batch size: PyTorch has one per suite, model and phase, for all configs."""
     return (identity.suite, identity.model, identity.phase, identity.dtype, identity.device)
 
 
@@ -163,7 +162,7 @@ def _row_sets(found: _Found, siblings: dict[Target, set[int]]) -> Iterator[_RowS
 
 
 def _batch_size(found: _Found, siblings: dict[Target, set[int]], leading: Target | None) -> int:
-    """The batch size of a row that does not tell it; 0 is PyTorch's own word for "not known"."""
+    """The batch size of a row without one; PyTorch uses 0 for "unknown"."""
     told = [found.batches(leading), siblings[leading]] if leading else []
     certain = [batches for batches in (*told, found.batches(Target.PHASES)) if len(batches) == 1]
     return max(certain[0] if certain else found.batches(Target.ACCURACY), default=0)
@@ -174,7 +173,7 @@ def _is_of_accuracy(row: Row) -> bool:
 
 
 def _attach(groups: Sequence[Sequence[_RowSet]], name: str, rows: Sequence[Row]) -> None:
-    """Joins rows of another kind, the last with the last; those that find no partner stay as evidence."""
+    """Joins rows of another kind, the last with the last; rows without a partner stay as evidence."""
     used: set[int] = set()
     for group in groups:
         fitting = [row for row in rows if row.batch_size == group[-1].batch_size] or rows
@@ -213,7 +212,7 @@ def _outcome(identity: Identity, row_set: _RowSet, started_at: str, is_dated: bo
 
 
 def _sample_the_rest(measurement: Measurement, row: Row) -> None:
-    """Several values of a metric that has no column here are samples all the same."""
+    """Keeps several values of a column as samples, even if it is no metric here."""
     for name, values in row.values.items():
         numbers = [value for value in map(number, values) if value is not None]
         if len(values) > 1 and len(numbers) == len(values) and METRIC_OF.get(name) not in measurement.samples:
@@ -238,7 +237,7 @@ def _details(row_set: _RowSet) -> dict[str, Any]:
 
 
 def _judge(measurement: Measurement, performance: Row | None, accuracy: Row | None, problems: list[str]) -> None:
-    """Sets status and failure: by the accuracy where it is told, else by whether the model ran."""
+    """Sets status and failure: by the accuracy if there is one, else by whether the model ran."""
     is_timed = performance is not None and "speedup" in measurement.metrics
     word = _word(accuracy)
     if word:

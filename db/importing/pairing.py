@@ -1,4 +1,4 @@
-"""A table and the JSON beside it tell of the same rows: joined here, so that nothing is doubled and nothing is lost.
+"""Joins a table with the JSON beside it, which has the same rows, so that nothing is doubled and nothing is lost.
 
 The JSON has every digit, every name and the arguments; the table has the batch size and the rows of models that failed.
 A table's names can be wrong: its writer replaces a header by a longer one and leaves earlier rows as they were.
@@ -18,7 +18,7 @@ _ROUNDED = 5.01e-7
 
 
 def join_pairs(rows: Sequence[Row]) -> list[Row]:
-    """The rows, those of a table that some JSON tells too joined with it, in their order."""
+    """The rows in their order, with each table's row joined to the JSON's row for it."""
     records: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row.kind.benchmark is not None:
@@ -38,7 +38,7 @@ def join_pairs(rows: Sequence[Row]) -> list[Row]:
             _join(partner, row)
     everything = [row for row in rows if row.kind.benchmark is not None] + found
     _inherit(everything)
-    # As they were read, so that of two rows of one cell the later one counts.
+    # In the order of reading, so that of two rows of one cell the later one counts.
     order = {id(row): index for index, row in enumerate(rows)}
     return sorted(everything, key=lambda row: order[id(row)])
 
@@ -52,7 +52,7 @@ def _agree(table: Row, record: Row) -> bool:
 
 
 def _by_place(table: Row, record: Row) -> bool:
-    """Whether the table's cells are the record's values in the same order, whatever the header calls them."""
+    """Whether the table's fields are the record's values in the same order, whatever the header says."""
     cells = [values[0] for values in table.values.values()]
     told = [values[0] for values in record.values.values() if len(values) == 1]
     return len(cells) >= len(told) > 0 and all(map(_same, cells, told)) and not any(cells[len(told) :])
@@ -71,7 +71,7 @@ def _same(rounded: Value, exact: Value) -> bool:
 
 
 def _join(record: Row, table: Row) -> None:
-    """Adds to a record what only the table has."""
+    """Adds to a record the values that only the table has."""
     record.batch_size = record.batch_size or table.batch_size
     record.device = record.device or table.device
     record.notes += [f"also {table.place}", *table.notes]
@@ -84,9 +84,9 @@ def _join(record: Row, table: Row) -> None:
 
 
 def _inherit(rows: Iterable[Row]) -> None:
-    """Rows of a table that no record repeats share what the records of the same file agree on.
+    """Gives table rows without a record the values on which all records of the same file agree.
 
-    One command writes one file, so the row of a model that failed has the flags, the run and the runner of the others.
+    One command writes one file, so a failed model has the flags, the run and the runner of the others.
     """
     beside: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
@@ -107,7 +107,7 @@ def _inherit(rows: Iterable[Row]) -> None:
 
 
 def _in_common(records: Sequence[Row]) -> tuple[dict[str, Any] | None, Row | None]:
-    """The flags that all have, and one that tells of the run where all tell of one; None for what they disagree on."""
+    """The flags of all records, and a record that names the run of all; None where the records disagree."""
     first = records[0]
     flags = shared_arguments(first)
     agree = all(shared_arguments(other) == flags for other in records)

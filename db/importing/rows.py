@@ -17,10 +17,10 @@ from db.errors import one_line
 
 
 class ImportingError(Exception):
-    """A file that nothing can be read from, or a run whose commit, branch or date nobody told; the text is one line."""
+    """A file that cannot be read, or a run without a commit, branch or date; the text is one line."""
 
 
-#: A cell of somebody's table: a number where it is one, else the text.
+#: A field of a table: a number if it is one, else the text.
 Value = int | float | str | bool | None
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
@@ -29,7 +29,7 @@ _EXACT_DIGITS = 15
 
 
 def spelled(text: str) -> Value:
-    """The finite number that a text spells, else the text: `nan`, `1_000` and a 400-digit number stay as they are."""
+    """The finite number that a text spells, else the text; `nan`, `1_000` and a 400-digit number stay texts."""
     trimmed = text.strip()
     if len(trimmed) > 60 or not _NUMBER.fullmatch(trimmed):
         return text
@@ -40,7 +40,7 @@ def spelled(text: str) -> Value:
 
 
 def number(value: Any) -> float | None:
-    """The value as a finite number, or None if it is none."""
+    """The value as a finite number, else None."""
     if isinstance(value, str):
         value = spelled(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -53,7 +53,7 @@ def number(value: Any) -> float | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """The value as a whole number from 0 to what a database's column holds, or None if it is none."""
+    """The value as a whole number from 0 to the limit of a database's column, else None."""
     found = number(value)
     return int(found) if found is not None and found.is_integer() and 0 <= found < 2**31 else None
 
@@ -62,12 +62,12 @@ _WORDS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": 
 
 
 def meant(value: Any) -> Any:
-    """A flag as it was meant: the dashboard's tables keep `True` and `None` as texts."""
+    """A flag's value; the dashboard's tables store `True` and `None` as texts."""
     return _WORDS.get(value.lower(), value) if isinstance(value, str) else value
 
 
 def plain(value: Any) -> Any:
-    """A value of somebody's JSON as ours can hold it: numbers that JSON has no word for become texts."""
+    """A JSON value without numbers that strict JSON does not have: these become texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**300:
@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 class Target(StrEnum):
-    """Which question a row answers."""
+    """The kind of result in a row."""
 
     PERFORMANCE = "performance"
     ACCURACY = "accuracy"
@@ -92,31 +92,31 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that is read. `folder` only tells files of one name apart; it is stored nowhere."""
+    """An input file. `folder` distinguishes files of one name and is not stored."""
 
     path: Path
     text: str
 
     @property
     def name(self) -> str:
-        """The file's name without its folder: a bundle holds no folders of a host."""
+        """The file's name without its folder, since bundles contain no folders of a host."""
         return self.path.name
 
     @property
     def stem(self) -> str:
-        """The name without its ending: what a table and the JSON beside it share."""
+        """The name without its ending, which a table and the JSON beside it share."""
         name = self.name.removesuffix(".gz")
         return name.rpartition(".")[0] or name
 
     @property
     def folder(self) -> str:
-        """Where it lies."""
+        """The file's folder."""
         return str(self.path.parent)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a record's uploader says of the run that it belongs to; None where it says nothing."""
+    """What a record's uploader says about its run; None where it says nothing."""
 
     repo: str | None = None
     branch: str | None = None
@@ -127,13 +127,13 @@ class Told:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is known of the run."""
+        """Whether nothing is known about the run."""
         return self == Told()
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is measured, as far as the row itself tells."""
+    """What is measured, as far as the row itself says."""
 
     suite: str | None = None
     mode: str | None = None
@@ -144,7 +144,7 @@ class Kind:
 
 @dataclass(slots=True)
 class Row:
-    """One row. `values` are by the file's own column names, in its order; several values of one are samples.
+    """One row. `values` has the file's column names in their order; several values of a column are samples.
 
     `arguments` are those of the program that measured; `extra` is whatever else the record holds. `padded` says that
     the file filled the row up with zeros; `surplus` holds values of a table that differ from those of the JSON beside it.
@@ -166,7 +166,7 @@ class Row:
     notes: list[str] = field(default_factory=list)
 
     def flag(self, name: str) -> Any:
-        """An argument as it was meant; None where it is not told."""
+        """An argument's value; None if it is missing."""
         return meant(self.arguments.get(name))
 
     @property
@@ -187,9 +187,9 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 
 
 def find_files(places: Iterable[Path]) -> list[Path]:
-    """The files among the places, and below the folders among them every one that has an ending of ours.
+    """The given files, and all files with a known ending below the given folders.
 
-    Sorted by name, so that files are the same import in whatever order and by whatever way they were named.
+    Sorted by name, so that the order and the way of naming the files do not matter.
     """
     found: dict[Path, None] = {}
     for place in places:
@@ -200,7 +200,7 @@ def find_files(places: Iterable[Path]) -> list[Path]:
 
 
 def read_source(path: Path) -> Source:
-    """A file's text, unpacked if it is gzipped; bytes that are no text of its encoding become U+FFFD.
+    """A file's text, unpacked if it is gzipped; undecodable bytes become U+FFFD.
 
     Raises:
         ImportingError: it is not there, no regular file, cannot be read, or is larger than `LARGEST`.
@@ -227,5 +227,5 @@ def read_source(path: Path) -> Source:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines that end in LF, CR LF or, where there is no LF at all, CR; no other character ends one."""
+    """The lines of a text. They end in LF or CR LF, or in CR if the text has no LF."""
     return text.replace("\r\n", "\n").split("\n") if "\n" in text else text.split("\r")

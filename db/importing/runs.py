@@ -24,7 +24,7 @@ _DEFAULT_REPO = "pytorch/pytorch"
 
 @dataclass(frozen=True, slots=True)
 class GitCommit:
-    """What a repository knows of a commit; dates are ISO 8601."""
+    """A commit in a git repository; dates are ISO 8601."""
 
     sha: str
     branch: str | None
@@ -35,7 +35,7 @@ class GitCommit:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What the caller says; `git` is a repository that is asked for whatever nobody told."""
+    """The caller's values; `git` is a repository that supplies missing ones."""
 
     repo: str | None = None
     branch: str | None = None
@@ -46,10 +46,10 @@ class Provenance:
     tool_version: str = ""
 
     def repository(self, commit: str | None) -> GitCommit | None:
-        """What the repository knows of the caller's commit, of a told one, or of what is checked out; None without one.
+        """The repository's entry for the caller's commit, the given one, or HEAD; None without a repository.
 
         Raises:
-            ImportingError: no repository, or no such commit there; a commit that a record tells may be unknown.
+            ImportingError: no repository, or the caller's commit is not in it; a record's commit may be unknown.
         """
         if self.git is None:
             return None
@@ -74,7 +74,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where and when a run was: all that its header needs besides the testbed. `date` is in seconds since 1970."""
+    """Repository, branch, commit and date of a run. `date` is in seconds since 1970."""
 
     repo: str
     branch: str
@@ -85,7 +85,7 @@ class Origin:
 
 
 def settle(told: Told, asked: Provenance) -> Origin | str:
-    """The origin of rows that were told so; or what nobody knows, in words."""
+    """The origin of rows, or a text that says what is missing."""
     commit, branch, date = asked.commit or told.commit, asked.branch or told.branch, asked.epoch or told.timestamp
     here = asked.repository(told.commit)
     if here is not None:
@@ -143,7 +143,7 @@ def _git(path: Path, *words: str) -> str:
     return done.stdout
 
 
-#: How a run that was measured elsewhere says so; the cost model leaves such runs out.
+#: The trigger of imported runs; the cost model leaves such runs out.
 TRIGGER = "import"
 
 
@@ -157,10 +157,10 @@ class _Group:
 
 
 def runs_of(rows: Sequence[Row], asked: Provenance, given: Given, problems: list[str]) -> list[BundleContents]:
-    """The runs that rows make up, in the order in which they were met.
+    """The runs of these rows, in the order of the rows.
 
-    A run is what one workflow measured of one commit on one kind of machine. Rows of which the cell or the commit is
-    not known are left out, with a line a file in `problems`.
+    A run has what one workflow measured of one commit on one kind of machine. Rows without a known cell or commit are left
+    out, with a line per file in `problems`.
     """
     groups: dict[str, _Group] = {}
     lacking: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -181,7 +181,7 @@ def runs_of(rows: Sequence[Row], asked: Provenance, given: Given, problems: list
 
 
 def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContents:
-    # A later attempt of a workflow comes after an earlier one, so that it is the one that counts.
+    # Later attempts of a workflow come last, so that they count.
     ordered = sorted(group.rows, key=lambda pair: pair[1].told.run_attempt or 1)
     told = [row.told for _, row in ordered]
     moments = [item.timestamp for item in told if item.timestamp is not None] if asked.date is None else []
@@ -209,7 +209,7 @@ def _contents(header: RunHeader, outcomes: Sequence[Outcome], finished_at: str, 
     measurements = [outcome.measurement for outcome in outcomes]
     environments = {o.measurement.environment_id: o.environment for o in outcomes if o.measurement.environment_id}
     content = [header.to_json(), sorted(canonical_json(item.to_json()) for item in measurements), environments]
-    # Of the content alone: the same files twice are one run, and one that differs in a digit is another.
+    # A hash of the content alone: the same files give the same run, and any difference gives another one.
     run_id = f"import-{header.started_at[:10].replace('-', '')}-{short_hash(content)}"
     planned = list(dict.fromkeys(item.cell for item in measurements))
     return BundleContents(
@@ -223,13 +223,13 @@ def _contents(header: RunHeader, outcomes: Sequence[Outcome], finished_at: str, 
 
 
 def _ci_url(repo: str, told: Sequence[Told]) -> str:
-    """Where the workflow can be looked at; GitHub's addresses are made of its number."""
+    """The workflow's address on GitHub."""
     workflow = next((item.workflow_id for item in told if item.workflow_id), "")
     return f"https://github.com/{repo}/actions/runs/{workflow}" if workflow.isdigit() else ""
 
 
 def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
-    """What must be equal for latencies to be comparable, as far as it is told; another harness is another testbed."""
+    """The testbed, as far as it is known; another harness is another testbed."""
     harness = "GraphNet" if row.target is Target.GRAPHNET else "benchmarks/dynamo"
     if row.kind.benchmark not in (None, "TorchInductor"):
         harness = str(row.kind.benchmark)
@@ -237,5 +237,5 @@ def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
     runners = row.extra.get("runners")
     runner = runners[0] if isinstance(runners, list) and runners and isinstance(runners[0], dict) else {}
     words = {"type": "runner", "gpu_info": "gpu", "gpu_count": "gpu_count", "cpu_info": "cpu", "cpu_count": "cores"}
-    # A runner's own name is left out: any of a kind may take a shard.
+    # Without the runner's own name, since any runner of a kind may take a shard.
     return found | {ours: runner[theirs] for theirs, ours in words.items() if runner.get(theirs) not in (None, "", 0)}

@@ -47,7 +47,7 @@ class FileName:
 
 
 def parse_name(stem: str) -> FileName:
-    """The parts of a file's name without its ending; what it does not tell is None."""
+    """The parts of a file's name without its ending; missing parts are None."""
     side_match = _SIDE.search(stem)
     side = _SIDES[side_match[1]] if side_match else None
     main = stem[: side_match.start()] if side_match else stem
@@ -67,19 +67,19 @@ def parse_name(stem: str) -> FileName:
 _LONGEST_FIELD = 1 << 26
 #: Lines that one quoted field may span; a quote that is not closed by then was no quote.
 _LONGEST_ROW = 200
-#: A table of so many columns has no line of text with as many commas.
+#: In a table with at least so many columns, no line of plain text has as many commas.
 _TELLING_WIDTH = 5
 #: What PyTorch calls the columns that name a row, first those of its tables, then those of its lists of graph breaks.
 _NAMES, _DEVICES, _BATCHES = ("name", "model"), ("dev", "device"), ("batch_size",)
 _NAMING = {*_NAMES, *_DEVICES, *_BATCHES}
-#: Columns that a row has which failed before anything was counted; all others are then zeros that fill it up.
+#: Columns of a row that failed before anything was counted; its other columns are zeros as padding.
 _OF_A_FAILURE = {"tag", "speedup", "abs_latency", "accuracy"}
-#: What makes a line a header rather than a model of that name.
+#: Columns that make a line a header rather than a row.
 _TELLING = {"speedup", "accuracy", "abs_latency", "batch_size", "reason", "graph_breaks"}
 
 
 def read_table(source: Source, damage: list[str]) -> list[Row]:
-    """The rows of a table; what is wrong with a line goes to `damage`, as `FILE:LINE: ...`, and costs that line alone.
+    """The rows of a table. A damaged line is left out and reported in `damage` as `FILE:LINE: ...`.
 
     Raises:
         ImportingError: it is empty, or has no column with the names of models.
@@ -104,7 +104,7 @@ def read_table(source: Source, damage: list[str]) -> list[Row]:
 
 
 def _records(source: Source, header: Sequence[str], damage: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Number and fields of every line that has any; `header` is what the reader has met so far."""
+    """Number and fields of every line that is not empty; `header` is the current header."""
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
         lines = lines_of(source.text)
@@ -122,9 +122,9 @@ def _records(source: Source, header: Sequence[str], damage: list[str]) -> Iterat
 
 
 def _fields(lines: Sequence[str], start: int, width: int) -> tuple[list[str] | None, int]:
-    """The fields that begin at a line, and how many lines they take; None where a quotation is never closed.
+    """The fields that start at a line, and their number of lines; None if a quotation is not closed.
 
-    Line by line and not by the module's own reader: to that one, a single stray mark makes one field of all that follows.
+    Read line by line: csv's own reader makes one field of everything after a stray quotation mark.
     """
     text = lines[start]
     taken = 1
@@ -142,7 +142,7 @@ def _fields(lines: Sequence[str], start: int, width: int) -> tuple[list[str] | N
 
 
 def _swallows(lines: Sequence[str], width: int) -> bool:
-    """Whether two stray marks far apart made one field of whole rows; a list of graph breaks has too few columns to tell."""
+    """Whether two stray marks made one field of whole rows; a list of graph breaks has too few columns to know."""
     return width >= _TELLING_WIDTH and any(line.count(",") == width - 1 for line in lines)
 
 
@@ -154,7 +154,7 @@ def _is_header(cells: Sequence[str]) -> bool:
 
 
 def _distinct(cells: Sequence[str]) -> list[str]:
-    """Column names; a name that comes again gets its number."""
+    """Column names; a repeated name gets its column's number."""
     found: dict[str, None] = {}
     for index, cell in enumerate(cells, start=1):
         name = cell.strip() or f"column_{index}"
@@ -193,7 +193,7 @@ def _target(header: Sequence[str]) -> Target:
 
 
 def _drop_padding(row: Row, named: dict[str, str]) -> None:
-    """Takes away the zeros that fill up a row which has nothing to say there: they were never measured."""
+    """Removes the zeros that pad a row: they were not measured."""
     if row.target is Target.PHASES:
         # Times are written with six digits, so a bare 0 is none.
         padding = [name for name in row.values if named[name] == "0"]
@@ -206,7 +206,7 @@ def _drop_padding(row: Row, named: dict[str, str]) -> None:
 
 
 def failed(row: Row) -> bool:
-    """Whether a row of a table tells that nothing was measured: a speedup of zero, or an accuracy that is no plain pass."""
+    """Whether a row says that nothing was measured: a speedup of 0, or an accuracy other than `pass`."""
     if row.target is Target.ACCURACY:
         return row.first("accuracy") != "pass"
     return row.target is Target.PERFORMANCE and number(row.first("speedup")) == 0
