@@ -20,7 +20,7 @@ from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.reports.suites import SuiteFacts, suite_facts
 from analysis.reports.words import several, tally
 from collector.repro import repro_command
-from db.queries.config_requests import configs_of
+from db.queries.details import configs_of
 from db.queries.sides import resolve_side
 
 #: What the sentence at the top is about, as `gate` is told by default.

@@ -7,21 +7,38 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, RowMapping, select
 
 from collector.bundle import BundleError
+from db.arrays import unpack
 from db.connecting import Source, connected
 from db.engine import open_store
 from db.errors import one_line
 from db.ingest import ingest_bundle
 from db.maintenance.check import Finding
-from db.queries.contents import RunContents, run_contents
-from db.schema import Run
+from db.queries.cell_names import names_query
+from db.schema import (
+    CellRow,
+    Commit,
+    ConfigRow,
+    Environment,
+    Evidence,
+    Planned,
+    Program,
+    Run,
+    Samples,
+    Testbed,
+    measurements,
+)
 
-#: Of a run, what only says which of its bundles told most.
-_OF_THE_FILE = frozenset({"bundle", "lines"})
+#: Columns of a run that its bundles do not decide: the database's numbers and counts, and which bundle it knows best.
+_OF_THE_DATABASE = frozenset({"id", "commit", "testbed", "planned", "measured", "statuses", "bundle", "lines"})
+_NUMBERS = frozenset({"run", "cell", "program", "environment"})
+
+#: The rows of a run by kind and key: the cell's id, then replicate and metric where a row has them.
+Contents: TypeAlias = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +89,11 @@ def _compared(conn: Connection, told: Engine, findings: list[Finding], damage: l
     with told.connect() as other:
         names = other.execute(select(Run.run_id).order_by(Run.run_id)).scalars().all()
         for name in names:
-            expected, stored = run_contents(other, name), run_contents(conn, name)
+            expected, stored = _contents(other, name), _contents(conn, name)
             if expected is None or stored is None:
                 findings.append(Finding("missing", name, f"run {one_line(name)} is not in the database"))
                 continue
-            measured += len(expected.measured)
+            measured += len(expected["measurement"])
             thinned += _count_thinned(stored)
             findings += _differences(name, expected, stored)
     stored_names = set(conn.execute(select(Run.run_id)).scalars())
@@ -84,47 +101,93 @@ def _compared(conn: Connection, told: Engine, findings: list[Finding], damage: l
     return BundleCheck(tuple(findings), len(names), measured, thinned, untold, tuple(damage))
 
 
-def _count_thinned(stored: RunContents) -> int:
-    gone = sum(row["values"] is None for row in stored.samples.values())
-    return gone + sum(_is_thinned(row) for row in stored.evidence.values())
+def _contents(conn: Connection, run_id: str) -> Contents | None:
+    """All that is stored of a run, by public names; None if there is no run of that name."""
+    query = select(Run, Commit.repo, Commit.sha, Testbed.testbed_id, Testbed.data.label("testbed_data"))
+    query = query.join(Commit, Commit.id == Run.commit).join(Testbed, Testbed.id == Run.testbed)
+    run = conn.execute(query.where(Run.run_id == run_id)).mappings().first()
+    if run is None:
+        return None
+    planned = select(Planned.cell).where(Planned.run == run["id"])
+    cells = planned.union(select(measurements.c.cell).where(measurements.c.run == run["id"]))
+    expected = conn.execute(names_query().add_columns(ConfigRow.request).where(CellRow.id.in_(cells)))
+    known = select(Program.options, Environment.data.label("environment"), *_named(measurements))
+    measured = (
+        known.join(CellRow, CellRow.id == measurements.c.cell)
+        .outerjoin(Program, Program.id == measurements.c.program)
+        .outerjoin(Environment, Environment.id == measurements.c.environment)
+        .add_columns(Program.program_id, Environment.environment_id)
+    )
+    behind, sampled = (
+        select(*_named(table)).join(CellRow, CellRow.id == table.c.cell)
+        for table in (Evidence.__table__, Samples.__table__)
+    )
+    of_run = {
+        "measurement": measured.where(measurements.c.run == run["id"]),
+        "evidence": behind.where(Evidence.run == run["id"]),
+        "samples": sampled.where(Samples.run == run["id"]),
+    }
+    return {
+        "run": {(): {name: value for name, value in run.items() if name not in _OF_THE_DATABASE}},
+        "": {(row["cell_id"],): dict(row) for row in expected.mappings()},
+        **{
+            what: {_place(row): _unpacked(row) for row in conn.execute(query).mappings()}
+            for what, query in of_run.items()
+        },
+    }
+
+
+def _named(table: Any) -> list[Any]:
+    """The columns of a table of measurements, with the cell's public name for the database's numbers."""
+    return [CellRow.cell_id, *(column for column in table.c if column.name not in _NUMBERS)]
+
+
+def _place(row: RowMapping) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("cell_id", "replicate", "metric") if name in row)
+
+
+def _unpacked(row: RowMapping) -> dict[str, Any]:
+    """A row with its samples as values: another zlib may make other bytes of the same samples."""
+    found = dict(row)
+    if "number_format" in found:
+        number_format, data = found.pop("number_format"), found.pop("data")
+        found["values"] = None if data is None else unpack(number_format, data).tolist()
+    return found
+
+
+def _differences(name: str, expected: Contents, stored: Contents) -> Iterator[Finding]:
+    """What bundles say (`expected`) and the database does not."""
+    where = f"run {one_line(name)}"
+    run = stored["run"][()]
+    for column, value in expected["run"][()].items():
+        if run[column] != value:
+            text = f"{where}: its {column} is {one_line(str(run[column]), 40)}, bundles say {one_line(str(value), 40)}"
+            yield Finding("different", name, text)
+    for what in (what for what in expected if what != "run"):
+        for key in sorted(expected[what].keys() | stored[what].keys()):
+            place = f"{where}, cell {_spelled(key)}{': ' * bool(what)}{what}"
+            if key not in stored[what]:
+                yield Finding("missing", name, f"{place} is not in the database")
+            elif key not in expected[what]:
+                yield Finding("extra", name, f"{place} is in no bundle")
+            elif names := _unequal(expected[what][key], stored[what][key]):
+                yield Finding("different", name, f"{place} differs in {', '.join(names)}")
+
+
+def _count_thinned(stored: Contents) -> int:
+    rows = [*stored["samples"].values(), *stored["evidence"].values()]
+    return sum(row.get("values", "") is None or _is_thinned(row) for row in rows)
 
 
 def _is_thinned(row: Mapping[str, Any]) -> bool:
-    return all(value is None for value in row.values())
-
-
-def _differences(name: str, expected: RunContents, stored: RunContents) -> Iterator[Finding]:
-    where = f"run {one_line(name)}"
-    head = {key: value for key, value in expected.head.items() if key not in _OF_THE_FILE}
-    for key, value in head.items():
-        if stored.head[key] != value:
-            yield Finding(
-                "different", name, f"{where}: its {key} is {_said(stored.head[key])}, bundles say {_said(value)}"
-            )
-    yield from _parts(name, f"{where}, cell", "", expected.expected, stored.expected)
-    yield from _parts(name, f"{where}, cell", "measurement", expected.measured, stored.measured)
-    yield from _parts(name, f"{where}, cell", "evidence", expected.evidence, stored.evidence)
-    yield from _parts(name, f"{where}, cell", "samples", expected.samples, stored.samples)
-
-
-def _parts(
-    name: str, where: str, what: str, expected: Mapping[Any, dict[str, Any]], stored: Mapping[Any, dict[str, Any]]
-) -> Iterator[Finding]:
-    for key in sorted(expected.keys() | stored.keys()):
-        place = f"{where} {_spelled(key)}{': ' * bool(what)}{what}"
-        if key not in stored:
-            yield Finding("missing", name, f"{place} is not in the database")
-        elif key not in expected:
-            yield Finding("extra", name, f"{place} is in no bundle")
-        elif names := _unequal(expected[key], stored[key]):
-            yield Finding("different", name, f"{place} differs in {', '.join(names)}")
+    return "log_tail" in row and row["log_tail"] is None and row["details"] is None
 
 
 def _unequal(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
     """The names of the values that differ. What was thinned out does not, nor what one bundle lost and another has."""
-    if set(expected) == {"details", "log_tail"} and _is_thinned(stored):
+    if _is_thinned(stored):
         return []
-    lost = {name for name in ("options", "data") if name in expected and expected[name] is None}
+    lost = {name for name in ("options", "environment") if expected.get(name, "") is None}
     gone = {"values"} if stored.get("values", "") is None else set()
     return [name for name in expected if name not in lost | gone and not _same(expected[name], stored[name])]
 
@@ -134,14 +197,8 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other) or both_nan
 
 
-def _spelled(key: Any) -> str:
-    """`CELL`, `CELL (replicate 1)`, `CELL (metric)`: the first replicate needs no word."""
-    if isinstance(key, str):
-        return key
-    cell, replicate, *metric = key
-    words = ([f"replicate {replicate}"] if replicate else []) + [one_line(word) for word in metric]
+def _spelled(key: tuple[Any, ...]) -> str:
+    """`CELL`, `CELL (replicate 1)`, `CELL (metric)`: the first replicate is not named."""
+    cell, *rest = key
+    words = [f"replicate {word}" if isinstance(word, int) else one_line(word) for word in rest if word != 0]
     return f"{cell} ({', '.join(words)})" if words else str(cell)
-
-
-def _said(value: Any) -> str:
-    return one_line(str(value), 40)

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, select
 
 from collector.metrics import METRICS
 from collector.vocabulary import Cell, Config, Phase
 from db.arrays import unpack
 from db.connecting import Source, connected
+from db.queries.cell_names import names_query
 from db.queries.moments import from_epoch
-from db.schema import CellRow, ConfigRow, Environment, Evidence, Model, Program, Run, Samples, measurements
+from db.schema import CellRow, ConfigRow, Environment, Evidence, Program, Run, Samples, results
+
+_CHUNK = 400
 
 
 @dataclass(frozen=True, slots=True)
 class CellInfo:
-    """One square of the matrix; `config` is the name, `request` what was asked for."""
+    """One cell of the matrix; `config` is the name of its config, `request` what was asked for."""
 
     cell_id: str
     suite: str
@@ -42,7 +46,7 @@ class CellInfo:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementInfo:
-    """One measurement. `metrics` holds only what was measured; `stage` and what follows are None unless it failed.
+    """One measurement. `metrics` holds only what was measured; `stage` to `hint` are None unless it failed.
 
     `spread` is the robust relative spread of each sampled metric; `details` and `log_tail` are the evidence.
     """
@@ -65,31 +69,19 @@ class MeasurementInfo:
     log_tail: str | None
 
 
+#: What `MeasurementInfo` has as the view `results` gives it.
+_PLAIN = (
+    *("run_id", "replicate", "status", "wall_s", "stage", "exception", "message", "hint"),
+    *("program_id", "environment_id"),
+)
+
+
 def cell(source: Source, cell_id: str) -> CellInfo | None:
     """The cell of that id, or None."""
-    query = (
-        select(CellRow, Model.suite, Model.name.label("model_name"))
-        .add_columns(ConfigRow.config_id, ConfigRow.name.label("config_name"), ConfigRow.request)
-        .join(Model, CellRow.model == Model.id)
-        .join(ConfigRow, CellRow.config == ConfigRow.id)
-        .where(CellRow.cell_id == cell_id)
-    )
+    query = names_query().add_columns(ConfigRow.request).where(CellRow.cell_id == cell_id)
     with connected(source) as conn:
-        row = conn.execute(query).first()
-    if row is None:
-        return None
-    return CellInfo(
-        cell_id=row.cell_id,
-        suite=row.suite,
-        model=row.model_name,
-        phase=row.phase,
-        dtype=row.dtype,
-        device=row.device,
-        batch_size=row.batch_size,
-        config=row.config_name,
-        config_id=row.config_id,
-        request=row.request,
-    )
+        row = conn.execute(query).mappings().first()
+    return CellInfo(**row) if row else None
 
 
 def measurement(source: Source, run_id: str, cell_id: str, replicate: int | None = None) -> MeasurementInfo | None:
@@ -99,24 +91,13 @@ def measurement(source: Source, run_id: str, cell_id: str, replicate: int | None
         if row is None or info is None:
             return None
         details, log_tail = evidence(conn, run_id, cell_id, row.replicate)
-        spreads = conn.execute(
-            select(Samples.metric, Samples.spread).where(*_key(row), Samples.spread.is_not(None))
-        ).all()
+        spreads = conn.execute(select(Samples.metric, Samples.spread).where(*_key(Samples, row))).all()
     return MeasurementInfo(
-        run_id=run_id,
+        **{name: getattr(row, name) for name in _PLAIN},
         cell=info,
-        replicate=row.replicate,
-        status=row.status,
         started_at=from_epoch(row.started_at),
-        wall_s=row.wall_s,
         metrics={name: value for name in METRICS if (value := getattr(row, name)) is not None},
-        spread={spread.metric: spread.spread for spread in spreads},
-        stage=row.stage,
-        exception=row.exception,
-        message=row.message,
-        hint=row.hint,
-        program_id=row.program_id,
-        environment_id=row.environment_id,
+        spread={metric: spread for metric, spread in spreads if spread is not None},
         details=details,
         log_tail=log_tail,
     )
@@ -128,9 +109,8 @@ def samples(source: Source, run_id: str, cell_id: str, replicate: int | None = N
         row = _row(conn, run_id, cell_id, replicate)
         if row is None:
             return {}
-        found = conn.execute(
-            select(Samples.metric, Samples.number_format, Samples.data).where(*_key(row), Samples.data.is_not(None))
-        ).all()
+        query = select(Samples.metric, Samples.number_format, Samples.data)
+        found = conn.execute(query.where(*_key(Samples, row), Samples.data.is_not(None))).all()
     return {sample.metric: unpack(sample.number_format, sample.data) for sample in found}
 
 
@@ -142,8 +122,7 @@ def evidence(
         row = _row(conn, run_id, cell_id, replicate)
         if row is None:
             return {}, None
-        key = (Evidence.run == row.run, Evidence.cell == row.cell, Evidence.replicate == row.replicate)
-        found = conn.execute(select(Evidence.details, Evidence.log_tail).where(*key)).first()
+        found = conn.execute(select(Evidence.details, Evidence.log_tail).where(*_key(Evidence, row))).first()
     return (json.loads(found.details or "{}"), found.log_tail) if found else ({}, None)
 
 
@@ -159,19 +138,32 @@ def environment(source: Source, environment_id: str) -> dict[str, Any] | None:
         return conn.execute(select(Environment.data).where(Environment.environment_id == environment_id)).scalar()
 
 
+def configs_of(source: Source, config_ids: Iterable[str]) -> dict[str, Config]:
+    """The configs of these `config_id`s that the database knows and this version can read."""
+    wanted = sorted(set(config_ids))
+    found: dict[str, Config] = {}
+    query = select(ConfigRow.config_id, ConfigRow.request)
+    with connected(source) as conn:
+        for start in range(0, len(wanted), _CHUNK):
+            for config_id, request in conn.execute(
+                query.where(ConfigRow.config_id.in_(wanted[start : start + _CHUNK]))
+            ):
+                try:
+                    found[config_id] = Config.from_json(request)
+                except (ValueError, TypeError):
+                    continue  # another version's request: it cannot be measured here
+    return found
+
+
 def _row(conn: Connection, run_id: str, cell_id: str, replicate: int | None) -> Row[Any] | None:
-    query = (
-        select(measurements, Program.program_id, Environment.environment_id)
-        .join(Run, Run.id == measurements.c.run)
-        .join(CellRow, CellRow.id == measurements.c.cell)
-        .outerjoin(Program, Program.id == measurements.c.program)
-        .outerjoin(Environment, Environment.id == measurements.c.environment)
-        .where(Run.run_id == run_id, CellRow.cell_id == cell_id)
-        .order_by(measurements.c.started_at.desc(), measurements.c.replicate.desc())
-        .limit(1)
-    )
-    return conn.execute(query if replicate is None else query.where(measurements.c.replicate == replicate)).first()
+    query = select(results).where(results.c.run_id == run_id, results.c.cell_id == cell_id)
+    if replicate is not None:
+        query = query.where(results.c.replicate == replicate)
+    return conn.execute(query.order_by(results.c.started_at.desc(), results.c.replicate.desc()).limit(1)).first()
 
 
-def _key(row: Row[Any]) -> tuple[Any, ...]:
-    return Samples.run == row.run, Samples.cell == row.cell, Samples.replicate == row.replicate
+def _key(table: type[Samples | Evidence], row: Row[Any]) -> tuple[ColumnElement[bool], ...]:
+    """The condition that a row of `table` belongs to a row of `results`."""
+    run = select(Run.id).where(Run.run_id == row.run_id).scalar_subquery()
+    of_cell = select(CellRow.id).where(CellRow.cell_id == row.cell_id).scalar_subquery()
+    return table.run == run, table.cell == of_cell, table.replicate == row.replicate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,7 +59,7 @@ def model_history(
         names = cell_names(conn, CellFilter(suites=(suite,), models=(model,)))
         names = names[names.index.isin(cell_names(conn, filters).index)] if filters != EVERYTHING else names
         of_model = names.index.tolist()
-        rows = [tuple(found) for found in conn.execute(select(*columns).where(row.cell.in_(of_model)))]
+        rows: list[Sequence[Any]] = [*conn.execute(select(*columns).where(row.cell.in_(of_model))).all()]
         absent = (None,) * (len(columns) - 2)
         planned = select(Planned.cell, Planned.run).where(Planned.cell.in_(of_model))
         rows += [(*found, *absent) for found in conn.execute(planned)]

@@ -42,11 +42,12 @@ def side_rows(
     planned = names_query().join(Planned, Planned.cell == CellRow.id).where(Planned.run.in_(side.keys))
     absent = (None,) * (len(columns) - len(CELL_COLUMNS))
     with connected(source) as conn:
-        measured = conn.execute(query.where(*filters.of_results()).order_by(*oldest_first))
-        rows = {row[0]: tuple(row) for row in measured}  # by cell_id: the newest of several remains
-        for names in conn.execute(planned.where(*filters.conditions())):
-            rows.setdefault(names[0], (*names, *absent))
-    in_order = sorted(rows.values(), key=lambda row: row[1 : len(CELL_COLUMNS)])
+        measured = conn.execute(query.where(*filters.of_results()).order_by(*oldest_first)).all()
+        expected = conn.execute(planned.where(*filters.conditions())).all()
+    rows: dict[str, Sequence[Any]] = {row[0]: row for row in measured}  # by cell_id: the newest of several remains
+    for names in expected:
+        rows.setdefault(names[0], (*names, *absent))
+    in_order = sorted(rows.values(), key=lambda row: tuple(row[1 : len(CELL_COLUMNS)]))
     found = framed(in_order, query.selected_columns)
     return found.assign(started_at=pd.to_datetime(found["started_at"], unit="s", utc=True)).astype(
         {"replicate": "Int64"}

@@ -146,7 +146,7 @@ def _of_sides(base: str, new: str, database: str) -> tuple[list[Cell], dict[str,
     from analysis.compare.verdicts import judge_sides
     from analysis.reports.again import find_again
     from db.engine import open_store
-    from db.queries.config_requests import configs_of
+    from db.queries.details import configs_of
     from db.queries.sides import resolve_side
 
     with open_store(database, write=False).connect() as connection:

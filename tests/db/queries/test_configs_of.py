@@ -4,7 +4,7 @@ from sqlalchemy import update
 
 from collector.vocabulary import Config
 from db.ingest import ingest_bundle
-from db.queries.config_requests import configs_of
+from db.queries.details import configs_of
 from db.schema import ConfigRow
 from tests.factories import CONFIGS, matrix, night
 
