@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import data, hud_links, selection, url
 from dashboard.components import empty_states, sidebar, style
-from dashboard.components.markup import text
+from dashboard.components.markup import alert
 
 #: Inline, since an icon by name would be fetched from another host.
 _ICON = (
@@ -56,8 +56,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
     selection.remember(chosen)
     with st.sidebar:
         sidebar.permalink(chosen)
-    for line in (*notes, *chosen.warnings, *chosen.problems):
-        st.html(f'<div class="iw iw-state" role="alert">{text(line)}</div>')
+    alert(*notes, *chosen.warnings, *chosen.problems)
     page.run()
 
 

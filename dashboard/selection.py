@@ -37,7 +37,12 @@ class Selection:
     @property
     def pair(self) -> Pair | None:
         """The texts that name both sides for good; None while there is no base."""
-        return None if self.base is None else Pair(fixed(self.base), fixed(self.new))
+        return None if self.base is None else Pair(fixed(self.base), self.fixed_new)
+
+    @property
+    def fixed_new(self) -> str:
+        """The text that names the new side for good."""
+        return fixed(self.new)
 
 
 def read(data: Data) -> Selection:

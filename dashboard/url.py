@@ -1,12 +1,12 @@
-"""The address of a page is its only memory: what is chosen is read from it and written to it, and links are made from it.
+"""The address of a page holds all that is chosen: it is read from there and written there, and links are made from it.
 
-Streamlit's own binding of widgets to the address drops defaults, writes labels and replaces unknown values without a
-word, so it is not used: a widget is set from the address before it is drawn and writes to the address when it changes.
+A widget is set from the address before it is drawn and writes to the address when it changes. Streamlit's own binding of
+widgets to the address drops defaults and replaces unknown values without a message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 
 import streamlit as st
 
@@ -14,10 +14,10 @@ from analysis.reports.permalinks import address as address
 
 #: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
 SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")
-#: What belongs to one page or another. Anything else in an address is a slip of the pen, and is said to be one.
+#: What belongs to one page or another. The page says of any other key that nothing reads it.
 OF_PAGES = (
     *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "model", "setting", "versus"),
-    *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels", "charts"),
+    *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels"),
 )
 #: Keys with few values: these, besides none.
 CHOICES = {
@@ -26,11 +26,10 @@ CHOICES = {
     "rows": ("all",),
     "runs": ("all",),
     "kernels": ("compiled", "eager"),
-    "charts": ("interactive",),
     **dict.fromkeys(("log", "dates", "closed"), ("1",)),
 }
-#: Streamlit's own.
-OF_STREAMLIT = ("embed", "embed_options")
+#: Streamlit's own keys, and what older addresses have.
+_IGNORED = ("embed", "embed_options", "charts")
 
 Value = str | Iterable[str] | None
 
@@ -47,7 +46,7 @@ def get_all(key: str) -> list[str]:
 
 def unknown() -> list[str]:
     """The keys of this address that nothing here reads."""
-    return [key for key in st.query_params if key not in (*SHARED, *OF_PAGES, *OF_STREAMLIT)]
+    return [key for key in st.query_params if key not in (*SHARED, *OF_PAGES, *_IGNORED)]
 
 
 def impossible() -> list[str]:
@@ -57,42 +56,27 @@ def impossible() -> list[str]:
 
 def put(key: str, value: Value) -> None:
     """Writes a value, or takes the key away for None, an empty text or no values."""
-    found = [value] if isinstance(value, str) else list(value or ())
-    if any(found):
-        st.query_params[key] = found
+    if any(values := as_list(value)):
+        st.query_params[key] = values
     else:
         st.query_params.pop(key, None)
 
 
 def parameters(**changes: Value) -> dict[str, list[str]]:
     """What all pages share as it is now, with changes; an empty change takes a key away."""
-    return _changed(_shared(), changes)
+    now: dict[str, Value] = {key: get_all(key) for key in SHARED if key in st.query_params}
+    values = {key: as_list(value) for key, value in (dict.fromkeys(SHARED) | now | changes).items()}
+    return {key: value for key, value in values.items() if any(value)}
+
+
+def as_list(value: Value) -> list[str]:
+    """One value, several or none as a list."""
+    return [value] if isinstance(value, str) else list(value or ())
 
 
 def link(page: str, **changes: Value) -> str:
     """An address relative to any page, so that it holds behind a proxy's path too."""
-    return linker()(page, **changes)
-
-
-def linker() -> Callable[..., str]:
-    """`link` for many links: what the address says is asked once, which takes longer than to write a link."""
-    shared = _shared()
-
-    def link(page: str, **changes: Value) -> str:
-        return address(f"./{page}", _changed(shared, changes))
-
-    return link
-
-
-def _shared() -> dict[str, list[str]]:
-    return {key: get_all(key) for key in SHARED if key in st.query_params}
-
-
-def _changed(shared: Mapping[str, list[str]], changes: Mapping[str, Value]) -> dict[str, list[str]]:
-    found = {key: shared.get(key, []) for key in SHARED}
-    for key, value in changes.items():
-        found[key] = [value] if isinstance(value, str) else list(value or ())
-    return {key: values for key, values in found.items() if any(values)}
+    return address(f"./{page}", parameters(**changes))
 
 
 def widget(key: str) -> str:
@@ -106,7 +90,7 @@ def bind(key: str, value: str | list[str] | bool | None) -> str:
     return widget(key)
 
 
-def changed(key: str, default: str = "") -> None:
+def changed(key: str, default: str | list[str] = "") -> None:
     """For `on_change`: writes what the widget shows to the address, where a default is no entry."""
     value = st.session_state[widget(key)]
     put(key, None if value == default else value)

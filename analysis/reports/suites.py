@@ -12,6 +12,7 @@ from analysis.compare.results import SuiteChange
 from analysis.compare.tables import Comparison, Counts, Group
 from analysis.compare.transitions import Transition
 from analysis.stats.bootstrap import Interval, geomean_interval, sums_interval
+from collector.metrics import METRICS
 
 #: The averages of the table and what they are called: compression is eager over compiled peak memory.
 SHOWN = {"speedup": "speedup", "compile_cold_s": "compile time", "compression": "compression"}
@@ -78,18 +79,19 @@ def _averages(suite: SuiteChange, cells: pd.DataFrame | None) -> dict[str, Avera
     for metric in SHOWN:
         figure = suite.figures[metric]
         change = None if figure.ratio is None else figure.ratio - 1
-        averages[metric] = AverageFacts(
-            figure.n, figure.base, figure.new, change, _interval(metric, figure.kind, cells)
-        )
+        within = None if cells is None else average_interval(metric, cells)
+        averages[metric] = AverageFacts(figure.n, figure.base, figure.new, change, within)
     return averages
 
 
-def _interval(metric: str, kind: str, cells: pd.DataFrame | None) -> Interval | None:
-    if cells is None:
-        return None
+def average_interval(metric: str, cells: pd.DataFrame) -> Interval | None:
+    """The interval of new over base of a metric's average over cells that pass twice; None below 5 models.
+
+    `cells` has model, and the metric on both sides as `<metric>_base` and `<metric>_new`.
+    """
     models = pd.factorize(cells["model"], sort=True)[0]
     base, new = (cells[f"{metric}_{side}"].to_numpy(dtype=float) for side in ("base", "new"))
-    if kind == "mean":
+    if METRICS[metric].average == "mean":
         return sums_interval(base, new, models)
     usable = (base > 0) & (new > 0)
     return geomean_interval(np.divide(new, base, out=np.full(base.shape, np.nan), where=usable), models)

@@ -1,39 +1,45 @@
-"""What is said about a change: a sign, a glyph, a word, its interval and one of three looks."""
+"""Changes and noise in words: a sign, a glyph, a word, an interval, one of three looks, and the noise behind verdicts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from analysis.compare.changes import direction, percent, ratio
-from analysis.compare.verdicts import Outcome
+from analysis.compare.verdicts import Judgement, Outcome
 from analysis.stats.bootstrap import FEWEST, Interval
+from analysis.stats.shrinkage import FEWEST as FEWEST_REPEATS
 from collector.metrics import METRICS, MIN_EFFECT
-from dashboard.components.formats import signed
+from dashboard.components.formats import count, signed
 
 Look = Literal["better", "worse", "calm"]
 
 #: Blue and orange are for what is shown to have changed. All else, known or not, is neither good nor bad.
 VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
-#: Counts of what should not be there are exact: any change of them is one.
-COUNTS = ("graph_breaks", "recompiles", "cudagraph_skips")
-
 RULE = (
     "Regressed and improved: the change is one that matters "
     f"({100 * MIN_EFFECT['compiled_ms']:.0f} % of time and memory, {100 * MIN_EFFECT['compile_cold_s']:.0f} % of compile time) "
     "and more than runs of the same code differ; of all that is called so at most 5 % is expected to be wrong. "
     "Unchanged: a change that matters is ruled out; inconclusive: neither yet. "
-    "The verdict and the 95 % interval are of the change without the drift of the machine, the adjusted one: "
+    "The verdict and the 95 % interval are of the adjusted change, which is without the drift of the machine: "
     "docs/statistics.md, Two sides, says how."
 )
 GROUP_RULE = (
     f"An average is coloured where its 95 % interval over models (bootstrap, at least {FEWEST} models) excludes 0 %."
 )
 
-#: Less is shown as 0.0 %.
+#: A smaller relative change would be shown as 0.0 %.
 _NONE = 5e-4
+_NOISE_UNKNOWN = (
+    "How far runs of the same code lie apart is not known yet: no cell was measured twice at one commit. Only leaks and "
+    "statuses can be judged. Measure one side again (inductor-watch nightly on the same commit and machine)."
+)
+_NOISE_OWN = (
+    f"Noise from run to run: fewer than {FEWEST_REPEATS} cells have repeats, so each cell is judged by its own. A cell without "
+    "repeats is inconclusive."
+)
 _WORDS = {
     "ms": ("slower", "faster"),
     "s": ("slower", "faster"),
@@ -87,9 +93,9 @@ class Change:
 
 
 def change(metric: str, base: float | None, new: float | None) -> Change | None:
-    """A change that nothing judges; None where it is unknown."""
-    found = ratio(base, new)
-    return None if found is None or math.isnan(found) else Change(metric, found)
+    """A change without a verdict; None where it is unknown."""
+    new_over_base = ratio(base, new)
+    return None if new_over_base is None else Change(metric, new_over_base)
 
 
 def judged(metric: str, record: Mapping[Any, Any], *, comparable: bool = True) -> Change | None:
@@ -101,22 +107,25 @@ def judged(metric: str, record: Mapping[Any, Any], *, comparable: bool = True) -
     if not isinstance(verdict, str):
         return None
     parts = ("change", "low", "high", "adjusted")
-    ratio, low, high, adjusted = (1 + float(record[f"{metric}_{name}"]) for name in parts)
+    new_over_base, low, high, adjusted = (1 + float(record[f"{metric}_{name}"]) for name in parts)
     if not comparable:
-        return Change(metric, ratio, low=low, high=high, adjusted=adjusted)
-    return Change(metric, ratio, VERDICT_LOOKS.get(verdict, "calm"), verdict, low, high, adjusted)
+        return Change(metric, new_over_base, low=low, high=high, adjusted=adjusted)
+    return Change(metric, new_over_base, VERDICT_LOOKS.get(verdict, "calm"), verdict, low, high, adjusted)
 
 
-def averaged(metric: str, found: float | None, within: Interval | None, *, comparable: bool = True) -> Change | None:
+def averaged(
+    metric: str, new_over_base: float | None, within: Interval | None, *, comparable: bool = True
+) -> Change | None:
     """The change of an average over models with its interval; None where there is no average."""
-    if found is None or math.isnan(found):
+    if new_over_base is None or math.isnan(new_over_base):
         return None
     if within is None:
-        return Change(metric, found)
-    is_sure = comparable and within.excludes_none and abs(found - 1) >= _NONE
-    sense = direction(metric, 1.0, found) if is_sure else None
-    look: Look = sense if sense in ("better", "worse") else "calm"
-    return Change(metric, found, look, word(metric, found) if look != "calm" else "", within.low, within.high)
+        return Change(metric, new_over_base)
+    is_sure = comparable and within.excludes_none and abs(new_over_base - 1) >= _NONE
+    sense = direction(metric, 1.0, new_over_base) if is_sure else None
+    if sense not in ("better", "worse"):
+        return Change(metric, new_over_base, low=within.low, high=within.high)
+    return Change(metric, new_over_base, sense, word(metric, new_over_base), within.low, within.high)
 
 
 def word(metric: str, value: float) -> str:
@@ -130,3 +139,18 @@ def interval(low: float, high: float) -> str:
     if math.isnan(low) or math.isnan(high):
         return ""
     return f"[{', '.join(signed(percent(end), unit='') for end in (low, high))}]"
+
+
+def noise_line(judgement: Judgement, metrics: Iterable[str] = tuple(MIN_EFFECT)) -> str:
+    """Typical noise per metric, from how many repeats, and the drift that was removed; what to do where none is known."""
+    metrics = tuple(metrics)
+    known = {name: value for name in metrics if (value := judgement.noise[name]) is not None}
+    if not known:
+        return _NOISE_OWN if any(judgement.repeats[name] for name in metrics) else _NOISE_UNKNOWN
+    noise = ", ".join(f"{METRICS[name].title} {signed(100 * value).lstrip('+')}" for name, value in known.items())
+    few, many = (int(pick(judgement.repeats[name] for name in known)) for pick in (min, max))
+    learned = count(many, "repeat") if few == many else f"{few:,} to {many:,} repeats"
+    line = f"Noise from run to run: {noise}, learned from {learned}."
+    drifts = {name: value for name in known if abs(value := judgement.drift.get(name, 0.0)) >= _NONE}
+    drift = ", ".join(f"{METRICS[name].title} {signed(100 * value)}" for name, value in drifts.items())
+    return f"{line} Drift of the eager runs, removed: {drift}." if drift else line

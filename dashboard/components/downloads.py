@@ -1,4 +1,4 @@
-"""A comparison as files to hand on: the very report and pictures that `inductor-watch report` writes, made when asked for."""
+"""A comparison as files: the same report and pictures that `inductor-watch report` writes, made when asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analysis.reports.charts import PictureError, converter, draw, png, svg
 from analysis.reports.facts import Report, build_config_report, build_report
 from analysis.reports.html import html
 from analysis.reports.permalinks import fixed_side
-from dashboard.components.pictures import download, file_name
+from dashboard.components.charts import download, file_name
 from dashboard.selection import Selection
 from db.queries.filters import CellFilter
 
@@ -24,8 +24,7 @@ def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | 
     """A popover with the report and its pictures, of two sides or of two configs (base, new) of the new one."""
     if selection.base is None and configs is None:
         return
-    # What is in it is drawn where somebody opens it: a page is quicker by each button that it does not have.
-    menu = st.popover("Report and pictures", icon=":material/ios_share:", key="handing_on", on_change="rerun")
+    menu = st.popover("Report and pictures", icon=":material/ios_share:", key="downloads", on_change="rerun")
     if not menu.open:
         return
     new = fixed_side(selection.new)
@@ -43,7 +42,7 @@ def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | 
             f"{name}.html",
             "text/html",
             key="report_html",
-            said="Verdict, evidence, suites, environment and what to measure again; it loads nothing from anywhere.",
+            help="Verdict, evidence, suites, environment and what to measure again; it loads nothing from anywhere.",
         )
         try:
             converter()

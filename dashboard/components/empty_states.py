@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import streamlit as st
+from markupsafe import Markup
 
-from dashboard.components.markup import text
 from db.errors import SideError, StoreError
 
 FILL = """\
@@ -17,9 +17,10 @@ inductor-watch ingest data/releases  # or read the bundles that came with the ch
 
 def show(title: str, sentence: str, commands: str = "") -> None:
     """A calm box; the commands, if any, below it to copy."""
-    st.html(f'<div class="iw iw-state" role="status"><h1>{text(title)}</h1>{text(sentence)}</div>')
+    box = Markup('<div class="iw iw-state" role="status"><h1>{}</h1>{}</div>')
+    st.html(box.format(title, sentence))
     if commands:
-        st.code(commands, language=None)  # the colours of words are too faint for some
+        st.code(commands, language=None)  # highlighted words are too faint for some
 
 
 @contextmanager

@@ -13,14 +13,6 @@ _MINUS = "\N{MINUS SIGN}"
 #: Between a number and its unit.
 THIN = "\N{NARROW NO-BREAK SPACE}"
 
-#: Short names for column heads; `collector.metrics` holds the full meaning.
-TITLES = {metric.name: metric.title for metric in METRICS.values()}
-
-
-def is_absent(value: float | None) -> bool:
-    """Whether there is no number."""
-    return value is None or math.isnan(value)
-
 
 def number(metric: str, value: float | None) -> str:
     """A metric's value with its unit."""

@@ -1,17 +1,40 @@
-"""Pieces of HTML. Whatever comes from the data passes through `text`, since names, errors and logs are anybody's."""
+"""Pieces of HTML. A plain text is escaped wherever it is put in; only `Markup`, which these functions make, is not."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import streamlit as st
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from collector.vocabulary import NOT_APPLICABLE, Status, status_words
 from dashboard.components.changes import Change
 
 #: Characters with a meaning in Markdown, Streamlit's colours, icons and formulas included.
 _MARKDOWN = frozenset(r"\`*_{}[]()<>#+-.!|~$:&")
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A table's cell with a CSS class of its own."""
+
+    content: str
+    css: str
+
+
+#: What a cell of a table shows: a text, which is escaped, HTML, or either with a class.
+Content = str | Cell
 
 
 def markdown(name: str) -> str:
@@ -19,99 +42,99 @@ def markdown(name: str) -> str:
     return "".join(f"\\{char}" if char in _MARKDOWN else char for char in name)
 
 
-def text(value: object) -> str:
-    """Anything as harmless HTML."""
-    return html.escape(str(value), quote=True)
+def anchor(href: str, content: str) -> Markup:
+    """A link in this tab."""
+    return Markup('<a href="{}" target="_self">{}</a>').format(href, content)
 
 
-def anchor(href: str, inner: str) -> str:
-    """A link in this tab; `inner` is HTML."""
-    return f'<a href="{text(href)}" target="_self">{inner}</a>'
+def span(css: str, content: str) -> Markup:
+    """A span of a class."""
+    return Markup('<span class="{}">{}</span>').format(css, content)
 
 
-def span(css: str, inner: str) -> str:
-    """A span of a class; `inner` is HTML."""
-    return f'<span class="{css}">{inner}</span>'
+def mono(content: str, title: str = "") -> Markup:
+    """A name of code, with a title for the pointer."""
+    return Markup('<span class="iw-mono" title="{}">{}</span>').format(title, content)
 
 
-def change(found: Change | None) -> list[str]:
+def joined(separator: str, parts: Iterable[str]) -> Markup:
+    """The parts, those that are empty left out, with HTML between them."""
+    return Markup(separator).join(part for part in parts if part)  # noqa: S704 -- separators are literals
+
+
+def lines(*parts: str) -> Markup:
+    """The parts, one a line."""
+    return joined("<br>", parts)
+
+
+def change_cells(change: Change | None) -> list[Content]:
     """The cells of a change: its size with glyph and sign, its interval, and the word."""
-    if found is None:
-        return [cell(""), cell(""), cell("")]
-    sure = span("soft", text(found.interval))
-    return [
-        cell(span(found.look, text(found.size)), "n"),
-        cell(sure, "n"),
-        cell(span(found.look, text(found.word)), "n"),
-    ]
+    if change is None:
+        return ["", "", ""]
+    return [span(change.look, change.size), span("soft", change.interval), span(change.look, change.word)]
 
 
-def status_tag(status: str | None, details: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """A status as a small label: failing, passing, not asked and missing look different, and say it.
+def status_tag(status: object, details: Mapping[str, Any] = MappingProxyType({})) -> Markup:
+    """A status as a small label; anything but a text stands for a missing cell.
 
     With the details of its measurement a pass says whether it was checked by cosine alone.
     """
     if not isinstance(status, str):
         return span("tag missing", "missing")
     if status == Status.PASS:
-        return span("tag pass", text(status_words(status, details)))
-    return span("tag" if status in NOT_APPLICABLE else "tag fail", text(status))
+        return span("tag pass", status_words(status, details))
+    return span("tag" if status in NOT_APPLICABLE else "tag fail", status)
 
 
 def table(
-    caption: str, head: Sequence[str], rows: Iterable[str], *, note: str = "", numbers: int = -1, of: str = ""
-) -> str:
-    """A table with a caption (text), column heads (text) and rows (HTML); heads from `numbers` on are right-aligned.
+    caption: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    note: str = "",
+    numbers: Container[int] = (),
+    of: str = "",
+) -> Markup:
+    """A table whose first column names the rows; other values are `Content`. The columns in `numbers` are right-aligned.
 
-    `of` tells it from another one of the page with the same caption, to those who hear it.
+    `of` tells it from another table of the page with the same caption, for screen readers.
     """
-    heads = "".join(
-        f'<th scope="col"{" class=n" if 0 <= numbers <= index else ""}>{text(name)}</th>'
-        for index, name in enumerate(head)
-    )
-    name = f"{caption}: {of}" if of else caption
-    small = f" <small>{text(note)}</small>" if note else ""
-    return (
-        f'<div class="iw-scroll" tabindex="0" role="region" aria-label="{text(name)}"><table>'
-        f"<caption>{text(caption)}{small}</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+
+    def css(cell: Content, column: int) -> str:
+        return cell.css if isinstance(cell, Cell) else "n" if column in numbers else ""
+
+    template = _TEMPLATES.get_template("table.html.j2")
+    words = {"caption": caption, "note": note, "of": of, "head": head}
+    return Markup(template.render(**words, rows=list(rows), numbers=numbers, css=css))  # noqa: S704 -- escaped by Jinja2
 
 
-def row(head: str, cells: Iterable[str]) -> str:
-    """A row: its head (HTML) and its cells (whole `td` elements)."""
-    return f'<tr><th scope="row">{head}</th>{"".join(cells)}</tr>'
+def cards(items: Iterable[tuple[str, str, str]]) -> list[Markup]:
+    """Key figures, an HTML list each: title, figure and note."""
+    card = Markup('<dl class="iw-card"><dt>{}</dt><dd>{}</dd><dd class="note">{}</dd></dl>')
+    return [card.format(*item) for item in items]
 
 
-def cell(inner: str, css: str = "") -> str:
-    """One `td`; `inner` is HTML."""
-    return f'<td class="{css}">{inner}</td>' if css else f"<td>{inner}</td>"
+def paragraph(css: str, *parts: str) -> Markup:
+    """A paragraph of a class, its parts one a line."""
+    return Markup('<p class="{}">{}</p>').format(css, lines(*parts))
 
 
-def block(*parts: str) -> str:
-    """HTML that the style sheet applies to."""
-    return f'<div class="iw">{"".join(parts)}</div>'
+def bullets(css: str, items: Iterable[str]) -> Markup:
+    """A list of a class."""
+    return Markup('<ul class="{}">{}</ul>').format(css, joined("", (Markup("<li>{}</li>").format(i) for i in items)))
 
 
-def cards(items: Iterable[tuple[str, str, str]]) -> str:
-    """Key figures: title, figure and note of each; figure and note are HTML."""
-    found = "".join(
-        f'<div class="iw-card"><dt>{text(title)}</dt><dd>{figure}</dd><dd class="note">{note}</dd></div>'
-        for title, figure, note in items
-    )
-    return f'<dl class="iw-cards">{found}</dl>'
+def draw(*parts: str) -> None:
+    """Draws HTML that the style sheet applies to."""
+    st.html(Markup('<div class="iw">{}</div>').format(joined("", parts)))
 
 
-def line_legend(lines: Iterable[tuple[str, str, str]]) -> str:
-    """A piece of each line and its name: its colour, how it is drawn (a `border-style`), and the name."""
-    items = "".join(
-        f'<span><i class="line" style="border-top: 3px {dash} {color}"></i>{text(name)}</span>'
-        for color, dash, name in lines
-    )
-    return f'<div class="iw-legend">{items}</div>'
+def soft(*parts: str) -> None:
+    """Draws a paragraph in a softer colour, its parts one a line."""
+    draw(paragraph("soft", *parts))
 
 
-def legend(colors: Iterable[str], names: Iterable[str]) -> str:
-    """A dot and a name each: one legend for all charts of a page."""
-    pairs = zip(colors, names, strict=False)
-    items = "".join(f'<span><i style="background:{color}"></i>{text(name)}</span>' for color, name in pairs)
-    return f'<div class="iw-legend">{items}</div>'
+def alert(*messages: str) -> None:
+    """Draws a message each that is read out at once."""
+    for message in messages:
+        st.html(Markup('<div class="iw iw-state" role="alert">{}</div>').format(message))

@@ -41,9 +41,9 @@ GLYPHS = {
     "inconclusive": "?",
     "unchanged": "=",
 }
-#: What addresses said before there were verdicts.
+#: Words of older addresses.
 _FORMER = {"slower": "regressed", "faster": "improved", "within": "unchanged"}
-_CHANGES = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
+CHANGED = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
 
 
 def with_outcomes(cells: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
@@ -51,24 +51,25 @@ def with_outcomes(cells: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
 
     All columns of `judged`, and:
     - outcome, a key of `OUTCOMES`
-    - outcome_metric and outcome_change (the absolute natural logarithm of its ratio): what decided, and where nothing did
-      the metric by which the comparison ranks; absent in cells that do not pass on both sides
-    - more_runs: how many a side would settle an inconclusive cell; infinite for too many, NaN where runs do not help
+    - outcome_metric and outcome_change (the absolute natural logarithm of its ratio): the metric that decided, else the
+      one by which the comparison ranks; absent in cells that do not pass on both sides
+    - more_runs: how many more runs of each side would settle an inconclusive cell; infinite for too many, NaN where runs
+      do not help
     - comparable: whether the machine is the same, so that a metric's verdict may be shown as one
     """
-    found = cells.join(judged, on="cell_id")
-    passing = found["transition"] == Transition.BOTH_PASS.value
-    told = found["verdict"].where(found["verdict"].notna(), Outcome.INCONCLUSIVE.value)
-    outcome = found["transition"].where(~(passing | (told == Outcome.FLAKY.value)), told)
-    moved = found["testbed_changed"].eq(True)
-    is_change = outcome.isin(_CHANGES)
-    by = found["verdict_metric"].where(is_change | found["rank_metric"].isna(), found["rank_metric"]).where(passing)
+    joined = cells.join(judged, on="cell_id")
+    passing = joined["transition"] == Transition.BOTH_PASS.value
+    verdict = joined["verdict"].where(joined["verdict"].notna(), Outcome.INCONCLUSIVE.value)
+    outcome = joined["transition"].where(~(passing | (verdict == Outcome.FLAKY.value)), verdict)
+    moved = joined["testbed_changed"].eq(True)
+    decided = outcome.isin(CHANGED) | joined["rank_metric"].isna()
+    metric = joined["verdict_metric"].where(decided, joined["rank_metric"]).where(passing)
     unsettled = (outcome == Outcome.INCONCLUSIVE.value) & ~moved
-    return found.assign(
+    return joined.assign(
         outcome=outcome,
-        outcome_metric=by,
-        outcome_change=np.abs(np.log1p(_of_metric(found, by, "adjusted"))),
-        more_runs=_of_metric(found, by, "more_runs").where(unsettled),
+        outcome_metric=metric,
+        outcome_change=np.abs(np.log1p(_of_metric(joined, metric, "adjusted"))),
+        more_runs=_of_metric(joined, metric, "more_runs").where(unsettled),
         comparable=passing & ~moved & (outcome != Outcome.ENVIRONMENT_CHANGED.value),
     )
 
@@ -83,9 +84,9 @@ def translated(wanted: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(_FORMER.get(name, name) for name in wanted))
 
 
-def _of_metric(cells: pd.DataFrame, by: pd.Series, name: str) -> pd.Series:
-    """Each cell's value of the metric that `by` names."""
-    found = pd.Series(np.nan, index=cells.index, dtype=float)
+def _of_metric(cells: pd.DataFrame, metric_of: pd.Series, name: str) -> pd.Series:
+    """The value of column `name` of each cell's own metric."""
+    values = pd.Series(np.nan, index=cells.index, dtype=float)
     for metric in (metric for metric in JUDGED if f"{metric}_{name}" in cells):
-        found = found.where(by != metric, cells[f"{metric}_{name}"].astype(float))
-    return found
+        values = values.where(metric_of != metric, cells[f"{metric}_{name}"].astype(float))
+    return values

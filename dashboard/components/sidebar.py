@@ -9,24 +9,20 @@ import streamlit as st
 
 from analysis.reports.permalinks import fixed_side as fixed
 from dashboard import url
-from dashboard.components import code_host
-from dashboard.components.formats import moment
+from dashboard.components.sides import commit_words, label
+from dashboard.components.widgets import select, select_many
 from dashboard.data import Data
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, remembered
 from db.errors import SideError
 from db.queries.sides import Side
-from db.runs import NightInfo, RunInfo, describe_places, device_name
+from db.runs import NightInfo
 
-_ALL = ""
-#: Of so many nights the runs and commits are offered, too: the page sends every option with every run of its script.
-_NEWEST = 30
-#: So many nights are offered until somebody asks for the others: a browser goes through all options with each run of the script.
-_AT_ONCE = 60
-#: Stands for the others, at the end of the list.
+#: Nights whose single runs and commits are offered too, and nights that are offered before somebody asks for older ones:
+#: the browser handles every option with every run of the script.
+_NEWEST, _AT_ONCE = 30, 60
+#: Stands for the older ones, at the end of the list.
 _OLDER = "\N{HORIZONTAL ELLIPSIS}"
 _KEY = "older nights"
-#: Letters of a commit's title; its end has the number of its pull request.
-_TITLE = 64
 _HELP = (
     "Pick a night, branch, commit or run: type a part of its sha, title, pull request, date, device or label. Anything older "
     "than what is listed: a commit (six digits or more), branch@commit, latest~2, the id of a night or run."
@@ -47,57 +43,27 @@ def pickers(data: Data) -> None:
     _filter(columns[0], "device", axes.devices)
     _filter(columns[1], "suite", axes.suites)
     names = list(dict.fromkeys(info.name for info in axes.configs))
-    st.multiselect(
-        "Configs",
-        names,
-        key=url.bind("configs", [name for name in url.get_all("configs") if name in names]),
-        on_change=url.changed,
-        args=("configs",),
-        placeholder="all",
-    )
+    select_many("configs", "Configs", names, [name for name in url.get_all("configs") if name in names])
 
 
-def permalink(selection: Selection) -> bool:
-    """The address of this page with both sides spelled out, so that it means the same tomorrow; whether it is open."""
+def permalink(selection: Selection) -> None:
+    """Draws the address of this page with both sides spelled out, so that it means the same tomorrow; each can be copied."""
     fold = st.expander("Permalink", icon=":material/link:", key="permalink", on_change="rerun")
     if not fold.open:
-        return False
+        return
     now = {key: url.get_all(key) for key in st.query_params}
     place = (st.context.url or "").partition("?")[0]
     base, new = selection.base, selection.new
+    commits = {"new": [_commit(new)], "base": [_commit(base) if base else NOTHING]}
     with fold:
-        sides = {"new": [fixed(new)], "base": [fixed(base) if base else NOTHING]}
-        st.code(url.address(place, now | sides), language=None, wrap_lines=True)
+        nights = {"new": [fixed(new)], "base": [fixed(base) if base else NOTHING]}
+        st.code(url.address(place, now | nights), language=None, wrap_lines=True)
         st.caption("Both sides are spelled out in it: it shows the same comparison after newer runs have come in.")
-        commits = {"new": _commit(new), "base": _commit(base) if base else NOTHING}
-        if all(commits.values()) and commits["base"] != commits["new"]:
-            st.code(
-                url.address(place, now | {key: [side] for key, side in commits.items()}), language=None, wrap_lines=True
-            )
+        if all(sides[0] for sides in commits.values()) and commits["base"] != commits["new"]:
+            st.code(url.address(place, now | commits), language=None, wrap_lines=True)
             st.caption("The same by commits: with every run of them, those to come included.")
         elif shas := [sha for side in (base, new) if side for sha in side.commits]:
             st.caption(f"Of {' and '.join(dict.fromkeys(shas))}.")
-    return True
-
-
-def label(name: str, runs: Sequence[RunInfo]) -> str:
-    """A night or a run on one line: when, what, on which devices, and what its label says."""
-    newest = runs[0]
-    place = describe_places(run.testbed for run in runs) or newest.testbed_id
-    parts = [moment(newest.started_at), *_commit_words(newest), place, newest.label, name]
-    return " · ".join(part for part in parts if part)
-
-
-def describe(side: Side) -> str:
-    """A side in a few words: when its newest run started, what it is of and what its labels say."""
-    labels = dict.fromkeys(run.label for run in side.runs if run.label)
-    devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
-    return " · ".join([side.title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels])
-
-
-def described(side: Side) -> str:
-    """`describe` as HTML, with links to its commits."""
-    return code_host.side(side, describe(side))
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)
@@ -107,17 +73,16 @@ def _choices(_nights: list[NightInfo], revision: str) -> dict[str, str]:
     A commit of several nights stands before the newest of them.
     """
     nights_of = Counter((night.runs[0].branch, night.runs[0].commit) for night in _nights)
-    found = {run.branch: f"branch {run.branch}: its newest commit" for night in _nights for run in night.runs}
+    choices = {run.branch: f"branch {run.branch}: its newest commit" for night in _nights for run in night.runs}
     for place, night in enumerate(_nights):
         run = night.runs[0]
         times = nights_of[run.branch, run.commit]
         if place < _NEWEST and times > 1:
-            found.setdefault(
-                f"{run.branch}@{run.commit}", " · ".join([*_commit_words(run), f"all {times} nights of it"])
-            )
-        found[night.night] = label(night.night, night.runs)
+            words = " · ".join([*commit_words(run), f"all {times} nights of it"])
+            choices.setdefault(f"{run.branch}@{run.commit}", words)
+        choices[night.night] = label(night.night, night.runs)
     runs = [run for night in _nights[:_NEWEST] if len(night.runs) > 1 for run in night.runs]
-    return found | {run.run_id: label(run.run_id, [run]) for run in runs}
+    return choices | {run.run_id: label(run.run_id, [run]) for run in runs}
 
 
 def _offered(nights: Sequence[NightInfo], labels: dict[str, str]) -> list[str]:
@@ -126,16 +91,6 @@ def _offered(nights: Sequence[NightInfo], labels: dict[str, str]) -> list[str]:
         return list(labels)
     older = {night.night for night in nights[_AT_ONCE:]}
     return [*(name for name in labels if name not in older), _OLDER]
-
-
-def _commit_words(run: RunInfo) -> list[str]:
-    title = " ".join((run.commit_title or "").split())
-    if len(title) > _TITLE:
-        # The number of the pull request is at the end.
-        head, _, tail = title.rpartition(" (#")
-        tail = f" (#{tail}" if head else ""
-        title = f"{title[: _TITLE - len(tail) - 1]}\N{HORIZONTAL ELLIPSIS}{tail}"
-    return [run.commit[:10], run.branch, *([title] if title else [])]
 
 
 def _commit(side: Side) -> str:
@@ -185,10 +140,8 @@ def found_side(data: Data, wanted: str) -> str:
         data.side(wanted)
     except SideError:
         part = wanted.casefold().strip()
-        listed = {
-            name: shown for name, shown in _choices(data.nights(), data.revision).items() if part in shown.casefold()
-        }
-        nights = [night for night in data.nights() if night.night in listed]
+        labels = _choices(data.nights(), data.revision)
+        nights = [night for night in data.nights() if part in labels[night.night].casefold()]
         commits = {f"{run.branch}@{run.commit}" for night in nights for run in night.runs}
         if part and len(nights) == 1:
             return nights[0].night
@@ -197,19 +150,13 @@ def found_side(data: Data, wanted: str) -> str:
 
 
 def _filter(where: st.delta_generator.DeltaGenerator, key: str, names: Sequence[str]) -> None:
-    wanted = url.get(key)
-    where.selectbox(
-        key.capitalize() if key != "dtype" else "dtype",
-        [_ALL, *names],
-        format_func=lambda option: option or "all",
-        key=url.bind(key, wanted if wanted in names else _ALL),
-        on_change=url.changed,
-        args=(key,),
-    )
+    value = url.get(key) if url.get(key) in names else ""
+    title = key if key == "dtype" else key.capitalize()
+    select(key, title, ["", *names], value, names={"": "all"}, where=where)
 
 
 def _swap() -> None:
-    """Resolved first: `latest` and `previous` would mean something else on the other side."""
+    """Swaps the sides by their fixed names: `latest` and `previous` would mean something else on the other side."""
     selection = remembered()
     if selection is not None and selection.base is not None:
         url.put("base", fixed(selection.new))

@@ -49,13 +49,11 @@ SHEET = """
 .iw .tag.missing { border-style: dashed; border-color: var(--iw-soft); }
 .iw p.iw-verdict { font-size: 1.12rem; line-height: 1.5; margin: 0 0 .2rem; max-width: 75ch; }
 .iw p.iw-verdict a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
-.iw dl.iw-cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.6rem, 1fr)); gap: .6rem;
-  margin: .6rem 0 .3rem; padding: 0; }
-.iw-card { border: 1px solid var(--iw-line); border-radius: .4rem; padding: .5rem .75rem .55rem; }
+.iw dl.iw-card { margin: 0; padding: 0; }
+.iw small { color: var(--iw-soft); }
 .iw .iw-card dt { color: var(--iw-soft); font-size: .8rem; }
 .iw .iw-card dd { margin: 0; font-size: 1.45rem; font-weight: 600; line-height: 1.25; }
 .iw .iw-card dd.note { font-size: .8rem; font-weight: 400; color: var(--iw-soft); line-height: 1.3; }
-.iw img.iw-spark { display: block; width: 100%; max-width: 11rem; height: 1.9rem; margin: .35rem 0 .1rem; }
 .iw-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--iw-least, 27rem)), 1fr));
   gap: 1.3rem 2rem;
   align-items: start; }
@@ -65,46 +63,12 @@ SHEET = """
 .iw ul.iw-sides, .iw ul.iw-notes { list-style: none; padding: 0; }
 .iw ul.iw-sides li { margin: 0 0 .2rem; }
 .iw ul.iw-mono { padding-left: 1.2rem; }
-.iw-legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; }
-.iw-legend i { display: inline-block; width: .8rem; height: .8rem; border-radius: 50%; margin-right: .4rem;
-  vertical-align: -.08rem; }
-.iw-legend i.line { width: 2.2rem; height: 0; border-radius: 0; vertical-align: .2rem; }
-.iw-plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: .4rem 1.6rem; }
-.iw-head { margin: 0 0 .9rem; }
-.iw .iw-plot { display: grid; grid-template: auto 12rem 1.5rem / 3rem minmax(0, 1fr); column-gap: .4rem; margin: 0 0 .4rem;
-  contain: layout paint; }
-.iw .iw-plot figcaption, .iw .iw-lanes figcaption { grid-column: 1 / -1; font-weight: 600; padding: 0 0 .45rem; }
-.iw-plot .area, .iw-plot .x, .iw-plot .y { position: relative; }
-.iw-plot .x { grid-column: 2; }
-.iw-plot .x span { position: absolute; top: .25rem; transform: translateX(-50%); }
-.iw-plot .y span { position: absolute; right: 0; transform: translateY(50%); }
-.iw-plot .x span, .iw-plot .y span { font-size: .75rem; color: var(--iw-soft); white-space: nowrap; }
-.iw-plot .area img, .iw-plot .marks, .iw-plot .cols { position: absolute; inset: 0; width: 100%; height: 100%; max-width: none;
-  border-radius: 0; }
-.iw-plot .marks u { position: absolute; transform: translate(-50%, 15%); text-decoration: none; font-size: .8rem;
-  line-height: 1; }
-.iw-plot .marks b { position: absolute; top: 0; padding: 0 .25rem; font-size: .72rem; font-weight: 400; color: var(--iw-soft); }
-.iw-plot .cols { display: flex; }
-.iw-plot .cols i { flex: 1 1 0; min-width: 0; }
-.iw-plot .cols i:hover { background: color-mix(in srgb, currentColor 12%, transparent); }
-.iw .iw-lanes { margin: 0 0 .6rem; }
-.iw-lanes .rows { display: grid; grid-template-columns: minmax(4rem, max-content) minmax(0, 1fr); gap: .15rem .6rem; }
-.iw-lanes .name { overflow-wrap: anywhere; font-size: .8rem; }
-.iw-lanes .lane { display: flex; align-items: center; border-bottom: 1px solid var(--iw-line); overflow: hidden; }
-.iw-lanes .lane i { flex: 1 1 0; min-width: 0; text-align: center; font-style: normal; font-size: .68rem; line-height: 1.5;
-  color: var(--iw-soft); white-space: nowrap; overflow: visible; display: flex; justify-content: center; }
-.iw-lanes .lane i.fail { color: color-mix(in oklab, var(--iw-worse) 65%, currentColor); font-weight: 700; font-size: .85rem;
-  line-height: 1.2; }
-.iw-lanes .lane i.side { box-shadow: inset 0 0 0 1px currentColor; border-radius: 2px; }
-.iw-lanes .lane i:hover { background: color-mix(in srgb, currentColor 12%, transparent); }
 .iw-state { border-left: 3px solid var(--iw-soft); padding: .35rem 0 .35rem 1rem; max-width: 75ch; }
 .iw-state h1 { font-size: 1.35rem; padding: 0; margin: 0 0 .15rem; }
 @media (max-width: 640px) {
   [data-testid="stMainBlockContainer"] { padding: 3rem 1rem 3rem; }
   .iw th, .iw td { padding: .25rem .4rem; }
   .iw tbody th { min-width: 8.5rem; }
-  .iw dl.iw-cards { grid-template-columns: repeat(2, 1fr); }
-  .iw-plot .x span:nth-child(even) { display: none; }
 }
 </style>
 """

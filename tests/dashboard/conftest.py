@@ -64,6 +64,11 @@ def text_of(app: AppTest) -> str:
     return "\n".join(parts)
 
 
+def alts(app: AppTest) -> list[str]:
+    """What the charts of the page say to those who hear it."""
+    return [chart.proto.alt for chart in app.get("vega_lite_chart")]
+
+
 def plain(app: AppTest) -> str:
     """The words of `text_of`, as they are read."""
     return re.sub(r"<[^>]+>", "", text_of(app))

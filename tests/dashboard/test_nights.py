@@ -100,8 +100,8 @@ def test_a_program_under_two_names_weighs_once_in_an_average_and_counts_twice():
     twice = [measured(cell("a"), 1, 4.0), measured(cell("a"), 1, 4.0), measured(cell("b"), 1, 1.0)]
     again = measured(cell("b"), 2, 1.0)  # measured again is no copy
 
-    cards = {title: (figure, note) for title, figure, note in headline.alone_cards(pd.DataFrame([*twice, again]))}
+    cards = {card.title: (card.figure, card.note) for card in headline.alone_cards(pd.DataFrame([*twice, again]))}
 
     assert cards["Passing"][1] == "4/4 asked"
     assert cards["Device speedup"] == ("1.59\N{MULTIPLICATION SIGN}", "geometric mean, 3 cells, equal programs once")
-    assert all("once" not in note for _, _, note in headline.alone_cards(pd.DataFrame([twice[0], again])))
+    assert all("once" not in card.note for card in headline.alone_cards(pd.DataFrame([twice[0], again])))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 
 import pandas as pd
 import pytest
 
+from analysis.history.recent import RATE
 from dashboard.pages.model import history as model_history
+from dashboard.pages.overview import headline
 from dashboard.pages.trends import levels as trends
-from dashboard.pages.trends.levels import by_night
 from db.engine import open_store
 from db.regressions.records import Finding, open_regression
 from tests.dashboard import stores
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import alts, text_of
 from tests.dashboard.test_more_pages import history
 from tests.factories import cell
 
@@ -28,17 +30,28 @@ def three_nights(tmp_path_factory):
 
 
 def test_four_key_figures_each_with_how_they_went(open_app, three_nights):
-    body = text_of(open_app(three_nights))
-    cards = re.findall(r'<div class="iw-card"><dt>(.*?)</dt>.*?</div>', body)
-    assert cards == ["Passing", "Device time", "Cold compile", "Compression"]
-    said = re.findall(r'<img class="iw-spark" alt="([^"]*)"', body)
+    app = open_app(three_nights)
+    assert re.findall(r'class="iw-card"><dt>(.*?)</dt>', text_of(app)) == [
+        "Passing",
+        "Device time",
+        "Cold compile",
+        "Compression",
+    ]
+    said = alts(app)
     assert len(said) == 4
     assert all(" over 3 nights" in words and "the ring is base" in words for words in said)
+    assert all(words.partition(" over ")[2] in text_of(app) for words in said), "the words stand beside the line"
 
 
 def test_one_side_alone_has_the_line_of_its_branch_too(open_app, three_nights):
-    body = text_of(open_app(three_nights, base="none"))
-    assert len(re.findall('<img class="iw-spark" alt="(?:Passing|Device speedup|Speedup) over 3 nights', body)) == 3
+    said = alts(open_app(three_nights, base="none"))
+    assert [words.partition(" over 3 nights")[0] for words in said] == ["Passing", "Device speedup", "Speedup"]
+
+
+def test_a_card_says_how_its_figure_went():
+    card = headline.Card("Passing", "92", "note", RATE)
+    words = headline.in_words(card, (0.9, math.nan, 0.95, 0.92), with_base=True).replace("\u202f", " ")
+    assert words == "4 nights, 1 without it: from 90.0 % to 92.0 %, lowest 90.0 %, highest 95.0 %; the ring is base"
 
 
 def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
@@ -61,16 +74,6 @@ def test_without_records_it_says_so(open_app, three_nights):
     assert "No regression is recorded as open" in text_of(open_app(three_nights))
 
 
-def test_a_line_is_one_path_that_loses_no_night():
-    night_of = {f"r{n}": f"n{n}" for n in range(5)}
-    rows = by_night(history([2.0, 2.0, 5.0, 5.0, 2.0], models=[3, 3, 2, 2, 3]), "speedup", night_of)
-    drawn = trends._with_breaks(rows)
-    assert drawn["value"].dropna().tolist() == pytest.approx([2.0, 2.0, 5.0, 5.0, 2.0])
-    assert [place for place, value in zip(drawn["place"], drawn["value"], strict=True) if value != value] == [2, 4]
-    # A gap stands before what follows it.
-    assert drawn["value"].isna().tolist() == [False, False, True, False, False, True, False]
-
-
 def test_the_newest_nights_begin_on_a_day():
     rows = history([2.0] * 6)
     night_of = {f"r{n}": f"n{n}" for n in range(6)}
@@ -81,4 +84,4 @@ def test_the_newest_nights_begin_on_a_day():
 def test_of_many_runs_the_newest_are_drawn(monkeypatch):
     monkeypatch.setattr(model_history, "_NEWEST", 2)
     rows = pd.concat([history([1.0, 2.0, 3.0]), history([4.0, 5.0, 6.0], config="other")])
-    assert model_history._newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]
+    assert model_history.newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]

@@ -12,7 +12,7 @@ from dashboard.data import opened
 from dashboard.pages.trends.levels import RATE, by_night, with_pass_rate
 from dashboard.pages.trends.periods import averaged
 from tests.dashboard import stores
-from tests.dashboard.conftest import plain, ran, text_of, unfolded
+from tests.dashboard.conftest import alts, plain, ran, text_of, unfolded
 from tests.dashboard.test_more_pages import history
 
 TITLES = ("Fuse more pointwise kernels (#154001)", "Revert all of it again (#154002)", "x" * 90 + " (#154003)")
@@ -106,19 +106,19 @@ def test_configs_are_a_filter_of_every_page(open_app, titled):
         (
             "",
             {"configs": "cudagraph"},
-            "the config &#x27;cudagraph&#x27;, which no stored cell has; nearest: cudagraphs",
+            "the config &#39;cudagraph&#39;, which no stored cell has; nearest: cudagraphs",
         ),
-        ("", {"bse": "t-0"}, "&#x27;bse&#x27;, which nothing here reads; nearest: base"),
-        ("", {"base": "gone"}, "Base: no night, run, branch, tag or commit is called &#x27;gone&#x27;"),
-        ("", {"log": "maybe"}, "log=&#x27;maybe&#x27;; there is only 1. It is not applied."),
-        ("compare", {"mode": "models"}, "mode=&#x27;models&#x27;; there is only configs"),
+        ("", {"bse": "t-0"}, "&#39;bse&#39;, which nothing here reads; nearest: base"),
+        ("", {"base": "gone"}, "Base: no night, run, branch, tag or commit is called &#39;gone&#39;"),
+        ("", {"log": "maybe"}, "log=&#39;maybe&#39;; there is only 1. It is not applied."),
+        ("compare", {"mode": "models"}, "mode=&#39;models&#39;; there is only configs"),
         ("model", {"model": "huggingface/gpt2", "kernels": "all"}, "there is only compiled and eager"),
-        ("trends", {"by": "fortnight"}, "a point a &#x27;fortnight&#x27;"),
-        ("trends", {"since": "yesterday"}, "since &#x27;yesterday&#x27;, which is no date such as 2026-11-21"),
+        ("trends", {"by": "fortnight"}, "a point a &#39;fortnight&#39;"),
+        ("trends", {"since": "yesterday"}, "since &#39;yesterday&#39;, which is no date such as 2026-11-21"),
         ("trends", {"since": "2026-08-09", "until": "2026-08-01"}, "ends before it begins"),
-        ("trends", {"metric": "speed"}, "metric &#x27;speed&#x27;, which is not among these; nearest: speedup"),
-        ("trends", {"setting": "inference, int8, cuda"}, "setting &#x27;inference, int8, cuda&#x27;"),
-        ("trends", {"config": "eagre"}, "the config &#x27;eagre&#x27;, which has no line here"),
+        ("trends", {"metric": "speed"}, "metric &#39;speed&#39;, which is not among these; nearest: speedup"),
+        ("trends", {"setting": "inference, int8, cuda"}, "setting &#39;inference, int8, cuda&#39;"),
+        ("trends", {"config": "eagre"}, "the config &#39;eagre&#39;, which has no line here"),
     ],
 )
 def test_what_an_address_asks_for_in_vain_is_said(open_app, titled, page, query, said):
@@ -179,7 +179,7 @@ def test_the_pass_rate_of_a_night_is_of_all_its_runs_missing_cells_included(open
     assert (found["value"].tolist(), found["models"].tolist()) == ([pytest.approx(100 * 5 / 8)], [8])
     app = open_app(titled, "trends", metric=RATE, by="day")
     assert app.selectbox(key="metric_widget").value == RATE
-    said = re.findall(r'<img alt="([^"]*)"', text_of(app))
+    said = alts(app)
     assert any("pass rate of huggingface over 4 days: cudagraphs from 100 % to 100 %" in line for line in said), said
 
 

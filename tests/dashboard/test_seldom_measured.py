@@ -39,8 +39,8 @@ def test_a_leak_shows_as_bytes_with_the_look_of_its_verdict():
         leak_bytes_per_call_verdict=["regressed", "unchanged"],
     )
     found = rows.compared_rows(cells, ["leak_bytes_per_call", "compile_warm_s"])
-    assert found.shown["leak B Δ"].tolist() == [2048.0, 0.0]
-    assert found.looks["leak B Δ"].tolist() == ["worse", "calm"]
+    assert found.shown["leak per call B Δ"].tolist() == [2048.0, 0.0]
+    assert found.looks["leak per call B Δ"].tolist() == ["worse", "calm"]
     assert found.shown["outcome"].tolist() == ["\N{MULTIPLICATION X} regressed: leak per call", "= unchanged"]
     assert not [name for name in found.shown if "warm" in name]
 
@@ -64,5 +64,5 @@ def test_a_leak_that_appeared_has_a_word_and_no_percentage(change):
     record = {"leak_bytes_per_call_verdict": "regressed", "leak_bytes_per_call_change": change, **told}
     found = changes.judged("leak_bytes_per_call", record)
     assert (found.look, found.word) == ("worse", "regressed")
-    assert "nan" not in "".join(markup.change(found))
+    assert "nan" not in "".join(markup.change_cells(found))
     assert found.text.endswith("regressed") and (found.size == "") == math.isnan(change)

@@ -36,7 +36,7 @@ def test_a_newer_schema_is_one_sentence(open_app, two_nights, tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
 
-    assert "newer than this program&#x27;s: update inductor-watch" in text_of(open_app(path))
+    assert "newer than this program&#39;s: update inductor-watch" in text_of(open_app(path))
 
 
 def test_a_file_that_is_no_database(open_app, tmp_path):
@@ -49,21 +49,21 @@ def test_a_file_that_is_no_database(open_app, tmp_path):
 def test_an_unknown_commit_is_told_with_the_nearest(open_app, two_nights, page):
     app = open_app(two_nights, page, new="b2b2b2b3")
 
-    assert "no night, run, branch, tag or commit is called &#x27;b2b2b2b3&#x27;" in text_of(app)
+    assert "no night, run, branch, tag or commit is called &#39;b2b2b2b3&#39;" in text_of(app)
     assert app.selectbox(key="new_widget").value == "b2b2b2b3"
 
 
 def test_an_unknown_base_is_told_and_new_is_shown_alone(open_app, two_nights):
     said = text_of(open_app(two_nights, base="nothing-like-it"))
 
-    assert "Base: no night, run, branch, tag or commit is called &#x27;nothing-like-it&#x27;" in said
+    assert "Base: no night, run, branch, tag or commit is called &#39;nothing-like-it&#39;" in said
     assert "One side alone" in said
 
 
 def test_an_unknown_filter_is_told_and_not_applied(open_app, two_nights):
     said = text_of(open_app(two_nights, suite="timmm"))
 
-    assert "asks for suite &#x27;timmm&#x27;, which no stored cell has; nearest: timm" in said
+    assert "asks for suite &#39;timmm&#39;, which no stored cell has; nearest: timm" in said
     assert "Of 24 cells" in said
 
 

@@ -47,7 +47,7 @@ def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
     line = re.search(r"Noise from run to run.*? repeats\.", wanted[0])[0]
     assert line in " ".join(plain(some).split())
     all_rows, few = everything.dataframe[0].value, some.dataframe[0].value
-    columns = ["model", "config", "phase", "outcome", "latency ms 95 %", "compile s 95 %"]
+    columns = ["model", "config", "phase", "outcome", "compiled latency ms 95 %", "cold compile s 95 %"]
     both = few[columns].merge(all_rows[all_rows["suite"] == "timm"][columns])
     assert len(both) == len(few) == 6
 
@@ -95,10 +95,10 @@ def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machi
     cells = judged[0][judged[0]["outcome"] == "regressed"]
 
     looks = rows.compared_rows(cells, list(rows.METRIC_COLUMNS)).looks
-    assert set(looks["latency ms Δ"]) == set(looks["device ms Δ"]) == {"worse"}
-    assert set(looks["speedup Δ"]) == set(looks["peak GB Δ"]) == {"calm"}
+    assert set(looks["compiled latency ms Δ"]) == set(looks["device time ms Δ"]) == {"worse"}
+    assert set(looks["speedup Δ"]) == set(looks["peak memory GB Δ"]) == {"calm"}
     elsewhere = rows.compared_rows(cells.assign(comparable=False), list(rows.METRIC_COLUMNS)).looks
-    assert set(elsewhere["latency ms Δ"]) == {"calm"}
+    assert set(elsewhere["compiled latency ms Δ"]) == {"calm"}
 
 
 @pytest.mark.parametrize(("models", "has_one"), [(4, False), (5, True)])

@@ -112,13 +112,13 @@ def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):  # noqa: F811
     assert saved.strip() == shown.strip() and saved.startswith("Traceback")
 
 
-def test_what_a_page_draws_alone_still_stands_in_address_navigation_and_permalink(page):  # noqa: F811
+def test_what_is_picked_on_a_page_stands_in_address_navigation_and_permalink(page):  # noqa: F811
     page.goto("/trends")
     settled(page)
     page.locator(".st-key-log_widget label").first.click()
     page.wait_for_url("**log=1*")
     settled(page)
-    assert page.locator("figure.iw-plot img").first.get_attribute("alt").startswith("device speedup of")
+    page.locator('[data-testid="stVegaLiteChart"][aria-label^="device speedup of"]').first.wait_for(state="attached")
 
     box = page.locator(".st-key-by_widget input")
     box.fill("week")
@@ -139,17 +139,18 @@ def test_what_a_page_draws_alone_still_stands_in_address_navigation_and_permalin
     )
 
 
-def test_an_interactive_chart_is_drawn_by_vega_when_it_is_asked_for(page):  # noqa: F811
+def test_a_chart_shows_what_is_under_the_pointer(page):  # noqa: F811
     page.goto("/trends")
     settled(page)
-    vega = page.get_by_test_id("stVegaLiteChart")
-    assert vega.count() == 0 and page.locator("figure.iw-plot .cols i").first.get_attribute("title").count("UTC") == 1
-    page.locator(".st-key-charts_widget label").first.click()
-    page.wait_for_url("**charts=interactive*")
-    vega.first.wait_for()
-    settled(page)
-    assert page.locator("figure.iw-plot").count() == 0
-    page.locator('[data-testid="stVegaLiteChart"][aria-label*="device speedup of"]').first.wait_for(state="attached")
+    chart = page.get_by_test_id("stVegaLiteChart").first
+    drawn = chart.locator("svg, canvas").first
+    drawn.wait_for()
+    assert chart.get_attribute("aria-label").startswith("device speedup of")
+    box = drawn.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = page.locator("#vg-tooltip-element")
+    tip.wait_for()
+    assert "UTC" in tip.inner_text() and "commit" in tip.inner_text() and "default" in tip.inner_text()
 
 
 def test_a_link_in_a_table_leads_to_its_page_by_mouse_and_keyboard_and_back(page):  # noqa: F811

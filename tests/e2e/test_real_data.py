@@ -177,7 +177,7 @@ def test_axe_finds_nothing_in_what_opens(chromium, real_server, scheme):  # noqa
     with watched(chromium, base_url=real_server, color_scheme=scheme) as page:
         for address, opener in (
             ("compare", "Report and pictures"),
-            ("trends", "Pictures to hand on"),
+            ("trends", "Save the charts"),
             ("compare", "Permalink"),
         ):
             page.goto(f"/{address}?{SIDES}")

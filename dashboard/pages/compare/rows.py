@@ -12,33 +12,52 @@ from numpy.typing import NDArray
 
 from analysis.compare.adjustment import CONTROL
 from analysis.compare.leaks import LEAK
-from collector.metrics import MIN_EFFECT
-from dashboard.components import changes
+from analysis.compare.transitions import Transition
+from collector.metrics import METRICS, MIN_EFFECT, Metric
 from dashboard.components.changes import VERDICT_LOOKS, Look
-from dashboard.components.formats import TITLES, signed
+from dashboard.components.formats import signed
 from dashboard.components.outcomes import GLYPHS, LOOKS, OUTCOMES
 from db.exporting.formats import without_formulas
 
-#: Metric, head and scale (into the unit that the head names) of the columns, in the table's order.
-METRIC_COLUMNS: dict[str, tuple[str, float]] = {
-    "compiled_kernel_ms": ("device ms", 1.0),
-    "compiled_ms": ("latency ms", 1.0),
-    "device_speedup": ("device speedup", 1.0),
-    "speedup": ("speedup", 1.0),
-    "compile_cold_s": ("compile s", 1.0),
-    "compiled_peak_bytes": ("peak GB", 1e-9),
-    "compression": ("compression", 1.0),
-    LEAK: ("leak B", 1.0),
-    "compile_warm_s": ("warm compile s", 1.0),
-    "compile_instructions": ("instructions G", 1e-9),
-    "graph_breaks": ("breaks", 1.0),
-    "cudagraph_skips": ("cudagraph skips", 1.0),
-}
-#: Counts and leaks have no percentage: from 0 to 2 is no ratio. Their change is a difference.
-COUNTS = tuple(metric for metric in METRIC_COLUMNS if metric in (*changes.COUNTS, LEAK))
-#: What not every night measures: columns of nothing are left out.
-_SELDOM = (LEAK, "compile_warm_s", "compile_instructions")
-#: Further runs that are too many to be worth it; spelled so that the column sorts as text.
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How a metric is shown: head, the factor into the head's unit, and the format of its values.
+
+    Changes of counts and leaks are differences, since 0 to 2 is no ratio.
+    """
+
+    head: str
+    scale: float = 1.0
+    shape: str = "%.2f\N{MULTIPLICATION SIGN}"
+    is_difference: bool = False
+
+
+def _columns() -> dict[str, Column]:
+    """The columns in the table's order; heads and formats come from the metric's title and unit."""
+    order = ("compiled_kernel_ms", "compiled_ms", "device_speedup", "speedup", "compile_cold_s", "compiled_peak_bytes",
+             "compression", LEAK, "compile_warm_s", "compile_instructions", "graph_breaks", "cudagraph_skips")  # fmt: skip
+    return {name: _column(METRICS[name]) for name in order}
+
+
+def _column(metric: Metric) -> Column:
+    title = metric.title
+    if metric.name == LEAK or metric.is_count:
+        return Column(f"{title} B" if metric.unit else title, 1.0, "%d", True)
+    match metric.unit:
+        case "ms":
+            return Column(f"{title} ms", 1.0, "%.3f")
+        case "s":
+            return Column(f"{title} s", 1.0, "%.1f")
+        case "B":
+            return Column(f"{title} GB", 1e-9, "%.2f")
+        case "x":
+            return Column(title)
+    return Column(f"{title}, 10\N{SUPERSCRIPT NINE}", 1e-9, "%.2f")
+
+
+METRIC_COLUMNS = _columns()
+#: Instead of a number of further runs; both sort as texts.
 TOO_MANY, AT_THE_LIMIT = "> 50", "at the limit"
 _FIRST = ("broke", "missing", "regressed", "improved", "inconclusive")
 
@@ -63,16 +82,16 @@ def compared_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None
 
     The first `limit` of them are shown: to spell out 1,800 cells takes longer than to compare them.
     """
-    every, order = cells, _order(cells)
+    order = _order(cells)
     ordered = cells.iloc[order[:limit]].reset_index(drop=True)
     shown = _names(ordered)
-    told = zip(*(ordered[name] for name in ("outcome", "status_new", "outcome_metric")), strict=True)
-    shown["outcome"] = [_spell(*values) for values in told]
+    named = zip(*(ordered[name] for name in ("outcome", "status_new", "outcome_metric")), strict=True)
+    shown["outcome"] = [_spell(*values) for values in named]
     looks: dict[str, list[Look]] = {"outcome": [LOOKS.get(outcome, "calm") for outcome in ordered["outcome"]]}
-    if every["more_runs"].notna().any():
+    if cells["more_runs"].notna().any():
         shown["more runs"] = [_runs(value) for value in ordered["more_runs"]]
-    for metric in _measured(every, metrics, ("_base", "_new")):
-        head, scale = METRIC_COLUMNS[metric]
+    for metric in _measured(cells, metrics, ("_base", "_new")):
+        head, scale = METRIC_COLUMNS[metric].head, METRIC_COLUMNS[metric].scale
         shown[f"{head} Δ"], looks[f"{head} Δ"] = _change(ordered, metric)
         if metric in CONTROL:
             shown[f"{head} adjusted Δ"] = _percent(ordered[f"{metric}_adjusted"])
@@ -82,23 +101,22 @@ def compared_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None
             shown[f"{head} {side}"] = _scaled(ordered[f"{metric}_{side}"], scale)
     sides = ("expected_base", "status_base", "expected_new", "status_new")
     shown["status"] = [_statuses(*values) for values in zip(*(ordered[name] for name in sides), strict=True)]
-    found = pd.DataFrame(shown | _axes(cells, ordered))
-    calm: list[Look] = ["calm"] * len(found)
-    styles = pd.DataFrame({name: looks.get(str(name), calm) for name in found}, dtype=object)
-    return Rows(found, styles, cells, order)
+    frame = pd.DataFrame(shown | _axes(cells, ordered))
+    calm: list[Look] = ["calm"] * len(frame)
+    return Rows(frame, pd.DataFrame({name: looks.get(str(name), calm) for name in frame}, dtype=object), cells, order)
 
 
 def alone_rows(cells: pd.DataFrame, metrics: Sequence[str], limit: int | None = None) -> Rows:
     """Rows of one side, what does not pass first; the first `limit` of them are shown."""
-    every, order = cells, np.argsort(cells["status"].eq("pass").fillna(False).to_numpy(dtype=bool), kind="stable")
+    order = np.argsort(cells["status"].eq("pass").fillna(False).to_numpy(dtype=bool), kind="stable")
     ordered = cells.iloc[order[:limit]].reset_index(drop=True)
     shown = _names(ordered)
     shown["status"] = [status if isinstance(status, str) else "missing" for status in ordered["status"]]
-    for metric in _measured(every, metrics, ("",)):
-        head, scale = METRIC_COLUMNS[metric]
+    for metric in _measured(cells, metrics, ("",)):
+        head, scale = METRIC_COLUMNS[metric].head, METRIC_COLUMNS[metric].scale
         shown[head] = _scaled(ordered[metric], scale)
-    found = pd.DataFrame(shown | _axes(cells, ordered))
-    return Rows(found, pd.DataFrame("calm", index=found.index, columns=found.columns, dtype=object), cells, order)
+    frame = pd.DataFrame(shown | _axes(cells, ordered))
+    return Rows(frame, pd.DataFrame("calm", index=frame.index, columns=frame.columns, dtype=object), cells, order)
 
 
 def matching(cells: pd.DataFrame, words: str, configs: Sequence[str]) -> pd.DataFrame:
@@ -118,12 +136,11 @@ def csv(cells: pd.DataFrame) -> bytes:
 
 
 def _measured(cells: pd.DataFrame, metrics: Sequence[str], sides: Sequence[str]) -> list[str]:
-    """The metrics, of those that not every night measures only what some cell has."""
+    """The metrics that some cell has on some side."""
     return [
-        name
-        for name in metrics
-        if name not in _SELDOM
-        or any(cells[f"{name}{side}"].notna().any() for side in sides if f"{name}{side}" in cells)
+        metric
+        for metric in metrics
+        if any(f"{metric}{side}" in cells and cells[f"{metric}{side}"].notna().any() for side in sides)
     ]
 
 
@@ -155,7 +172,7 @@ def _axes(cells: pd.DataFrame, ordered: pd.DataFrame) -> dict[str, Any]:
 def _spell(outcome: str, status: object, metric: object) -> str:
     shown = f"{GLYPHS.get(outcome, '')} {OUTCOMES[outcome]}".lstrip()
     if outcome in VERDICT_LOOKS:
-        return f"{shown}: {TITLES[str(metric)]}"
+        return f"{shown}: {METRICS[str(metric)].title}"
     return f"{shown}: {status}" if outcome in ("broke", "still_failing") else shown
 
 
@@ -179,21 +196,21 @@ def _scaled(values: pd.Series, scale: float) -> pd.Series:
 
 def _change(cells: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Look]]:
     """The change of one metric with its looks: in percent, or as a difference for counts; only for cells that pass twice."""
-    passing = cells["transition"] == "both_pass"
-    if metric in COUNTS:
-        found = (cells[f"{metric}_new"] - cells[f"{metric}_base"]).where(passing)
+    passing = cells["transition"] == Transition.BOTH_PASS.value
+    if METRIC_COLUMNS[metric].is_difference:
+        differences = (cells[f"{metric}_new"] - cells[f"{metric}_base"]).where(passing)
         if metric == LEAK:
-            return found, _looks(cells, metric)
-        worse_or_better: list[Look] = ["worse" if value > 0 else "better" if value < 0 else "calm" for value in found]
-        return found, worse_or_better
+            return differences, _looks(cells, metric)
+        looks: list[Look] = ["worse" if value > 0 else "better" if value < 0 else "calm" for value in differences]
+        return differences, looks
     if metric not in MIN_EFFECT:
         return _percent(cells[f"{metric}_ratio"].where(passing) - 1), ["calm"] * len(cells)
     return _percent(cells[f"{metric}_change"]), _looks(cells, metric)
 
 
 def _looks(cells: pd.DataFrame, metric: str) -> list[Look]:
-    told = zip(cells[f"{metric}_verdict"], cells["comparable"], strict=True)
-    return [VERDICT_LOOKS.get(verdict, "calm") if comparable else "calm" for verdict, comparable in told]
+    verdicts = zip(cells[f"{metric}_verdict"], cells["comparable"], strict=True)
+    return [VERDICT_LOOKS.get(verdict, "calm") if comparable else "calm" for verdict, comparable in verdicts]
 
 
 def _percent(values: pd.Series) -> pd.Series:

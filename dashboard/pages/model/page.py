@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dashboard.components.pictures import Gallery
+from dashboard.components import charts
 from dashboard.pages.model import choice as model_choice
-from dashboard.pages.model import history as model_history
-from dashboard.pages.model import kernels as model_kernels
-from dashboard.pages.model import sections as model_parts
-from dashboard.pages.model import verdict as model_verdict
+from dashboard.pages.model import evidence, history, kernels
+from dashboard.pages.model.verdict import cell_verdict
 from dashboard.selection import Selection, current
 
 
@@ -16,18 +14,17 @@ def page(selection: Selection) -> None:
     choice = model_choice.choose(selection)
     if choice is None:
         return
-    sides = model_choice.sides(selection, choice)
-    gallery = Gallery()
-    verdict = model_verdict.cell_verdict(selection, choice, sides)
-    model_parts.status(sides, verdict)
-    model_parts.failures(sides)
-    model_kernels.show(sides)
-    model_parts.samples(selection.data, sides, gallery)
-    model_history.show(selection, choice, gallery, verdict.decided if verdict else "")
-    model_parts.surroundings(selection.data, sides)
-    model_parts.reasons(sides)
-    model_parts.repro(sides)
-    gallery.offer()
+    halves = model_choice.halves(selection, choice)
+    verdict = cell_verdict(selection, choice, halves)
+    evidence.metrics(halves, verdict)
+    evidence.failures(halves)
+    kernels.show(halves)
+    figures = evidence.samples(selection.data, halves)
+    figures += history.show(selection, choice, verdict.decided if verdict else "")
+    evidence.differences(selection.data, halves)
+    evidence.reasons(halves)
+    evidence.repro(halves)
+    charts.offer(figures)
 
 
 page(current())

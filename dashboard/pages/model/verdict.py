@@ -8,15 +8,12 @@ from typing import Any
 
 from analysis.compare.verdicts import Judgement, Outcome
 from analysis.reports.evidence import eager_lines
-from analysis.reports.permalinks import fixed_side as fixed
 from collector.metrics import MIN_EFFECT
-from dashboard.components.changes import Change, judged
-from dashboard.components.noise import noise_line
+from dashboard.components.changes import Change, judged, noise_line
 from dashboard.data import Pair
 from dashboard.pages.model.choice import Choice, Half
 from dashboard.selection import Selection
 from db.errors import FilterError
-from db.queries.cells import MeasurementInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,51 +35,40 @@ class CellVerdict:
     @property
     def decided(self) -> str:
         """The metric that the cell's verdict hangs on; may be empty."""
-        found = self.row.get("verdict_metric")
-        return found if isinstance(found, str) else ""
+        metric = self.row.get("verdict_metric")
+        return metric if isinstance(metric, str) else ""
 
     @property
-    def said(self) -> str:
-        """What the eager runs say, the noise that was assumed for what is judged here, and what an inconclusive metric needs;
-        may be empty."""
+    def words(self) -> str:
+        """What the eager runs say, and the noise that was assumed for what is judged here; may be empty."""
         metrics = [name for name in MIN_EFFECT if isinstance(self.row.get(f"{name}_verdict"), str)]
         if not metrics:
             return ""
         eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in self.eager).replace("?. ", "? ")
-        line = (
-            f"{eager}{noise_line(self.judgement, metrics)} This cell's own repeats, where it has any, are weighed in."
-        )
+        noise = noise_line(self.judgement, metrics)
+        line = f"{eager}{noise} This cell's own repeats, where it has any, are weighed in."
         return line if self.comparable else f"{line} The machine is another one, or has changed: nothing is judged."
 
 
-def cell_verdict(selection: Selection, choice: Choice, sides: Sequence[Half]) -> CellVerdict | None:
+def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -> CellVerdict | None:
     """None where there are no two measurements to judge."""
-    if len(sides) < 2 or any(half.found is None for half in sides):
+    measured = [half.measured for half in halves if half.measured]
+    judgement = _judgement(selection, choice) if len(measured) == 2 else None
+    if judgement is None or measured[1].cell.cell_id not in judgement.cells.index:
         return None
-    measured = [half.found for half in sides if half.found]
-    found = _judgement(selection, choice)
-    cell_id = measured[1].cell.cell_id
-    if found is None or cell_id not in found.cells.index:
-        return None
-    row = found.cells.loc[cell_id].to_dict()
-    testbeds = [set(choice.history["testbed_id"][choice.history["run_id"] == half.run_id]) for half in measured]
-    same_machine = testbeds[0] == testbeds[1]
-    eager = eager_lines(row | _eager_times(measured))
-    return CellVerdict(row, found, same_machine and row["verdict"] != Outcome.ENVIRONMENT_CHANGED.value, tuple(eager))
-
-
-def _eager_times(measured: Sequence[MeasurementInfo]) -> dict[str, float | None]:
-    """The eager latency (ms) of base and new."""
-    return {
-        f"eager_ms_{side}": one.metrics.get("eager_ms") for side, one in zip(("base", "new"), measured, strict=True)
-    }
+    row = judgement.cells.loc[measured[1].cell.cell_id].to_dict()
+    history = choice.history
+    testbeds = [set(history["testbed_id"][history["run_id"] == each.run_id]) for each in measured]
+    comparable = testbeds[0] == testbeds[1] and row["verdict"] != Outcome.ENVIRONMENT_CHANGED.value
+    eager = {f"eager_ms_{half.role}": half.measured.metrics.get("eager_ms") for half in halves if half.measured}
+    return CellVerdict(row, judgement, comparable, tuple(eager_lines(row | eager)))
 
 
 def _judgement(selection: Selection, choice: Choice) -> Judgement | None:
+    pair = selection.pair
     if choice.across_configs:
-        try:
-            side = fixed(selection.new)
-            return selection.data.judgement(Pair(side, side, (choice.configs[0], choice.configs[1])))
-        except FilterError:  # two configs of one name
-            return None
-    return None if selection.pair is None else selection.data.judgement(selection.pair)
+        pair = Pair(selection.fixed_new, selection.fixed_new, (choice.configs[0], choice.configs[1]))
+    try:
+        return selection.data.judgement(pair) if pair else None
+    except FilterError:  # two configs of one name
+        return None

@@ -1,65 +1,63 @@
-"""The overview's first lines: what was compared, in one sentence and a few figures."""
+"""The overview's first lines: what was compared, in one sentence and a few key figures."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import streamlit as st
+from markupsafe import Markup
 
 from analysis.compare.changes import percent, ratio
-from analysis.compare.figures import FIGURES, Counts
+from analysis.compare.figures import Counts
 from analysis.compare.pairing import AXES
 from analysis.history.recent import RATE, Recent
+from analysis.reports.suites import average_interval
 from analysis.stats.averages import geomean
-from analysis.stats.bootstrap import geomean_interval, sums_interval
+from analysis.stats.bootstrap import geomean_interval
+from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
-from dashboard.components import changes, palette
-from dashboard.components.formats import ABSENT, THIN, count, share, signed
-from dashboard.components.markup import anchor, span, text
+from dashboard.components import changes, charts
+from dashboard.components.formats import ABSENT, THIN, count, moment, share, signed
+from dashboard.components.markup import anchor, cards, draw, joined, span
 from dashboard.components.outcomes import OUTCOMES
-from dashboard.components.sparkline import sparkline
 
-#: Title, figure and note of a key figure; figure and note are HTML.
-Card = tuple[str, str, str]
-_TITLES = {
-    "compiled_kernel_ms": "Device time",
-    "compiled_ms": "Compiled latency",
-    "compile_cold_s": "Cold compile",
-    "compression": "Compression",
-}
-#: The figure over the last nights that belongs to a card, by its title.
-_RECENT = {title: metric for metric, title in _TITLES.items()} | {
-    "Passing": RATE,
-    "Device speedup": "device_speedup",
-    "Speedup": "speedup",
-}
 #: Figures over the last nights that belong to the cards of a comparison, and to those of one side.
-COMPARED = (RATE, *_TITLES)
+COMPARED = (RATE, "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression")
 ALONE = (RATE, "device_speedup", "speedup")
 #: What of a side tells a measurement from a copy of another's.
-_TOLD = ("run_id", "program_id", "started_at", "compiled_ms", "compiled_kernel_ms")
-_NEEDED = frozenset((*AXES, *(f"{name}_{side}" for name in _TOLD for side in ("base", "new"))))
-#: The outcomes that the sentence names whether there are any or not, and those that it names if there are.
+_IDENTITY = ("run_id", "program_id", "started_at", "compiled_ms", "compiled_kernel_ms")
+#: The outcomes that the sentence names in any case, and those that it names if there are any.
 _CHANGED, _ALWAYS = ("regressed", "improved"), ("broke", "fixed", "missing")
 _IF_ANY = ("flaky", "unchanged", "environment_changed", "still_failing", "missing_in_both", "not_applicable")
 
 
-def compared_sentence(cells: pd.DataFrame, outcomes: Counter[str]) -> str:
-    """One sentence (HTML) whose counts lead to the cells meant."""
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A key figure; `recent` names the figure over the last nights that belongs to it, if any does."""
+
+    title: str
+    figure: str
+    note: str
+    recent: str = ""
+
+
+def compared_sentence(cells: pd.DataFrame, outcomes: Counter[str]) -> Markup:
+    """One sentence whose counts lead to the cells meant."""
     paired = int((cells["expected_base"] & cells["expected_new"]).sum())
-    link = url.linker()
-    changed = ", ".join(_linked(outcomes, name, link) for name in _CHANGED)
-    open_ones = _linked(outcomes, "inconclusive", link) + text(_advice(cells)) if outcomes["inconclusive"] else ""
-    rest = [_linked(outcomes, name, link) for name in (*_ALWAYS, *(name for name in _IF_ANY if outcomes[name]))]
-    parts = [changed, *([open_ones] if open_ones else []), ", ".join(rest)]
-    return f"Of {text(count(paired, 'cell'))} on both sides, {'; '.join(parts)}."
+    changed = joined(", ", (_linked(outcomes, name) for name in _CHANGED))
+    inconclusive = _linked(outcomes, "inconclusive") + _advice(cells) if outcomes["inconclusive"] else ""
+    others = (*_ALWAYS, *(name for name in _IF_ANY if outcomes[name]))
+    parts = joined("; ", [changed, inconclusive, joined(", ", (_linked(outcomes, name) for name in others))])
+    return Markup("Of {} on both sides, {}.").format(count(paired, "cell"), parts)
 
 
 def _advice(cells: pd.DataFrame) -> str:
-    """How many more runs would settle more than half of what is inconclusive, where any number is known to."""
+    """How many more runs would settle more than half of the inconclusive cells, where any number is known to."""
     more = cells["more_runs"][cells["outcome"] == "inconclusive"]
     if more.isna().all():
         return ""
@@ -77,36 +75,34 @@ def alone_sentence(cells: pd.DataFrame) -> str:
         f"{number:,} {what}" for number, what in ((total.failed, "fail"), (total.missing, "are missing")) if number
     ]
     parts += [f"{total.not_applicable:,} could not be asked here"] if total.not_applicable else []
-    return f"One side alone: {text(count(len(cells), 'cell'))}, {text(', '.join(parts))}."
+    return f"One side alone: {count(len(cells), 'cell')}, {', '.join(parts)}."
 
 
 def compared_cards(cells: pd.DataFrame) -> list[Card]:
-    """The four key figures of a comparison: what passes, and what became of time, compile time and memory."""
+    """The key figures of a comparison: what passes, and what became of time, compile time and memory."""
     base, new = (counts(cells[[f"status{side}"]][cells[f"expected{side}"]], side) for side in ("_base", "_new"))
-    was = f"base {_rate(base)} ({base.passed:,}/{base.asked:,})"
+    was = f"{new.passed:,}/{new.asked:,}, base {_rate(base)} ({base.passed:,}/{base.asked:,})"
     timed = "compiled_kernel_ms" if cells["compiled_kernel_ms_adjusted"].notna().any() else "compiled_ms"
-    return [
-        ("Passing", text(_rate(new)), text(f"{new.passed:,}/{new.asked:,}, {was}")),
-        *(_average(cells, metric) for metric in (timed, "compile_cold_s", "compression")),
-    ]
+    averages = (_average(cells, metric) for metric in (timed, "compile_cold_s", "compression"))
+    return [Card("Passing", _rate(new), was, RATE), *averages]
 
 
 def alone_cards(cells: pd.DataFrame) -> list[Card]:
-    """Title, figure and note of the key figures of one side."""
+    """The key figures of one side."""
     total = counts(cells, "")
-    passing = cells[cells["status"] == Status.PASS.value]
-    measured, once = _once(passing, "")
-    found = []
-    for metric, title in (("device_speedup", "Device speedup"), ("speedup", "Speedup")):
+    measured, once = _once(cells[cells["status"] == Status.PASS.value], "")
+    speedups = []
+    for metric in ("device_speedup", "speedup"):
         values = measured[metric][measured[metric] > 0].tolist()
         average = geomean(values)
         shown = f"{average:.2f}\N{MULTIPLICATION SIGN}" if average is not None else ABSENT
-        found.append((title, shown, f"geometric mean, {text(count(len(values), 'cell'))}{once}"))
+        note = f"geometric mean, {count(len(values), 'cell')}{once}"
+        speedups.append(Card(METRICS[metric].title.capitalize(), shown, note, metric))
     return [
-        ("Passing", text(_rate(total)), f"{total.passed}/{total.asked} asked"),
-        *found,
-        ("Failing", f"{total.failed:,}", "see below for the reasons"),
-        ("Missing", f"{total.missing:,}", "planned, not measured"),
+        Card("Passing", _rate(total), f"{total.passed}/{total.asked} asked", RATE),
+        *speedups,
+        Card("Failing", f"{total.failed:,}", "see below for the reasons"),
+        Card("Missing", f"{total.missing:,}", "planned, not measured"),
     ]
 
 
@@ -114,88 +110,97 @@ def counts(cells: pd.DataFrame, side: str) -> Counts:
     """The counts over all groups together."""
     status = cells[f"status{side}"]
     passed = int((status == Status.PASS.value).sum())
-    unasked = int(status.isin([each.value for each in NOT_APPLICABLE]).sum())
+    not_applicable = int(status.isin([each.value for each in NOT_APPLICABLE]).sum())
     measured = int(status.notna().sum())
-    return Counts(len(cells), measured, passed, measured - passed - unasked, unasked)
+    return Counts(len(cells), measured, passed, measured - passed - not_applicable, not_applicable)
 
 
-def _rate(found: Counts) -> str:
+def draw_cards(items: Sequence[Card], recent: Recent, base: str = "") -> None:
+    """Draws the cards, with how a figure went over the last nights where that is known; `base` names the marked night.
+
+    An average is drawn relative to the newest night's, over groups of as many cells; a card's own figure is paired.
+    """
+    html = cards((card.title, card.figure, card.note) for card in items)
+    for column, card, body in zip(st.columns(len(items)), items, html, strict=True):
+        with column, st.container(border=True):
+            draw(body)
+            values = recent.values.get(card.recent, ())
+            if sum(value == value for value in values) < 2:
+                continue
+            marked = recent.nights.index(base) if base in recent.nights else None
+            texts = [
+                f"{moment(when)}: {_spelled(card.recent, value)}" if value == value else ""
+                for when, value in zip(recent.started_at, values, strict=True)
+            ]
+            words = in_words(card, values, with_base=marked is not None)
+            figure = charts.sparkline(values, texts, marked)
+            st.altair_chart(figure, key=f"recent_{card.recent}", alt=f"{card.title} over {words}")
+            draw(Markup("<small>{}</small>").format(words))
+
+
+def in_words(card: Card, values: Sequence[float], *, with_base: bool) -> str:
+    """How a figure went over the last nights; NaN is a night without it."""
+    known = [value for value in values if value == value]
+    first, last, low, high = (_spelled(card.recent, value) for value in (known[0], known[-1], min(known), max(known)))
+    gaps = f", {len(values) - len(known)} without it" if len(known) < len(values) else ""
+    relative = "" if card.recent == RATE else ", relative to the newest"
+    ring = "; the ring is base" if with_base else ""
+    return f"{count(len(values), 'night')}{gaps}{relative}: from {first} to {last}, lowest {low}, highest {high}{ring}"
+
+
+def _rate(side: Counts) -> str:
     """The pass rate; where nothing that was asked was measured there is none, rather than 0."""
-    return ABSENT if found.missing == found.asked else share(found.passed, found.asked)
+    return ABSENT if side.missing == side.asked else share(side.passed, side.asked)
 
 
 def _average(cells: pd.DataFrame, metric: str) -> Card:
     """The change of an average over what passes on both sides, on one machine.
 
-    Of times the drift of the machine is taken away, as in the verdicts.
+    Of times the drift of the machine is removed, as in the verdicts.
     """
-    title = _TITLES[metric]
-    needed = [name for name in cells.columns if name in _NEEDED or name.startswith((f"{metric}_base", f"{metric}_new"))]
-    here = cells[[*needed, *([f"{metric}_adjusted"] if f"{metric}_adjusted" in cells else [])]][cells["comparable"]]
-    base, new = (here[f"{metric}_{side}"].to_numpy(dtype=float) for side in ("base", "new"))
-    if FIGURES[metric] == "geomean" and f"{metric}_adjusted" in here:
-        ratios = 1 + here[f"{metric}_adjusted"].to_numpy(dtype=float)
-    else:
-        ratios = np.divide(new, base, out=np.full(base.shape, np.nan), where=(base > 0) & (new > 0))
-    both, once = _once(here.assign(_ratio=ratios)[np.isfinite(ratios)], "_base", "_new")
-    found = _averaged(both, metric)
-    if found is None:
-        return title, ABSENT, "no cell has it on both sides, on one machine"
-    kind = "geometric mean" if FIGURES[metric] == "geomean" else "mean"
-    said = [found.word, found.interval, kind, f"{count(len(both), 'cell')}{once}"]
-    return title, span(found.look, text(signed(percent(found.ratio)))), text(", ".join(part for part in said if part))
+    title = METRICS[metric].title.capitalize()
+    sides = [f"{metric}_base", f"{metric}_new"]
+    needed = [*AXES, *(f"{name}_{side}" for name in _IDENTITY for side in ("base", "new"))]
+    here = cells[list(dict.fromkeys([*needed, *sides]))][cells["comparable"]]
+    base, new = (here[side].to_numpy(dtype=float) for side in sides)
+    ratios = np.divide(new, base, out=np.full(base.shape, np.nan), where=(base > 0) & (new > 0))
+    kind = METRICS[metric].average
+    if kind == "geomean" and f"{metric}_adjusted" in cells:
+        ratios = 1 + cells[f"{metric}_adjusted"][cells["comparable"]].to_numpy(dtype=float)
+    both, once = _once(here.assign(ratio=ratios)[np.isfinite(ratios)], "_base", "_new")
+    change = _change(both, metric)
+    if change is None:
+        return Card(title, ABSENT, "no cell has it on both sides, on one machine", metric)
+    mean = "geometric mean" if kind == "geomean" else "mean"
+    words = [change.word, change.interval, mean, f"{count(len(both), 'cell')}{once}"]
+    return Card(title, span(change.look, signed(percent(change.ratio))), ", ".join(filter(None, words)), metric)
 
 
-def _averaged(both: pd.DataFrame, metric: str) -> changes.Change | None:
+def _change(both: pd.DataFrame, metric: str) -> changes.Change | None:
     if both.empty:
         return None
-    # Numbers are drawn much faster than names.
-    models = pd.factorize(both["model"], sort=True)[0]
-    if FIGURES[metric] == "geomean":
-        ratios = both["_ratio"].to_numpy()
-        return changes.averaged(metric, geomean(ratios.tolist()), geomean_interval(ratios, models))
-    base, new = (both[f"{metric}_{side}"].to_numpy(dtype=float) for side in ("base", "new"))
-    return changes.averaged(metric, ratio(base.sum(), new.sum()), sums_interval(base, new, models))
+    if METRICS[metric].average == "geomean":
+        models = pd.factorize(both["model"], sort=True)[0]
+        return changes.averaged(
+            metric, geomean(both["ratio"].tolist()), geomean_interval(both["ratio"].to_numpy(), models)
+        )
+    sums = ratio(both[f"{metric}_base"].sum(), both[f"{metric}_new"].sum())
+    return changes.averaged(metric, sums, average_interval(metric, both))
 
 
 def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
-    """The cells without those that show another's outcome, and words that say so if there are any.
+    """The cells without those that show another's measurement, and words that say so if there are any.
 
     Of one program under several names one is measured, and its figures under all of them would weigh several times.
     """
-    found = cells.drop_duplicates([*AXES, *(f"{name}{side}" for side in sides for name in _TOLD)])
-    return found, ", equal programs once" if len(found) < len(cells) else ""
-
-
-def with_recent(cards: Sequence[Card], found: Recent, base: str = "") -> list[Card]:
-    """The cards with how their figure went over the last nights, where it is known; `base` names the night that is marked.
-
-    An average's line is what it was beside the newest night's, over groups of as many cells; a card's own figure is paired.
-    """
-    return [(title, figure, note + _line(title, found, base)) for title, figure, note in cards]
-
-
-def _line(title: str, found: Recent, base: str) -> str:
-    name = _RECENT.get(title, "")
-    values = found.values.get(name, ())
-    known = [value for value in values if value == value]
-    if len(known) < 2:
-        return ""
-    first, last, low, high = (_spelled(name, value) for value in (known[0], known[-1], min(known), max(known)))
-    marked = found.nights.index(base) if base in found.nights else None
-    nights = count(len(values), "night")
-    gaps = f", {len(values) - len(known)} without it" if len(known) < len(values) else ""
-    beside = "" if name == RATE else " beside the newest"
-    said = f"{title} over {nights}{gaps}{beside}: from {first} to {last}, lowest {low}, highest {high}"
-    said += "; the ring is base" if marked is not None else ""
-    drawn = sparkline(values, said, color=palette.ink(), marked=marked)
-    return f"{drawn}<small>{text(f'{nights}{gaps}{beside}: ' + (f'{low} to {high}' if low != high else low))}</small>"
+    distinct = cells.drop_duplicates([*AXES, *(f"{name}{side}" for side in sides for name in _IDENTITY)])
+    return distinct, ", equal programs once" if len(distinct) < len(cells) else ""
 
 
 def _spelled(name: str, value: float) -> str:
     return f"{100 * value:.1f}{THIN}%" if name == RATE else signed(percent(value))
 
 
-def _linked(outcomes: Counter[str], outcome: str, link: Callable[..., str]) -> str:
+def _linked(outcomes: Counter[str], outcome: str) -> Markup | str:
     shown = f"{outcomes[outcome]:,} {OUTCOMES[outcome]}"
-    return anchor(link("compare", outcome=outcome), text(shown)) if outcomes[outcome] else text(shown)
+    return anchor(url.link("compare", outcome=outcome), shown) if outcomes[outcome] else shown

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from analysis.history.record import Listed
 from dashboard import url
 from dashboard.components import code_host
 from dashboard.components.formats import ABSENT, moment, number, signed
-from dashboard.components.markup import anchor, cell, row, span, table, text
+from dashboard.components.markup import anchor, joined, span, table
 from db.regressions.records import RegressionInfo
 from db.regressions.states import OPEN
 
 
-def record_table(caption: str, records: Sequence[Listed], note: str = "") -> str:
+def record_table(caption: str, records: Sequence[Listed], note: str = "") -> Markup:
     """A row a record, in their order."""
     head = ("cell", "state", "what", "base", "now", "change", "onset", "since", "owner")
-    link, closed = url.linker(), url.get("closed")
-    rows = []
-    for record in records:
-        here = link("regressions", record=record.info.regression_id, closed=closed)
-        rows.append(row(anchor(here, text(record.name)), _cells(record.info)))
-    return table(caption, head, rows, note=note)
+    return table(caption, head, [_row(record) for record in records], note=note, numbers=(3, 4, 5, 7))
 
 
-def _cells(info: RegressionInfo) -> list[str]:
+def _row(record: Listed) -> list[str]:
+    info = record.info
+    link = url.link("regressions", record=info.regression_id, closed=url.get("closed"))
     return [
-        cell(state_tag(info)),
-        cell(text(f"{info.kind}, {info.metric}" if info.metric else info.kind)),
-        *(cell(value, "n") for value in change_of(info)),
-        cell(f"{text(info.branch)}@{code_host.commit(info.repo, info.onset_commit, ABSENT)}"),
-        cell(text(moment(info.state_since)), "n"),
-        cell(text(info.owner or "nobody")),
+        anchor(link, record.name),
+        state_tag(info),
+        f"{info.kind}, {info.metric}" if info.metric else info.kind,
+        *change_of(info),
+        joined("@", [info.branch, code_host.commit(info.repo, info.onset_commit, ABSENT)]),
+        moment(info.state_since),
+        info.owner or "nobody",
     ]
 
 
-def state_tag(info: RegressionInfo) -> str:
+def state_tag(info: RegressionInfo) -> Markup:
     """The state as a small label."""
-    return span("tag fail" if info.state in OPEN else "tag", text(info.state.replace("_", " ")))
+    return span("tag fail" if info.state in OPEN else "tag", info.state.replace("_", " "))
 
 
 def change_of(info: RegressionInfo) -> tuple[str, str, str]:
-    """The pinned value, the one that was found, and the change, as HTML; dashes where a status changed."""
+    """The pinned value, the one that was found, and the change; dashes where a status changed."""
     if info.base_value is None or info.new_value is None:
         return ABSENT, ABSENT, ABSENT
     change = signed(100 * (info.new_value / info.base_value - 1)) if info.base_value > 0 else ABSENT
-    return text(number(info.metric, info.base_value)), text(number(info.metric, info.new_value)), text(change)
+    return number(info.metric, info.base_value), number(info.metric, info.new_value), change

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from itertools import pairwise
 from statistics import median
 
 import pandas as pd
+from markupsafe import Markup
 
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
 from dashboard.components import code_host
 from dashboard.components.formats import ABSENT, count, moment, share
-from dashboard.components.markup import anchor, cell, row, span, table, text
+from dashboard.components.markup import Cell, Content, anchor, joined, lines, span, table
 from db.runs import NightInfo
 
 _UNASKED = [status.value for status in NOT_APPLICABLE]
@@ -21,35 +22,30 @@ _UNASKED = [status.value for status in NOT_APPLICABLE]
 _FEWEST, _DAILY = 4, 1.5
 
 
-def nights_table(nights: Sequence[NightInfo]) -> str:
+def nights_table(nights: Sequence[NightInfo]) -> Markup:
     """A row a night, newest first; the counts are of cells."""
     head = ("started (UTC)", "branch@commit", "measured on", "ended")
     counts = ("took", "planned", "measured", "passing", "failed", "missing")
-    link = url.linker()
-    rows = [_night_row(night, link) for night in nights]
     note = "of the measured ones, passing and failed are those that could be asked here"
-    return table("Nights", (*head, *counts), rows, note=note, numbers=4)
+    return table("Nights", (*head, *counts), [_night_row(night) for night in nights], note=note, numbers=range(4, 10))
 
 
-def _night_row(night: NightInfo, link: Callable[..., str]) -> str:
+def _night_row(night: NightInfo) -> list[str]:
     newest, statuses = night.runs[0], night.statuses
     planned, measured = (sum(getattr(run, name) for run in night.runs) for name in ("planned", "measured"))
     passing = statuses.get(Status.PASS.value, 0)
     failed = sum(number for status, number in statuses.items() if status not in (Status.PASS.value, *_UNASKED))
-    started = anchor(link("", new=night.night, base=""), text(moment(night.started_at)))
-    label = f"<br>{span('soft', text(newest.label))}" if newest.label else ""
-    return row(
-        f"{started}{label}",
-        [
-            cell(f"{text(newest.branch)}@{code_host.commit(newest.repo, newest.commit)}"),
-            cell(text(night.place or ABSENT)),
-            cell(_ended(night)),
-            cell(_took(night), "n"),
-            *(cell(text(f"{number:,}"), "n") for number in (planned, measured, passing)),
-            cell(span("tag fail", f"{failed:,}") if failed else "0", "n"),
-            cell(span("tag missing", f"{night.missing:,}") if night.missing else "0", "n"),
-        ],
-    )
+    started = anchor(url.link("", new=night.night, base=""), moment(night.started_at))
+    return [
+        lines(started, span("soft", newest.label) if newest.label else ""),
+        joined("@", [newest.branch, code_host.commit(newest.repo, newest.commit)]),
+        night.place or ABSENT,
+        _ended(night),
+        _took(night),
+        *(f"{number:,}" for number in (planned, measured, passing)),
+        span("tag fail", f"{failed:,}") if failed else "0",
+        span("tag missing", f"{night.missing:,}") if night.missing else "0",
+    ]
 
 
 def _took(night: NightInfo) -> str:
@@ -57,14 +53,14 @@ def _took(night: NightInfo) -> str:
     if any(end is None for end in ends):
         return ABSENT
     minutes = (max(end for end in ends if end) - min(run.started_at for run in night.runs)).total_seconds() / 60
-    return text(f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min")
+    return f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min"
 
 
-def _ended(night: NightInfo) -> str:
+def _ended(night: NightInfo) -> Markup:
     cut = sum(run.finished_at is None for run in night.runs)
     resumed = max(run.attempt for run in night.runs) - 1
-    told = [span("tag fail", f"{cut} of {len(night.runs)} runs cut or going on")] if cut else ["whole"]
-    return ", ".join([*told, *([text(f"resumed {count(resumed, 'time')}")] if resumed > 0 else [])])
+    whole = span("tag fail", f"{cut} of {len(night.runs)} runs cut or going on") if cut else "whole"
+    return joined(", ", [whole, f"resumed {count(resumed, 'time')}" if resumed > 0 else ""])
 
 
 def silent_days(nights: Iterable[NightInfo], branch: str, today: date) -> list[date]:
@@ -81,25 +77,24 @@ def silent_days(nights: Iterable[NightInfo], branch: str, today: date) -> list[d
     return sorted(due - set(days), reverse=True)
 
 
-def coverage_table(cells: pd.DataFrame, caption: str) -> str:
+def coverage_table(cells: pd.DataFrame, caption: str) -> Markup:
     """Config x suite: how many of the planned cells were measured, how many failed and are missing.
 
     `cells` has suite, config and status (None for a cell that is missing).
     """
     suites = sorted(cells["suite"].unique())
     configs = list(dict.fromkeys(cells["config"]))
-    groups = {key: found["status"] for key, found in cells.groupby(["config", "suite"], sort=False)}
-    rows = [row(text(config), [_coverage_cell(groups.get((config, suite))) for suite in suites]) for config in configs]
-    return table(caption, ("config", *suites), rows, note="measured of planned", numbers=1)
+    groups = {key: rows["status"] for key, rows in cells.groupby(["config", "suite"], sort=False)}
+    rows = [(config, *(_coverage_cell(groups.get((config, suite))) for suite in suites)) for config in configs]
+    return table(caption, ("config", *suites), rows, note="measured of planned", numbers=range(1, 1 + len(suites)))
 
 
-def _coverage_cell(statuses: pd.Series | None) -> str:
+def _coverage_cell(statuses: pd.Series | None) -> Content:
     if statuses is None:
-        return cell("not planned", "unplanned n")
+        return Cell("not planned", "unplanned n")
     planned, missing = len(statuses), int(statuses.isna().sum())
     unasked = int(statuses.isin(_UNASKED).sum())
     failed = planned - missing - unasked - int((statuses == Status.PASS.value).sum())
-    told = [text(f"{planned - missing:,} of {planned:,} ({share(planned - missing, planned)})")]
+    measured = f"{planned - missing:,} of {planned:,} ({share(planned - missing, planned)})"
     tags = (("tag fail", failed, "failed"), ("tag missing", missing, "missing"), ("tag", unasked, "not applicable"))
-    told += [span(css, f"{number:,} {word}") for css, number, word in tags if number]
-    return cell("<br>".join(told), "n")
+    return lines(measured, *(span(css, f"{number:,} {word}") for css, number, word in tags if number))

@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from analysis.reports.permalinks import fixed_side as fixed
-from dashboard.components import empty_states as states
+from dashboard.components import empty_states
+from dashboard.components.changes import noise_line
 from dashboard.components.formats import count
-from dashboard.components.markup import block, text
-from dashboard.components.noise import noise_line
-from dashboard.components.sidebar import describe
+from dashboard.components.markup import alert, draw, paragraph
+from dashboard.components.sides import describe
 from dashboard.pages.runs.night_rows import coverage_table, nights_table, silent_days
 from dashboard.selection import Selection, current
 
@@ -23,23 +22,22 @@ def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Runs", anchor=False)
     nights = selection.data.nights()
-    st.html(block(nights_table(nights[:_NIGHTS])))
+    draw(nights_table(nights[:_NIGHTS]))
     if len(nights) > _NIGHTS:
         st.caption(f"The newest {_NIGHTS} of {count(len(nights), 'night')}; `inductor-watch runs` lists all.")
     branch = selection.new.branches[0]
     if silent := silent_days(nights, branch, datetime.now(UTC).date()):
         days = ", ".join(day.isoformat() for day in silent[:_DAYS]) + (", ..." if len(silent) > _DAYS else "")
-        told = f"No night of {branch} on {count(len(silent), 'day')} on which one was due: {days}."
-        st.html(f'<div class="iw iw-state" role="alert">{text(told)}</div>')
+        alert(f"No night of {branch} on {count(len(silent), 'day')} on which one was due: {days}.")
     st.header("Coverage of new", anchor=False)
-    cells = selection.data.summary(fixed(selection.new), selection.filters).cells
+    cells = selection.data.summary(selection.fixed_new, selection.filters).cells
     if cells.empty:
-        states.show("Nothing to show", f"{describe(selection.new)} has no cell under these filters.")
-    for (phase, dtype, device), found in cells.groupby(["phase", "dtype", "device"]):
-        st.html(block(coverage_table(found, f"{str(phase).capitalize()}, {dtype}, {device}")))
+        empty_states.show("Nothing to show", f"{describe(selection.new)} has no cell under these filters.")
+    for (phase, dtype, device), rows in cells.groupby(["phase", "dtype", "device"]):
+        draw(coverage_table(rows, f"{str(phase).capitalize()}, {dtype}, {device}"))
     if selection.pair is not None:
         st.header("Noise", anchor=False)
-        st.html(block(f"<p>{text(noise_line(selection.data.judgement(selection.pair)))}</p>"))
+        draw(paragraph("", noise_line(selection.data.judgement(selection.pair))))
 
 
 page(current())

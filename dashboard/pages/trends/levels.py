@@ -1,45 +1,30 @@
-"""Suites over nights: averages of a night's runs put together, where they went to a new level, and the charts of both."""
+"""Suites over nights: the averages of a night's runs put together, and where they went to a new level."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
-from dashboard.components import palette
-from dashboard.components.drawing import alt, layered
-from dashboard.components.formats import TITLES, count, moment, number
-from dashboard.pages.model.charts import places_axis
+from dashboard.components.formats import count, moment, number
 from dashboard.pages.trends.periods import averaged
 
 #: In percent of the cells that were asked: those planned, missing ones too, less those that do not apply.
 RATE = "pass_rate"
 #: What a suite has an average of, the most telling first.
 FIGURES = ("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression", RATE)
-#: Lines with a colour of their own: more are told apart by nobody. Each of several branches has a dash and a shape, too.
-MOST = 6
-#: Branches in one chart, with how lines and points of each are drawn (dashes in pixels); the style sheet knows their names.
-DASHES = {"solid": [1, 0], "dashed": [7, 4], "dotted": [2, 3]}
-_SHAPES = ("circle", "square", "triangle-up")
-BRANCHES = len(DASHES)
 _MEANS = ("compile_cold_s", RATE)
 #: Nights that are shown where the address names no time: what is older is a choice of days away.
 NIGHTS = 120
-#: Up to so many places each has a mark of its own.
-WITH_POINTS = 45
 #: The smallest relative change of an average that matters, where its metric has none of its own.
 _MIN_EFFECT = 0.01
 #: Averages below this count as this.
 _LEAST = 1e-6
-#: Pixels: the height of a chart, and how wide its plot is at most.
-_HEIGHT, _PLOT = 250, 640
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +56,7 @@ def with_pass_rate(history: pd.DataFrame) -> pd.DataFrame:
 
 def title(metric: str) -> str:
     """What a figure is called."""
-    return "pass rate" if metric == RATE else TITLES[metric]
+    return "pass rate" if metric == RATE else METRICS[metric].title
 
 
 def value(metric: str, found: float) -> str:
@@ -123,11 +108,11 @@ def by_night(history: pd.DataFrame, metric: str, night_of: Mapping[str, str]) ->
     return _placed(found, "night")
 
 
-def by_stretch(trend: pd.DataFrame, metric: str, stretch: str) -> pd.DataFrame:
-    """The rows of `by_night`, put together by `day`, `week` or `month`: a row a stretch, suite and line; "" leaves them."""
-    if not stretch or trend.empty:
+def by_period(trend: pd.DataFrame, metric: str, period: str) -> pd.DataFrame:
+    """The rows of `by_night`, put together by `day`, `week` or `month`: a row a period, suite and line; "" leaves them."""
+    if not period or trend.empty:
         return trend
-    return _placed(averaged(trend, stretch, is_mean=metric in _MEANS), "stretch")
+    return _placed(averaged(trend, period, is_mean=metric in _MEANS), "period")
 
 
 def _placed(found: pd.DataFrame, what: str) -> pd.DataFrame:
@@ -164,143 +149,44 @@ def newest(history: pd.DataFrame, night_of: Mapping[str, str], count: int = NIGH
     return found
 
 
-def chart(
-    trend: pd.DataFrame,
-    suite: str,
-    metric: str,
-    highlighted: Sequence[str],
-    found: Sequence[Step],
-    *,
-    branches: Sequence[str] = (),
-    titles: Mapping[str, str] | None = None,
-    log: bool,
-    dates: bool,
-) -> alt.LayerChart:
-    """One suite: a line a config and branch, those not highlighted in grey, a triangle where a new level begins.
-
-    A line breaks where its average is over other models. It is one path with gaps, whose round caps make a dot of a night that
-    stands alone: a mark a night and config would be 7,200 for 600 nights, and take a second and a half to draw. What a night
-    was hangs on one invisible rule a night.
-    """
-    rows = trend[trend["suite"] == suite]
-    x = _x(trend, dates)
-    y = alt.Y(
-        "value:Q",
-        title=None,
-        scale=alt.Scale(zero=False, type="log" if log else "linear"),
-        axis=alt.Axis(tickCount=5, grid=not log),
-    )
-    color = alt.Color(
-        "line:N",
-        scale=alt.Scale(domain=list(highlighted), range=list(palette.series())[: len(highlighted)]),
-        legend=None,
-    )
-    is_told = rows["line"].isin(list(highlighted))
-    of_branch = _of_branch(branches)
-    point = alt.OverlayMarkDef(size=36, filled=True) if trend["place"].nunique() <= WITH_POINTS else False
-    shape = {name: how for name, how in of_branch.items() if name == "strokeDash" or point}
-    told = alt.Chart(_with_breaks(rows[is_told], ["branch"] if of_branch else [])).encode(
-        x=x, y=y, detail=alt.Detail("line:N"), color=color, **shape
-    )
-    layers = [told.mark_line(point=point, strokeWidth=2.2, strokeCap="round")]
-    # An empty layer would be a picture without a name to a screen reader.
-    if not is_told.all():
-        others = alt.Chart(_with_breaks(rows[~is_told])).encode(x=x, y=y, detail=alt.Detail("line:N"))
-        layers.insert(0, others.mark_line(strokeWidth=1.8, strokeCap="round", opacity=0.5, color=palette.NEUTRAL))
-    marked = [step for step in found if step.suite == suite and step.line in highlighted]
-    if marked:
-        layers.append(_triangles(marked).encode(x=x, y=y, color=color))
-    if is_told.any():
-        layers.append(_hover(rows[is_told], with_unit(metric), titles or {}).encode(x=x))
-    return layered(*layers, height=_HEIGHT, title=f"{suite}: {title(metric)}")
+def texts(trend: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The trend as `dashboard.components.charts.lines` draws it."""
+    return trend.assign(date=trend["started_at"], text=[value(metric, number) for number in trend["value"]])
 
 
-def _of_branch(branches: Sequence[str]) -> dict[str, Any]:
-    """The channels that tell branches apart without a colour; none where there is one."""
-    if len(branches) < 2:
-        return {}
-    dashes = alt.Scale(domain=list(branches), range=[list(dash) for dash in DASHES.values()][: len(branches)])
-    shapes = alt.Scale(domain=list(branches), range=list(_SHAPES[: len(branches)]))
-    return {
-        "strokeDash": alt.StrokeDash("branch:N", scale=dashes, legend=None),
-        "shape": alt.Shape("branch:N", scale=shapes, legend=None),
-    }
-
-
-def _with_breaks(rows: pd.DataFrame, more: Sequence[str] = ()) -> pd.DataFrame:
-    """What a line is drawn from, with a row without value wherever one ends: numbers and a name, as little as there can be."""
-    shown = rows[["line", *more, "place", "value"]].assign(date=rows["started_at"], segment=rows["segment"])
-    shown = shown.sort_values(["line", "place"], kind="stable")
-    ends = shown["segment"].ne(shown.groupby("line", sort=False)["segment"].shift()) & shown.duplicated("line")
-    breaks = shown[ends].assign(value=np.nan)
-    # Before the row that begins anew, whose place they have.
-    found = pd.concat([breaks, shown]).sort_values(["line", "place"], kind="stable", ignore_index=True)
-    return found.drop(columns="segment")
-
-
-def _hover(rows: pd.DataFrame, title: str, titles: Mapping[str, str]) -> alt.Chart:
-    """A rule a place that nobody sees, with what there is to read of it."""
-    first = rows.drop_duplicates("place").sort_values("place")
-    lines = list(dict.fromkeys(rows["line"]))
-    # Names of configs have characters that mean something in the name of a field.
-    values = rows.assign(line=rows["line"].map({name: f"c{number}" for number, name in enumerate(lines)}))
-    values = values.pivot_table(index="place", columns="line", values="value").reindex(first["place"])
-    models = rows.groupby("place")["models"].agg(["min", "max"]).reindex(first["place"]).astype(int)
-    data = values.reset_index().assign(
-        date=first["started_at"].to_numpy(),
-        when=[moment(when) for when in first["started_at"]],
-        **_of_place(rows, first, titles),
-        models=[str(low) if low == high else f"{low} to {high}" for low, high in models.itertuples(index=False)],
-    )
-    tooltip = [
-        alt.Tooltip("when:N", title="started (UTC)"),
-        *(alt.Tooltip(f"c{number}:Q", title=name, format=".4~g") for number, name in enumerate(lines)),
-        *(alt.Tooltip(f"{name}:N") for name in ("models", "commit", "night")),
+def facts(rows: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
+    """By place when it was, of how many models, of which commits (with their titles) and which nights."""
+    several = rows["branch"].nunique() > 1
+    of_branch = rows.drop_duplicates(["place", "branch"]).sort_values("place", kind="stable")
+    shas = [
+        f"{sha[:10]} ({branch})" if several else f"{sha[:10]} {titles.get(sha, '')}".rstrip()
+        for sha, branch in zip(of_branch["commit"].astype(str), of_branch["branch"], strict=True)
     ]
-    width = max(2.0, _PLOT / max(1, len(data)))
-    return alt.Chart(data).mark_rule(strokeWidth=width, opacity=0, description=title).encode(tooltip=tooltip)
+    named = of_branch.assign(commit=shas).groupby("place")[["commit", "night"]].agg(", ".join)
+    models = rows.groupby("place")["models"].agg(["min", "max"]).astype(int)
+    first = rows.drop_duplicates("place").set_index("place")
+    counts = [str(low) if low == high else f"{low} to {high}" for low, high in models.itertuples(index=False)]
+    when = pd.Series([moment(at) for at in first["started_at"]], index=first.index, name="started (UTC)")
+    return named.join(when).assign(models=pd.Series(counts, index=models.index))
 
 
-def _of_place(rows: pd.DataFrame, first: pd.DataFrame, titles: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    """The commit and the night of each place; where several branches share one (a week), those of each."""
-    if rows["branch"].nunique() < 2:
-        shas = [f"{sha[:10]} {titles.get(sha, '')}".rstrip() for sha in first["commit"].astype(str)]
-        return {"commit": np.array(shas, dtype=object), "night": first["night"].to_numpy()}
-    once = rows.drop_duplicates(["place", "branch"]).sort_values("place", kind="stable")
-    told = once.assign(
-        commit=[f"{sha[:10]} ({branch})" for sha, branch in zip(once["commit"], once["branch"], strict=True)]
-    )
-    found = told.groupby("place")[["commit", "night"]].agg(", ".join).reindex(first["place"])
-    return {name: found[name].to_numpy() for name in ("commit", "night")}
-
-
-def _triangles(marked: Sequence[Step]) -> alt.Chart:
+def triangles(found: Sequence[Step], suite: str, lines: Sequence[str]) -> pd.DataFrame:
+    """The places of a suite at which a line goes to a new level."""
     rows = [
-        {
-            "place": step.after["place"],
-            "value": step.after["value"],
-            "line": step.line,
-            "date": step.after["started_at"],
-        }
-        for step in marked
+        step.after[["place", "value", "line", "started_at"]]
+        for step in found
+        if step.suite == suite and step.line in lines
     ]
-    return alt.Chart(pd.DataFrame(rows)).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
+    return pd.DataFrame(rows).rename(columns={"started_at": "date"})
 
 
-def _x(trend: pd.DataFrame, dates: bool) -> alt.X:
-    if dates:
-        return alt.X("date:T", title=None, axis=alt.Axis(grid=False))
-    starts = trend.drop_duplicates("place").sort_values("place")["started_at"]
-    return places_axis("place", [f"{when:%m-%d %H:%M}" for when in starts])
-
-
-def said(
+def in_words(
     trend: pd.DataFrame,
     suite: str,
     metric: str,
     highlighted: Sequence[str],
     found: Sequence[Step],
-    stretch: str = "night",
+    period: str = "night",
 ) -> str:
     """The chart in words: where each highlighted line began and is now, and how many new levels there were."""
     parts = []
@@ -310,5 +196,5 @@ def said(
         if line in ends:
             parts.append(f"{line} from {value(metric, ends[line][0])} to {value(metric, ends[line][1])}")
     levels = sum(step.suite == suite and step.line in highlighted for step in found)
-    nights = count(rows["place"].nunique(), stretch)
+    nights = count(rows["place"].nunique(), period)
     return f"{title(metric)} of {suite} over {nights}: {'; '.join(parts)}; {count(levels, 'new level')}"

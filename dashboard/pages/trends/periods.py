@@ -1,4 +1,4 @@
-"""The stretch of time that trends show, and how it is cut: as the address says, with a sentence for what is odd in it."""
+"""The period of time that trends show, and how it is cut: as the address says, with a sentence for what is odd in it."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ import streamlit as st
 from dashboard import url
 from db.errors import nearest, one_line
 
-#: How pandas calls the stretches, and what a point of the chart then stands for.
-STRETCHES = {"": "night", "day": "day", "week": "week", "month": "month"}
+#: How pandas calls the periods, and what a point of the chart then stands for.
+PERIODS = {"": "night", "day": "day", "week": "week", "month": "month"}
 _PANDAS = {"day": "D", "week": "W", "month": "M"}
 
 
 def read() -> tuple[date | None, date | None, str, list[str]]:
-    """First and last day (UTC, both in), the stretch (a key of `STRETCHES`), and what cannot be read of all that."""
-    said: list[str] = []
-    first, last = (_day(key, said) for key in ("since", "until"))
+    """First and last day (UTC, both in), the period (a key of `PERIODS`), and what cannot be read of all that."""
+    problems: list[str] = []
+    first, last = (_day(key, problems) for key in ("since", "until"))
     if first and last and first > last:
-        said.append(f"The address asks for {first} to {last}, which ends before it begins. It is turned round.")
+        problems.append(f"The address asks for {first} to {last}, which ends before it begins. It is turned round.")
         first, last = last, first
     by = url.get("by")
-    if by not in STRETCHES:
-        said.append(
-            f"The address asks for a point a {one_line(by)!r}{nearest(by, filter(None, STRETCHES))}. Nights are shown."
+    if by not in PERIODS:
+        problems.append(
+            f"The address asks for a point a {one_line(by)!r}{nearest(by, filter(None, PERIODS))}. Nights are shown."
         )
         by = ""
-    return first, last, by, said
+    return first, last, by, problems
 
 
-def _day(key: str, said: list[str]) -> date | None:
+def _day(key: str, problems: list[str]) -> date | None:
     wanted = url.get(key)
     if not wanted:
         return None
     try:
         return date.fromisoformat(wanted)
     except ValueError:
-        said.append(
+        problems.append(
             f"The address asks for {key} {one_line(wanted)!r}, which is no date such as 2026-11-21. It is not applied."
         )
         return None
@@ -80,22 +80,22 @@ def within(history: pd.DataFrame, first: date | None, last: date | None) -> pd.D
     return history[kept]
 
 
-def averaged(trend: pd.DataFrame, stretch: str, *, is_mean: bool) -> pd.DataFrame:
-    """The nights of `dashboard.pages.trends.levels.by_night` put together by stretch: the mean of their averages,
+def averaged(trend: pd.DataFrame, period: str, *, is_mean: bool) -> pd.DataFrame:
+    """The nights of `dashboard.pages.trends.levels.by_night` put together by period: the mean of their averages,
     geometric unless `is_mean`.
 
-    Of each stretch those nights count that had as many models as its newest: averages over others are another thing. Every
+    Of each period those nights count that had as many models as its newest: averages over others are another thing. Every
     other column is the newest night's; `place`, `segment` and the order of the rows are left to the caller.
     """
-    if not stretch:
+    if not period:
         return trend
     moments = pd.to_datetime(trend["started_at"], utc=True).dt.tz_localize(None)
     rows = trend.assign(
-        stretch=moments.dt.to_period(_PANDAS[stretch]).astype(str),
+        period=moments.dt.to_period(_PANDAS[period]).astype(str),
         value=trend["value"] if is_mean else np.log(trend["value"]),
     ).sort_values("started_at", kind="stable")
-    of_stretch = [rows["stretch"], rows["suite"], rows["line"]]
-    rows = rows[rows["models"] == rows["models"].groupby(of_stretch, sort=False).transform("last")]
-    last = {name: "last" for name in rows.columns if name not in ("stretch", "suite", "line", "value")}
-    found = rows.groupby(["stretch", "suite", "line"], sort=False).agg({"value": "mean", **last}).reset_index()
+    of_period = [rows["period"], rows["suite"], rows["line"]]
+    rows = rows[rows["models"] == rows["models"].groupby(of_period, sort=False).transform("last")]
+    last = {name: "last" for name in rows.columns if name not in ("period", "suite", "line", "value")}
+    found = rows.groupby(["period", "suite", "line"], sort=False).agg({"value": "mean", **last}).reset_index()
     return found.assign(value=found["value"] if is_mean else np.exp(found["value"]))

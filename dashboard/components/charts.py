@@ -1,0 +1,307 @@
+"""Every chart of the dashboard, by Altair, with the pictures that people save of them.
+
+A chart goes to the page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows what a
+place was, dragging and Ctrl with the wheel move and zoom, and a click at the legend highlights a line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import streamlit as st
+from numpy.typing import NDArray
+
+from analysis.reports.charts import SCALE, PictureError, converter
+from collector.vocabulary import NOT_APPLICABLE, Status
+from dashboard.components import palette
+from dashboard.components.formats import ABSENT, moment
+
+#: Lines with a colour of their own in one chart: nobody tells more apart.
+MOST_LINES = 6
+#: Branches in one chart, each with dashes (pixels) and a shape of its own.
+DASHES, _SHAPES = ([1, 0], [7, 4], [2, 3]), ("circle", "square", "triangle-up")
+#: Up to so many places each has a mark of its own.
+_WITH_POINTS = 45
+#: Labels of an axis at most.
+_TICKS = 12
+#: Pixels: the height of a line chart, of a lane, of what is around lanes, and the width of a saved picture's plot.
+_HEIGHT, _LANE, _AROUND, _WIDTH = 250, 26, 90, 720
+_PAPER = {"light": ("#ffffff", "#31333f", "#dfe2e6"), "dark": ("#0e1117", "#fafafa", "#3a3f4a")}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart, the key of its element and its words for a screen reader."""
+
+    key: str
+    chart: Any
+    alt: str
+
+
+def show(figures: Sequence[Figure], columns: int = 2) -> None:
+    """Draws the charts in so many columns; one chart alone has the whole width."""
+    places = st.columns(columns) if columns > 1 and len(figures) > 1 else [st.container()]
+    for number, figure in enumerate(figures):
+        places[number % len(places)].altair_chart(figure.chart, key=figure.key, alt=figure.alt)
+
+
+def offer(figures: Sequence[Figure]) -> None:
+    """Draws a fold with buttons that save each chart as SVG and PNG."""
+    if not figures:
+        return
+    fold = st.expander("Save the charts", icon=":material/image:", key="pictures", on_change="rerun")
+    if not fold.open:
+        return
+    with fold:
+        try:
+            converter()
+        except PictureError as error:
+            st.caption(f"{error}. Without it each chart has a button at its corner that saves it as PNG.")
+            return
+        st.caption("The charts as they are now, in the colours of this page.")
+        for figure in figures:
+            name = figure.key.replace("_", " ")
+            with st.container(horizontal=True):
+                for kind, draw, mime in (("SVG", svg, "image/svg+xml"), ("PNG", png, "image/png")):
+                    make = partial(draw, figure.chart, palette.theme())
+                    file = f"{file_name(name)}.{kind.lower()}"
+                    download(f"{kind} of {name}", make, file, mime, key=f"picture_{figure.key}_{kind}")
+
+
+def download(label: str, make: Callable[[], bytes], name: str, mime: str, *, key: str, help: str | None = None) -> None:
+    """A button that makes its file once it is pressed."""
+    st.download_button(
+        label, make, name, mime, key=key, help=help, on_click="ignore", icon=":material/download:", type="tertiary"
+    )
+
+
+def svg(chart: Any, theme: str = "light") -> bytes:
+    """A chart as SVG. Raises `PictureError` where vl-convert is not installed."""
+    text: str = converter().vegalite_to_svg(_spec(chart, theme), allowed_base_urls=[])
+    return text.encode()
+
+
+def png(chart: Any, theme: str = "light") -> bytes:
+    """A chart as PNG. Raises `PictureError` where vl-convert is not installed."""
+    picture: bytes = converter().vegalite_to_png(_spec(chart, theme), scale=SCALE, allowed_base_urls=[])
+    return picture
+
+
+def file_name(words: str) -> str:
+    """A text as a file's name: letters, digits, dots and dashes."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-.")[:120] or "picture"
+
+
+def lines(
+    rows: pd.DataFrame,
+    facts: pd.DataFrame,
+    labels: Sequence[str],
+    highlighted: Sequence[str],
+    *,
+    title: str,
+    sides: Mapping[str, int] | None = None,
+    levels: pd.DataFrame | None = None,
+    branches: Sequence[str] = (),
+    dates: bool = False,
+    log: bool = False,
+) -> alt.LayerChart:
+    """Lines over places (nights, runs): those in `highlighted` coloured, the others grey.
+
+    Args:
+        rows: place, date, line, value, text (the value in words), and branch where there are several. A line breaks
+            where its `segment` changes.
+        facts: what the pointer shows of a place besides the values, by place.
+        labels: of the places, evenly spaced unless `dates`.
+        sides: names of places (base, new) that have a rule.
+        levels: rows at which a new level begins; each has a triangle.
+    """
+    if log:
+        rows = rows.assign(value=rows["value"].where(rows["value"] > 0))
+    x = alt.X("date:T", title=None, axis=alt.Axis(grid=False)) if dates else _places("place", labels)
+    scale = alt.Scale(zero=False, type="log" if log else "linear")
+    y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
+    picked = alt.selection_point(fields=["line"], bind="legend")
+    faded = alt.condition(picked, alt.value(1), alt.value(0.12))
+    scale = alt.Scale(domain=list(highlighted), range=list(palette.series())[: len(highlighted)])
+    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=190, symbolType="stroke")
+    color = alt.Color("line:N", scale=scale, legend=legend if len(highlighted) > 1 else None)
+    told = rows[rows["line"].isin(list(highlighted))]
+    point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
+    zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
+    coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
+    coloured = coloured.encode(x=x, y=y, color=color, opacity=faded, **_of_branches(branches, bool(point)))
+    layers = [coloured.add_params(picked, zoom)]
+    if len(told) < len(rows):
+        others = alt.Chart(_with_breaks(rows[~rows["line"].isin(list(highlighted))])).encode(x=x, y=y, detail="line:N")
+        layers.insert(0, others.mark_line(strokeWidth=1.6, opacity=0.4, color=palette.NEUTRAL))
+    if levels is not None and len(levels):
+        triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
+        layers.append(triangles.encode(x=x, y=y, color=color, opacity=faded))
+    if sides:
+        layers.append(_rules(sides, labels))
+    if len(told):
+        layers.append(_hover(told, facts).encode(x=x))
+    return _layered(layers, height=_HEIGHT, title=title)
+
+
+def statuses(
+    rows: pd.DataFrame, labels: Sequence[str], configs: Sequence[str], sides: Mapping[str, int]
+) -> alt.LayerChart:
+    """A lane per config and a mark per run, whose shape says how it ended; `rows` has place, config, status and texts."""
+    kinds = ["pass", "failed", "missing", "unavailable or skipped"]
+    shapes = alt.Scale(domain=kinds, range=["circle", "cross", "square", "triangle-up"])
+    rows = rows.assign(ended=[_kind(status) for status in rows["status"]], status=rows["status"].fillna("missing"))
+    marks = alt.Chart(rows).mark_point(size=70, strokeWidth=2)
+    marks = marks.encode(
+        x=_places("place", labels),
+        y=alt.Y("config:N", title=None, sort=list(configs), axis=alt.Axis(labelLimit=220, grid=True)),
+        shape=alt.Shape("ended:N", title=None, scale=shapes, legend=alt.Legend(orient="top", columns=2)),
+        color=alt.condition("datum.ended == 'failed'", alt.value(palette.bad()), alt.value(palette.NEUTRAL)),
+        tooltip=[alt.Tooltip(f"{name}:N") for name in ("config", "status", "started", "commit", "run")],
+    )
+    height = _LANE * max(len(configs), 1) + _AROUND + 58  # pixels of the legend
+    return _layered([_rules(sides, labels), marks], height=height, title="how each run ended")
+
+
+def samples(values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str]) -> alt.LayerChart:
+    """Every sample (ms) as a thin tick and the median as a thick one, a lane per side."""
+    rows = [
+        {"side": side, "ms": float(value), "median": float(np.median(found))}
+        for side, found in values.items()
+        for value in found
+    ]
+    names = list(values)
+    scale = alt.Scale(domain=names, range=[palette.sides()[role] for role in roles])
+    base = alt.Chart(pd.DataFrame(rows)).encode(
+        y=alt.Y("side:N", title=None, sort=names, axis=alt.Axis(labelLimit=230)),
+        color=alt.Color("side:N", legend=None, scale=scale),
+    )
+    ticks = base.mark_tick(thickness=1.5, size=18, opacity=0.6).encode(
+        x=alt.X("ms:Q", title="ms per call", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+        tooltip=["side:N", alt.Tooltip("ms:Q", format=".4f")],
+    )
+    medians = base.mark_tick(thickness=4, size=30).encode(
+        x="median:Q", tooltip=["side:N", alt.Tooltip("median:Q", format=".4f", title="median ms")]
+    )
+    return _layered([ticks, medians], height=42 * len(names) + _AROUND + 14, title=f"{kind} latency")
+
+
+def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None = None) -> alt.LayerChart:
+    """A small line without axes, a dot on the last value and a ring on the one at `marked`; NaN is a gap."""
+    rows = pd.DataFrame({"place": range(len(values)), "value": values, "text": texts})
+    known = rows.dropna(subset=["value"])
+    base = alt.Chart(rows).encode(
+        x=alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, len(values) - 0.5], nice=False)),
+        y=alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False)),
+        tooltip=alt.Tooltip("text:N", title="night"),
+    )
+    line = base.mark_line(strokeWidth=1.4, color=palette.ink())
+    hover = base.mark_rule(strokeWidth=6, opacity=0)
+    dots = [base.properties(data=known.tail(1)).mark_circle(size=32, color=palette.ink())]
+    if marked in known.index:
+        dots.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=palette.ink()))
+    return alt.layer(line, *dots, hover).properties(height=38).configure_view(stroke=None)
+
+
+def labels_of(starts: pd.Series) -> list[str]:
+    """The labels of places, by when each started."""
+    return [f"{when:%m-%d %H:%M}" for when in starts]
+
+
+def _layered(layers: Sequence[Any], *, height: int, title: str) -> alt.LayerChart:
+    head = alt.TitleParams(text=title, anchor="start", fontSize=13, fontWeight=600)
+    return alt.layer(*layers).properties(height=height, title=head)
+
+
+def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
+    """What a line is drawn from, with a row without value before each new segment of a line."""
+    named = [name for name in ("line", "place", "date", "value", "segment", "branch") if name in rows]
+    shown = rows[named].sort_values(["line", "place"], kind="stable")
+    if "segment" not in shown:
+        return shown
+    begins = shown["segment"].ne(shown.groupby("line", sort=False)["segment"].shift()) & shown.duplicated("line")
+    breaks = shown[begins].assign(value=np.nan)
+    ordered = pd.concat([breaks, shown]).sort_values(["line", "place"], kind="stable", ignore_index=True)
+    return ordered.drop(columns="segment")
+
+
+def _hover(rows: pd.DataFrame, facts: pd.DataFrame) -> alt.Chart:
+    """An invisible rule at each place, with the value of every line and the facts of the place under the pointer."""
+    texts = rows.pivot_table(index="place", columns="line", values="text", aggfunc="first", sort=False)
+    table = facts.join(texts.fillna(ABSENT), how="inner")
+    # Names of configs have characters that mean something in the name of a field.
+    fields = {f"c{number}": str(name) for number, name in enumerate(table.columns)}
+    dates = rows.drop_duplicates("place").set_index("place")["date"]
+    data = table.set_axis(list(fields), axis=1).assign(date=dates).rename_axis("place").reset_index()
+    width = max(2.0, _WIDTH / max(1, len(data)))
+    tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in fields.items()]
+    return alt.Chart(data).mark_rule(strokeWidth=width, opacity=0).encode(tooltip=tooltip)
+
+
+def _of_branches(branches: Sequence[str], with_points: bool) -> dict[str, Any]:
+    """The channels that tell branches apart without a colour; none where there is one."""
+    if len(branches) < 2:
+        return {}
+    domain, legend = list(branches), alt.Legend(title=None, orient="bottom", symbolType="stroke")
+    dashes = alt.Scale(domain=domain, range=list(DASHES[: len(domain)]))
+    channels: dict[str, Any] = {"strokeDash": alt.StrokeDash("branch:N", scale=dashes, legend=legend)}
+    if with_points:
+        shapes = alt.Scale(domain=domain, range=list(_SHAPES[: len(domain)]))
+        channels["shape"] = alt.Shape("branch:N", scale=shapes, legend=None)
+    return channels
+
+
+def _places(field: str, labels: Sequence[str]) -> alt.X:
+    """An axis of evenly spaced places, 0 for the first label."""
+    shown = list(range(0, len(labels), max(1, math.ceil(len(labels) / _TICKS))))
+    texts = json.dumps({place: labels[place] for place in shown})
+    axis = alt.Axis(values=shown, labelExpr=f"{texts}[datum.value]", labelOverlap="parity", title=None, grid=False)
+    return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(domain=[-0.5, len(labels) * 1.05 - 0.4], nice=False))
+
+
+def _rules(sides: Mapping[str, int], labels: Sequence[str]) -> alt.LayerChart:
+    """A dashed rule at each named place."""
+    data = pd.DataFrame([{"place": place, "side": side} for side, place in sides.items()], columns=["place", "side"])
+    base = alt.Chart(data).encode(x=_places("place", labels))
+    words = base.mark_text(align="left", baseline="top", dx=4, color=palette.NEUTRAL, fontSize=11)
+    rule = base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=palette.NEUTRAL)
+    return alt.layer(rule, words.encode(text="side:N", y=alt.value(0)))
+
+
+def _kind(status: object) -> str:
+    """How a run ended, as far as a mark tells it."""
+    if not isinstance(status, str):
+        return "missing"
+    if status == Status.PASS:
+        return "pass"
+    return "unavailable or skipped" if status in NOT_APPLICABLE else "failed"
+
+
+def _spec(chart: Any, theme: str) -> dict[str, Any]:
+    paper, ink, line = _PAPER[theme]
+    whole = (
+        chart.properties(width=_WIDTH, background=paper, padding=16)
+        .configure(font="sans-serif")
+        .configure_axis(labelColor=ink, titleColor=ink, gridColor=line, domainColor=line, tickColor=line)
+        .configure_legend(labelColor=ink, titleColor=ink)
+        .configure_title(color=ink)
+        .configure_view(stroke=None)
+    )
+    # The default limit of 5,000 rows is for notebooks.
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec: dict[str, Any] = whole.to_dict()
+    return spec
+
+
+def started(rows: pd.DataFrame) -> list[str]:
+    """When each row started, as texts."""
+    return [moment(when) for when in rows["started_at"]]

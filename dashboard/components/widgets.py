@@ -1,0 +1,98 @@
+"""Widgets that show what the address says, and write to the address what a person picks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard import url
+from dashboard.components.markup import alert
+from db.errors import nearest, one_line
+
+
+def select(
+    key: str,
+    title: str,
+    options: Sequence[str],
+    value: str | None,
+    *,
+    default: str = "",
+    names: Mapping[str, str] | Callable[[str], str] | None = None,
+    where: Any = st,
+) -> None:
+    """A box of which one option is picked; `default` is no entry in the address, `names` are what options are called."""
+    name = names if callable(names) else lambda option: (names or {}).get(option, option)
+    where.selectbox(
+        title, options, format_func=name, key=url.bind(key, value), on_change=url.changed, args=(key, default)
+    )
+
+
+def select_many(
+    key: str,
+    title: str,
+    options: Iterable[str],
+    value: Sequence[str],
+    *,
+    names: Mapping[str, str] | None = None,
+    most: int | None = None,
+    placeholder: str = "all",
+    where: Any = st,
+    default: Sequence[str] = (),
+) -> None:
+    """A box of which several options are picked, at most `most`."""
+    where.multiselect(
+        title,
+        list(options),
+        format_func=lambda option: (names or {}).get(option, option),
+        key=url.bind(key, list(value)),
+        on_change=url.changed,
+        args=(key, list(default)),
+        max_selections=most,
+        placeholder=placeholder,
+    )
+
+
+def switch(key: str, title: str, on: str = "1", *, where: Any = st, help: str | None = None) -> bool:
+    """A toggle that writes `on` to the address or takes the key away; whether it is on."""
+    where.toggle(title, key=url.bind(key, url.get(key) == on), on_change=_switched, args=(key, on), help=help)
+    return url.get(key) == on
+
+
+def segments(key: str, title: str, names: Mapping[str, str], value: str, default: str = "") -> None:
+    """Options beside each other, of which one is picked; the title is for screen readers."""
+    st.segmented_control(
+        title,
+        list(names),
+        format_func=lambda option: names[option],
+        key=url.bind(key, value),
+        on_change=url.changed,
+        args=(key, default),
+        required=True,
+        label_visibility="collapsed",
+    )
+
+
+def known(key: str, options: Iterable[str], default: str, message: str) -> str:
+    """The value that the address has, if it is one of `options`; else the default, with a message if it has another one.
+
+    `message` has places for `key`, the `wanted` value, the `nearest` options and the `default`.
+    """
+    wanted, options = url.get(key), list(options)
+    if wanted and wanted not in options:
+        alert(message.format(key=key, wanted=one_line(wanted), nearest=nearest(wanted, options), default=default))
+    return wanted if wanted in options else default
+
+
+def known_many(key: str, options: Iterable[str], message: str, wanted: Sequence[str] | None = None) -> list[str]:
+    """The values that the address has and that are among `options`, with a message for each other one."""
+    wanted, options = url.get_all(key) if wanted is None else wanted, list(options)
+    for name in wanted:
+        if name not in options:
+            alert(message.format(key=key, wanted=one_line(name), nearest=nearest(name, options)))
+    return [name for name in wanted if name in options]
+
+
+def _switched(key: str, on: str) -> None:
+    url.put(key, on if st.session_state[url.widget(key)] else None)
