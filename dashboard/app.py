@@ -18,15 +18,15 @@ _ICON = (
 
 
 def pages() -> list[st.Page]:
-    """The pages, in the order of the navigation."""
+    """The pages, in the order of the navigation. Their folder is not called `pages`, a name that Streamlit reserves."""
     return [
-        st.Page("pages/overview/page.py", title="Overview", icon=":material/grid_view:", default=True),
-        st.Page("pages/compare/page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-        st.Page("pages/model/page.py", title="Model", icon=":material/stethoscope:", url_path="model"),
-        st.Page("pages/trends/page.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
-        st.Page("pages/regressions/page.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
-        st.Page("pages/runs/page.py", title="Runs", icon=":material/event_available:", url_path="runs"),
-        st.Page("pages/about/page.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
+        st.Page("views/overview/page.py", title="Overview", icon=":material/grid_view:", default=True),
+        st.Page("views/compare/page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+        st.Page("views/model/page.py", title="Model", icon=":material/stethoscope:", url_path="model"),
+        st.Page("views/trends/page.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
+        st.Page("views/regressions/page.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
+        st.Page("views/runs/page.py", title="Runs", icon=":material/event_available:", url_path="runs"),
+        st.Page("views/about/page.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
     ]
 
 

@@ -23,7 +23,7 @@ from analysis.compare.verdicts import Judgement, judge_cells
 from analysis.history.recent import Recent, nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
 from dashboard.components.outcomes import with_outcomes
-from dashboard.pages.overview.groups import Sure, group_intervals
+from dashboard.views.overview.groups import Sure, group_intervals
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
@@ -105,7 +105,7 @@ class Data:
 
     @_cached(12)
     def intervals(self, pair: Pair, filters: CellFilter) -> dict[tuple[str, str], Sure]:
-        """The intervals of the averages of `comparison`, as `dashboard.pages.overview.groups.group_intervals` describes."""
+        """The intervals of the averages of `comparison`, as `dashboard.views.overview.groups.group_intervals` describes."""
         return group_intervals(self.comparison(pair, filters).cells)
 
     @_cached(12)

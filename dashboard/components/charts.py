@@ -29,12 +29,14 @@ from dashboard.components.formats import ABSENT, moment
 MOST_LINES = 6
 #: Branches in one chart, each with dashes (pixels) and a shape of its own.
 DASHES, _SHAPES = ([1, 0], [7, 4], [2, 3]), ("circle", "square", "triangle-up")
+#: How each way to end is marked.
+_SHAPE_OF = {"pass": "circle", "failed": "cross", "missing": "square", "unavailable or skipped": "triangle-up"}
 #: Up to so many places each has a mark of its own.
 _WITH_POINTS = 45
 #: Labels of an axis at most.
 _TICKS = 12
-#: Pixels: the height of a line chart, of a lane, of what is around lanes, and the width of a saved picture's plot.
-_HEIGHT, _LANE, _AROUND, _WIDTH = 250, 26, 90, 720
+#: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes; the width of a saved picture.
+_HEIGHT, _LEGEND, _LANE, _AROUND, _WIDTH = 250, 18, 26, 90, 720
 _PAPER = {"light": ("#ffffff", "#31333f", "#dfe2e6"), "dark": ("#0e1117", "#fafafa", "#3a3f4a")}
 
 
@@ -132,7 +134,7 @@ def lines(
     picked = alt.selection_point(fields=["line"], bind="legend")
     faded = alt.condition(picked, alt.value(1), alt.value(0.12))
     scale = alt.Scale(domain=list(highlighted), range=list(palette.series())[: len(highlighted)])
-    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=190, symbolType="stroke")
+    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=330, symbolType="stroke")
     color = alt.Color("line:N", scale=scale, legend=legend if len(highlighted) > 1 else None)
     told = rows[rows["line"].isin(list(highlighted))]
     point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
@@ -150,26 +152,27 @@ def lines(
         layers.append(_rules(sides, labels))
     if len(told):
         layers.append(_hover(told, facts).encode(x=x))
-    return _layered(layers, height=_HEIGHT, title=title)
+    in_legend = (len(highlighted) if len(highlighted) > 1 else 0) + (2 if len(branches) > 1 else 0)
+    return _layered(layers, height=_HEIGHT + _LEGEND * in_legend, title=title)
 
 
 def statuses(
     rows: pd.DataFrame, labels: Sequence[str], configs: Sequence[str], sides: Mapping[str, int]
 ) -> alt.LayerChart:
     """A lane per config and a mark per run, whose shape says how it ended; `rows` has place, config, status and texts."""
-    kinds = ["pass", "failed", "missing", "unavailable or skipped"]
-    shapes = alt.Scale(domain=kinds, range=["circle", "cross", "square", "triangle-up"])
     rows = rows.assign(ended=[_kind(status) for status in rows["status"]], status=rows["status"].fillna("missing"))
+    kinds = [kind for kind in _SHAPE_OF if kind in set(rows["ended"])]
+    shapes = alt.Scale(domain=kinds, range=[_SHAPE_OF[kind] for kind in kinds])
     marks = alt.Chart(rows).mark_point(size=70, strokeWidth=2)
     marks = marks.encode(
         x=_places("place", labels),
         y=alt.Y("config:N", title=None, sort=list(configs), axis=alt.Axis(labelLimit=220, grid=True)),
-        shape=alt.Shape("ended:N", title=None, scale=shapes, legend=alt.Legend(orient="top", columns=2)),
+        shape=alt.Shape("ended:N", title=None, scale=shapes, legend=alt.Legend(orient="top")),
         color=alt.condition("datum.ended == 'failed'", alt.value(palette.bad()), alt.value(palette.NEUTRAL)),
         tooltip=[alt.Tooltip(f"{name}:N") for name in ("config", "status", "started", "commit", "run")],
     )
-    height = _LANE * max(len(configs), 1) + _AROUND + 58  # pixels of the legend
-    return _layered([_rules(sides, labels), marks], height=height, title="how each run ended")
+    height = _LANE * max(len(configs), 1) + _AROUND + 30  # pixels of the legend
+    return _layered([*([_rules(sides, labels)] if sides else []), marks], height=height, title="how each run ended")
 
 
 def samples(values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str]) -> alt.LayerChart:
@@ -209,7 +212,7 @@ def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None 
     dots = [base.properties(data=known.tail(1)).mark_circle(size=32, color=palette.ink())]
     if marked in known.index:
         dots.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=palette.ink()))
-    return alt.layer(line, *dots, hover).properties(height=38).configure_view(stroke=None)
+    return alt.layer(line, *dots, hover).properties(height=38, padding=2).configure_view(stroke=None)
 
 
 def labels_of(starts: pd.Series) -> list[str]:
@@ -270,11 +273,14 @@ def _places(field: str, labels: Sequence[str]) -> alt.X:
 
 def _rules(sides: Mapping[str, int], labels: Sequence[str]) -> alt.LayerChart:
     """A dashed rule at each named place."""
-    data = pd.DataFrame([{"place": place, "side": side} for side, place in sides.items()], columns=["place", "side"])
-    base = alt.Chart(data).encode(x=_places("place", labels))
-    words = base.mark_text(align="left", baseline="top", dx=4, color=palette.NEUTRAL, fontSize=11)
-    rule = base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=palette.NEUTRAL)
-    return alt.layer(rule, words.encode(text="side:N", y=alt.value(0)))
+    layers = []
+    for number, (side, place) in enumerate(sides.items()):
+        base = alt.Chart(pd.DataFrame({"place": [place]})).encode(x=_places("place", labels))
+        # Base and new are often neighbours: each name is a line lower than the one before.
+        name = {"align": "left", "baseline": "top", "dx": 4, "dy": 13 * number, "fontSize": 11}
+        layers.append(base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=palette.NEUTRAL))
+        layers.append(base.mark_text(text=side, color=palette.NEUTRAL, **name).encode(y=alt.value(0)))
+    return alt.layer(*layers)
 
 
 def _kind(status: object) -> str:

@@ -58,6 +58,7 @@ SHEET = """
   gap: 1.3rem 2rem;
   align-items: start; }
 .iw-mono { font-family: var(--st-code-font, monospace); font-size: .8rem; overflow-wrap: anywhere; }
+.iw td:has(.iw-mono) { min-width: 6rem; }
 .iw-narrow { max-width: 56rem; }
 .iw-narrower { max-width: 30rem; }
 .iw ul.iw-sides, .iw ul.iw-notes { list-style: none; padding: 0; }

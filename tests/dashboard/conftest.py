@@ -34,7 +34,7 @@ def open_app(monkeypatch: pytest.MonkeyPatch) -> Open:
             app.query_params[key] = value
         if page:
             app.run()
-            app.switch_page(f"pages/{page}/page.py")
+            app.switch_page(f"views/{page}/page.py")
             for key, value in query.items():
                 app.query_params[key] = value
         return ran(app)

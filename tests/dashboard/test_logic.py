@@ -12,7 +12,7 @@ from collector.metrics import MIN_EFFECT
 from dashboard import url
 from dashboard.components import changes, formats, outcomes
 from dashboard.components.markup import markdown
-from dashboard.pages.compare import rows
+from dashboard.views.compare import rows
 
 
 @pytest.mark.parametrize(

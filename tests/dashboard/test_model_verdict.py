@@ -42,7 +42,7 @@ def slower(model, factor, make):
 def test_an_eager_run_that_is_slower_by_half_asks_for_another_model_and_raw_stands_beside_adjusted(page):
     said = page(1.5)
     assert re.search(r"Eager of the same processes: \S+ ms -> \S+ ms \(\+[45]\d\.\d %\): another model\? ", said)
-    raw, left = re.search(r"Compiled: \+(\S+) % as measured, (\S+) % beside eager\.", said).groups()
+    raw, left = re.search(r"Compiled: \+(\S+) % as measured, (\S+) % adjusted for eager\.", said).groups()
     assert float(raw) == pytest.approx(50, abs=5) and float(left) < float(raw)
 
 

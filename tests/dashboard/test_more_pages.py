@@ -10,8 +10,8 @@ import pytest
 
 from collector.metrics import METRICS
 from collector.vocabulary import Status
-from dashboard.pages.runs.night_rows import coverage_table, silent_days
-from dashboard.pages.trends.levels import by_night, joined, steps
+from dashboard.views.runs.night_rows import coverage_table, silent_days
+from dashboard.views.trends.levels import by_night, joined, steps
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran, text_of
 

@@ -5,7 +5,7 @@ import re
 import pandas as pd
 import pytest
 
-from dashboard.pages.overview import headline
+from dashboard.views.overview import headline
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran, unfolded
 from tests.factories import cell

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from analysis.history.recent import RATE
-from dashboard.pages.model import history as model_history
-from dashboard.pages.overview import headline
-from dashboard.pages.trends import levels as trends
+from dashboard.views.model import history as model_history
+from dashboard.views.overview import headline
+from dashboard.views.trends import levels as trends
 from db.engine import open_store
 from db.regressions.records import Finding, open_regression
 from tests.dashboard import stores

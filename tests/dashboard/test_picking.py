@@ -9,8 +9,8 @@ import pytest
 from dashboard.components import sidebar
 from dashboard.components.sidebar import found_side
 from dashboard.data import opened
-from dashboard.pages.trends.levels import RATE, by_night, with_pass_rate
-from dashboard.pages.trends.periods import averaged
+from dashboard.views.trends.levels import RATE, by_night, with_pass_rate
+from dashboard.views.trends.periods import averaged
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, plain, ran, text_of, unfolded
 from tests.dashboard.test_more_pages import history

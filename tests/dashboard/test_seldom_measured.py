@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from dashboard.components import changes, markup
-from dashboard.pages.compare import rows
+from dashboard.views.compare import rows
 
 NAN = float("nan")
 

@@ -11,8 +11,8 @@ from analysis.compare.verdicts import judge_cells
 from collector.metrics import MIN_EFFECT
 from dashboard.components import outcomes
 from dashboard.data import Data, Pair
-from dashboard.pages.compare import rows
-from dashboard.pages.overview import groups, headline
+from dashboard.views.compare import rows
+from dashboard.views.overview import groups, headline
 from db.engine import open_store
 from db.queries.sides import resolve_side
 from tests.dashboard import stores

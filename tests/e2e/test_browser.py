@@ -2,7 +2,8 @@
 
 import re
 
-from tests.e2e.browser_fixtures import chromium, page, server, settled  # noqa: F401 -- fixtures
+from tests.dashboard import stores
+from tests.e2e.browser_fixtures import chromium, page, server, serving, settled, watched  # noqa: F401 -- fixtures
 
 WIDE_ENOUGH = 390
 
@@ -137,6 +138,14 @@ def test_what_is_picked_on_a_page_stands_in_address_navigation_and_permalink(pag
         """() => document.querySelector('[data-testid="stSidebar"] [data-testid="stCode"] code')
         .innerText.includes('dates=1')"""
     )
+
+
+def test_a_page_can_be_the_first_that_a_server_shows(chromium, tmp_path):  # noqa: F811
+    with serving(stores.fill(tmp_path / "store.db", tmp_path), tmp_path) as address, watched(chromium) as opened:
+        opened.goto(f"{address}/trends")
+        settled(opened)
+        opened.locator("h1", has_text="Trends").wait_for()
+        assert opened.get_by_role("dialog").count() == 0
 
 
 def test_a_chart_shows_what_is_under_the_pointer(page):  # noqa: F811

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.formats import count, moment, number
-from dashboard.pages.trends.periods import averaged
+from dashboard.views.trends.periods import averaged
 
 #: In percent of the cells that were asked: those planned, missing ones too, less those that do not apply.
 RATE = "pass_rate"

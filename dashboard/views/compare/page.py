@@ -17,8 +17,8 @@ from dashboard.components.markup import soft
 from dashboard.components.sides import describe, described, pair_lines
 from dashboard.components.widgets import known_many, segments, select, select_many, switch
 from dashboard.data import Pair
-from dashboard.pages.compare.rows import METRIC_COLUMNS, Rows, alone_rows, compared_rows, csv, matching
 from dashboard.selection import Selection, current
+from dashboard.views.compare.rows import METRIC_COLUMNS, Rows, alone_rows, compared_rows, csv, matching
 from db.errors import FilterError
 
 _ROW_HEIGHT, _MOST_ROWS = 35, 22
@@ -152,7 +152,7 @@ def _table(rows: Rows, total: int, offer: Callable[[], None]) -> None:
     )
     picked = st.session_state.pop("opened", None)
     if picked is not None and picked < matched:
-        st.switch_page("pages/model/page.py", query_params=_model_query(rows.cells.iloc[picked]))
+        st.switch_page("views/model/page.py", query_params=_model_query(rows.cells.iloc[picked]))
 
 
 def _limit() -> int | None:

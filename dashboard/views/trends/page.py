@@ -14,8 +14,8 @@ from dashboard.components import charts, code_host, empty_states
 from dashboard.components.formats import ABSENT, count, moment, signed
 from dashboard.components.markup import alert, anchor, draw, markdown, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch
-from dashboard.pages.trends import levels, periods
 from dashboard.selection import Selection, current
+from dashboard.views.trends import levels, periods
 
 _RULE = (
     "Averages over what passed in a night, not paired: lines connect nights with equally many models. Triangles mark new "

@@ -11,9 +11,9 @@ from dashboard.components import code_host, empty_states
 from dashboard.components.formats import ABSENT, count, moment
 from dashboard.components.markup import anchor, draw, joined, paragraph, table
 from dashboard.components.widgets import switch
-from dashboard.pages.regressions import record_forms
-from dashboard.pages.regressions.record_rows import change_of, record_table, state_tag
 from dashboard.selection import Selection, current
+from dashboard.views.regressions import record_forms
+from dashboard.views.regressions.record_rows import change_of, record_table, state_tag
 from db.commits.ranges import CommitEntry
 from db.regressions.records import RegressionInfo
 

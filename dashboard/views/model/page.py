@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dashboard.components import charts
-from dashboard.pages.model import choice as model_choice
-from dashboard.pages.model import evidence, history, kernels
-from dashboard.pages.model.verdict import cell_verdict
 from dashboard.selection import Selection, current
+from dashboard.views.model import choice as model_choice
+from dashboard.views.model import evidence, history, kernels
+from dashboard.views.model.verdict import cell_verdict
 
 
 def page(selection: Selection) -> None:

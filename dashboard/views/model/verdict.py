@@ -11,8 +11,8 @@ from analysis.reports.evidence import eager_lines
 from collector.metrics import MIN_EFFECT
 from dashboard.components.changes import Change, judged, noise_line
 from dashboard.data import Pair
-from dashboard.pages.model.choice import Choice, Half
 from dashboard.selection import Selection
+from dashboard.views.model.choice import Choice, Half
 from db.errors import FilterError
 
 

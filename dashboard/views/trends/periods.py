@@ -81,7 +81,7 @@ def within(history: pd.DataFrame, first: date | None, last: date | None) -> pd.D
 
 
 def averaged(trend: pd.DataFrame, period: str, *, is_mean: bool) -> pd.DataFrame:
-    """The nights of `dashboard.pages.trends.levels.by_night` put together by period: the mean of their averages,
+    """The nights of `dashboard.views.trends.levels.by_night` put together by period: the mean of their averages,
     geometric unless `is_mean`.
 
     Of each period those nights count that had as many models as its newest: averages over others are another thing. Every

@@ -32,8 +32,8 @@ from dashboard.components.markup import (
     table,
 )
 from dashboard.data import Data
-from dashboard.pages.model.choice import Half
-from dashboard.pages.model.verdict import CellVerdict
+from dashboard.views.model.choice import Half
+from dashboard.views.model.verdict import CellVerdict
 
 _SHOWN = (
     *("compiled_kernel_ms", "eager_kernel_ms", "device_speedup", "compiled_ms", "eager_ms", "speedup"),

@@ -12,8 +12,8 @@ from collector.metrics import METRICS
 from dashboard.components import charts
 from dashboard.components.formats import count, number
 from dashboard.components.widgets import switch
-from dashboard.pages.model.choice import Choice
 from dashboard.selection import Selection
+from dashboard.views.model.choice import Choice
 
 _METRICS = (
     *("compiled_kernel_ms", "compiled_ms", "eager_ms"),

@@ -11,8 +11,8 @@ from dashboard.components.changes import noise_line
 from dashboard.components.formats import count
 from dashboard.components.markup import alert, draw, paragraph
 from dashboard.components.sides import describe
-from dashboard.pages.runs.night_rows import coverage_table, nights_table, silent_days
 from dashboard.selection import Selection, current
+from dashboard.views.runs.night_rows import coverage_table, nights_table, silent_days
 
 #: Nights and silent days that are shown; older ones are counted.
 _NIGHTS, _DAYS = 60, 14

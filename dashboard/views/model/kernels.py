@@ -12,7 +12,7 @@ from dashboard import url
 from dashboard.components.formats import ABSENT, milliseconds, signed
 from dashboard.components.markup import draw, mono, span, table
 from dashboard.components.widgets import segments
-from dashboard.pages.model.choice import Half
+from dashboard.views.model.choice import Half
 
 _TOP_KERNELS = 14
 

@@ -11,9 +11,9 @@ from dashboard.components import changes, empty_states, outcomes
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
 from dashboard.components.sides import describe, described, pair_lines
 from dashboard.data import Pair
-from dashboard.pages.overview import groups, headline, lists
-from dashboard.pages.regressions.record_rows import record_table
 from dashboard.selection import NOTHING, Selection, current
+from dashboard.views.overview import groups, headline, lists
+from dashboard.views.regressions.record_rows import record_table
 
 #: Records of regressions that are shown.
 _RECORDS = 5
