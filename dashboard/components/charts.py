@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from analysis.reports.charts import SCALE, PictureError, converter
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.components import palette
-from dashboard.components.formats import ABSENT, moment
+from dashboard.components.formats import ABSENT
 
 #: Lines with a colour of their own in one chart: nobody tells more apart.
 MOST_LINES = 6
@@ -306,8 +306,3 @@ def _spec(chart: Any, theme: str) -> dict[str, Any]:
     with alt.data_transformers.enable("default", max_rows=None):
         spec: dict[str, Any] = whole.to_dict()
     return spec
-
-
-def started(rows: pd.DataFrame) -> list[str]:
-    """When each row started, as texts."""
-    return [moment(when) for when in rows["started_at"]]

@@ -23,7 +23,6 @@ NEUTRAL = "#7c8794"
 _SIDES = {"light": {"base": "#7a828c", "new": "#00795a"}, "dark": {"base": "#9aa3ad", "new": "#35c79d"}}
 _BAD = {"light": "#B44A00", "dark": "#ffb077"}
 
-_GROUND = {"light": "#ffffff", "dark": "#0e1117"}
 #: Of lines that have the colour of text: enough contrast on either ground.
 _INK = {"light": "#4a515a", "dark": "#c3cad2"}
 
@@ -36,11 +35,6 @@ def ink() -> str:
 def theme() -> str:
     """`light` or `dark`, as the reader's browser shows it now."""
     return "dark" if st.context.theme.type == "dark" else "light"
-
-
-def ground() -> str:
-    """The colour of the page."""
-    return _GROUND[theme()]
 
 
 def series() -> tuple[str, ...]:

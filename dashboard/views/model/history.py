@@ -10,7 +10,7 @@ import streamlit as st
 
 from collector.metrics import METRICS
 from dashboard.components import charts
-from dashboard.components.formats import count, number
+from dashboard.components.formats import count, moment, number
 from dashboard.components.widgets import switch
 from dashboard.selection import Selection
 from dashboard.views.model.choice import Choice
@@ -99,7 +99,7 @@ def _runs(selection: Selection, choice: Choice, rows: pd.DataFrame) -> _Runs:
     places = {run_id: place for place, run_id in enumerate(once["run_id"])}
     history = rows.assign(
         place=rows["run_id"].map(places),
-        started=charts.started(rows),
+        started=[moment(when) for when in rows["started_at"]],
         commit=rows["commit"].astype(str).str[:10],
         run=rows["run_id"],
     )

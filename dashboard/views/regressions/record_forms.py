@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from typing import Any
 
 import streamlit as st
 
@@ -18,44 +19,37 @@ WRITE_VARIABLE = "INDUCTOR_WATCH_WRITE"
 _KEEP = "as it is"
 
 
-def may_write() -> bool:
-    """Whether records may be changed from here; all else that the dashboard does is read-only in any case."""
-    return os.environ.get(WRITE_VARIABLE) == "1"
-
-
 def show(info: RegressionInfo) -> None:
     """The form, or a line that says how to get one."""
-    if not may_write():
+    if os.environ.get(WRITE_VARIABLE) != "1":
         st.caption(
             f"Read-only. Change it with inductor-watch regressions, or start the dashboard with {WRITE_VARIABLE}=1."
         )
         return
     with st.form(f"record_{info.regression_id}"):
         columns = st.columns(3)
-        state = columns[0].selectbox(
-            "State", [_KEEP, *following(info.state)], format_func=lambda name: name.replace("_", " ")
-        )
-        author = columns[1].text_input("Who says so", max_chars=200)
-        owner = columns[2].text_input("Owner", info.owner, max_chars=200)
-        link = st.text_input("Link", info.link, max_chars=2000)
+        options = [_KEEP, *following(info.state)]
+        state = columns[0].selectbox("State", options, format_func=lambda name: name.replace("_", " "))
+        author = columns[1].text_input("Who says so", max_chars=200).strip()
+        owner = columns[2].text_input("Owner", info.owner, max_chars=200).strip()
+        link = st.text_input("Link", info.link, max_chars=2000).strip()
         note = st.text_area("Note", max_chars=10_000)
-        if st.form_submit_button("Record it"):
-            _write(info, state, author, note, owner, link)
-
-
-def _write(info: RegressionInfo, state: str, author: str, note: str, owner: str, link: str) -> None:
-    if not author.strip():
+        is_sent = st.form_submit_button("Record it")
+    if is_sent and not author:
         st.error("Say who you are: a record without an author is worth little.")
-        return
-    named = {"owner": owner.strip(), "link": link.strip()}
-    at = datetime.now(UTC)
+    elif is_sent:
+        said = {"at": datetime.now(UTC), "author": author, "text": note, "owner": owner, "link": link}
+        _write(info, state, said)
+
+
+def _write(info: RegressionInfo, state: str, said: dict[str, Any]) -> None:
     try:
         engine = open_store(store_address(), write=True)
         try:
             if state == _KEEP:
-                note_regression(engine, info.regression_id, at=at, author=author.strip(), text=note, **named)
+                note_regression(engine, info.regression_id, **said)
             else:
-                change_state(engine, info.regression_id, state, at=at, author=author.strip(), text=note, **named)
+                change_state(engine, info.regression_id, state, **said)
         finally:
             engine.dispose()
     except (RecordError, StoreError) as error:
