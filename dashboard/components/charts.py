@@ -212,7 +212,11 @@ def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None 
     dots = [base.properties(data=known.tail(1)).mark_circle(size=32, color=palette.ink())]
     if marked in known.index:
         dots.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=palette.ink()))
-    return alt.layer(line, *dots, hover).properties(height=38, padding=2).configure_view(stroke=None)
+    return (
+        alt.layer(line, *dots, hover)
+        .properties(height=38, padding={"left": 2, "right": 2, "top": 2, "bottom": 2})
+        .configure_view(stroke=None)
+    )
 
 
 def labels_of(starts: pd.Series) -> list[str]:
