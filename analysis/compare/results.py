@@ -115,12 +115,6 @@ class Comparison:
     environment: tuple[EnvironmentDifference, ...]
     notes: tuple[str, ...]
 
-    def changed_most(self, count: int | None = 20) -> pd.DataFrame:
-        """The cells that pass on both sides, largest change first, by `rank_metric` (device time where both have it)."""
-        passing = self.with_transition(Transition.BOTH_PASS)
-        ranked = passing[passing["rank_ratio"].notna()].sort_values(["rank_change", "cell"], ascending=[False, True])
-        return ranked if count is None else ranked.head(count)
-
     def with_transition(self, *transitions: Transition) -> pd.DataFrame:
         """The cells in one of the given transitions, in the order of `cells`."""
         return self.cells[self.cells["transition"].isin([transition.value for transition in transitions])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from analysis.compare.results import EnvironmentDifference
-from analysis.history.alerts_grouping import Group, group_changes
 from analysis.history.blame import BlameRange, blame_range, commit_json
 from analysis.history.blame import between as commits_between
 from analysis.history.changes import Certainty, Change, Direction, Span
+from analysis.history.series import Point
 from analysis.history.timelines import History, judge_history
 from analysis.stats.repeats import common_drift
 from collector.metrics import MIN_EFFECT
@@ -147,6 +147,65 @@ class Alert:
 _STATUS_WORDS = {Direction.WORSE: "broke", Direction.BETTER: "fixed"}
 
 
+@dataclass(slots=True)
+class Group:
+    """Changes with their common suspects: what landed after `base` up to `onset`; `first` to `last` holds all of their ranges."""
+
+    base: Point
+    onset: Point
+    first: Point
+    last: Point
+    changes: list[Change] = field(default_factory=list)
+
+    def overlaps(self, span: Span) -> bool:
+        """Whether some commit lies in both ranges; ranges within one commit overlap where that is the same."""
+        if span.is_one_commit or self.base.place == self.onset.place:
+            return (span.base.place, span.onset.place) == (self.base.place, self.onset.place)
+        return span.base.place < self.onset.place and self.base.place < span.onset.place
+
+    def distance(self, span: Span) -> int:
+        """How far the best place of a change lies outside the suspects, in commits measured."""
+        return max(0, self.base.place - span.base.place, span.onset.place - self.onset.place)
+
+    def take(self, change: Change) -> None:
+        """Adds a change whose range overlaps: the suspects are what all ranges have in common."""
+        base, onset = change.possible.base, change.possible.onset
+        self.changes.append(change)
+        self.base = max(self.base, base, key=_place)
+        self.onset = min(self.onset, onset, key=_place)
+        self.first = min(self.first, base, key=_place)
+        self.last = max(self.last, onset, key=_place)
+
+
+def group_changes(changes: Iterable[Change]) -> list[Group]:
+    """Groups whose changes have at least one suspect in common; of one repository and branch.
+
+    The narrowest ranges come first and make the groups; a wide one joins the group that its best place is nearest to, then
+    the one with the most changes. A range that overlaps none begins a group. The order of the changes does not matter.
+    """
+    groups: list[Group] = []
+    for change in sorted(changes, key=_by_width):
+        span = change.possible
+        fitting = [group for group in groups if group.overlaps(span)]
+        if fitting:
+            nearest = min(fitting, key=lambda one: (one.distance(change.span), -len(one.changes), one.onset.place))
+        else:
+            nearest = Group(span.base, span.onset, span.base, span.onset)
+            groups.append(nearest)
+        nearest.take(change)
+    return sorted(groups, key=lambda one: (one.onset.place, one.base.place))
+
+
+def _place(point: Point) -> int:
+    return point.place
+
+
+def _by_width(change: Change) -> tuple[int, int, int, int, str, str, str]:
+    span, best = change.possible, change.span
+    width = span.onset.place - span.base.place
+    return (width, span.onset.place, best.onset.place, best.base.place, change.cell, change.testbed_id, change.metric)
+
+
 @dataclass(frozen=True, slots=True)
 class Survey:
     """The alerts, newest range first, the history that they come from, and of how many chosen cells it could judge anything."""
@@ -154,32 +213,6 @@ class Survey:
     alerts: tuple[Alert, ...]
     history: History
     cells: int
-
-
-def find_alerts(
-    source: Source,
-    *,
-    branch: str | None = None,
-    filters: CellFilter = EVERYTHING,
-    metrics: Sequence[str] = (),
-    since: datetime | None = None,
-    window: int | None = None,
-    min_effects: Mapping[str, float] = MIN_EFFECT,
-) -> list[Alert]:
-    """The alerts of a branch, or of all, newest range first: one for all changes that can come from the same commits.
-
-    Changes are those of `analysis.history.timelines.judge_history`, over all cells and metrics: filters, `metrics`
-    and `since` (of the
-    first run after) only hide, and change no range and no rate of false discoveries. Metrics are named as in `min_effects`, and
-    `status`. For one more night `window=analysis.history.timelines.INCREMENT` is enough; None looks at the whole history.
-
-    Raises:
-        KeyError: a metric that does not exist.
-    """
-    found = survey(
-        source, branch=branch, filters=filters, metrics=metrics, since=since, window=window, min_effects=min_effects
-    )
-    return list(found.alerts)
 
 
 def survey(
@@ -192,7 +225,16 @@ def survey(
     window: int | None = None,
     min_effects: Mapping[str, float] = MIN_EFFECT,
 ) -> Survey:
-    """What `find_alerts` finds, with the history behind it."""
+    """The alerts of a branch, or of all: one for all changes that can come from the same commits.
+
+    Changes are those of `analysis.history.timelines.judge_history`, over all cells and metrics. `filters`, `metrics` and `since`
+    (of the first run after) only hide: they change no range and no false discovery rate. Metrics are named as in
+    `min_effects`, and `status`. For one more night `window=analysis.history.timelines.INCREMENT` is enough; None looks at the
+    whole history.
+
+    Raises:
+        KeyError: a metric that does not exist.
+    """
     with connected(source) as conn:
         history = judge_history(conn, branch=branch, min_effects=min_effects, window=window)
         cells = set(cell_names(conn, filters).index.tolist())

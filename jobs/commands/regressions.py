@@ -119,13 +119,13 @@ def detect(branch: str | None, author: str | None, database: str, as_json: bool)
     """Opens records for alerts, takes returned ones up again, and says what became of them."""
     from dataclasses import asdict
 
-    from analysis.history.alerts import find_alerts
+    from analysis.history.alerts import survey
     from db.engine import open_store
     from jobs.git.authors import author_of
     from jobs.regressions.recording import record_alerts
 
     engine = open_store(database, write=True)
-    alerts = find_alerts(engine, branch=branch)
+    alerts = survey(engine, branch=branch).alerts
     done = record_alerts(engine, alerts, author=author_of(author), now=_now())
     if as_json:
         click.echo(json.dumps({"alerts": len(alerts), **asdict(done)}, indent=2))

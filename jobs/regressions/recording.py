@@ -34,7 +34,7 @@ class Recorded:
 
 
 def record_alerts(engine: Engine, alerts: Sequence[Alert], *, author: str, now: datetime | None = None) -> Recorded:
-    """Writes what `analysis.history.alerts.find_alerts` found into the records of the store, all of it or nothing.
+    """Writes what `analysis.history.alerts.survey` found into the records of the store, all of it or nothing.
 
     A record is opened for every cell and metric that got worse in an alert and is worse still, with the last run measured
     before as its pinned base. Nothing is opened for what is pending, for what got better, where both sides measured one

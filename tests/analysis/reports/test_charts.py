@@ -15,8 +15,8 @@ from analysis.reports.facts import build_config_report
 from analysis.reports.html import html
 from analysis.reports.words import percent
 from db.engine import open_store
+from tests.analysis.compare.test_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
-from tests.analysis.test_verdicts import MODELS
 from tests.factories import CONFIGS, cell, new_store, night, passing
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,8 +15,8 @@ from analysis.reports.html import html
 from analysis.reports.markdown import SUMMARY_BYTES, code, cut, fence, markdown, prose
 from jobs.github.comment import MARKER
 from jobs.output.terminal import one_line
+from tests.analysis.compare.test_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
-from tests.analysis.test_verdicts import MODELS
 from tests.jobs.github.server import TOKEN, github_server
 
 

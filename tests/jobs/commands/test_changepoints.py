@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from jobs.cli import app, expected_errors
 from jobs.commands.changepoints import check_metrics
-from tests.analysis.histories import History, slower
+from tests.analysis.history.histories import History, slower
 from tests.factories import new_store
 
 TITLES = {41: "[inductor] Fuse \x1b[31mmore (#4242)"}

@@ -12,7 +12,7 @@ from analysis.compare.gating import decide
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.commands.gate import parse_words
-from tests.analysis.test_verdicts import MODELS, make_run
+from tests.analysis.compare.test_verdicts import MODELS, make_run
 from tests.factories import cell, header, new_store, write_bundle
 
 DEFAULT = parse_words("regressed,broke,missing")

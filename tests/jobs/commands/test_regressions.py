@@ -14,7 +14,7 @@ from db.engine import open_store
 from db.errors import RecordError
 from db.regressions.records import find_regression, list_regressions, note_regression, regression
 from jobs.cli import app
-from tests.analysis.test_verdicts import MODELS, make_run
+from tests.analysis.compare.test_verdicts import MODELS, make_run
 from tests.factories import START, failing, new_store
 from tests.jobs.github.server import TOKEN, Failure, github_server
 

@@ -21,7 +21,7 @@ from jobs.cli import app
 from jobs.commands.report import draw
 from jobs.plan.again import MOST_RUNS, plans_again, read_again, rounds
 from jobs.plan.planning import Plan, PlanError, read_plan
-from tests.analysis.test_verdicts import MODELS, OTHER_TESTBED, make_run
+from tests.analysis.compare.test_verdicts import MODELS, OTHER_TESTBED, make_run
 from tests.factories import cell, failing, header, new_store, write_bundle
 
 EAGER = Config(backend="eager")

@@ -6,13 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from analysis.history.alerts import find_alerts
 from collector.vocabulary import Config
 from db.errors import RecordError
 from db.queries.cells import revision
 from db.regressions.records import change_state, list_regressions
 from jobs.regressions.recording import record_alerts
-from tests.analysis.histories import MODELS, History, slower
+from tests.analysis.history.histories import MODELS, History, find_alerts, slower
 from tests.factories import DEFAULT, START
 
 NIGHTS = 60

@@ -10,6 +10,7 @@ import numpy as np
 from click.testing import CliRunner
 from sqlalchemy import Engine
 
+from analysis.history.alerts import survey
 from collector.vocabulary import Config, Status, short_hash
 from db.ingest import ingest_bundle
 from jobs.cli import app
@@ -115,3 +116,8 @@ class History:
 def slower(factor: float, models: tuple[str, ...] = ("bert",), metrics: tuple[str, ...] = ("compiled_ms",)) -> Factors:
     """Factors that make some models slower by some metrics."""
     return lambda model, name: factor if model in models and name in metrics else 1.0
+
+
+def find_alerts(store, **options):
+    """The alerts of a store."""
+    return list(survey(store, **options).alerts)

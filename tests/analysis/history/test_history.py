@@ -11,7 +11,7 @@ from analysis.history.timelines import judge_history
 from collector.metrics import MIN_EFFECT
 from db.queries.filters import CellFilter
 from db.queries.sides import resolve_side
-from tests.analysis.histories import A_NIGHT, MODELS, History, slower
+from tests.analysis.history.histories import A_NIGHT, MODELS, History, slower
 from tests.factories import TESTBED
 
 OTHER = TESTBED | {"cores": 8}

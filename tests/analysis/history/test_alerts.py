@@ -7,15 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from analysis.history.alerts import find_alerts, survey
+from analysis.history.alerts import group_changes, survey
 from analysis.history.alerts_evidence import evidence_of
-from analysis.history.alerts_grouping import group_changes
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.series import Point
 from collector.vocabulary import Config, Status
 from db.ingest import ingest_bundle
 from db.queries.filters import CellFilter
-from tests.analysis.histories import A_NIGHT, History, slower
+from tests.analysis.history.histories import A_NIGHT, History, find_alerts, slower
 from tests.factories import CUDAGRAPHS, DEFAULT, START, TESTBED, cell, failing, header, passing, write_bundle
 
 OTHER = TESTBED | {"gpu_index": 1}

@@ -7,7 +7,7 @@ import pytest
 from analysis.compare.tables import compare
 from analysis.compare.verdicts import judge_cells
 from db.queries.sides import resolve_side
-from tests.analysis.test_verdicts import MODELS, make_run
+from tests.analysis.compare.test_verdicts import MODELS, make_run
 from tests.factories import new_store
 
 BASE, HEAD = f"{11:040x}", "e" * 40

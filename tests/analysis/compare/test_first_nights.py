@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from analysis.compare.tables import compare
 from analysis.compare.verdicts import judge_cells, with_verdicts
-from analysis.history.alerts import find_alerts, survey
+from analysis.history.alerts import survey
 from analysis.history.changes import Certainty, Direction
 from analysis.reports.evidence import evidence_of
 from db.ingest import ingest_bundle
@@ -18,6 +18,7 @@ from db.queries.sides import resolve_side
 from db.regressions.records import list_regressions
 from jobs.cli import app
 from jobs.regressions.recording import record_alerts
+from tests.analysis.history.histories import find_alerts
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 
