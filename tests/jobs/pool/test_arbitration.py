@@ -84,17 +84,21 @@ def mixed(tmp_path_factory):
     return Stage(tmp_path_factory.mktemp("mixed")).play(MIXED, 4)
 
 
-def test_every_cell_has_one_outcome_and_played_all_its_steps(mixed):
+def test_who_may_use_the_device_beside_whom(mixed):
     outcomes, trace = mixed
     all_pass(outcomes, len(MIXED))
-    counted = Counter(span.name for span in trace.spans)
-    assert counted == {"device": 11, "work": 10, "tune": 10, "measure": 8}
-
-
-def test_while_one_measures_nobody_else_runs(mixed):
-    _, trace = mixed
+    assert Counter(span.name for span in trace.spans) == {"device": 11, "work": 10, "tune": 10, "measure": 8}
+    starts = [begin for lives in trace.lives.values() for begin, _ in lives]
     for span in trace.named("measure"):
-        assert trace.others_in(span) == []
+        assert trace.others_in(span) == [], "while one measures no other runs"
+        assert not any(span.holds(start) for start in starts), "and none starts"
+    assert not any(one.overlaps(other) for one, other in combinations(trace.named("tune", "measure"), 2))
+    for span in trace.named("tune"):
+        assert runs_in(trace, span, "device") == [], "while one tunes no other runs its model"
+    assert sum(len(runs_in(trace, span, "work")) for span in trace.named("tune")) > 20, "but others work"
+    first, second = trace.of(1, "device")[0], trace.of(2, "device")[0]
+    assert first.overlaps(second), "several run their model at once"
+    assert [tick for tick in trace.others_in(first) if tick.number == 2 and second.holds(tick.moment)]
 
 
 def test_a_measurement_waits_until_the_others_have_given_the_device_back(stage):
@@ -103,33 +107,6 @@ def test_a_measurement_waits_until_the_others_have_given_the_device_back(stage):
     (running,) = [span for span in trace.spans if span.name == "device"]
     (measuring,) = [span for span in trace.spans if span.name == "measure"]
     assert running.end <= measuring.begin
-
-
-def test_nothing_starts_while_one_measures(mixed):
-    _, trace = mixed
-    starts = [begin for lives in trace.lives.values() for begin, _ in lives]
-    assert not any(span.holds(start) for span in trace.named("measure") for start in starts)
-
-
-def test_who_tunes_shares_the_device_with_nobody(mixed):
-    _, trace = mixed
-    alone = trace.named("tune", "measure")
-    assert not any(one.overlaps(other) for one, other in combinations(alone, 2))
-    for span in trace.named("tune"):
-        assert runs_in(trace, span, "device") == []
-
-
-def test_who_merely_works_goes_on_while_another_tunes(mixed):
-    _, trace = mixed
-    working = [len(runs_in(trace, span, "work")) for span in trace.named("tune")]
-    assert sum(working) > 20
-
-
-def test_several_run_their_model_at_once(mixed):
-    _, trace = mixed
-    first, second = trace.of(1, "device")[0], trace.of(2, "device")[0]
-    assert first.overlaps(second)
-    assert [tick for tick in trace.others_in(first) if tick.number == 2 and second.holds(tick.moment)]
 
 
 def test_the_device_is_held_for_as_long_as_the_cell_says(mixed):
@@ -142,14 +119,6 @@ def test_the_device_is_held_for_as_long_as_the_cell_says(mixed):
             # From outside it is longer by the two messages, on a busy machine by many a tick; never by what it waited unasked.
             from_asking = sum(span.end - span.asked for span in spans)
             assert inside - 0.05 <= held.get(purpose, 0.0) <= from_asking + 0.3 * (len(spans) + 1)
-
-
-def test_a_lane_adds_up_what_its_cells_held(stage):
-    scheduler = stage.scheduler([acted("tune:0.1,measure:0.1", 1), acted("tune:0.1*2", 2)], slot(2))
-    list(Pool([scheduler]).run())
-    assert set(scheduler.held_s) == {"tune", "measure"}
-    assert 0.25 <= scheduler.held_s["tune"] <= 1.2
-    assert 0.05 <= scheduler.held_s["measure"] <= 0.5
 
 
 def test_a_cell_alone_waits_for_nobody(stage):
@@ -311,6 +280,13 @@ def test_together_cells_need_no_more_memory_than_there_is(stage):
     assert max(map(len, companies)) > 1
 
 
+def test_out_of_memory_alone_is_believed_and_cells_start_in_the_order_of_the_plan(stage):
+    outcomes, trace = stage.play(["work:0.1,end:oom/pass", *["work:0.05"] * 3], 1)
+    assert statuses(outcomes) == {1: Status.OOM, 2: Status.PASS, 3: Status.PASS, 4: Status.PASS}
+    assert list(statuses(outcomes)) == sorted(trace.lives, key=lambda number: trace.lives[number]) == [1, 2, 3, 4]
+    assert len(trace.lives[1]) == 1
+
+
 def test_out_of_memory_beside_others_is_measured_again_alone(stage):
     outcomes, trace = stage.play(["work:0.3,end:oom/pass", "work:0.3", "work:0.6,end:oom", "work:0.2"], 3)
     assert statuses(outcomes) == {1: Status.PASS, 2: Status.PASS, 3: Status.OOM, 4: Status.PASS}
@@ -319,12 +295,6 @@ def test_out_of_memory_beside_others_is_measured_again_alone(stage):
     for begin, end in again:
         others = [life for lives in trace.lives.values() for life in lives if life != (begin, end)]
         assert not any(start < end and begin < stop for start, stop in others)
-
-
-def test_out_of_memory_alone_is_believed(stage):
-    outcomes, trace = stage.play(["work:0.1,end:oom/pass", "work:0.1"], 1)
-    assert statuses(outcomes) == {1: Status.OOM, 2: Status.PASS}
-    assert len(trace.lives[1]) == 1
 
 
 def tunes(cell):
@@ -343,12 +313,6 @@ def test_no_more_than_two_tune_while_others_wait(stage):
         assert len(beside) <= 2 or begin > last_plain - 0.1
     # Workers are not left idle for it: with nobody else waiting all of them tune.
     assert max(map(len, trace.companies())) == 4
-
-
-def test_cells_start_in_the_order_of_the_plan(stage):
-    outcomes, trace = stage.play(["work:0.05"] * 5, 1)
-    assert list(statuses(outcomes)) == [1, 2, 3, 4, 5]
-    assert sorted(trace.lives, key=lambda number: trace.lives[number]) == [1, 2, 3, 4, 5]
 
 
 def test_after_the_budget_nothing_starts_and_what_runs_is_finished(stage, monkeypatch):

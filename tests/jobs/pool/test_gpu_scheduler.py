@@ -24,16 +24,12 @@ CORES = sorted(os.sched_getaffinity(0))
 NOWHERE = Preload("nowhere")
 
 
-def use_temp(patch, folder):
-    folder.mkdir(exist_ok=True)
-    patch.setattr(tempfile, "tempdir", str(folder))
-    return folder
-
-
 @pytest.fixture
 def temp(tmp_path, monkeypatch):
     """The folder in which cells make theirs."""
-    return use_temp(monkeypatch, tmp_path / "temp")
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
+    return tmp_path / "temp"
 
 
 def scheduler(cells, settings=LONG, cores=((),), preload=NOWHERE, **environ):
@@ -44,14 +40,15 @@ def measured(*schedulers, budget_s=float("inf")):
     return [(index, outcome.measurement) for index, outcome in Pool(schedulers, budget_s).run()]
 
 
-@pytest.fixture(scope="module", params=["spawn", pytest.param("fork", marks=pytest.mark.slow)])
-def early(request, tmp_path_factory):
-    """One pool of cells that end early, with all that it left in its folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = use_temp(patch, tmp_path_factory.mktemp("early") / "temp")
-        preload = Preload("cpu") if request.param == "fork" else None
-        found = [measurement for _, measurement in measured(scheduler(EARLY, preload=preload))]
-        return found, list(folder.iterdir()), servers()
+@pytest.mark.parametrize("start", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
+def test_one_worker_measures_in_the_order_of_the_plan_and_leaves_nothing(start, temp):
+    measurements = [item for _, item in measured(scheduler(EARLY, preload=Preload("cpu") if start == "fork" else None))]
+    assert [(item.cell, item.status) for item in measurements] == list(zip(EARLY, EARLY_STATUS, strict=True))
+    for item, words in zip(measurements, ("did you mean triton", "GPU only", "NoSuchModel"), strict=False):
+        assert words in item.failure.message
+    assert measurements[0].environment_id == measurements[1].environment_id is not None
+    assert measurements[0].details["cpu_s"] > 0
+    assert servers() == list(temp.iterdir()) == []
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -73,44 +70,12 @@ def test_a_lane_uses_the_fork_server_that_was_started_for_it_unless_that_has_gon
     assert servers() == []
 
 
-def test_one_worker_measures_in_the_order_of_the_plan(early):
-    assert [found.cell for found in early[0]] == EARLY
-
-
-def test_each_cell_has_its_own_reason(early):
-    assert [found.status for found in early[0]] == EARLY_STATUS
-    assert "did you mean triton" in early[0][0].failure.message
-    assert "GPU only" in early[0][1].failure.message
-    assert "NoSuchModel" in early[0][2].failure.message
-
-
-def test_cells_that_ended_leave_no_folder_and_no_server(early):
-    assert early[1:] == ([], [])
-
-
-def test_an_outcome_names_the_environment_it_came_from(early):
-    assert early[0][0].environment_id is not None
-    assert early[0][0].environment_id == early[0][1].environment_id
-
-
-def test_the_cpu_time_of_a_cell_is_kept(early):
-    assert early[0][0].details["cpu_s"] > 0
-
-
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_two_workers_measure_every_cell_once(temp):
     found = [item for _, item in measured(scheduler(EARLY, cores=[CORES[:1], CORES[1:2]]))]
     assert {item.cell: item.status for item in found} == dict(zip(EARLY, EARLY_STATUS, strict=True))
     assert len(found) == len(EARLY)
     assert list(temp.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_two_devices_measure_side_by_side_and_name_themselves(temp):
-    plans = [EARLY[:2], EARLY[1:]]
-    found = measured(*map(scheduler, plans))
-    assert [[item.cell for at, item in found if at == index] for index in (0, 1)] == plans
-    assert servers() == list(temp.iterdir()) == []
 
 
 def test_a_time_limit_ends_one_cell_and_not_the_run(temp):
@@ -120,20 +85,9 @@ def test_a_time_limit_ends_one_cell_and_not_the_run(temp):
     assert list(temp.iterdir()) == []
 
 
-def test_a_run_closed_in_the_middle_ends_its_processes(temp):
-    outcomes = Pool([scheduler([cell(), cell("aten")], Settings(timeout_s=0.3), preload=None)]).run()
-    assert next(outcomes)[1].measurement.status is Status.TIMEOUT
-    outcomes.close()
-    assert servers() == list(temp.iterdir()) == []
-
-
 def test_without_budget_nothing_is_measured_and_nothing_started(temp):
     assert measured(scheduler(EARLY), budget_s=0) == []
     assert servers() == list(temp.iterdir()) == []
-
-
-def test_an_empty_lane_has_nothing_to_do(temp):
-    assert measured(scheduler([]), scheduler([])) == []
 
 
 class Killer(threading.Thread):

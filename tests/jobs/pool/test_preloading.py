@@ -7,7 +7,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from collector.vocabulary import Phase
 from collector.zoo.registry import all_models, suites
 from collector.zoo.spec import forbid_hubs
 from jobs.pool.testbeds import preload_for
@@ -56,29 +55,12 @@ def test_a_class_that_is_named_is_one_of_its_library():
         assert name in dir(importlib.import_module(module)), spelled
 
 
-@pytest.mark.skipif(not is_there("transformers"), reason="transformers is not installed: pip install -e '.[zoo]'")
-def test_asking_for_a_class_loads_the_module_that_builds_it():
-    import sys
-
-    forbid_hubs()
-    (spelled,) = preload_for([cell("ViTTinyForImageClassification")], "cpu").classes
-    module, _, name = spelled.partition(":")
-    found = getattr(importlib.import_module(module), name)
-    assert found.__module__ in sys.modules
-    assert found.__module__ != module
-
-
 @pytest.mark.parametrize("suite", suites())
 def test_a_plan_of_one_suite_names_no_other_suites_library(suite):
     specs = [spec for spec in all_models() if spec.suite == suite]
     found = preload_for([cell(spec.name, suite=suite) for spec in specs], "cpu")
     libraries = {name for name in found.libraries if not name.startswith("collector.")}
     assert libraries == {name for spec in specs for name in spec.needs}
-
-
-def test_phases_and_configs_of_a_model_add_nothing():
-    one = preload_for([cell("BertForMaskedLM")], "cpu")
-    assert preload_for([cell("BertForMaskedLM", phase=phase) for phase in Phase], "cpu") == one
 
 
 def test_an_unknown_model_is_left_to_its_own_cell():
