@@ -15,59 +15,67 @@ from typing import Any
 
 import click
 
-#: Exit codes. 2 is Click's own for wrong usage.
-FOUND, USAGE, NOT_ENOUGH_DATA, INTERNAL = 1, 2, 3, 4
+#: Exit codes of errors; 2 is also that of Click for wrong usage.
+USAGE, INTERNAL = 2, 4
 
-#: Each verb is the module of that name under jobs.commands (`import` would be a keyword, hence the trailing underscore).
+#: Each verb with its line of help and the example at the end of its --help. It is the module of that name under jobs.commands
+#: (`import` would be a keyword, hence the trailing underscore).
 VERBS = {
-    "run": "measure some cells now, store and show them",
-    "nightly": "measure the zoo under the night's configs, store and show them",
-    "resume": "go on with a run that was killed, interrupted or out of time",
-    "plan": "the cells a nightly would measure",
-    "ingest": "put bundles into the database",
-    "import": "read PyTorch's own files: benchmarks/dynamo, benchmark-v3, GraphNet",
-    "export": "write sides as benchmark-v3 JSON, CSV, bundles or Parquet",
-    "compare": "two sides: suites, then what changed, and whether it is real",
-    "gate": "judge two sides; the exit code says whether the new one may pass",
-    "report": "two sides for a job summary, a pull request, a file: Markdown, JSON or HTML",
-    "regressions": "the records of what got worse: list, open, acknowledge, close, publish as issues",
-    "changepoints": "what changed in the histories, since when, and which commits can be to blame",
-    "backfill": "measure builds of torch that are not installed, and store them under their own commits",
-    "bisect": "which build, or commit, made one cell slower or broke it",
-    "runs": "what the database holds",
-    "commits": "the repository's history: import, list, show what was reverted and landed again",
-    "templates": "the templates and what the installed torch makes of them",
-    "modes": "the modes of the installed torch, likewise",
-    "zoo": "the models, their batch sizes and what each needs",
-    "doctor": "what this machine can measure, and what it lacks",
-    "dashboard": "open the dashboard on a database",
-    "db": "create, upgrade, describe, check, thin out or rebuild the database, remove a run",
-}
-
-#: The example at the end of each verb's --help.
-EXAMPLES = {
-    "run": "run --model 'Bert*' --config cudagraphs --config max_autotune",
-    "nightly": "nightly --gpus all --workers 8 --max-hours 2",
-    "resume": "resume --retry-failed",
-    "plan": "plan --model T5Small --config triton --json",
-    "ingest": "ingest runs",
-    "import": "import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20",
-    "export": "export latest --format csv --out night.csv",
-    "compare": "compare latest~1 latest",
-    "gate": "gate main my-branch --fail-on regressed,broke",
-    "report": "report main my-branch --format html --out report.html",
-    "regressions": "regressions list",
-    "changepoints": "changepoints --branch main --model T5Small",
-    "backfill": "backfill --torch 2.12.1 --torch 2.13.0",
-    "bisect": "bisect --model T5Small --config triton --good 2.12.1 --bad 2.13.0",
-    "runs": "runs --branch main",
-    "commits": "commits import --git pytorch",
-    "templates": "templates --device cuda",
-    "modes": "modes --json",
-    "zoo": "zoo --suite timm",
-    "doctor": "doctor",
-    "dashboard": "dashboard --db inductor-watch.db",
-    "db": "db check",
+    "run": (
+        "measure some cells now, store and show them",
+        "run --model 'Bert*' --config cudagraphs --config max_autotune",
+    ),
+    "nightly": (
+        "measure the zoo under the night's configs, store and show them",
+        "nightly --gpus all --workers 8 --max-hours 2",
+    ),
+    "resume": ("go on with a run that was killed, interrupted or out of time", "resume --retry-failed"),
+    "plan": ("the cells a nightly would measure", "plan --model T5Small --config triton --json"),
+    "ingest": ("put bundles into the database", "ingest runs"),
+    "import": (
+        "read PyTorch's own files: benchmarks/dynamo, benchmark-v3, GraphNet",
+        "import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20",
+    ),
+    "export": (
+        "write sides as benchmark-v3 JSON, CSV, bundles or Parquet",
+        "export latest --format csv --out night.csv",
+    ),
+    "compare": ("two sides: suites, then what changed, and whether it is real", "compare latest~1 latest"),
+    "gate": (
+        "judge two sides; the exit code says whether the new one may pass",
+        "gate main my-branch --fail-on regressed,broke",
+    ),
+    "report": (
+        "two sides for a job summary, a pull request, a file: Markdown, JSON or HTML",
+        "report main my-branch --format html --out report.html",
+    ),
+    "regressions": (
+        "the records of what got worse: list, open, acknowledge, close, publish as issues",
+        "regressions list",
+    ),
+    "changepoints": (
+        "what changed in the histories, since when, and which commits can be to blame",
+        "changepoints --branch main --model T5Small",
+    ),
+    "backfill": (
+        "measure builds of torch that are not installed, and store them under their own commits",
+        "backfill --torch 2.12.1 --torch 2.13.0",
+    ),
+    "bisect": (
+        "which build, or commit, made one cell slower or broke it",
+        "bisect --model T5Small --config triton --good 2.12.1 --bad 2.13.0",
+    ),
+    "runs": ("what the database holds", "runs --branch main"),
+    "commits": (
+        "the repository's history: import, list, show what was reverted and landed again",
+        "commits import --git pytorch",
+    ),
+    "templates": ("the templates and what the installed torch makes of them", "templates --device cuda"),
+    "modes": ("the modes of the installed torch, likewise", "modes --json"),
+    "zoo": ("the models, their batch sizes and what each needs", "zoo --suite timm"),
+    "doctor": ("what this machine can measure, and what it lacks", "doctor"),
+    "dashboard": ("open the dashboard on a database", "dashboard --db inductor-watch.db"),
+    "db": ("create, upgrade, describe, check, thin out or rebuild the database, remove a run", "db check"),
 }
 
 
@@ -83,7 +91,7 @@ class Verbs(click.Group):
     """Loads a verb's module when it is asked for: `compare` then never imports torch, `zoo` never SQLAlchemy."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every verb, in the order of a day's work."""
+        """Every verb, in the order in which they are used."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -92,7 +100,7 @@ class Verbs(click.Group):
             return None
         command: click.Command = importlib.import_module(f"jobs.commands.{_module_of(cmd_name)}").command
         command.epilog = (
-            f"\b\nExample:\n  inductor-watch {EXAMPLES[cmd_name]}"  # \b: Click leaves the lines as they are
+            f"\b\nExample:\n  inductor-watch {VERBS[cmd_name][1]}"  # \b: Click leaves the lines as they are
         )
         return command
 
@@ -107,7 +115,7 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the verb. What nobody foresaw may come from a damaged database: then that is said."""
+        """Runs the verb. If an unexpected error comes from a damaged database, reports the damage instead."""
         from jobs.options import DATABASE
 
         try:
@@ -123,7 +131,7 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([(verb, text) for verb, (text, _) in VERBS.items()])
 
 
 def _has_store() -> bool:
@@ -147,7 +155,7 @@ def app() -> None:
 
 
 def expected_errors() -> dict[type[BaseException], int]:
-    """Errors that are somebody's input or surroundings, with their exit code; all others are ours."""
+    """Errors of the input or of the machine, with their exit code; all others are bugs."""
     from collector.bundle import BundleError
     from collector.errors import ConfigError
     from collector.process.launcher import LauncherError
@@ -155,16 +163,16 @@ def expected_errors() -> dict[type[BaseException], int]:
     from jobs.pool.gpu_scheduler import LostDeviceError
     from jobs.pool.host import HostError
 
-    found: dict[type[BaseException], int] = dict.fromkeys((ConfigError, ZooError, HostError, BundleError), USAGE)
-    found |= {LostDeviceError: INTERNAL, LauncherError: INTERNAL}
+    codes: dict[type[BaseException], int] = dict.fromkeys((ConfigError, ZooError, HostError, BundleError), USAGE)
+    codes |= {LostDeviceError: INTERNAL, LauncherError: INTERNAL}
     if _has_store():
         from db.errors import CommitError, ExportingError, FilterError, RecordError, SideError, StoreError
         from db.importing.rows import ImportingError
         from jobs.git.log import GitError
 
-        found |= {ImportingError: USAGE, ExportingError: USAGE, RecordError: USAGE}
-        found |= {SideError: USAGE, FilterError: USAGE, CommitError: USAGE, GitError: USAGE, StoreError: INTERNAL}
-    return found
+        codes |= {ImportingError: USAGE, ExportingError: USAGE, RecordError: USAGE}
+        codes |= {SideError: USAGE, FilterError: USAGE, CommitError: USAGE, GitError: USAGE, StoreError: INTERNAL}
+    return codes
 
 
 def main() -> None:
@@ -186,7 +194,7 @@ def main() -> None:
         click.echo(f"interrupted{what}", err=True)
         code = 130
     except BrokenPipeError:
-        # The reader of a pipe has seen enough; without this Python complains once more while it closes.
+        # The reader of a pipe has ended; without this Python prints another error when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
@@ -195,10 +203,10 @@ def main() -> None:
 
 
 def spell(error: click.ClickException) -> str:
-    """What an error of Click's says; of a wrong command line also where the right one is described."""
-    said = error.format_message().rstrip(".")
+    """The text of an error of Click's; for a wrong command line also where the right one is described."""
+    text = error.format_message().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{said} (see {context.command_path} --help)" if context else said
+    return f"{text} (see {context.command_path} --help)" if context else text
 
 
 def _end(number: int, _: object) -> None:
@@ -209,16 +217,16 @@ def _end(number: int, _: object) -> None:
 
 
 def report_error(error: Exception) -> int:
-    """Prints one line for an error and returns its exit code; `INDUCTOR_WATCH_TRACEBACK=1` shows where ours came from."""
+    """Prints one line for an error and returns its exit code; `INDUCTOR_WATCH_TRACEBACK=1` shows the traceback of a bug."""
     expected = expected_errors()
     for kind, code in expected.items():
         if isinstance(error, kind):
             click.echo(f"inductor-watch: {one_line(str(error))}", err=True)
             return code
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
+        file = f"{error.filename}: " if error.filename else ""
         advice = ": make room and repeat; what was written before is whole" if error.errno == errno.ENOSPC else ""
-        click.echo(one_line(f"inductor-watch: {place}{error.strerror or error}{advice}"), err=True)
+        click.echo(one_line(f"inductor-watch: {file}{error.strerror or error}{advice}"), err=True)
         return INTERNAL
     if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "torch":
         click.echo("inductor-watch: this needs torch, and the Python that runs it has none: install it there", err=True)
@@ -235,13 +243,13 @@ def report_error(error: Exception) -> int:
 
 
 def _comes_from_torch(error: Exception) -> bool:
-    """Whether torch, or what it needs, raised it: a build for another CUDA or another Python is there and does not import."""
+    """Whether torch, or a library that it needs, raised it: a build for another CUDA or Python is installed."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(str(frame.f_globals.get("__name__")).partition(".")[0] == "torch" for frame in frames)
 
 
 def one_line(text: str) -> str:
-    """A message's words on one line, without what would steer the terminal."""
+    """A message's words on one line, without characters that steer the terminal."""
     from jobs.output import terminal
 
     return terminal.one_line(" ".join(text.split()))

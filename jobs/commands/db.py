@@ -67,7 +67,7 @@ def info(database: str, as_json: bool) -> None:
 
     engine = open_store(database, write=False)
     runs = list_runs(engine)
-    found = {
+    facts = {
         "database": shown(database),
         "schema": current(engine),
         "revision": revision(engine),
@@ -76,10 +76,10 @@ def info(database: str, as_json: bool) -> None:
         "measurements": sum(run.measured for run in runs),
     }
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(facts, indent=2))
         return
-    click.echo(f"{found['database']}: schema {found['schema']}, data revision {found['revision']}")
-    click.echo(f"{found['nights']} nights, {found['runs']} runs, {found['measurements']} measurements")
+    click.echo(f"{facts['database']}: schema {facts['schema']}, data revision {facts['revision']}")
+    click.echo(f"{facts['nights']} nights, {facts['runs']} runs, {facts['measurements']} measurements")
 
 
 @command.command(
@@ -102,35 +102,35 @@ def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: st
     engine = open_store(database, write=False)
     paths = find_bundles(bundles or ((out,) if out.is_dir() else ()))
     own = check_store(engine)
-    told = check_bundles(engine, paths)
+    compared = check_bundles(engine, paths)
     if as_json:
-        findings = [*own, *told.findings]
-        click.echo(json.dumps({"findings": [asdict(item) for item in findings], **_counts(told)}, indent=2))
+        findings = [*own, *compared.findings]
+        click.echo(json.dumps({"findings": [asdict(item) for item in findings], **_counts(compared)}, indent=2))
     else:
-        _tell(own, told, len(paths))
-    ctx.exit(1 if own or told.findings else 0)
+        _show_findings(own, compared, len(paths))
+    ctx.exit(1 if own or compared.findings else 0)
 
 
-def _counts(told: BundleCheck) -> dict[str, Any]:
-    return {name: value for name, value in asdict(told).items() if name != "findings"}
+def _counts(compared: BundleCheck) -> dict[str, Any]:
+    return {name: value for name, value in asdict(compared).items() if name != "findings"}
 
 
-def _tell(own: list[Finding], told: BundleCheck, bundles: int) -> None:
-    found = [*own, *told.findings]
-    for item in found[:_SHOWN]:
+def _show_findings(own: list[Finding], compared: BundleCheck, bundles: int) -> None:
+    findings = [*own, *compared.findings]
+    for item in findings[:_SHOWN]:
         click.echo(one_line(f"{item.kind}: {item.text}"))
-    if len(found) > _SHOWN:
-        click.echo(f"... and {len(found) - _SHOWN} more (--json has them all)")
-    for line in told.damage:
+    if len(findings) > _SHOWN:
+        click.echo(f"... and {len(findings) - _SHOWN} more (--json has them all)")
+    for line in compared.damage:
         click.echo(one_line(f"{line}; what was whole was compared"), err=True)
     click.echo(f"against itself: {len(own) or 'nothing'} found")
-    thinned = f", {told.thinned} samples and texts thinned out by age" if told.thinned else ""
+    thinned = f", {compared.thinned} samples and texts thinned out by age" if compared.thinned else ""
     click.echo(
-        f"against {bundles} bundles: {told.runs} runs, {told.measurements} measurements:"
-        f" {len(told.findings) or 'nothing'} found{thinned}"
+        f"against {bundles} bundles: {compared.runs} runs, {compared.measurements} measurements:"
+        f" {len(compared.findings) or 'nothing'} found{thinned}"
     )
-    if told.untold:
-        click.echo(f"{len(told.untold)} runs of the database are in none of these bundles")
+    if compared.untold:
+        click.echo(f"{len(compared.untold)} runs of the database are in none of these bundles")
 
 
 @command.command(help="Thin out by age: raw samples, then evidence, whole runs only with --drop-runs-older-than.")
@@ -150,7 +150,7 @@ def prune(
     database: str,
     as_json: bool,
 ) -> None:
-    """Never touches what an open regression was found with."""
+    """Keeps the measurements of open regressions."""
     from db.engine import open_store
     from db.maintenance.prune import Ages
     from db.maintenance.prune import prune as thin_out
@@ -180,45 +180,45 @@ def remove(ctx: click.Context, run: str, yes: bool, database: str, as_json: bool
     from db.maintenance.prune import remove_run
 
     engine = open_store(database, write=True)
-    found = remove_run(engine, run, dry_run=True)
+    removed = remove_run(engine, run, dry_run=True)
     if not as_json:
-        for line in _removing(found):
+        for line in _removing(removed):
             click.echo(one_line(line))
     if not yes and not _confirmed():
         click.echo("nothing was removed", err=True)
         ctx.exit(1)
     remove_run(engine, run)
-    done = {**asdict(found), "started_at": found.started_at.isoformat()}
+    done = {**asdict(removed), "started_at": removed.started_at.isoformat()}
     click.echo(json.dumps(done, indent=2) if as_json else "removed")
 
 
 def _confirmed() -> bool:
     try:
         return click.confirm("Remove this run from the database?", err=True)
-    except click.Abort:  # nobody is there to answer
+    except click.Abort:  # there is no one to answer
         return False
 
 
-def _removing(found: RemovedRun) -> list[str]:
-    place = f"{found.branch}@{found.commit[:10]}, started {found.started_at:%Y-%m-%d %H:%M} UTC"
-    lines = [f"run {found.run_id} of night {found.night}: {place}"]
+def _removing(removed: RemovedRun) -> list[str]:
+    origin = f"{removed.branch}@{removed.commit[:10]}, started {removed.started_at:%Y-%m-%d %H:%M} UTC"
+    lines = [f"run {removed.run_id} of night {removed.night}: {origin}"]
     lines.append(
-        f"{found.measurements} measurements and {found.missing} missing cells; the bundle {found.bundle} stays"
+        f"{removed.measurements} measurements and {removed.missing} missing cells; the bundle {removed.bundle} stays"
     )
-    if found.records:
-        lines.append(f"regressions that lose this run and keep its values: {', '.join(found.records)}")
+    if removed.records:
+        lines.append(f"regressions that lose this run and keep its values: {', '.join(removed.records)}")
     return lines
 
 
 def _pruned(report: PruneReport, went: str) -> list[str]:
-    found = [
+    lines = [
         f"{went}: raw samples of {report.samples} metrics (count and spread stay), evidence of {report.evidence} measurements"
     ]
     if report.runs or report.kept:
-        found.append(f"{went}: {len(report.runs)} runs with {report.measurements} measurements")
+        lines.append(f"{went}: {len(report.runs)} runs with {report.measurements} measurements")
     if report.kept:
-        found.append(f"kept for open regressions: {len(report.kept)} runs, e.g. {report.kept[0]}")
-    return found
+        lines.append(f"kept for open regressions: {len(report.kept)} runs, e.g. {report.kept[0]}")
+    return lines
 
 
 @command.command(help="Build a new database from bundles, with commits and regressions carried over from the old one.")
@@ -245,17 +245,17 @@ def rebuild(
     if as_json:
         click.echo(json.dumps({"database": shown(new_db), **asdict(report)}, indent=2))
     else:
-        _tell_rebuilt(shown(new_db), report)
+        _show_rebuilt(shown(new_db), report)
     ctx.exit(1 if report.lost or report.unread else 0)
 
 
-def _tell_rebuilt(place: str, report: RebuildReport) -> None:
+def _show_rebuilt(store: str, report: RebuildReport) -> None:
     for line in report.unread:
         click.echo(one_line(f"{line}; the others are in the new database"), err=True)
     for line in report.damage:
         click.echo(one_line(f"{line}; what was whole is in the database"), err=True)
     click.echo(
-        f"{place}: {report.runs} runs, {report.measurements} measurements, {report.commits} commits;"
+        f"{store}: {report.runs} runs, {report.measurements} measurements, {report.commits} commits;"
         f" carried over: {report.regressions} regressions"
     )
     if report.lost:

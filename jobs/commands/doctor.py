@@ -29,18 +29,18 @@ def _torch() -> list[tuple[bool, str, str]]:
     from jobs.pool.host import HostError, probe
 
     try:
-        found = probe(None)
+        environment = probe(None)
     except HostError as error:
         return [(False, "torch", str(error))]
-    rows = [(True, "torch", f"{found['torch']} ({found['torch_git'][:10]})")]
-    if "gpu" in found:
-        facts = f"{found['gpu']}, driver {found['driver']}, CUDA {found['cuda']}"
-        return [*rows, (True, "GPU", facts), _package(found, "triton")]
-    return [*rows, (False, "GPU", f"none found: measuring on {found['cpu']}, {found['cores']} cores")]
+    rows = [(True, "torch", f"{environment['torch']} ({environment['torch_git'][:10]})")]
+    if "gpu" in environment:
+        facts = f"{environment['gpu']}, driver {environment['driver']}, CUDA {environment['cuda']}"
+        return [*rows, (True, "GPU", facts), _package(environment, "triton")]
+    return [*rows, (False, "GPU", f"none found: measuring on {environment['cpu']}, {environment['cores']} cores")]
 
 
-def _package(found: dict[str, Any], name: str) -> tuple[bool, str, str]:
-    return (name in found, name, str(found.get(name, f"not installed: pip install {name}")))
+def _package(environment: dict[str, Any], name: str) -> tuple[bool, str, str]:
+    return (name in environment, name, str(environment.get(name, f"not installed: pip install {name}")))
 
 
 def _compiler() -> list[tuple[bool, str, str]]:

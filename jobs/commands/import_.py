@@ -98,8 +98,8 @@ def _show(report: ImportReport) -> None:
 def _line(run: ImportedRun) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(run.statuses.items()))
     bundle = f"bundle {run.bundle}" + ("" if run.is_new else " (was there)")
-    found = f"run {run.run_id}  {run.branch}@{run.commit[:10]}: {run.measurements} measurements ({counts}); {bundle}"
+    line = f"run {run.run_id}  {run.branch}@{run.commit[:10]}: {run.measurements} measurements ({counts}); {bundle}"
     if run.stored is None:
-        return found
+        return line
     stored = run.stored
-    return f"{found}; {stored.new} new, {stored.updated} updated, {stored.unchanged} unchanged in the database"
+    return f"{line}; {stored.new} new, {stored.updated} updated, {stored.unchanged} unchanged in the database"

@@ -55,8 +55,8 @@ def command(
     if plan:
         _merge(engine or open_store(database, write=True), plan, _folder(bundles), github_output, as_json)
     if bad and len(paths) > 1:
-        said = f"{bad} of {len(paths)} bundles could not be stored: repair or remove them"
-        click.echo(said + "; the others are in the database" * (bad < len(paths)), err=True)
+        problem = f"{bad} of {len(paths)} bundles could not be stored: repair or remove them"
+        click.echo(problem + "; the others are in the database" * (bad < len(paths)), err=True)
     if bad:
         raise click.exceptions.Exit(1 if bad < len(paths) else 2)
 
@@ -104,18 +104,18 @@ def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_jso
 
 
 def _folder(bundles: tuple[Path, ...]) -> Path:
-    """Where a bundle of what never arrived goes: beside the others."""
-    return next((place for place in bundles if place.is_dir()), bundles[0].parent)
+    """The folder of the bundle of missing cells: beside the others."""
+    return next((path for path in bundles if path.is_dir()), bundles[0].parent)
 
 
 def newest_start() -> float:
-    """The latest start of a run that is believed, in seconds since 1970."""
+    """The latest start of a run that is accepted, in seconds since 1970."""
     return time.time() + _SKEW_S
 
 
-def find_bundles(places: tuple[Path, ...]) -> list[Path]:
-    """The files among the places, and every bundle below the folders among them."""
-    found: list[Path] = []
-    for place in places:
-        found += sorted(place.rglob("*.jsonl*")) if place.is_dir() else [place]
-    return [path for path in found if not path.name.endswith(".partial")]
+def find_bundles(paths: tuple[Path, ...]) -> list[Path]:
+    """The files among the paths, and every bundle below the folders among them."""
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]
+    return [file for file in files if not file.name.endswith(".partial")]

@@ -131,28 +131,28 @@ _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
 }
 
 
-def learn_from(place: Path) -> CostModel:
-    """The model of a bundle, or of the newest `NEWEST` bundles below a folder; of nothing where there is no such place.
+def learn_from(path: Path) -> CostModel:
+    """The model of a bundle, or of the newest `NEWEST` bundles below a folder; of nothing where there is no such path.
 
     Raises:
-        BundleError: `place` is a file and no bundle.
+        BundleError: `path` is a file and no bundle.
     """
-    return CostModel.learn(item for contents in read_history(place) for item in contents.measurements)
+    return CostModel.learn(item for contents in read_history(path) for item in contents.measurements)
 
 
-def read_history(place: Path) -> list[BundleContents]:
+def read_history(path: Path) -> list[BundleContents]:
     """The bundles that `learn_from` learns from, the newest first; what cannot be read below a folder is skipped.
 
     With `--tune-together` cells share the device and each records that it held it for as long as all together: the time for
     which it was held is not learned from such runs.
 
     Raises:
-        BundleError: `place` is a file and no bundle.
+        BundleError: `path` is a file and no bundle.
     """
-    if not place.is_dir():
-        return [_holding_alone(read_bundle(place))] if place.exists() else []
-    newest = sorted(_dated(place), reverse=True)[:NEWEST]
-    return [_holding_alone(read_bundle(path)) for _, path in newest]
+    if not path.is_dir():
+        return [_holding_alone(read_bundle(path))] if path.exists() else []
+    newest = sorted(_dated(path), reverse=True)[:NEWEST]
+    return [_holding_alone(read_bundle(bundle)) for _, bundle in newest]
 
 
 def _holding_alone(contents: BundleContents) -> BundleContents:
@@ -168,7 +168,7 @@ def _dated(folder: Path) -> Iterator[tuple[str, Path]]:
         if path.name.endswith((".jsonl", ".jsonl.gz")):
             try:
                 header = check_bundle(path)
-                if header.trigger != "import":  # measured by another program: nobody told what it took
+                if header.trigger != "import":  # measured by another program, without its costs
                     yield header.started_at, path
             except BundleError:
                 continue  # a history that is in part unreadable is still a history

@@ -34,11 +34,11 @@ class FallbackEstimates:
 
     def __init__(self, values: Iterable[tuple[Cell, float]]) -> None:
         cells: dict[str, Cell] = {}
-        found: dict[str, list[float]] = defaultdict(list)
+        measured: dict[str, list[float]] = defaultdict(list)
         for cell, value in values:
             cells[cell.cell_id] = cell
-            found[cell.cell_id].append(value)
-        self._exact = {name: median(several) for name, several in found.items()}
+            measured[cell.cell_id].append(value)
+        self._exact = {name: median(several) for name, several in measured.items()}
         self._models = _by_model(cells, self._exact)
         self._ratios: dict[tuple[str, Phase | None, str, str], float | None] = {}
         self._medians = _group_medians(self._models)
@@ -85,8 +85,8 @@ class FallbackEstimates:
 
     def _ratio(self, device: str, phase: Phase, config: str, other: str) -> float | None:
         """The ratio of `config` to `other` in this phase; over all phases where no model of this one has both."""
-        found = self._ratio_within(device, phase, config, other)
-        return self._ratio_within(device, None, config, other) if found is None else found
+        ratio = self._ratio_within(device, phase, config, other)
+        return self._ratio_within(device, None, config, other) if ratio is None else ratio
 
     def _ratio_within(self, device: str, phase: Phase | None, config: str, other: str) -> float | None:
         asked = (device, phase, config, other)
@@ -110,7 +110,7 @@ def _by_model(cells: dict[str, Cell], values: dict[str, float]) -> dict[ModelKey
     several: dict[ModelKey, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, cell in cells.items():
         several[_model_key(cell)][cell.config.config_id].append(values[name])
-    return {key: {config: median(found) for config, found in configs.items()} for key, configs in several.items()}
+    return {key: {config: median(sizes) for config, sizes in configs.items()} for key, configs in several.items()}
 
 
 def _group_medians(

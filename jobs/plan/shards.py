@@ -136,7 +136,7 @@ def _write(path: Path, data: dict[str, Any]) -> None:
 
 
 class NothingArrivedError(click.ClickException):
-    """No shard of the night is there: nothing can be said of it."""
+    """No shard of the night has arrived."""
 
     exit_code = 3
 

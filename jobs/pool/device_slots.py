@@ -32,7 +32,7 @@ class DeviceSlotError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as the driver numbers it; its memory and its NUMA node are None where nobody tells."""
+    """A GPU as the driver numbers it; its memory and its NUMA node are None where they are unknown."""
 
     index: int
     uuid: str
@@ -55,14 +55,14 @@ def parse_gpus(text: str) -> list[Gpu]:
 
     A line of another form is left out: "No devices were found". A GPU that shares the host's memory says `[N/A]`.
     """
-    found = []
+    gpus = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 4 and parts[0].isdigit():
             index, uuid, bus, mebibytes = parts
             memory_bytes = int(mebibytes) << 20 if mebibytes.isdigit() else None
-            found.append(Gpu(int(index), uuid, memory_bytes, _node_of(bus)))
-    return found
+            gpus.append(Gpu(int(index), uuid, memory_bytes, _node_of(bus)))
+    return gpus
 
 
 def visible(gpus: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
@@ -72,13 +72,13 @@ def visible(gpus: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
     """
     if wanted is None:
         return list(gpus)
-    found: dict[Gpu, None] = {}
+    chosen: dict[Gpu, None] = {}
     for name in (name.strip() for name in wanted.split(",")):
         named = [gpu for gpu in gpus if str(gpu.index) == name or (name and gpu.uuid.startswith(name))]
         if len(named) != 1:
             break
-        found[named[0]] = None
-    return list(found)
+        chosen[named[0]] = None
+    return list(chosen)
 
 
 def choose_gpus(gpus: Sequence[Gpu], asked: str | None) -> list[Gpu]:
@@ -154,20 +154,17 @@ def divide_cores(
 
 def cores_of_nodes() -> dict[int, list[int]]:
     """The cores of each NUMA node of this host."""
-    found = {}
-    for entry in _NODES.glob("node[0-9]*"):
-        found[int(entry.name[4:])] = parse_cores(_read(entry / "cpulist"))
-    return found
+    return {int(entry.name[4:]): parse_cores(_read(entry / "cpulist")) for entry in _NODES.glob("node[0-9]*")}
 
 
 def parse_cores(text: str) -> list[int]:
     """The kernel's list format: `0-3,8,10-11`."""
-    found: list[int] = []
+    cores: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
         if first:
-            found += range(int(first), int(last or first) + 1)
-    return found
+            cores += range(int(first), int(last or first) + 1)
+    return cores
 
 
 def _core_order(core: int) -> tuple[int, int]:

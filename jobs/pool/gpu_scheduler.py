@@ -41,7 +41,7 @@ _TUNING = 2
 _SERVERS = 3
 
 Watch = Callable[[int, object], None]
-#: Bytes of device memory that a cell needs, or None if nobody knows.
+#: Bytes of device memory that a cell needs, or None if that is not known.
 MemoryOf = Callable[[Cell], float | None]
 
 
@@ -199,7 +199,7 @@ class GpuScheduler:
         return [process.cell for process in self._active]
 
     def _needs(self, cell: Cell) -> float:
-        # What nobody has measured may take an even share: with more, it is one of the few that run alone once more.
+        # A cell that was never measured may take an even share; if it needs more, it is measured again alone.
         known = self._memory_of(cell)
         return self._slot.memory_bytes / len(self._slot.cores) if known is None else known
 
@@ -228,7 +228,7 @@ class GpuScheduler:
 
     def _hand_over(self) -> None:
         self._let_go_of()
-        # Measurements go first: they are short and the last thing a cell needs before its place is free again.
+        # Measurements go first: they are short and the last thing a cell needs before its worker is free again.
         self._queue.sort(key=lambda process: process.asks != "measure")
         for process in list(self._queue):
             if self._may_hold(process):

@@ -75,14 +75,14 @@ def describe(measurement: Measurement) -> str:
     if measurement.status is not Status.PASS:
         reason = (measurement.failure.message.splitlines() or [""])[0][:140] if measurement.failure else ""
         return f"{measurement.status}: {reason}" if reason else str(measurement.status)
-    found = measurement.metrics
-    parts = [f"{found['speedup']:.2f}x"] if "speedup" in found else []
-    if "device_speedup" in found:
-        parts.append(f"device {found['device_speedup']:.2f}x")
-    if "compiled_ms" in found:
-        parts.append(f"{found['compiled_ms']:.3g} ms")
-    if "compile_cold_s" in found:
-        parts.append(f"compile {found['compile_cold_s']:.1f} s")
+    metrics = measurement.metrics
+    parts = [f"{metrics['speedup']:.2f}x"] if "speedup" in metrics else []
+    if "device_speedup" in metrics:
+        parts.append(f"device {metrics['device_speedup']:.2f}x")
+    if "compiled_ms" in metrics:
+        parts.append(f"{metrics['compiled_ms']:.3g} ms")
+    if "compile_cold_s" in metrics:
+        parts.append(f"compile {metrics['compile_cold_s']:.1f} s")
     parts += [
         f"{word} ({measurement.details[word]})" for word in ("disturbed", "repeated") if word in measurement.details
     ]

@@ -162,10 +162,10 @@ def announce(
     console: Console, header: RunHeader, work: Work, environment: dict[str, Any], attempt: int | None = None
 ) -> None:
     """Says what is about to be measured and on what; `attempt` is for a run that is taken up again."""
-    place = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
+    device = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
     again = f", attempt {attempt}" if attempt else ""
     console.print(
-        f"run {header.run_id}{again}: {work.total} cell{'s' * (work.total != 1)} on {place}, torch {environment['torch']}, "
+        f"run {header.run_id}{again}: {work.total} cell{'s' * (work.total != 1)} on {device}, torch {environment['torch']}, "
         f"{header.branch}@{header.commit[:10]}",
         highlight=False,
         soft_wrap=True,
@@ -195,9 +195,9 @@ def print_next(database: str, repeats: Sequence[str] = ()) -> None:
     from db.engine import open_store, shown
     from db.runs import list_nights
 
-    place = f"--db {shown(database)}"
-    click.echo(f"look at it: inductor-watch dashboard {place}")
+    option = f"--db {shown(database)}"
+    click.echo(f"look at it: inductor-watch dashboard {option}")
     if len(list_nights(open_store(database, write=False), limit=2)) > 1:
-        click.echo(f"compare it with the night before: inductor-watch compare latest~1 latest {place}")
+        click.echo(f"compare it with the night before: inductor-watch compare latest~1 latest {option}")
     if len(repeats) > 1:
-        click.echo(f"compare its first run with its last: inductor-watch compare {repeats[0]} {repeats[-1]} {place}")
+        click.echo(f"compare its first run with its last: inductor-watch compare {repeats[0]} {repeats[-1]} {option}")
