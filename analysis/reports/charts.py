@@ -103,7 +103,8 @@ def draw(
 
     shown = [mark for mark in marks if mark.row < len(names)]
     heading = alt.TitleParams(_short(title, _TITLE_LETTERS), subtitle=[_short(note, _TITLE_LETTERS) for note in notes])
-    parts = [_names(names, colors), *(_column(column, shown, names, len(columns), colors) for column in columns)]
+    drawn_columns = (_column(column, shown, names, len(columns), colors) for column in columns)
+    parts = [_names(names, colors), *(part for parts in drawn_columns for part in parts)]
     chart = (
         alt.hconcat(*parts, title=heading, spacing=12)
         .configure(background=colors["back"], font=_FONT, padding=16)
@@ -192,8 +193,13 @@ def _names(names: Sequence[str], colors: Mapping[str, str]) -> Any:
     )
 
 
-def _column(column: str, marks: Sequence[Mark], names: Sequence[str], columns: int, colors: Mapping[str, str]) -> Any:
-    """The marks of one column on its own axis, from the same change below zero to the same above."""
+def _column(
+    column: str, marks: Sequence[Mark], names: Sequence[str], columns: int, colors: Mapping[str, str]
+) -> list[Any]:
+    """The marks of one column, on an axis that reaches as far below zero as above, and the labels behind them.
+
+    The labels have a width of their own: a browser may have a wider font than the one that they were measured with.
+    """
     import altair as alt
 
     label = _LABEL if columns == 1 else _SHORT_LABEL
@@ -206,12 +212,14 @@ def _column(column: str, marks: Sequence[Mark], names: Sequence[str], columns: i
     axis = alt.Axis(title=None, labelExpr=percents, gridColor=grid, tickCount=4 if columns == 1 else 2)
     low = alt.X("low:Q", axis=axis, scale=alt.Scale(domain=[-reach, reach], nice=False))
     title = alt.TitleParams(column, color=colors["soft"], fontSize=11, fontWeight="normal", anchor="middle", offset=4)
-    layers = _layers(base, low, alt.value(width + 12), colors)
-    return alt.layer(*layers).properties(width=width, height=_ROW * len(names), title=title)
+    *layers, labels = _layers(base, low, colors)
+    height = _ROW * len(names)
+    plot = alt.layer(*layers).properties(width=width, height=height, title=title)
+    return [plot, labels.properties(width=label, height=height)]
 
 
-def _layers(base: Any, low: Any, behind: Any, colors: Mapping[str, str]) -> list[Any]:
-    """Intervals, arrow heads where they go on beyond the edge, dots, and labels behind the column."""
+def _layers(base: Any, low: Any, colors: Mapping[str, str]) -> list[Any]:
+    """Intervals, arrow heads where they go on beyond the edge, dots, and the labels."""
     import altair as alt
 
     def by_look(channel: Any, calm: str) -> Any:
@@ -232,7 +240,7 @@ def _layers(base: Any, low: Any, behind: Any, colors: Mapping[str, str]) -> list
         base.mark_rule(strokeWidth=2, aria=False).encode(x=low, x2="high:Q", color=color),
         *(arrow("left", -6), arrow("right", 6)),
         dots.encode(x="change:Q", stroke=stroke, fill=fill, description="description:N"),
-        base.mark_text(align="left", fontSize=11.5, aria=False).encode(x=behind, text="label:N", color=color),
+        base.mark_text(align="left", fontSize=11.5, aria=False).encode(x=alt.value(0), text="label:N", color=color),
     ]
 
 
