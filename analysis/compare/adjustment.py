@@ -55,6 +55,7 @@ class PairedCells:
     def __init__(self, rows: RepeatRows, base: Side, new: Side, cells: pd.DataFrame) -> None:
         self.rows, self.cells = rows, cells
         self.sides = {"base": base, "new": new}
+        self._known: dict[str, tuple[SideValues, SideValues]] = {}
         #: The place of each cell in `rows.cells`, -1 for none.
         self._places: dict[str, Labels] = {
             name: rows.cells.get_indexer(pd.Index(cells[f"cell_id_{name}"])) for name in self.sides
@@ -62,7 +63,9 @@ class PairedCells:
 
     def values(self, metric: str) -> tuple[SideValues, SideValues]:
         """Both sides of a metric."""
-        return self._values("base", metric), self._values("new", metric)
+        if metric not in self._known:
+            self._known[metric] = self._values("base", metric), self._values("new", metric)
+        return self._known[metric]
 
     def _values(self, name: str, metric: str) -> SideValues:
         logs, runs = (self.of_cell(values, name) for values in self.rows.of_side(self.sides[name].keys, metric))
@@ -79,6 +82,7 @@ class PairedCells:
         (a, b), (c, d) = (tuple(self.of_cell(end, name) for end in both) for name, both in ends.items())
         return (a, b), (c, d)
 
+    @cached_property
     def throttled(self) -> Mask:
         """Where power or heat held the GPU's clocks down while either side was measured."""
         (_, before), (_, after) = self.extremes(THROTTLED)
@@ -145,7 +149,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     A cell without a control, as all are of two configs, keeps its `common` adjustment; where no cell has one, `noise` is the
     noise. Where eager runs moved further than their repeats do, the machine was disturbed, and so were the compiled runs.
     """
-    control, throttled = CONTROL[metric], pairs.throttled()
+    control, throttled = CONTROL[metric], pairs.throttled
     wanted = _one_config(pairs.cells) & (throttled | (metric == WAITS_FOR_HOST))
     if not wanted.any():
         return noise, common

@@ -66,12 +66,19 @@ class RepeatRows:
         numbered = self._rows.assign(program=program).groupby(["program", *_OF_CELL, "testbed"], sort=False).ngroup()
         return np.asarray(numbered, dtype=np.int64)
 
+    @cached_property
+    def _same_unit(self) -> pd.DataFrame:
+        """The rows that share unit, run and replicate with another, by their number: only these can be copies."""
+        columns = {name: self._rows[name].to_numpy() for name in ("replicate", "started_at")}
+        rows = pd.DataFrame({"unit": self.unit, "run": self.run, **columns})
+        return rows[rows.duplicated(["unit", "run", "replicate"], keep=False)]
+
     def without_copies(self, usable: Mask, values: Numbers) -> Mask:
         """The usable rows without copies: cells of one program may share its measurement, which is then counted once."""
-        rows = pd.DataFrame({"unit": self.unit, "run": self.run, "value": values})
-        rows = rows.assign(**{name: self._rows[name].to_numpy() for name in ("started_at", "replicate")})
+        rows = self._same_unit[usable[self._same_unit.index]]
+        copies = rows.assign(value=values[rows.index]).duplicated()
         kept = usable.copy()
-        kept[usable] = ~rows[usable].duplicated().to_numpy()
+        kept[rows.index[copies]] = False
         return kept
 
     def of_side(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:

@@ -159,7 +159,7 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         columns |= judge_leaks(pairs, _passes_twice(pairs))
     verdicts = {name: columns[f"{name}_verdict"] for name in JUDGED if f"{name}_verdict" in columns}
     columns |= _overall(pairs, verdicts)
-    columns["throttled"] = pairs.throttled()
+    columns["throttled"] = pairs.throttled
     return Judgement(pd.DataFrame(columns, index=pairs.cells.index), drift, noise, degrees)
 
 
