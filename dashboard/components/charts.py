@@ -36,7 +36,7 @@ _WITH_POINTS = 45
 #: Labels of an axis at most.
 _TICKS = 12
 #: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes; the width of a saved picture.
-_HEIGHT, _LEGEND, _LANE, _AROUND, _WIDTH = 250, 18, 26, 90, 720
+_HEIGHT, _LEGEND, _LANE, _AROUND, _WIDTH = 300, 20, 26, 90, 720
 _PAPER = {"light": ("#ffffff", "#31333f", "#dfe2e6"), "dark": ("#0e1117", "#fafafa", "#3a3f4a")}
 
 
