@@ -1,4 +1,4 @@
-"""Raw samples as small blobs, and texts as compressed ones."""
+"""Compresses raw samples and long texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names to numbers: the small tables that a measurement refers to, filled as new names turn up."""
+"""The small tables that a measurement refers to: the database's number of each name. New names are inserted."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ def ensure(
 
 
 def commit_key(conn: Connection, commit: Mapping[str, Any]) -> int:
-    """The number of a commit. What a bundle knows of it fills gaps, and never replaces what came from a repository.
+    """The number of a commit. Facts of a bundle fill gaps, and never replace facts of a repository.
 
     Of two bundles that disagree the smaller value counts, whichever came first.
     """
-    found = ensure(conn, Commit, ("repo", "sha"), [commit])[commit["repo"], commit["sha"]]
+    number = ensure(conn, Commit, ("repo", "sha"), [commit])[commit["repo"], commit["sha"]]
     for name in ("author_date", "title", "pr_number"):
         if commit[name] is not None:
             column = getattr(Commit, name)
-            told = or_(column.is_(None), and_(Commit.position.is_(None), column > commit[name]))
-            conn.execute(update(Commit).where(Commit.id == found, told).values({name: commit[name]}))
-    return found
+            may_change = or_(column.is_(None), and_(Commit.position.is_(None), column > commit[name]))
+            conn.execute(update(Commit).where(Commit.id == number, may_change).values({name: commit[name]}))
+    return number
 
 
 def branch_key(conn: Connection, repo: str, name: str, start: Mapping[str, Any] | None = None) -> int:
-    """The number of a branch. A start that is told fills a gap; of two that differ the later one in the line counts."""
-    found = ensure(conn, Branch, ("repo", "name"), [{"repo": repo, "name": name}])[repo, name]
+    """The number of a branch. A start fills a gap. Of two different starts the later one in the line counts."""
+    number = ensure(conn, Branch, ("repo", "name"), [{"repo": repo, "name": name}])[repo, name]
     if start is not None:
-        told = commit_key(conn, start)
-        known = conn.execute(select(Branch.start).where(Branch.id == found)).scalar()
-        conn.execute(update(Branch).where(Branch.id == found).values(start=_later(conn, told, known)))
-    return found
+        given = commit_key(conn, start)
+        known = conn.execute(select(Branch.start).where(Branch.id == number)).scalar()
+        conn.execute(update(Branch).where(Branch.id == number).values(start=_later(conn, given, known)))
+    return number
 
 
-def _later(conn: Connection, told: int, known: int | None) -> int:
+def _later(conn: Connection, given: int, known: int | None) -> int:
     """Of two commits the one that landed later, as far as that is known."""
     order = (func.coalesce(Commit.position, -1).desc(), Commit.sha.desc())
-    return conn.execute(select(Commit.id).where(Commit.id.in_((told, known))).order_by(*order).limit(1)).scalar_one()
+    return conn.execute(select(Commit.id).where(Commit.id.in_((given, known))).order_by(*order).limit(1)).scalar_one()
 
 
 def testbed_key(conn: Connection, testbed: Mapping[str, Any]) -> int:
@@ -80,9 +80,9 @@ def environment_keys(conn: Connection, environments: Mapping[str, Any]) -> dict[
 def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
     """The number of every cell by `cell_id`, its model and config included."""
     known = {name: number for (name,), number in _find(conn, CellRow, ("cell_id",), _keys(incoming.cells)).items()}
-    # The cells of a model side by side, so that a night's rows of it are, too: its history then reads few pages.
-    found = [(str(cell), cell_id) for cell_id, cell in incoming.cells.items() if cell_id not in known]
-    new = {cell_id: incoming.cells[cell_id] for _, cell_id in sorted(found)}
+    # The cells of a model get neighbouring numbers, and so its rows of a night lie side by side: a history reads few pages.
+    unknown = [(str(cell), cell_id) for cell_id, cell in incoming.cells.items() if cell_id not in known]
+    new = {cell_id: incoming.cells[cell_id] for _, cell_id in sorted(unknown)}
     if not new:
         return known
     cells = list(new.values())

@@ -1,4 +1,4 @@
-"""What the store says when it cannot go on: one line each, with what to do next."""
+"""The errors of the store. Each message is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StoreError(Exception):
 
 
 class SideError(StoreError):
-    """A text that names no side of a comparison, or more than one."""
+    """A text that names no side of a comparison, or several."""
 
 
 class FilterError(StoreError):
@@ -27,7 +27,7 @@ class DamagedError(StoreError):
 
 
 class RecordError(StoreError):
-    """A regression or note that cannot be written as asked: an unknown name, a state that cannot follow."""
+    """A regression that cannot be written: an unknown name, or a state that cannot follow."""
 
 
 class CommitError(StoreError):
@@ -43,7 +43,7 @@ _FULL = "the disk is full; make room and repeat, nothing was half-written"
 _READ_ONLY = "it was opened read-only"
 _NOT_OURS = "it is not a database of inductor-watch; choose another with --db"
 
-#: What SQLite says, and what a person can do about it.
+#: A part of SQLite's message, and the advice for it.
 _OF_FILES = (
     ("locked", f"another program is writing to it; {_AGAIN}"),
     ("is full", _FULL),
@@ -56,7 +56,7 @@ _OF_FILES = (
     ("no such table", _NOT_OURS),
 )
 
-#: What PostgreSQL and its driver say, likewise; the first that fits counts.
+#: The same for PostgreSQL and its driver. The first match counts.
 _OF_SERVERS = (
     ("no space left", _FULL),
     ("could not extend file", _FULL),

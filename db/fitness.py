@@ -1,4 +1,4 @@
-"""Which values a database can hold, and what to say of those it cannot."""
+"""Checks that a value fits into a column of any database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from db.errors import one_line
 
-#: What goes wrong when a value of an odd type or size meets the code that expects the documented one.
+#: The exceptions that a value of a wrong type or size causes.
 UNFIT = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 #: Whole numbers beyond this fit no integer column of PostgreSQL.

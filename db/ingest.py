@@ -1,4 +1,4 @@
-"""From a bundle to rows: idempotent, all or nothing for a run, and the same rows in whatever order bundles come."""
+"""Stores bundles. The same bundle twice changes nothing, and the order of bundles does not matter."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from db.summaries import refresh
 
 
 class OtherRunError(StoreError, BundleError):
-    """A bundle of a run whose name another run has in the database: this bundle cannot be stored, others can."""
+    """The database has another run of this name: this bundle cannot be stored, others can."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What one bundle brought. The counts are of measurements; `planned` is what the run plans now, in cells.
+    """What one bundle changed. The counts are of measurements; `planned` counts the cells that the run plans now.
 
     `damage` lists what of the bundle could not be read or kept, a line each; it is empty for a sound bundle.
     """
@@ -42,7 +42,7 @@ class IngestReport:
     damage: tuple[str, ...]
 
 
-#: Columns that hold a number of this database, which another one gave to something else.
+#: Columns with this database's own numbers.
 _NUMBERED = frozenset({"run", "cell", "program", "environment"})
 
 
@@ -61,9 +61,9 @@ class _Rows:
         then the greater text counts, so that every order ends the same. Samples that were thinned out stay out.
         """
         mine, theirs = self.measured[key]["version"], stored.measured[key]["version"]
-        return mine > theirs if mine != theirs else self._told(key) > stored._told(key)
+        return mine > theirs if mine != theirs else self._text_of(key) > stored._text_of(key)
 
-    def _told(self, key: tuple[int, int]) -> str:
+    def _text_of(self, key: tuple[int, int]) -> str:
         row = {name: value for name, value in sorted(self.measured[key].items()) if name not in _NUMBERED}
         evidence = {name: value for name, value in self.evidence.get(key, {}).items() if name not in _NUMBERED}
         samples = [(sample["metric"], sample["count"], sample["spread"]) for sample in self.samples.get(key, ())]
@@ -100,24 +100,24 @@ def ingest_bundle(
 def _store(conn: Connection, incoming: Incoming) -> IngestReport:
     run, run_changed = _run(conn, incoming)
     cells = cell_keys(conn, incoming)
-    there, found = _stored(conn, run), _rows(conn, run, incoming, cells)
-    new = [key for key in found.measured if key not in there.measured]
-    updated = [key for key in found.measured if key in there.measured and found.supersedes(there, key)]
+    stored, given = _stored(conn, run), _rows(conn, run, incoming, cells)
+    new = [key for key in given.measured if key not in stored.measured]
+    updated = [key for key in given.measured if key in stored.measured and given.supersedes(stored, key)]
     _remove(conn, run, updated)
-    _add(conn, found, new + updated)
+    _add(conn, given, new + updated)
     planned = {cells[cell_id] for cell_id in incoming.planned}
-    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*there.measured, *found.measured)})
+    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored.measured, *given.measured)})
     changed = bool(run_changed or newly_planned or new or updated)
     if changed:
         refresh(conn, run)
-    stored = conn.execute(select(Run.planned, Run.finished_at).where(Run.id == run)).one()
+    of_run = conn.execute(select(Run.planned, Run.finished_at).where(Run.id == run)).one()
     return IngestReport(
         run_id=incoming.run["run_id"],
         new=len(new),
         updated=len(updated),
-        unchanged=len(found.measured) - len(new) - len(updated),
-        planned=stored.planned,
-        finished=stored.finished_at is not None,
+        unchanged=len(given.measured) - len(new) - len(updated),
+        planned=of_run.planned,
+        finished=of_run.finished_at is not None,
         changed=changed,
         damage=tuple(first_damage(incoming.damage)),
     )
@@ -144,18 +144,18 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
     return known.id, changed
 
 
-#: What several bundles of one run may tell differently: the one that tells most of the latest attempt is believed.
+#: Where bundles of one run differ in these, the bundle with most lines of the latest attempt counts.
 _OF_THE_BUNDLE = ("attempt", "lines", "bundle", "night", "started_at", "trigger", "label", "tool_version", "ci_url")
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which of two bundles of a run tells more; a total order, so that it does not matter which came first."""
+    """Which of two bundles of a run counts: a total order, so that the order of ingest does not matter."""
     # A database that was upgraded has the run's own name as its night until its bundle is stored again.
     return row["attempt"], row["lines"], row["night"] != row["run_id"], tuple(str(row[name]) for name in _OF_THE_BUNDLE)
 
 
 def _finished_at(row: dict[str, Any], known: Any) -> float | None:
-    """When the run ended as its latest attempt tells: a run that was resumed is open again until that ends too."""
+    """The end of the latest attempt: a resumed run is open again until it ends."""
     stored: float | None = known.finished_at
     incoming: float | None = row["finished_at"]
     if row["attempt"] != known.attempt:

@@ -1,4 +1,4 @@
-"""Texts and JSON values made fit for any database: some of what JSON can say, no database can keep."""
+"""Makes texts and JSON values fit for any database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-#: Neither PostgreSQL nor a C string holds it.
+#: PostgreSQL cannot store it.
 _NUL = "\x00"
 
 
@@ -19,7 +19,7 @@ def clean(text: str) -> str:
 
 
 def clean_json(value: Any) -> Any:
-    """The value with its texts cleaned and numbers that JSON has no word for (NaN, infinity) spelled as texts."""
+    """The value with clean texts, and with NaN and infinities as texts, since JSON has no such numbers."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -32,7 +32,7 @@ def clean_json(value: Any) -> Any:
 
 
 def clean_compact(value: Any) -> str:
-    """`compact(clean_json(value))`, found quicker: nearly all values are clean, and their JSON tells."""
+    """`compact(clean_json(value))`. Nearly all values are clean, which is quicker to see in their JSON."""
     try:
         text = compact(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A database against bundles: whatever they tell must be in it, as they tell it."""
+"""Checks a database against bundles: it must hold what they hold."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Contents: TypeAlias = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class BundleCheck:
-    """`runs` were compared; `untold` are runs of the database that the bundles do not tell of, which is no fault.
+    """`runs` were compared; `untold` are runs of the database that no bundle has, which is no fault.
 
     `thinned` counts samples and evidence that are gone from the database with age; `damage` is what of the bundles could
     not be read.
@@ -60,33 +60,31 @@ class BundleCheck:
 def check_bundles(source: Source, bundles: Iterable[Path]) -> BundleCheck:
     """Compares every measurement, its samples and its evidence with what the bundles make together.
 
-    For that they are stored in a database of their own, for as long as it takes: several bundles of one run say what
-    they say together, in the order of ingest's own rules.
-
-    A file that cannot be read as a bundle is a finding of its own, and the others are compared.
+    The bundles are first stored in a temporary database, so that the rules of ingest unite several bundles of one run. A
+    file that cannot be read as a bundle is a finding of its own, and the others are compared.
 
     Raises:
         StoreError: the database cannot be read, or there is no room for the other one.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-watch-") as folder:
-        told = open_store(Path(folder) / "told.db", write=True)
+        expected_store = open_store(Path(folder) / "told.db", write=True)
         findings: list[Finding] = []
         damage: list[str] = []
         try:
             for path in bundles:
                 try:
-                    damage += [f"{path}: {line}" for line in ingest_bundle(told, path).damage]
+                    damage += [f"{path}: {line}" for line in ingest_bundle(expected_store, path).damage]
                 except BundleError as error:
                     findings.append(Finding("broken", str(path), one_line(str(error), 400)))
             with connected(source) as conn:
-                return _compared(conn, told, findings, damage)
+                return _compared(conn, expected_store, findings, damage)
         finally:
-            told.dispose()
+            expected_store.dispose()
 
 
-def _compared(conn: Connection, told: Engine, findings: list[Finding], damage: list[str]) -> BundleCheck:
+def _compared(conn: Connection, expected_store: Engine, findings: list[Finding], damage: list[str]) -> BundleCheck:
     measured = thinned = 0
-    with told.connect() as other:
+    with expected_store.connect() as other:
         names = other.execute(select(Run.run_id).order_by(Run.run_id)).scalars().all()
         for name in names:
             expected, stored = _contents(other, name), _contents(conn, name)

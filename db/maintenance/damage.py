@@ -1,4 +1,4 @@
-"""Whether a database file is damaged: asked when reading it ended in an error that nobody had foreseen."""
+"""Finds out whether a database file is damaged, after an unexpected error."""
 
 from __future__ import annotations
 

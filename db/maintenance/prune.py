@@ -1,4 +1,4 @@
-"""What leaves the database: by age raw samples, then evidence, then runs that no regression needs; by name any run."""
+"""Removes old samples, evidence and runs by age, and single runs by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from db.schema import Base, Branch, Commit, Evidence, Regression, Run, Samples, 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How long what is kept: raw samples no longer than evidence, evidence no longer than runs. None keeps for ever."""
+    """How long rows are kept: raw samples no longer than evidence, evidence no longer than runs. None keeps them for ever."""
 
     samples: timedelta | None
     evidence: timedelta | None

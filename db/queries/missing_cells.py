@@ -1,4 +1,4 @@
-"""Cells that a night was to measure and that none of its runs took on: the plan's promises, kept as a run of their own.
+"""Cells that a night planned and that none of its runs measured or planned: a run of their own holds them.
 
 Such a run has planned cells and nothing else, so that a shard that never arrived shows as missing and not as absent.
 """

@@ -1,4 +1,4 @@
-"""Many series at once: the runs of a branch in the order of its commits, and what all cells were in them."""
+"""Many series at once: the runs of a branch in the order of its commits, and the values of all cells in them."""
 
 from __future__ import annotations
 
