@@ -49,16 +49,18 @@ def side_rows(
         rows.setdefault(names[0], (*names, *absent))
     in_order = sorted(rows.values(), key=lambda row: tuple(row[1 : len(CELL_COLUMNS)]))
     found = framed(in_order, query.selected_columns)
-    return found.assign(started_at=pd.to_datetime(found["started_at"], unit="s", utc=True)).astype(
-        {"replicate": "Int64"}
+    return found.assign(
+        started_at=pd.to_datetime(found["started_at"], unit="s", utc=True), replicate=found["replicate"].astype("Int64")
     )
 
 
 def side_environments(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> dict[str, dict[str, Any]]:
     """The fingerprints under which a side's cells were measured, by `environment_id`; lost records are left out."""
-    used = select(measurements.c.environment).join(CellRow, CellRow.id == measurements.c.cell)
-    used = used.join(Model, Model.id == CellRow.model).join(ConfigRow, ConfigRow.id == CellRow.config)
-    used = used.where(measurements.c.run.in_(side.keys), *filters.conditions())
+    used = select(measurements.c.environment).where(measurements.c.run.in_(side.keys)).distinct()
+    if filters != EVERYTHING:
+        cells = select(CellRow.id).join(Model, Model.id == CellRow.model)
+        cells = cells.join(ConfigRow, ConfigRow.id == CellRow.config).where(*filters.conditions())
+        used = used.where(measurements.c.cell.in_(cells))
     query = select(Environment.environment_id, Environment.data).where(
         Environment.data.is_not(None), Environment.id.in_(used)
     )
