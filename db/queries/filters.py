@@ -88,6 +88,7 @@ def expand_patterns(source: Source, wanted: CellFilter) -> CellFilter:
     """
     found: dict[str, tuple[str, ...]] = {}
     with connected(source) as conn:
+        wanted = _split_suites(conn, wanted)
         for field, word, names, known, also in _asked(conn, wanted):
             matches: dict[str, None] = {}
             for name in names:
@@ -97,6 +98,16 @@ def expand_patterns(source: Source, wanted: CellFilter) -> CellFilter:
                 matches |= dict.fromkeys(own)
             found[field] = tuple(matches)
     return replace(wanted, **found)
+
+
+def _split_suites(conn: Connection, wanted: CellFilter) -> CellFilter:
+    """`SUITE/MODEL` among the models, as tables print it, becomes a suite and a model."""
+    suites = set(conn.execute(select(Model.suite).distinct()).scalars())
+    pairs = [name.partition("/") for name in wanted.models]
+    if not pairs or not all(suite in suites for suite, _, _ in pairs):
+        return wanted
+    named = tuple(dict.fromkeys(suite for suite, _, _ in pairs))
+    return replace(wanted, models=tuple(model for _, _, model in pairs), suites=wanted.suites or named)
 
 
 def _asked(conn: Connection, wanted: CellFilter) -> Iterator[tuple[str, str, tuple[str, ...], set[str], set[str]]]:

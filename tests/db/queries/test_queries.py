@@ -148,6 +148,7 @@ def test_an_unknown_name_in_a_filter_names_the_nearest(nights, wanted, nearest):
         (CellFilter(models=("b*",)), CellFilter(models=("bert",))),
         (CellFilter(models=("[bg]*", "bert")), CellFilter(models=("bert", "gpt2"))),
         (CellFilter(suites=("hugging*",), configs=("cuda*",)), CellFilter(("huggingface",), configs=("cudagraphs",))),
+        (CellFilter(models=("huggingface/b*",)), CellFilter(("huggingface",), models=("bert",))),
         (CellFilter(phases=("inference",)), CellFilter(phases=("inference",))),
         (CellFilter(), CellFilter()),
     ],
