@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.compare.figures import Counts, Figure, Group, PairedFigure
 from analysis.compare.transitions import Transition
-from analysis.reports.as_json import comparison_cells, summary_cells
+from analysis.reports.as_json import comparison_cells
 from db.queries.filters import CellFilter
 from db.queries.sides import Side
 
@@ -23,16 +23,6 @@ class SuiteSummary:
     figures: dict[str, Figure]
     missing: tuple[str, ...] = ()
     failing: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
-        return {
-            **self.group.to_json(),
-            "counts": self.counts.to_json(),
-            "figures": {name: figure.to_json() for name, figure in self.figures.items()},
-            "missing": list(self.missing),
-            "failing": list(self.failing),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +78,6 @@ class SideSummary:
     suites: tuple[SuiteSummary, ...]
     cells: pd.DataFrame
     notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys: side, filters, notes, suites, cells."""
-        return {
-            "side": self.side.to_json(),
-            "filters": self.filters.to_json(),
-            "notes": list(self.notes),
-            "suites": [suite.to_json() for suite in self.suites],
-            "cells": summary_cells(self.cells),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,17 +18,6 @@ _MEASURED = (
 )
 
 
-def summary_cells(cells: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of `db.queries.side_rows.side_rows`."""
-    return [
-        {
-            **{name: row[name] for name in (*_CELL, *_MEASURED)},
-            "metrics": {name: row[name] for name in METRICS if row[name] is not None},
-        }
-        for row in _records(cells)
-    ]
-
-
 def comparison_cells(cells: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of `analysis.compare.pairing.pair`."""
     return [_compared(row) for row in _records(cells)]

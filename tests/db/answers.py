@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sqlalchemy import Engine
@@ -24,11 +23,12 @@ def answers(engine: Engine) -> dict[str, Any]:
         history = queries.model_history(engine, model.suite, model.name)
         found[f"history of {model}"] = history.to_json(date_format="iso")
     for run in runs:
-        summary = summarise(engine, queries.resolve_side(engine, run.run_id)).to_json()
-        found[f"run {run.run_id}"] = json.dumps(summary)
-        for cell in summary["cells"]:
-            found[f"{run.run_id} {cell['cell_id']}"] = (
-                queries.measurement(engine, run.run_id, cell["cell_id"]),
-                {name: list(values) for name, values in queries.samples(engine, run.run_id, cell["cell_id"]).items()},
+        summary = summarise(engine, queries.resolve_side(engine, run.run_id))
+        cells = summary.cells.to_json(date_format="iso", double_precision=15)
+        found[f"run {run.run_id}"] = summary.side.to_json(), summary.suites, summary.notes, cells
+        for cell_id in summary.cells["cell_id"]:
+            found[f"{run.run_id} {cell_id}"] = (
+                queries.measurement(engine, run.run_id, cell_id),
+                {name: list(values) for name, values in queries.samples(engine, run.run_id, cell_id).items()},
             )
     return found
