@@ -39,7 +39,8 @@ def test_nor_on_a_machine_that_is_set_up_badly(workers):
 
 def test_a_host_that_only_measures_runs_the_collectors_tests():
     missing = ("sqlalchemy", "hypothesis", "pytest_timeout", "xdist", "click", "rich", "pandas")
-    words = ["tests/collector/test_bundle.py", "tests/collector/test_clock.py", "-rs", "-p", "no:cacheprovider"]
+    files = ["tests/collector/test_bundle.py", "tests/collector/measure/test_timing.py"]
+    words = [*files, "-rs", "-p", "no:cacheprovider"]
     code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import pytest; sys.exit(pytest.main({words}))"
     environ = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(

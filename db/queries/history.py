@@ -81,7 +81,7 @@ def suite_history(
     branch: str | None = None,
     metrics: Sequence[str] = SUITE_METRICS,
 ) -> pd.DataFrame:
-    """Every group's figures over all runs, oldest run first, from the summaries (models cannot be filtered).
+    """Every group's figures over all runs, oldest run first, then by name, from the summaries (models cannot be filtered).
 
     Columns: those that name the run (see `model_history`), suite, phase, dtype, device, config, config_id, the counts
     planned, measured, missing, passed, failed, not_applicable, pass_rate (0 to 1), and of each metric of `metrics` its
@@ -102,7 +102,8 @@ def suite_history(
     with connected(source) as conn:
         found, runs = frame(conn, query), frame(conn, _runs_query(branch))
     found = found.merge(runs.assign(place=range(len(runs))), on="run")
-    found = found.sort_values("place", kind="stable", ignore_index=True)
+    order = ["place", "suite", "phase", "dtype", "device", "config", "config_id"]
+    found = found.sort_values(order, ignore_index=True)
     applicable = (found["planned"] - found["not_applicable"]).astype(np.float64)
     found = _dated(found).assign(
         missing=found["planned"] - found["measured"],
