@@ -19,26 +19,24 @@ Look = Literal["better", "worse", "calm"]
 #: Blue and orange are for what is shown to have changed. All else, known or not, is neither good nor bad.
 VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
 RULE = (
-    "Regressed and improved: the change is one that matters "
-    f"({100 * MIN_EFFECT['compiled_ms']:.0f} % of time and memory, {100 * MIN_EFFECT['compile_cold_s']:.0f} % of compile time) "
-    "and more than runs of the same code differ; of all that is called so at most 5 % is expected to be wrong. "
-    "Unchanged: a change that matters is ruled out; inconclusive: neither yet. "
-    "The verdict and the 95 % interval are of the adjusted change, which is without the drift of the machine: "
-    "docs/statistics.md, Two sides, says how."
+    f"A cell is regressed or improved if its change is at least {100 * MIN_EFFECT['compiled_ms']:.0f} % "
+    f"({100 * MIN_EFFECT['compile_cold_s']:.0f} % for compile time) and larger than the noise. "
+    "At most 5 % of such verdicts are expected to be wrong. Unchanged: a change of that size is ruled out. "
+    "Inconclusive: neither; measure more runs. "
+    "The verdict and the 95 % interval are those of the adjusted change, from which the machine's drift is removed. "
+    "See docs/statistics.md, Two sides."
 )
-GROUP_RULE = (
-    f"An average is coloured where its 95 % interval over models (bootstrap, at least {FEWEST} models) excludes 0 %."
-)
+GROUP_RULE = f"An average is coloured if its 95 % interval excludes 0 %. That takes at least {FEWEST} models."
 
 #: A smaller relative change would be shown as 0.0 %.
 _NONE = 5e-4
 _NOISE_UNKNOWN = (
-    "How far runs of the same code lie apart is not known yet: no cell was measured twice at one commit. Only leaks and "
-    "statuses can be judged. Measure one side again (inductor-watch nightly on the same commit and machine)."
+    "The noise from run to run is not known yet: no cell was measured twice at one commit. Only leaks and statuses can be "
+    "judged. Measure one side again: run inductor-watch nightly on the same commit and machine."
 )
 _NOISE_OWN = (
-    f"Noise from run to run: fewer than {FEWEST_REPEATS} cells have repeats, so each cell is judged by its own. A cell without "
-    "repeats is inconclusive."
+    f"Noise from run to run: fewer than {FEWEST_REPEATS} cells have repeats. Each cell is judged by its own repeats. A cell "
+    "without repeats is inconclusive."
 )
 _WORDS = {
     "ms": ("slower", "faster"),
@@ -153,4 +151,4 @@ def noise_line(judgement: Judgement, metrics: Iterable[str] = tuple(MIN_EFFECT))
     line = f"Noise from run to run: {noise}, learned from {learned}."
     drifts = {name: value for name in known if abs(value := judgement.drift.get(name, 0.0)) >= _NONE}
     drift = ", ".join(f"{METRICS[name].title} {signed(100 * value)}" for name, value in drifts.items())
-    return f"{line} Drift of the eager runs, removed: {drift}." if drift else line
+    return f"{line} Drift of the eager runs, which is removed: {drift}." if drift else line

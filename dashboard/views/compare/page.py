@@ -25,8 +25,8 @@ _ROW_HEIGHT, _MOST_ROWS = 35, 22
 #: Rows that are shown unless all are asked for: a table takes longer than all else on the page.
 _QUICK_ROWS = 100
 _MORE_RUNS = (
-    "So many runs of each side, on top of what there is, narrow the interval enough to tell. At the limit: it is narrow, and the "
-    "change is just about as large as one that matters."
+    "Further runs of each side that an inconclusive cell needs. At the limit: the interval is narrow already, and the change is "
+    "about as large as the smallest one that counts."
 )
 #: Pixels of columns whose texts may be long, and the characters from which that width is given.
 _WIDTHS = {"config": (230, 30), "outcome": (200, 16), "status": (180, 16)}
@@ -81,7 +81,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
     filters = replace(selection.filters, configs=chosen or selection.filters.configs)
     offer = partial(downloads.offer, selection, filters, pair.configs)
     _table(compared_rows(kept, _metrics(), _limit()), len(cells), offer)
-    order = "What broke or went missing comes first, then what regressed, improved or is inconclusive, the largest change first."
+    order = "Order: broken and missing cells, then regressed, improved and inconclusive ones, the largest change first."
     st.caption(f"{order} {changes.RULE}")
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
 from analysis.reports.permalinks import fixed_side as fixed
-from collector.vocabulary import Cell
+from collector.metrics import METRICS
+from collector.vocabulary import Cell, Status
 from dashboard import url
 from dashboard.components import charts, code_host, empty_states
 from dashboard.components.formats import moment
@@ -41,7 +42,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """One of two measurements side by side. `measured` is None where the cell is missing or not planned (`why` says which)."""
+    """One of two sides of a cell.
+
+    `measured` is the newest measurement, None where the cell is missing or not planned (`why` says which). `values` are the
+    metrics as a comparison shows them: means where several measurements passed, whose number is `count`.
+    """
 
     role: str
     title: str
@@ -49,6 +54,8 @@ class Half:
     cell: Cell | None
     measured: MeasurementInfo | None
     why: str = ""
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    count: int = 0
 
     @property
     def started(self) -> Markup:
@@ -111,7 +118,11 @@ def _half(selection: Selection, side: Side, choice: Choice, config: str, title: 
     row = rows.iloc[0]
     if not isinstance(row["run_id"], str):
         return Half(role, title, side, which, None, "missing")
-    return Half(role, title, side, which, selection.data.measurement(row["run_id"], row["cell_id"]))
+    measured = selection.data.measurement(row["run_id"], row["cell_id"])
+    values = {name: float(row[name]) if pd.notna(row[name]) else None for name in METRICS}
+    of_side = choice.history[choice.history["run_id"].isin(side.run_ids)]
+    passed = (of_side["cell_id"] == row["cell_id"]) & (of_side["status"] == Status.PASS)
+    return Half(role, title, side, which, measured, values=values, count=int(passed.sum()))
 
 
 def _first_model(selection: Selection, models: Sequence[str]) -> str:

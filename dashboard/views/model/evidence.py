@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,13 @@ from numpy.typing import NDArray
 
 from analysis.compare import evidence
 from analysis.compare.changes import direction
+from analysis.compare.leaks import LEAK
 from analysis.compare.results import EnvironmentDifference
 from collector.metrics import METRICS
 from collector.repro import repro_command
+from collector.vocabulary import Status
 from dashboard.components import changes, charts
+from dashboard.components.changes import Look
 from dashboard.components.formats import ABSENT, count, number, signed
 from dashboard.components.markup import (
     Content,
@@ -43,26 +45,27 @@ _SHOWN = (
 )
 _REASONS = {"graph_break_reasons": "graph breaks", "cudagraph_skip_reasons": "cudagraph skips"}
 _LOG = (
-    "This is all that is stored: of a log a bundle keeps the last 8 KiB, and of a cell that passes one where TORCH_LOGS asked "
-    "for it."
+    "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
+    "for one."
 )
 
 
 def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
-    """Both sides' status and every number that either has, with what the verdict says of its change."""
+    """Both sides' status and every metric that either has, with its change and verdict, as the Compare page shows them."""
     draw(bullets("iw-sides", (joined(" ", [*_head(half), span("soft", half.started)]) for half in halves)))
-    values = {name: [half.measured.metrics.get(name) if half.measured else None for half in halves] for name in _SHOWN}
+    values = {name: [half.values.get(name) for half in halves] for name in _SHOWN}
     rows = [_metric_row(name, row, verdict) for name, row in values.items() if any(value is not None for value in row)]
     if not rows:
         return
     head = ["metric", *(half.role for half in halves), *(["change", "95 %", "verdict"] if len(halves) == 2 else [])]
-    passing = all(half.measured and half.measured.status == "pass" for half in halves)
+    passing = all(half.measured and half.measured.status == Status.PASS for half in halves)
     note = "" if passing else "a side does not pass: see its status"
     shown = table("What was measured", head, rows, note=note, numbers=range(1, 6))
     width = "iw-narrow" if len(halves) == 2 else "iw-narrower"
     draw(Markup('<div class="{}">{}</div>').format(width, shown))
-    if len(halves) == 2:
-        st.caption(" ".join(part for part in (verdict.words if verdict else "", changes.RULE) if part))
+    parts = [_behind(halves), *([verdict.words if verdict else "", changes.RULE] if len(halves) == 2 else [])]
+    if caption := " ".join(part for part in parts if part):
+        st.caption(caption)
 
 
 def failures(halves: Sequence[Half]) -> None:
@@ -106,7 +109,7 @@ def samples(data: Data, halves: Sequence[Half]) -> list[charts.Figure]:
         figures.append(charts.Figure(f"samples_{kind}", charts.samples(drawn[kind], kind, roles), alt))
     with fold:
         charts.show(figures)
-        st.caption("Every tick is one timed call, the thick one the median; eager and compiled calls took turns.")
+        st.caption("Each tick is one timed call. The thick tick is the median. Eager and compiled calls alternate.")
     return figures
 
 
@@ -160,23 +163,37 @@ def _head(half: Half) -> list[str]:
     return [Markup("<b>{}</b>{}").format(half.role, title), tag]
 
 
+def _behind(halves: Sequence[Half]) -> str:
+    """Which values are means of how many measurements; empty where one measurement stands behind each side."""
+    passing = [half for half in halves if half.measured and half.measured.status == Status.PASS]
+    if all(half.count < 2 for half in passing):
+        return ""
+    counts = ", ".join(f"{half.role} {half.count}" for half in passing)
+    return (
+        f"Times, speedups and memory are means of several measurements ({counts}). "
+        "Counts, errors, leaks, samples, kernels and the log are those of the newest one."
+    )
+
+
 def _metric_row(metric: str, values: Sequence[float | None], verdict: CellVerdict | None) -> list[Content]:
     head = Markup('<span title="{}">{}</span>').format(METRICS[metric].meaning, METRICS[metric].title)
     cells = [number(metric, value) for value in values]
     if len(values) < 2:
         return [head, *cells]
-    judged = verdict.change(metric) if verdict else None
-    measured = None if METRICS[metric].is_count else changes.change(metric, values[0], values[1])
-    change = replace(judged, ratio=measured.ratio) if judged and measured else judged or measured
-    return [head, *cells, *(change_cells(change) if change else [_difference(metric, *values), "", ""])]
+    base, new = values
+    change = (verdict.change(metric) if verdict else None) or changes.change(metric, base, new)
+    size, interval, word = change_cells(change)
+    if METRICS[metric].is_count or metric == LEAK or change is None:
+        size = _difference(metric, base, new, change.look if change else "calm")
+    return [head, *cells, size, interval, word]
 
 
-def _difference(metric: str, base: float | None, new: float | None) -> Markup | str:
-    """The difference of counts, which may begin at 0."""
+def _difference(metric: str, base: float | None, new: float | None, look: Look) -> Markup | str:
+    """The difference of counts and leaks, which may begin at 0."""
     if base is None or new is None:
         return ABSENT
-    sense = direction(metric, base, new) if METRICS[metric].is_count else None
-    return span(sense if sense in ("better", "worse") else "calm", signed(new - base, 0, ""))
+    sense = direction(metric, base, new) if METRICS[metric].is_count else look
+    return span(sense if sense in ("better", "worse") else "calm", signed(new - base, 0, METRICS[metric].unit))
 
 
 def _log(half: Half, log: str, names: Sequence[str]) -> None:

@@ -28,8 +28,8 @@ def show(halves: Sequence[Half]) -> None:
         segments("kernels", "Kernels of", {name: name for name in kinds}, kind, default="compiled")
     draw(_table(halves, kind))
     st.caption(
-        "Device time of one call by kernel, from the profiler pass. Generated kernels are told apart by name without "
-        "their number, which shifts when a fusion comes or goes; those of one name are added up."
+        "Device time of one call by kernel, from the profiler pass. Numbers at the end of generated names are left out, "
+        "since they shift when a fusion comes or goes. Kernels of one name are added up."
     )
 
 

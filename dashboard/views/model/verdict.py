@@ -1,4 +1,4 @@
-"""The model page's verdict: what the comparison of all cells says of the two measurements that are side by side."""
+"""The model page's verdict: the row of the cell in the comparison that the Compare page shows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare.verdicts import Judgement, Outcome
+from analysis.compare.verdicts import Judgement
 from analysis.reports.evidence import eager_lines
 from collector.metrics import MIN_EFFECT
 from dashboard.components.changes import Change, judged, noise_line
@@ -14,23 +14,19 @@ from dashboard.data import Pair
 from dashboard.selection import Selection
 from dashboard.views.model.choice import Choice, Half
 from db.errors import FilterError
+from db.queries.filters import EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
 class CellVerdict:
-    """The row of one cell in a judgement; `comparable` is false where the machine is not the same on both sides.
-
-    `eager` is what the eager runs of the two measurements say, a line each.
-    """
+    """The row of one cell in `Data.judged`, and the judgement of all cells."""
 
     row: Mapping[Any, Any]
     judgement: Judgement
-    comparable: bool
-    eager: tuple[str, ...] = ()
 
     def change(self, metric: str) -> Change | None:
         """The judged change of a metric; None where it is not judged."""
-        return judged(metric, self.row, comparable=self.comparable)
+        return judged(metric, self.row, comparable=bool(self.row["comparable"]))
 
     @property
     def decided(self) -> str:
@@ -44,31 +40,27 @@ class CellVerdict:
         metrics = [name for name in MIN_EFFECT if isinstance(self.row.get(f"{name}_verdict"), str)]
         if not metrics:
             return ""
-        eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in self.eager).replace("?. ", "? ")
+        eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in eager_lines(self.row)).replace("?. ", "? ")
         noise = noise_line(self.judgement, metrics)
-        line = f"{eager}{noise} This cell's own repeats, where it has any, are weighed in."
-        return line if self.comparable else f"{line} The machine is another one, or has changed: nothing is judged."
+        line = f"{eager}{noise} This cell's own repeats, if any, count too."
+        return (
+            line if self.row["comparable"] else f"{line} The machine differs between the sides, so there is no verdict."
+        )
 
 
 def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -> CellVerdict | None:
     """None where there are no two measurements to judge."""
     measured = [half.measured for half in halves if half.measured]
-    judgement = _judgement(selection, choice) if len(measured) == 2 else None
-    if judgement is None or measured[1].cell.cell_id not in judgement.cells.index:
-        return None
-    row = judgement.cells.loc[measured[1].cell.cell_id].to_dict()
-    history = choice.history
-    testbeds = [set(history["testbed_id"][history["run_id"] == each.run_id]) for each in measured]
-    comparable = testbeds[0] == testbeds[1] and row["verdict"] != Outcome.ENVIRONMENT_CHANGED.value
-    eager = {f"eager_ms_{half.role}": half.measured.metrics.get("eager_ms") for half in halves if half.measured}
-    return CellVerdict(row, judgement, comparable, tuple(eager_lines(row | eager)))
-
-
-def _judgement(selection: Selection, choice: Choice) -> Judgement | None:
     pair = selection.pair
+    if len(measured) < 2:
+        return None
     if choice.across_configs:
         pair = Pair(selection.fixed_new, selection.fixed_new, (choice.configs[0], choice.configs[1]))
     try:
-        return selection.data.judgement(pair) if pair else None
+        cells = selection.data.judged(pair, EVERYTHING) if pair else None
     except FilterError:  # two configs of one name
         return None
+    if pair is None or cells is None:
+        return None
+    rows = cells[cells["cell_id"] == measured[1].cell.cell_id].to_dict("records")
+    return CellVerdict(rows[0], selection.data.judgement(pair)) if rows else None

@@ -18,11 +18,11 @@ from dashboard.selection import Selection, current
 from dashboard.views.trends import levels, periods
 
 _RULE = (
-    "Averages over what passed in a night, not paired: lines connect nights with equally many models. Triangles mark new "
-    "levels (ten nights are needed to see one). Compare judges cell by cell. Drag a chart to move it, Ctrl and wheel zoom, a "
-    "double click resets; a click at the legend highlights a line."
+    "A point is an average over the models that passed. Points are not paired: a line breaks where the number of models "
+    "changes. Triangles mark new levels, which take at least ten nights. Compare judges each cell. Drag a chart to move it. "
+    "Zoom with Ctrl and the wheel. Double-click to reset. Click the legend to highlight a line."
 )
-_PERIOD_RULE = "A point is the mean of its nights, of those with as many models as the newest of them."
+_PERIOD_RULE = "Of a period, only nights with as many models as its newest night enter the mean."
 _UNKNOWN = "The address asks for {key} '{wanted}', which is not among these{nearest}. {default} is shown."
 _NO_BRANCH = "The address asks for the branch '{wanted}', of which there is no run{nearest}. No line is of it."
 _NO_CONFIG = "The address asks for the config '{wanted}', which has no line here{nearest}."

@@ -1,0 +1,88 @@
+"""A side of several runs: every page shows the same values, which are means over the runs."""
+
+import re
+
+import pytest
+
+from tests.dashboard import stores
+from tests.dashboard.conftest import plain, text_of
+
+SIDES = {"base": f"main@{stores.SHAS[0]}", "new": f"main@{stores.SHAS[1]}"}
+MODEL = {"model": "huggingface/gpt2", "setting": "inference,bfloat16,cuda,8"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Two commits, three runs of each, whose values differ from run to run; gpt2 is slower at the second commit."""
+    folder = tmp_path_factory.mktemp("several")
+    bundles = []
+    for index in range(6):
+        minutes, is_new = 60.0 * index, index >= 3
+        make = stores.measure(minutes + 1, ("gpt2",) if is_new else (), seed=index)
+        commit = stores.SHAS[int(is_new)]
+        bundles.append(
+            stores.night(
+                folder, f"run-{index}", minutes=minutes, cells=stores.cells(), make=make, seed=index, commit=commit
+            )
+        )
+    return stores.store(folder / "store.db", bundles)
+
+
+def rows_of(app):
+    """The cells of the table of measurements by the title of their metric."""
+    (table,) = [part for part in text_of(app).split("<table>") if "<caption>What was measured" in part]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</table>")[0].split("<tr>")[2:]]
+    texts = [[re.sub(r"<[^>]+>", "", cell).replace("\N{MINUS SIGN}", "-") for cell in row] for row in rows]
+    return {title: cells for title, *cells in texts}
+
+
+def numbers(text):
+    return [float(number) for number in re.findall(r"[-+]?\d+\.?\d*", text)]
+
+
+HEADS = {
+    "compiled latency": "compiled latency ms",
+    "device time": "device time ms",
+    "cold compile": "cold compile s",
+    "peak memory": "peak memory GB",
+    "speedup": "speedup",
+}
+
+
+@pytest.mark.parametrize(
+    ("compare", "model"),
+    [
+        (SIDES, SIDES | {"config": "default"}),
+        (
+            SIDES | {"mode": "configs", "from": "default", "to": "cudagraphs"},
+            SIDES | {"config": ["default", "cudagraphs"], "versus": "configs"},
+        ),
+    ],
+    ids=["two sides", "two configs"],
+)
+def test_compare_and_model_show_the_same_values_and_changes(open_app, store, compare, model):
+    table = open_app(store, "compare", **compare).dataframe[0].value
+    config = "cudagraphs" if "mode" in compare else "default"
+    cells = table[(table["model"] == "gpt2") & (table["config"] == config) & (table["phase"] == "inference")]
+    (cell,) = cells.to_dict("records")
+
+    shown = rows_of(open_app(store, "model", **MODEL, **model))
+
+    for title, head in HEADS.items():
+        base, new, change, interval, _ = shown[title]
+        for text, value in ((base, cell[f"{head} base"]), (new, cell[f"{head} new"]), (change, cell[f"{head} Δ"])):
+            (number,) = numbers(text)
+            digits = len(re.search(r"\.(\d+)", text)[1])
+            assert number == pytest.approx(value, abs=0.51 * 10**-digits), (title, text)
+        if cell.get(f"{head} 95 %"):
+            assert numbers(interval)[-2:] == numbers(cell[f"{head} 95 %"].replace("\N{MINUS SIGN}", "-"))
+
+
+def test_model_says_what_stands_behind_the_values(open_app, store):
+    both = plain(open_app(store, "model", **MODEL, **SIDES, config="default"))
+    alone = plain(open_app(store, "model", **MODEL, base="none", new=SIDES["new"], config="default"))
+    single = plain(open_app(store, "model", **MODEL, base="run-0", new="run-5", config="default"))
+
+    assert "means of several measurements (base 3, new 3)" in both
+    assert "means of several measurements (new 3)" in alone
+    assert "means of several measurements" not in single
