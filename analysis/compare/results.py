@@ -1,17 +1,145 @@
-"""What a comparison or a summary says, as values: no query lives here, and no arithmetic."""
+"""The values of a summary and of a comparison, and their JSON. Nothing is read or computed here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
-from analysis.compare.figures import Counts, Figure, Group, PairedFigure
+from analysis.compare.changes import Direction, direction, percent, ratio
 from analysis.compare.transitions import Transition
-from analysis.reports.as_json import comparison_cells
+from collector.metrics import METRICS
 from db.queries.filters import CellFilter
 from db.queries.sides import Side
+
+FigureKind = Literal["geomean", "mean"]
+
+#: The averages of a group, in the order that tables show them: geometric for ratios and latencies, whose changes are
+#: ratios; arithmetic for compile time, because users wait for the sum.
+FIGURES: dict[str, FigureKind] = {
+    "speedup": "geomean",
+    "device_speedup": "geomean",
+    "compiled_ms": "geomean",
+    "compiled_kernel_ms": "geomean",
+    "eager_ms": "geomean",
+    "compression": "geomean",
+    "compile_cold_s": "mean",
+}
+
+_CELL = ("cell_id", "suite", "model", "phase", "dtype", "device", "batch_size", "config", "config_id")
+_MEASURED = (
+    *("run_id", "testbed_id", "replicate", "status", "started_at", "wall_s", "program_id", "environment_id"),
+    *("stage", "exception", "message", "hint", "spread"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The keys of a group: cells of one suite, phase, dtype, device and config have one set of averages."""
+
+    suite: str
+    phase: str
+    dtype: str
+    device: str
+    config: str
+    config_id: str
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Cells of one group on one side. `planned` is what was expected: planned, or measured without a plan."""
+
+    planned: int
+    measured: int
+    passed: int
+    failed: int
+    not_applicable: int
+
+    @property
+    def missing(self) -> int:
+        """Cells that were expected and have no measurement."""
+        return self.planned - self.measured
+
+    @property
+    def asked(self) -> int:
+        """The pass rate's denominator: expected cells less the unavailable and skipped ones; missing ones count."""
+        return self.planned - self.not_applicable
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Passed over asked, 0 to 1; None where nothing was asked."""
+        return self.passed / self.asked if self.asked else None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return {**asdict(self), "missing": self.missing, "asked": self.asked, "pass_rate": self.pass_rate}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """An average of one metric over the passing cells of a group that have it. `value` is None for n = 0."""
+
+    metric: str
+    kind: FigureKind
+    n: int
+    value: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return {"kind": self.kind, "n": self.n, "value": self.value}
+
+
+@dataclass(frozen=True, slots=True)
+class PairedFigure:
+    """An average of one metric over the cells that pass on both sides and have it there.
+
+    `base_all` and `new_all` are the averages over all cells that pass on one side. They differ from `base` and `new` where
+    the set of passing models changed. The unit is the metric's own.
+    """
+
+    metric: str
+    kind: FigureKind
+    n: int
+    base: float | None
+    new: float | None
+    base_all: Figure
+    new_all: Figure
+
+    @property
+    def ratio(self) -> float | None:
+        """New over base; None where either is unknown or base is 0."""
+        return ratio(self.base, self.new)
+
+    @property
+    def ratio_all(self) -> float | None:
+        """New over base of the unpaired averages, which also depends on which models pass."""
+        return ratio(self.base_all.value, self.new_all.value)
+
+    @property
+    def direction(self) -> Direction | None:
+        """Whether the paired change is for the better. This is the sign only, not a verdict."""
+        return direction(self.metric, self.base, self.new)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return {
+            "kind": self.kind,
+            "n": self.n,
+            "base": self.base,
+            "new": self.new,
+            "ratio": self.ratio,
+            "direction": self.direction,
+            "base_all": self.base_all.to_json(),
+            "new_all": self.new_all.to_json(),
+            "ratio_all": self.ratio_all,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +212,7 @@ class SideSummary:
 class Comparison:
     """Two sides, cell by cell and suite by suite; `analysis.compare.pairing.pair` says which columns `cells` has.
 
-    There are changes here and no verdicts: whether a change is more than noise `analysis.compare.verdicts` decides.
+    A comparison has changes and no verdicts: `analysis.compare.verdicts` decides which changes are more than noise.
     """
 
     base: Side
@@ -101,13 +229,13 @@ class Comparison:
 
     @property
     def on_other_testbeds(self) -> int:
-        """How many cells both sides measured, but each on another testbed: another GPU of the night is one, too."""
+        """The number of cells that the sides measured on different testbeds. Two GPUs of one night are two testbeds."""
         return int((self.cells["testbed_changed"] == True).sum())  # noqa: E712 -- a column of True, False and None
 
     def transitions(self) -> dict[Transition, int]:
         """How many cells there are of each transition, zeros included."""
-        found = self.cells["transition"].value_counts()
-        return {transition: int(found.get(transition.value, 0)) for transition in Transition}
+        counts = self.cells["transition"].value_counts()
+        return {transition: int(counts.get(transition.value, 0)) for transition in Transition}
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys: base, new, filters, notes, environment, on_other_testbeds, transitions, ..."""
@@ -120,5 +248,55 @@ class Comparison:
             "on_other_testbeds": self.on_other_testbeds,
             "transitions": {transition.value: count for transition, count in self.transitions().items()},
             "suites": [suite.to_json() for suite in self.suites],
-            "cells": comparison_cells(self.cells),
+            "cells": _comparison_cells(self.cells),
         }
+
+
+def _comparison_cells(cells: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of `analysis.compare.pairing.pair`."""
+    return [_compared(row) for row in _records(cells)]
+
+
+def _compared(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: row[name] for name in _CELL},
+        "transition": row["transition"],
+        "program_changed": row["program_changed"],
+        "testbed_changed": row["testbed_changed"],
+        "base": _side(row, "base"),
+        "new": _side(row, "new"),
+        "change": {name: _change(row, name) for name in METRICS if _both(row, name)},
+        "rank_metric": row["rank_metric"],
+        "rank_ratio": row["rank_ratio"],
+    }
+
+
+def _side(row: dict[str, Any], side: str) -> dict[str, Any]:
+    return {
+        "expected": row[f"expected_{side}"],
+        **{name: row[f"{name}_{side}"] for name in ("cell_id", "config", "config_id", *_MEASURED)},
+        "metrics": {name: value for name in METRICS if (value := row[f"{name}_{side}"]) is not None},
+    }
+
+
+def _change(row: dict[str, Any], metric: str) -> dict[str, Any]:
+    ratio = row[f"{metric}_ratio"]
+    better = direction(metric, row[f"{metric}_base"], row[f"{metric}_new"])
+    return {"ratio": ratio, "percent": percent(ratio), "direction": better}
+
+
+def _both(row: dict[str, Any], metric: str) -> bool:
+    return row[f"{metric}_base"] is not None and row[f"{metric}_new"] is not None
+
+
+def _records(cells: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): _plain(value) for name, value in row.items()} for row in cells.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON can hold. NaN, NA and NaT become None."""
+    if value is None or value is pd.NA or value is pd.NaT or value != value:
+        return None
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.item() if isinstance(value, np.generic) else value

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.compare.figures import FIGURES, Counts, Figure, Group, PairedFigure
-from analysis.compare.results import SuiteChange, SuiteSummary
+from analysis.compare.results import FIGURES, Counts, Figure, Group, PairedFigure, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
 from collector.vocabulary import NOT_APPLICABLE, Status
 

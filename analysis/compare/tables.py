@@ -1,29 +1,43 @@
-"""The one place where two sides become per-cell changes, for the command line and the dashboard alike.
+"""Compares two sides cell by cell, for the command line and the dashboard.
 
-There are no verdicts here: a change is a number, and whether it is more than noise `analysis.compare.verdicts` decides.
+Changes are numbers without verdicts: `analysis.compare.verdicts` decides which of them are more than noise.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from analysis.compare.changes import Direction, direction, percent, ratio
 from analysis.compare.environment_diff import environment_differences, run_notes, testbed_notes
-from analysis.compare.figures import FIGURES, Counts, Figure, Group, PairedFigure
 from analysis.compare.pairing import pair
-from analysis.compare.results import Comparison, EnvironmentDifference, SideSummary, SuiteChange, SuiteSummary
-from analysis.compare.run_means import with_run_means
+from analysis.compare.repeats import RepeatRows
+from analysis.compare.results import (
+    FIGURES,
+    Comparison,
+    Counts,
+    EnvironmentDifference,
+    Figure,
+    Group,
+    PairedFigure,
+    SideSummary,
+    SuiteChange,
+    SuiteSummary,
+)
 from analysis.compare.suites import compare_groups, summarise_groups
 from analysis.compare.transitions import Transition
+from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
+from db.queries.repeats import rows_of_runs
 from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side
+from db.schema import measurements
 
 __all__ = [
     "EVERYTHING",
@@ -47,6 +61,10 @@ __all__ = [
     "ratio",
     "summarise",
 ]
+
+#: Metrics that may be 0 and metrics of accuracy. Of these the newest measurement counts.
+_NEWEST = {"error_rmse_ratio", "cosine", "leak_bytes_per_call"}
+_AVERAGED = [name for name, metric in METRICS.items() if not metric.is_count and name not in _NEWEST]
 
 
 def compare(source: Source, base: Side, new: Side, filters: CellFilter = EVERYTHING) -> Comparison:
@@ -99,11 +117,37 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
 
 
 def _side_cells(conn: Connection, side: Side, filters: CellFilter) -> pd.DataFrame:
-    return with_run_means(conn, side, side_rows(conn, side, filters))
+    return _with_run_means(conn, side, side_rows(conn, side, filters))
+
+
+def _with_run_means(conn: Connection, side: Side, cells: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a side (`side_rows`) with the mean of its runs for each cell that passes and was measured several times.
+
+    A metric is then the geometric mean over the runs in which the cell passed, as verdicts use it (`RepeatRows.of_side`).
+    The status and the counts stay those of the newest measurement.
+    """
+    means = _run_means(conn, side)
+    if means.empty:
+        return cells
+    means = means.reindex(cells["cell_id"]).set_axis(cells.index)
+    passed = cells["status"] == Status.PASS.value
+    return cells.assign(**{name: means[name].where(passed & means[name].notna(), cells[name]) for name in _AVERAGED})
+
+
+def _run_means(conn: Connection, side: Side) -> pd.DataFrame:
+    """A row for each cell that several runs or replicates of the side measured, by its cell_id."""
+    count, cells = func.count(), func.count(measurements.c.cell.distinct())
+    measured, different = conn.execute(select(count, cells).where(measurements.c.run.in_(side.keys))).one()
+    if measured == different:
+        return pd.DataFrame()
+    rows = RepeatRows(rows_of_runs(conn, side.keys, _AVERAGED))
+    several = np.bincount(rows.cell) > 1
+    means = {metric: np.exp(rows.of_side(side.keys, metric)[0][several]) for metric in _AVERAGED}
+    return pd.DataFrame(means, index=rows.cells[several])
 
 
 def _notes(base: Side, new: Side, cells: pd.DataFrame) -> tuple[str, ...]:
-    # Of a hundred columns the few that it takes: rows of all of them would be copied.
+    # testbed_notes copies rows, so it gets only the columns that it needs.
     where = cells[["device", "testbed_changed", "testbed_id_base", "testbed_id_new"]]
     notes = testbed_notes(base, new, where) + run_notes(base, new)
     if set(base.keys) == set(new.keys):
@@ -118,12 +162,12 @@ def _notes(base: Side, new: Side, cells: pd.DataFrame) -> tuple[str, ...]:
 
 def _config_id(rows: pd.DataFrame, wanted: str) -> str:
     known = rows[["config", "config_id"]].drop_duplicates()
-    found = known[(known["config_id"] == wanted) | (known["config"] == wanted)]["config_id"].tolist()
-    if not found:
+    ids = known[(known["config_id"] == wanted) | (known["config"] == wanted)]["config_id"].tolist()
+    if not ids:
         raise FilterError(f"this side has no config {one_line(wanted)!r}{nearest(wanted, known['config'])}")
-    if len(found) > 1:
-        raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(found))}")
-    return str(found[0])
+    if len(ids) > 1:
+        raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(ids))}")
+    return str(ids[0])
 
 
 def _of_one_config(cells: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:

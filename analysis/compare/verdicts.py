@@ -95,6 +95,24 @@ class Judgement:
         }
 
 
+def decide(counts: Mapping[str, int], fail_on: frozenset[str], max_missing: int | None = None) -> tuple[int, str]:
+    """The exit code of `gate` and its reason, from the number of cells of each outcome.
+
+    The code is 0 for a pass, 1 for a failure and 3 where too little was measured to decide.
+    """
+    missing = counts.get("missing", 0)
+    judged = sum(counts.values()) - missing
+    if not judged:
+        return 3, "no cell was measured on both sides"
+    if max_missing is not None and missing > max_missing:
+        return 3, f"{missing} cells are missing, more than the {max_missing} allowed"
+    if failures := {word: counts[word] for word in sorted(fail_on) if counts.get(word)}:
+        return 1, ", ".join(f"{count} {word}" for word, count in failures.items())
+    if judged == counts.get("inconclusive", 0) + counts.get("environment_changed", 0):
+        return 3, "nothing could be concluded: measure again, or compare within one testbed"
+    return 0, "nothing found"
+
+
 def with_verdicts(comparison: Comparison, judgement: Judgement) -> dict[str, Any]:
     """The comparison as a JSON object with `verdicts` (as `Judgement.to_json`) and, in each of its cells, `verdict`,
     `verdict_metric`, `held_back` (throttled) and `judged`: per metric its verdict, change, adjusted, low, high, explained

@@ -9,13 +9,13 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 
-from analysis.compare.figures import FIGURES
+from analysis.compare.results import FIGURES
 from db.queries.sides import Side
 from db.runs import NightInfo
 
 #: Nights that are looked back on.
 NIGHTS = 30
-#: Passed over asked; all other figures are averages of `analysis.compare.figures.FIGURES`.
+#: Passed over asked; all other figures are averages of `analysis.compare.results.FIGURES`.
 RATE = "pass_rate"
 #: A group of cells (suite x config x setting) counts where as many were averaged as in the newest night, give or take this
 #: part: an average over other models tells of the models.

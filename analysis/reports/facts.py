@@ -10,10 +10,9 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import Connection
 
-from analysis.compare.gating import decide
 from analysis.compare.ranking import ranked
 from analysis.compare.tables import EVERYTHING, CellFilter, Comparison, compare, compare_configs
-from analysis.compare.verdicts import Judgement, Outcome, judge_cells, judge_sides, with_verdicts
+from analysis.compare.verdicts import Judgement, Outcome, decide, judge_cells, judge_sides, with_verdicts
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
 from analysis.reports.evidence import evidence_of
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.compare.figures import Counts
+from analysis.compare.results import Counts
 from collector.metrics import METRICS
 from db.queries.sides import Side
 from db.runs import device_name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.compare.gating import decide
+from analysis.compare.verdicts import decide
 from jobs.options import cell_options, db_option, json_option
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from analysis.compare.figures import Counts, Figure, Group
-from analysis.compare.results import SuiteChange, SuiteSummary
+from analysis.compare.results import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
 from analysis.reports.suites import average_interval
 from analysis.stats.bootstrap import Interval

@@ -12,8 +12,8 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.compare.changes import percent, ratio
-from analysis.compare.figures import Counts
 from analysis.compare.pairing import AXES
+from analysis.compare.results import Counts
 from analysis.history.recent import RATE, Recent
 from analysis.reports.suites import average_interval
 from analysis.stats.averages import geomean

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from analysis.compare.figures import FIGURES
+from analysis.compare.results import FIGURES
 from analysis.history.recent import RATE, nights_up_to, recent
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.gating import decide
+from analysis.compare.verdicts import decide
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.commands.gate import parse_words
