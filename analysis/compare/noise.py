@@ -1,4 +1,4 @@
-"""Learns the noise of every cell: how far two runs of the same code lie apart, from the runs that the store holds."""
+"""Learns the noise of every cell, the spread of runs of the same code, from all stored runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from analysis.stats.covariates import fit_slopes
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import Prior, fit_prior, moderate
 
-#: Nights of a branch from which on neighbouring ones tell the noise. Below, only runs of one commit do.
+#: With at least this many nights of a branch, neighbouring nights count as repeats. With fewer, only runs of one commit do.
 FEWEST_NIGHTS = 10
-#: The noise of siblings is worth at most this many of a cell's own runs, however alike they seem: some cells have two states
-#: that siblings do not have (the peak memory of speech_transformer is one of two values that lie 2.7 % apart).
+#: The noise of siblings counts as at most this many runs of the cell itself. Some cells have two states that siblings do not
+#: have: the peak memory of speech_transformer is one of two values 2.7 % apart.
 MOST_FROM_SIBLINGS = 10.0
-#: Steps of a long series from base to new that are what is judged, and say nothing about how large steps usually are. Of sides
-#: that lie further apart most such steps are noise.
+#: The steps of a series from base to new are judged, so they do not define the size of usual steps, if there are at most this
+#: many. With more steps between the sides, most of them are noise.
 MOST_BETWEEN = 3
-#: Two runs of one code never agree better than this (relative): a clock tick and a page of memory are that large.
+#: Smallest relative noise. A clock tick or a page of memory is about this large.
 FLOOR = 0.001
 
 
@@ -28,10 +28,10 @@ FLOOR = 0.001
 class Noise:
     """The noise of one metric. Entry i of each array is of `RepeatRows.cells[i]`, NaN where the cell has no such metric.
 
-    `variance` is that of ln values from run to run, `df` are its degrees of freedom. `prior` is what the cells have in common
-    (None where too few of them have repeats), `repeats` are the degrees of freedom of the repeats of all cells together.
-    With a control the variance is of what the control does not explain: `slope` is by how much ln of the metric moves with ln
-    of the control, and the variance of the slope is `variance` divided by `spread`.
+    `variance` is the variance of ln values from run to run, `df` are its degrees of freedom. `prior` is the distribution over
+    cells (None where too few have repeats). `repeats` are the degrees of freedom of the repeats of all cells together.
+    With a control, `variance` is what the control does not explain. `slope` is the change of ln of the metric per change of
+    ln of the control. The variance of the slope is `variance` divided by `spread`.
     """
 
     variance: Numbers
@@ -43,7 +43,7 @@ class Noise:
 
     @property
     def typical(self) -> float | None:
-        """The standard deviation that a cell without repeats of its own is taken to have; 0.01 is one per cent."""
+        """The standard deviation that is assumed for a cell without repeats; 0.01 is 1 %."""
         return None if self.prior is None else float(np.sqrt(self.prior.variance))
 
 
@@ -56,17 +56,18 @@ def learn_noise(
 ) -> Noise:
     """Learns the noise of a metric.
 
-    Repeats are runs of one **program** of one model on one testbed and
-    - at one commit, in several runs or processes (so cells that are two names for one program are each other's A/A), or
-    - from 10 nights of a branch on, on neighbouring nights: most commits change nothing, and a few steps are cut off.
+    Repeats are runs of one **program** of one model on one testbed that are either
 
-    A cell's own repeats are shrunk towards those of its siblings (`analysis.stats.shrinkage`). With a `control`, another
-    metric of the same process, what it explains is removed first (`analysis.stats.covariates`), cell by cell. Rows without it
-    do not count. `common`, of `common_moves`, is removed from both, as it is from two sides.
+    - of one commit, in several runs or processes. Cells that are two names for one program repeat each other.
+    - of neighbouring nights, where a branch has at least 10. Most commits change nothing, and the few large steps are cut off.
 
-    `between` are the places in `rows.runs` of the last run of the earlier side and of the first of the later one. Where at most
-    `MOST_BETWEEN` steps of a long series lead from one to the other, they do not decide where steps are cut off: beside an
-    old spike, which makes two large steps, a step that is judged by the noise would pass for usual.
+    The variance of a cell is shrunk towards that of its siblings (`analysis.stats.shrinkage`). A `control` is another metric
+    of the same process. What it explains is removed first, cell by cell (`analysis.stats.covariates`), and rows without it do
+    not count. `common` is the result of `common_moves`. It is subtracted from the metric and from the control.
+
+    `between` has two indices of `rows.runs`: the last run of the earlier side and the first run of the later side. If at most
+    `MOST_BETWEEN` steps of a series lie between them, the limit for cutting off steps is computed without them. Otherwise an
+    old spike, which makes two large steps, would make the judged step look usual.
     """
     values, usable = _logs(rows, metric)
     beside = None
@@ -80,7 +81,7 @@ def learn_noise(
     prior = fit_prior(own.variance, own.df)
     if prior is not None:
         prior = replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
-    # Of a cell that changed its program the newest one counts.
+    # If a cell changed its program, the newest program counts.
     unit = np.full(len(rows.cells), len(own.df))
     unit[rows.cell[usable]] = rows.unit[usable]
     of_units = (*moderate(own.variance, own.df, prior), own.slope, own.spread)
@@ -89,10 +90,10 @@ def learn_noise(
 
 
 def common_moves(rows: RepeatRows, control: str) -> Numbers:
-    """By row, how far its run lies from the others in what all its cells have in common (of ln).
+    """The common deviation of each row's run, in ln.
 
-    This is `common_drift` for every run: the median over its cells of how far `control` is from the median of the cell's
-    runs; 0 for fewer than 20 cells.
+    It is the median over the run's cells of the deviation of `control` from the median of the cell's runs, and 0 for fewer
+    than 20 cells (`common_drift`).
     """
     values, usable = _logs(rows, control)
     usual = pd.Series(values[usable]).groupby(rows.unit[usable]).transform("median").to_numpy()
@@ -105,7 +106,7 @@ def common_moves(rows: RepeatRows, control: str) -> Numbers:
 
 
 def _logs(rows: RepeatRows, metric: str) -> tuple[Numbers, Mask]:
-    """ln of the metric where it can be used, and where that is."""
+    """ln of the metric (NaN where not usable), and a mask of the usable rows: those that passed with a positive value."""
     values = rows.values(metric)
     usable = rows.passed & (values > 0) & np.isfinite(values)
     return np.log(values, where=usable, out=np.full(len(values), np.nan)), usable
@@ -113,7 +114,7 @@ def _logs(rows: RepeatRows, metric: str) -> tuple[Numbers, Mask]:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """The noise of every unit by its own runs."""
+    """The noise of every unit from its own runs."""
 
     variance: Numbers
     df: Numbers
@@ -126,24 +127,24 @@ def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
     slope, spread, squares = np.zeros(len(df)), np.full(len(df), np.inf), repeats.sums(y * y)
     if beside is not None:
         x = repeats.deviations(beside)
-        # Products of the same steps, cut off as they are: no sum of them can be more than their squares allow.
+        # The products use the same cut-off steps as the squares, so that they stay consistent.
         fitted = fit_slopes(repeats.sums(x * x), repeats.sums(x * y), squares)
         slope, spread, df = fitted.slope, fitted.spread, df - fitted.taken
-        # What is left is cut off again: where both have steps, what is left need not have one.
+        # The residuals are cut off anew: a step that both metrics have may vanish in the residuals.
         squares = repeats.sums(repeats.deviations(values - slope[repeats.unit] * beside, beside) ** 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         return _Own(np.maximum(squares / df, FLOOR**2), df, slope, spread)
 
 
 class _Repeats:
-    """Which of the kept rows repeat which: those of few nights by commit, those of many night by night."""
+    """Groups the kept rows into repeats: by commit in series with few nights, night by night in series with many."""
 
     def __init__(self, rows: RepeatRows, kept: Labels, between: tuple[int, int] | None) -> None:
         self._kept, self.unit = kept, rows.unit
         self._count = int(rows.unit.max(initial=-1)) + 1
         branches, runs = int(rows.branch.max(initial=0)) + 1, max(1, len(rows.runs))
         series = rows.unit[kept] * branches + rows.branch[kept]
-        # A night is one run of a series. Nights come out in the order of series and runs.
+        # A night is one run of a series. `nights` is sorted by series, then by run.
         nights, self._night_of_row = np.unique(series * runs + rows.run[kept], return_inverse=True)
         length = np.bincount(nights // runs, minlength=self._count * branches)
         is_few = length[series] < FEWEST_NIGHTS
@@ -162,8 +163,10 @@ class _Repeats:
         self.df = self.sums(np.concatenate((worth, np.full(len(of_steps), EFFICIENCY))))
 
     def deviations(self, values: Numbers, beside: Numbers | None = None) -> Numbers:
-        """How far repeats lie apart: from the mean of their commit, or from the night before. `values` and `beside` are by
-        row; for the latter see `successive`."""
+        """The deviations of repeats from the mean of their commit, or from the night before.
+
+        `values` and `beside` have an entry per row. `beside` is passed on to `successive`.
+        """
         by_night = successive(
             self._nights(values),
             self._series_of_night,
@@ -180,12 +183,12 @@ class _Repeats:
         return np.asarray(means[self._is_many])
 
     def sums(self, of_deviations: Numbers) -> Numbers:
-        """What was computed from `deviations`, added up by unit. Squares over `df` are a variance."""
+        """Sums per unit of values computed from `deviations`. The sum of squares over `df` is the variance."""
         return sums(of_deviations, self._owners, self._count)
 
 
 def _judged(runs: Labels, series: Labels, between: tuple[int, int] | None) -> Mask:
-    """Which steps from one night to the next of its series are judged; `runs` are the nights' places in `rows.runs`."""
+    """Whether each step from one night to the next is judged. `runs` are the indices of the nights in `rows.runs`."""
     within: Mask = series[1:] == series[:-1]
     if between is None:
         return np.zeros_like(within)

@@ -1,4 +1,4 @@
-"""One alert per commit range over all the cells that changed there: what a person reads instead of a thousand series."""
+"""Groups changes into alerts. An alert has one commit range and all cells that changed there."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from db.connecting import Source, connected
 from db.queries.cell_names import cell_names
 from db.queries.filters import EVERYTHING, CellFilter
 
-#: Cells that are named where there is little room.
+#: The number of cells that a short text names.
 WORST = 5
-#: Cells of one testbed and metric from which on what their eager times have in common is taken for the machine's.
+#: Minimum number of changed cells of a testbed and metric for which a common drift of the eager times is computed.
 FEWEST = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """The changes that have suspects in common, worst first.
+    """Changes that the same commits can explain, worst first.
 
-    `span` has the last point before and the first one after all of them, `blame` the commits in between. `also_possible` are
-    the commits that only some of the changes leave open. `direction` is `worse` or `better` where all changes agree, else None.
-    `alert_id` names the range: it becomes another one when a later run, of a commit in between, narrows that.
+    `span` is the range that all changes share: the last point before and the first point after. `blame` has the commits of
+    that range. `also_possible` has commits that only some of the changes allow. `alert_id` is a hash of the range. It changes
+    when a later run of a commit in between narrows the range.
     """
 
     alert_id: str
@@ -51,15 +51,15 @@ class Alert:
 
     @property
     def certainty(self) -> Certainty:
-        """`pending` while not one change is established."""
+        """`established` if at least one change is established, else `pending`."""
         established = any(change.certainty is Certainty.ESTABLISHED for change in self.changes)
         return Certainty.ESTABLISHED if established else Certainty.PENDING
 
     @property
     def direction(self) -> Direction | None:
-        """Which way all changes went; None where some went one way and some the other."""
-        ways = {change.direction for change in self.changes}
-        return ways.pop() if len(ways) == 1 else None
+        """The direction of all changes; None where they differ."""
+        directions = {change.direction for change in self.changes}
+        return directions.pop() if len(directions) == 1 else None
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -73,30 +73,33 @@ class Alert:
 
     @property
     def environment(self) -> tuple[EnvironmentDifference, ...]:
-        """What else changed at the boundary of any of its changes, each key once."""
-        found = {one.key: one for change in self.changes for one in (*change.environment, *change.program)}
-        return tuple(found[key] for key in sorted(found))
+        """Differences of environment and program at the boundaries of the changes, each key once."""
+        by_key = {one.key: one for change in self.changes for one in (*change.environment, *change.program)}
+        return tuple(by_key[key] for key in sorted(by_key))
 
     @property
     def environment_changed(self) -> bool:
-        """Whether the commits are not the only suspects."""
+        """Whether the environment changed at the boundary of any change, so that it may be the cause instead of a commit."""
         return any(change.environment_changed for change in self.changes)
 
     @property
     def median_worsening(self) -> float | None:
-        """The median of how many times as bad the metrics became, in ln; below 1 is better. None of statuses alone."""
-        found = [math.log(change.worsening) for change in self.changes if change.worsening is not None]
-        return math.exp(float(np.median(found))) if found else None
+        """The median factor by which metrics got worse; below 1 is better. None if only statuses changed."""
+        logs = [math.log(change.worsening) for change in self.changes if change.worsening is not None]
+        return math.exp(float(np.median(logs))) if logs else None
 
     @property
     def common_drift(self) -> dict[tuple[str, str], float]:
-        """By testbed and metric, how many times as much the eager time of its changed cells became: the median, where 20 or
-        more changed. Eager runs know nothing of a commit of Inductor: what moved them all has moved the machine."""
-        found: dict[tuple[str, str], list[float]] = {}
+        """The median ratio of the eager times of the changed cells (after over before), by testbed and metric.
+
+        Only testbeds and metrics with at least 20 changed cells have one. A commit of Inductor does not change eager times,
+        so a common change of them comes from the machine.
+        """
+        logs: dict[tuple[str, str], list[float]] = {}
         for change in self.changes:
             if change.control is not None:
-                found.setdefault((change.testbed_id, change.metric), []).append(math.log(change.control))
-        return {place: math.exp(common_drift(values)) for place, values in found.items() if len(values) >= FEWEST}
+                logs.setdefault((change.testbed_id, change.metric), []).append(math.log(change.control))
+        return {key: math.exp(common_drift(values)) for key, values in logs.items() if len(values) >= FEWEST}
 
     def of_machine(self, min_effects: Mapping[str, float] = MIN_EFFECT) -> tuple[Change, ...]:
         """The changes below the minimum effect after correction for the common drift of the machine."""
@@ -110,12 +113,12 @@ class Alert:
         )
 
     def counts(self) -> dict[str, int]:
-        """How many changes there are by what changed: a metric, or `broke` and `fixed`."""
+        """The number of changes of each metric, and of `broke` and `fixed`. The largest number comes first."""
         words = Counter(change.metric or _STATUS_WORDS[change.direction] for change in self.changes)
         return dict(sorted(words.items(), key=lambda one: (-one[1], one[0])))
 
     def worst(self, count: int = WORST) -> tuple[Change, ...]:
-        """The changes that are worst for a user; what fails comes first."""
+        """The first `count` changes, worst first. Changes of status come before changes of metrics."""
         return self.changes[:count]
 
     def to_json(self) -> dict[str, Any]:
@@ -149,7 +152,7 @@ _STATUS_WORDS = {Direction.WORSE: "broke", Direction.BETTER: "fixed"}
 
 @dataclass(slots=True)
 class Group:
-    """Changes with their common suspects: what landed after `base` up to `onset`; `first` to `last` holds all of their ranges."""
+    """Changes whose ranges overlap. All share the commits after `base` up to `onset`. `first` to `last` spans all ranges."""
 
     base: Point
     onset: Point
@@ -158,17 +161,17 @@ class Group:
     changes: list[Change] = field(default_factory=list)
 
     def overlaps(self, span: Span) -> bool:
-        """Whether some commit lies in both ranges; ranges within one commit overlap where that is the same."""
+        """Whether a commit lies in both ranges. A range within one commit overlaps only the same range."""
         if span.is_one_commit or self.base.place == self.onset.place:
             return (span.base.place, span.onset.place) == (self.base.place, self.onset.place)
         return span.base.place < self.onset.place and self.base.place < span.onset.place
 
     def distance(self, span: Span) -> int:
-        """How far the best place of a change lies outside the suspects, in commits measured."""
+        """How far the most likely range of a change lies outside the shared range, in measured commits."""
         return max(0, self.base.place - span.base.place, span.onset.place - self.onset.place)
 
     def take(self, change: Change) -> None:
-        """Adds a change whose range overlaps: the suspects are what all ranges have in common."""
+        """Adds a change whose range overlaps, and narrows `base` and `onset` to the commits that all ranges share."""
         base, onset = change.possible.base, change.possible.onset
         self.changes.append(change)
         self.base = max(self.base, base, key=_place)
@@ -178,10 +181,11 @@ class Group:
 
 
 def group_changes(changes: Iterable[Change]) -> list[Group]:
-    """Groups whose changes have at least one suspect in common; of one repository and branch.
+    """Groups the changes of one repository and branch. The changes of a group share at least one commit.
 
-    The narrowest ranges come first and make the groups; a wide one joins the group that its best place is nearest to, then
-    the one with the most changes. A range that overlaps none begins a group. The order of the changes does not matter.
+    Narrow ranges are grouped first. A wider range joins the overlapping group that is nearest to its most likely range; of
+    equally near groups, the one with the most changes. A range without an overlapping group starts a new one. The order of
+    `changes` does not matter.
     """
     groups: list[Group] = []
     for change in sorted(changes, key=_by_width):
@@ -208,7 +212,7 @@ def _by_width(change: Change) -> tuple[int, int, int, int, str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The alerts, newest range first, the history that they come from, and of how many chosen cells it could judge anything."""
+    """The alerts, newest range first, and the history that they come from. `cells` counts the chosen cells that were judged."""
 
     alerts: tuple[Alert, ...]
     history: History
@@ -225,12 +229,12 @@ def survey(
     window: int | None = None,
     min_effects: Mapping[str, float] = MIN_EFFECT,
 ) -> Survey:
-    """The alerts of a branch, or of all: one for all changes that can come from the same commits.
+    """The alerts of a branch, or of all branches. Changes that the same commits can explain share an alert.
 
-    Changes are those of `analysis.history.timelines.judge_history`, over all cells and metrics. `filters`, `metrics` and `since`
-    (of the first run after) only hide: they change no range and no false discovery rate. Metrics are named as in
-    `min_effects`, and `status`. For one more night `window=analysis.history.timelines.INCREMENT` is enough; None looks at the
-    whole history.
+    The changes come from `analysis.history.timelines.judge_history`, over all cells and metrics. `filters`, `metrics` and
+    `since` (compared with the first run after the change) hide changes. They do not affect ranges and false discovery rates.
+    Metrics are named as in `min_effects`; `status` is the pass or fail of a cell. `window` limits the history that is read:
+    `analysis.history.timelines.INCREMENT` is enough after one new night, None reads everything.
 
     Raises:
         KeyError: a metric that does not exist.

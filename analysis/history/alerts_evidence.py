@@ -1,4 +1,4 @@
-"""What else differs between the two sides of a change: kernels, counts, reasons, eager times; evidence, and no proof."""
+"""What else differs between the two sides of a change: kernels, counts, reasons and eager times. This is no proof of a cause."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from analysis.history.series import Point
 from db.connecting import Source, connected
 from db.queries.details import MeasurementInfo, measurement
 
-#: Kernels told at most.
+#: Maximum number of kernels listed.
 MOST_KERNELS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Of a change, the last measurement before beside the first one after.
+    """Differences between the last measurement before a change and the first one after it.
 
-    `counts` are metrics that count and that both sides have (before, after), `kernels` those whose launches or names changed,
-    the largest change of time first, `reasons` those of graph breaks, recompiles and cudagraph skips that only one side has
-    (word, side, text). `control` is the eager time over the same boundary (metric, before, after): what moved that as
-    well has moved the machine or ATen. `exception` is what a cell failed with, where that is the change.
+    - `counts`: metrics that are counts and differ (before, after)
+    - `kernels`: kernels whose launches or names changed, the largest change of time first
+    - `reasons`: reasons of graph breaks, recompiles and cudagraph skips that only one side has (kind, side, text)
+    - `control`: the eager time (metric, before, after). If it changed too, the machine or ATen changed.
+    - `exception`: the exception of the cell, if its status changed
     """
 
     base_run: str
@@ -50,7 +51,7 @@ class Evidence:
 
 
 def evidence_of(source: Source, change: Change) -> Evidence | None:
-    """What the measurements on both sides of a change say; None where one of them is no longer stored."""
+    """The evidence of a change; None where a measurement of either side is no longer stored."""
     with connected(source) as conn:
         base = _measured(conn, change, change.span.base, newest_first=True)
         onset = _measured(conn, change, change.span.onset)
@@ -71,8 +72,8 @@ def evidence_of(source: Source, change: Change) -> Evidence | None:
 
 def _measured(source: Source, change: Change, point: Point, *, newest_first: bool = False) -> MeasurementInfo | None:
     for run in point.runs[::-1] if newest_first else point.runs:
-        if (found := measurement(source, run.run_id, change.cell_id)) is not None:
-            return found
+        if (info := measurement(source, run.run_id, change.cell_id)) is not None:
+            return info
     return None
 
 
@@ -83,17 +84,17 @@ def _counts(base: MeasurementInfo, onset: MeasurementInfo) -> dict[str, tuple[fl
 
 
 def _is_other(kernel: KernelChange) -> bool:
-    """Whether another choice was made; the same kernel that takes longer is what the metric says already."""
+    """Whether the number of launches differs. A kernel that only takes longer is left out: the metric shows that."""
     return kernel.base_launches != kernel.new_launches
 
 
 def _reasons(base: MeasurementInfo, onset: MeasurementInfo) -> tuple[tuple[str, str, str], ...]:
-    found = []
+    differing = []
     for key, word in REASONS.items():
         sides = [dict.fromkeys(reasons(info.details, key)) for info in (base, onset)]
-        found += [(word, "before", text) for text in sides[0] if text not in sides[1]]
-        found += [(word, "after", text) for text in sides[1] if text not in sides[0]]
-    return tuple(found)
+        differing += [(word, "before", text) for text in sides[0] if text not in sides[1]]
+        differing += [(word, "after", text) for text in sides[1] if text not in sides[0]]
+    return tuple(differing)
 
 
 def _control(metric: str, base: MeasurementInfo, onset: MeasurementInfo) -> tuple[str, float, float] | None:

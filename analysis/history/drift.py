@@ -1,4 +1,4 @@
-"""Slow drift: how far the newest level of a series lies from that at a pinned run, beyond the steps found in between."""
+"""Slow drift: the change of a series since a pinned run that its change points do not explain."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from db.queries.cell_names import CellNames
 from db.queries.filters import EVERYTHING, CellFilter
 from db.queries.sides import Side
 
-#: Measured commits on either side of the pinned one whose level, with its own, is taken for that of the pin.
+#: The level at the pin is the level of the pinned commit and up to this many measured commits on either side.
 AROUND = 5
-#: Newest measured commits whose level is the newest.
+#: The newest level is the level of this many newest measured commits.
 NEWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A series that went away from where it was at a pin.
+    """A series that drifted away from its level at a pin.
 
-    `levels` holds the way it went: `ratio` is newest over pinned, `steps` the part of it that change points tell (1 for none) and
-    `drift` what is left, which no change point shows. `q` is the false discovery rate at which it would just be reported.
+    `levels` has the ratios: `ratio` is newest over pinned, `steps` the part that change points explain (1 for none) and
+    `drift` the remaining part. `q` is the smallest false discovery rate at which the drift is reported.
     """
 
     repo: str
@@ -62,7 +62,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class DriftSurvey:
-    """What drifted, the largest first, of how many series (by metric) that could be held against the pin."""
+    """The drifts, largest first. `series` is the number of series (per metric) that could be compared with the pin."""
 
     drifts: tuple[Drift, ...]
     series: int
@@ -70,7 +70,7 @@ class DriftSurvey:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A series held against a pin."""
+    """A series that is compared with a pin."""
 
     table: SeriesTable
     row: int
@@ -87,13 +87,13 @@ def slow_drift(
     filters: CellFilter = EVERYTHING,
     min_effects: Mapping[str, float] = MIN_EFFECT,
 ) -> DriftSurvey:
-    """Series whose newest level is away from that at the pinned runs, by more than the steps found in between tell.
+    """Series whose newest level differs from the level at the pinned runs by more than the steps in between explain.
 
-    Series are those of `branch`, else of the branches of the pinned runs, each held against the pinned runs of its own
-    testbed. The level at the pin is that of the up to 5 measured commits on either side of it, and its own; the newest
-    that of the newest 10 commits; neither reaches across a change point, and both need 5. A pin on another branch (a
-    release) knows no steps in between: the whole difference is told. Told is what is at least `min_effects[metric]`, with a
-    false discovery rate of at most 5 % over all series of the metric that could be held against the pin; largest first.
+    The series are those of `branch`, else of the branches of the pinned runs. Each is compared with the pinned runs of its
+    own testbed. The level at the pin comes from the pinned commit and up to 5 measured commits on either side, the newest
+    level from the newest 10. Neither level reaches across a change point, and both need 5 commits. With a pin on another
+    branch (a release) there are no steps in between, and the whole difference counts as drift. A drift is reported if it is
+    at least `min_effects[metric]` with a false discovery rate of at most 5 % over all compared series of the metric.
 
     Raises:
         KeyError: a metric that does not exist.
@@ -104,7 +104,7 @@ def slow_drift(
         for name in sorted(branches | set(pinned.branches)):
             names, of_branch = read_series(conn, tuple(min_effects), branch=name, filters=filters)
             tables += of_branch
-    found: list[Drift] = []
+    drifts: list[Drift] = []
     series = 0
     for metric, least in min_effects.items():
         cases = [
@@ -117,24 +117,31 @@ def slow_drift(
         ]
         series += len(cases)
         rates = false_discovery_rates(np.array([case.levels.p for case in cases])).tolist()
-        found += [
+        drifts += [
             _drift(names, metric, case, q)
             for case, q in zip(cases, rates, strict=True)
             if q <= LEVEL and abs(math.log(case.levels.drift)) >= math.log1p(least)
         ]
-    found.sort(key=lambda one: (-abs(math.log(one.levels.drift)), one.cell, one.metric, one.testbed_id))
-    return DriftSurvey(tuple(found), series)
+    drifts.sort(key=lambda one: (-abs(math.log(one.levels.drift)), one.cell, one.metric, one.testbed_id))
+    return DriftSurvey(tuple(drifts), series)
 
 
 def _drift(names: CellNames, metric: str, case: _Case, q: float) -> Drift:
-    place = name_series(names, case.table, case.row)
-    place.pop("cell_key")
-    way = direction_of(metric, case.levels.drift)
-    return Drift(**place, metric=metric, direction=way, pinned=case.pinned, newest=case.newest, levels=case.levels, q=q)
+    series = name_series(names, case.table, case.row)
+    series.pop("cell_key")
+    return Drift(
+        **series,
+        metric=metric,
+        direction=direction_of(metric, case.levels.drift),
+        pinned=case.pinned,
+        newest=case.newest,
+        levels=case.levels,
+        q=q,
+    )
 
 
 def _cases(table: SeriesTable, base: SeriesTable, runs: set[int], metric: str, least: float) -> Iterator[_Case]:
-    """Every series of `table` that can be held against the first pinned run that `base` has."""
+    """Every series of `table` that can be compared with the first pinned run of `base`."""
     pins = [at for at, point in enumerate(base.points) if any(run.key in runs for run in point.runs)]
     if not pins:
         return
@@ -157,14 +164,14 @@ def _cases(table: SeriesTable, base: SeriesTable, runs: set[int], metric: str, l
 
 
 def _rows(base: SeriesTable, table: SeriesTable) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Where the cells of `table` are in `base`, -1 where they are not; the numbers of cells ascend in both."""
+    """The rows of `base` that have the cells of `table`, -1 for none. The keys of both are sorted."""
     at = np.minimum(np.searchsorted(base.keys, table.keys), len(base.keys) - 1)
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = np.where(base.keys[at] == table.keys, at, -1)
-    return found
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]] = np.where(base.keys[at] == table.keys, at, -1)
+    return rows
 
 
 def _near(values: Numbers, cuts: Sequence[int], pin: int) -> list[int]:
-    """Measured places around a pin, none across a change point."""
+    """Indices of measured values around a pin, none across a change point."""
     start = max((cut for cut in cuts if cut <= pin), default=0)
     stop = min((cut for cut in cuts if cut > pin), default=len(values))
     measured = np.flatnonzero(np.isfinite(values[start:stop])) + start

@@ -1,4 +1,4 @@
-"""A record of a regression with what the database knows around it, for the command line and the dashboard alike."""
+"""A regression record with its cell and commits, for the command line and the dashboard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from db.regressions.records import RegressionInfo, list_regressions
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record with what the database knows around it; `unknown` says why there is no blame range."""
+    """A record with its cell and its blame range. `unknown` says why there is no blame range."""
 
     info: RegressionInfo
     cell: Cell | None
@@ -28,25 +28,25 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The cell as people write it, or its id where its config is another version's."""
+        """The name of the cell, or its id where this version cannot read its config."""
         return str(self.cell) if self.cell else self.info.cell_id
 
     @property
     def repro(self) -> str:
-        """The command that measures the cell again; empty where the config cannot be read."""
+        """The command that measures the cell again; empty where this version cannot read its config."""
         return repro_command(self.cell) if self.cell else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A record as a list shows it; `name` is the cell as people write it, or its id where no cell of that id is stored."""
+    """A record in a list. `name` is the name of the cell, or its id where the cell is not stored."""
 
     info: RegressionInfo
     name: str
 
 
 def listed(source: Source, *, with_closed: bool) -> list[Listed]:
-    """The records, the one that was opened last first, without what `record_of` asks the database of each."""
+    """The records, newest first. Cell and commits are left out: `record_of` reads them for one record."""
     with connected(source) as conn:
         names = cell_names(conn).set_index("cell_id")["cell"].to_dict()
         records = list_regressions(conn, open_only=not with_closed)
@@ -59,18 +59,18 @@ def record_of(conn: Connection, info: RegressionInfo) -> Record:
     commits: tuple[CommitEntry, ...] = ()
     unknown = ""
     if info.base_commit and info.base_commit == info.onset_commit:
-        distance = 0  # two runs of one commit: nothing landed, whether or not its place is known
+        distance = 0  # two runs of one commit have no commits in between
     elif info.base_commit and info.onset_commit:
         try:
-            found = commit_range(conn, info.base_commit, info.onset_commit, info.repo)
-            distance, commits = found.distance, found.commits
+            blame = commit_range(conn, info.base_commit, info.onset_commit, info.repo)
+            distance, commits = blame.distance, blame.commits
         except CommitError as error:
             unknown = str(error)
     return Record(info, cell_of(conn, info.cell_id), distance, commits, unknown)
 
 
 def cell_of(conn: Connection, cell_id: str) -> Cell | None:
-    """The collector's value of a stored cell; None where its config is another version's."""
+    """A stored cell as a `Cell`; None where it is not stored or this version cannot read its config."""
     try:
         info = cell(conn, cell_id)
         return info.as_cell() if info else None

@@ -1,4 +1,4 @@
-"""Whether the newest runs of a series are back at the level of a pinned base: what alone makes a regression `fixed`."""
+"""Decides whether the newest runs of a series are back at the level before a regression. Only then is it `fixed`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from db.queries.series import SeriesRun, series_runs, series_values
 Numbers = npt.NDArray[np.float64]
 _Line = tuple[str, str, str]
 
-#: Newest runs that have to agree.
+#: Number of newest runs that must agree.
 RUNS = 2
-#: Standard deviations of the noise that a run must lie from the worse level before it counts as back.
+#: A run counts as back if it is more than this many standard deviations of the noise away from the worse level.
 AWAY = 2.0
-#: Runs of a line that are looked at, and from whose successive differences the noise is taken.
+#: Number of newest runs of a line that are read. The noise comes from their successive differences.
 LOOK_BACK = 30
 
 
 class Standing(StrEnum):
-    """Where the two newest runs of a series are: both at the base's level, both at the worse one, or neither."""
+    """The state of a series by its two newest runs: both at the base's level, both at the worse level, or neither."""
 
     BACK = "back"
     STILL_THERE = "still_there"
@@ -40,7 +40,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A series by its public names, and the two levels (in the metric's unit) that a record holds; None of a status."""
+    """A series by its public names, with the two levels of its record in the metric's unit. The levels of a status are None."""
 
     cell_id: str
     repo: str
@@ -53,30 +53,30 @@ class Pinned:
 
 
 class Timeline:
-    """The runs of a store in the order of the repository's history, and what the newest 30 of each line measured.
+    """The runs of a store in the order of the repository's history, and the values of the newest 30 runs of each line.
 
-    A line is a branch of a repository on one testbed; what a line measured is read once, when it is first asked for.
+    A line is a branch of a repository on one testbed. The values of a line are read once, at its first use.
     """
 
     def __init__(self, source: Connection, metrics: Iterable[str]) -> None:
-        """`metrics` are those that will be asked for."""
+        """`metrics` names all metrics that `newest` will be called for."""
         self._source, self._metrics = source, tuple(sorted({METRICS[name].name for name in metrics if name}))
         names = cell_names(source)
         self._keys: dict[str, int] = dict(zip(names["cell_id"], names.index.tolist(), strict=True))
         self._lines: dict[_Line, list[SeriesRun]] = {}
-        self._places: dict[tuple[str, str], dict[str, int]] = {}
+        self._positions: dict[tuple[str, str], dict[str, int]] = {}
         self._rows: dict[_Line, Numbers] = {}
         for run in series_runs(source):
             self._lines.setdefault((run.repo, run.branch, run.testbed_id), []).append(run)
-            of_branch = self._places.setdefault((run.repo, run.branch), {})
+            of_branch = self._positions.setdefault((run.repo, run.branch), {})
             of_branch.setdefault(run.commit, len(of_branch))
 
-    def place(self, repo: str, branch: str, commit: str | None) -> int | None:
-        """Which of the commits measured on a branch this is, 0 for the first; None for one that no stored run measured."""
-        return None if commit is None else self._places.get((repo, branch), {}).get(commit)
+    def position(self, repo: str, branch: str, commit: str | None) -> int | None:
+        """The index of a commit among the measured commits of a branch; None for a commit that no stored run measured."""
+        return None if commit is None else self._positions.get((repo, branch), {}).get(commit)
 
     def newest(self, pinned: Pinned) -> list[tuple[SeriesRun, float]]:
-        """The value of the metric, or 1 and 0 for pass and fail, in those of the newest 30 runs that have one, in order."""
+        """Those of the newest 30 runs that have a value, with the value, in order. A status is 1 for pass and 0 for fail."""
         line = (pinned.repo, pinned.branch, pinned.testbed_id)
         runs = self._lines.get(line, [])[-LOOK_BACK:]
         if line not in self._rows:
@@ -87,33 +87,35 @@ class Timeline:
         values = rows[:, 2]
         if pinned.metric:
             measured = rows[:, 3 + self._metrics.index(pinned.metric)]
-            least = 0 if pinned.metric == LEAK else np.nextafter(0, 1)  # what leaks nothing was measured, too
+            least = 0 if pinned.metric == LEAK else np.nextafter(0, 1)  # a leak of 0 is a measurement
             values = np.where((values == 1) & (measured >= least), measured, np.nan)
-        found = []
+        measured_runs = []
         for run in runs:
             of_run = values[(rows[:, 0] == run.key) & np.isfinite(values)]
             if of_run.size:
-                found.append((run, float(of_run.mean())))
-        return found
+                measured_runs.append((run, float(of_run.mean())))
+        return measured_runs
 
     def _key(self, cell_id: str) -> int:
         return self._keys.get(cell_id, -1)
 
 
 def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) -> Standing:
-    """Where a series stands, by its two newest runs from the onset on, in the order of the repository.
+    """The state of a series by its two newest runs since the onset, in the order of the repository.
 
-    Runs that started before `since` do not count. A metric is back where both runs are nearer to the base's level than to
-    the worse one, in ln, and more than two standard deviations of the noise (of the successive differences of the newest
-    30 runs) from the worse one; it is still there where both are nearer to that. A leak is back where both are nearer to the
-    base's, in bytes. A status is back where both pass, still there where both fail.
+    Runs that started before `since` do not count.
+
+    - A metric is back if both runs are nearer to the base's level than to the worse level (in ln), and more than two
+      standard deviations of the noise away from the worse level. It is still there if both are nearer to the worse level.
+    - A leak is back if both runs are nearer to the base's level, in bytes.
+    - A status is back if both runs pass, and still there if both fail.
     """
-    told = timeline.newest(pinned)
-    first = timeline.place(pinned.repo, pinned.branch, pinned.onset_commit) or 0
+    history = timeline.newest(pinned)
+    first = timeline.position(pinned.repo, pinned.branch, pinned.onset_commit) or 0
     newest = [
         value
-        for run, value in told
-        if (timeline.place(run.repo, run.branch, run.commit) or 0) >= first
+        for run, value in history
+        if (timeline.position(run.repo, run.branch, run.commit) or 0) >= first
         and (since is None or run.started_at >= since.timestamp())
     ][-RUNS:]
     if len(newest) < RUNS:
@@ -128,7 +130,7 @@ def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) 
         return _agreed(back, [not one for one in back])
     if min(base, new) <= 0:
         return Standing.OPEN
-    sigma = difference_sigma(np.log([value for _, value in told]))
+    sigma = difference_sigma(np.log([value for _, value in history]))
     near = [is_nearer(value, base, new) for value in newest]
     clear = [abs(math.log(value / new)) > AWAY * sigma for value in newest]
     return _agreed([a and b for a, b in zip(near, clear, strict=True)], [not a for a in near])

@@ -120,7 +120,7 @@ class _Book:
     def _overlaps(self, record: RegressionInfo, change: Change) -> bool:
         """Whether some commit lies in the ranges of both."""
         base, onset = (
-            self._timeline.place(record.repo, record.branch, commit)
+            self._timeline.position(record.repo, record.branch, commit)
             for commit in (record.base_commit, record.onset_commit)
         )
         if base is None or onset is None:
