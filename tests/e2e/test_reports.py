@@ -86,9 +86,13 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(words, said, stored):
 
 
 def test_a_report_that_cannot_be_written_is_exit_code_4_and_leaves_nothing(stored):
-    before = sorted(path.name for path in stored.iterdir())
+    def files():
+        # SQLite may leave the files of its write-ahead log beside the database.
+        return sorted(path.name for path in stored.iterdir() if not path.name.startswith("inductor-watch.db-"))
+
+    before = files()
     is_one_line(call("report", "latest", "latest", "--out", "none/x.md", folder=stored), 4, "none/x.md: its folder")
-    assert sorted(path.name for path in stored.iterdir()) == before
+    assert files() == before
 
 
 @pytest.mark.parametrize("words", [["report", "latest", "latest"], ["regressions", "list", "--json"]])
