@@ -39,7 +39,7 @@ SUSPECTS = {
     "pinned": "kept to two cores",
     "quietest": "driven from the quietest core (collector/machine/quiet_cores.py)",
 }
-_ROUNDS = 20
+_ROUNDS = 12
 _MODELS = ["timm/deit_tiny_patch16_224.fb_in1k", "huggingface/OPTForCausalLM"]
 Calls = dict[str, tuple[Callable[[], Any], Callable[[], Any]]]
 
@@ -264,6 +264,7 @@ def main() -> None:
             rows += [{"start": process.start, **row} for row in process.result()]
             if options.out:
                 options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            print(f"process {processes.index(process) + 1} has measured", flush=True)
     print(table(rows))
 
 

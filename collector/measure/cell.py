@@ -266,7 +266,7 @@ class _Run:
                 self._enter(Stage.PROFILE)
                 profiling.warm_up()
                 recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
-                self.details["idle_probe"] = idle | {"after_ms": probe.ms()}
+                self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
             kept = memory.allocated(device)
         if not on_gpu:
             # On a CPU the profiler counts memory, so this comes after the samples.

@@ -63,7 +63,7 @@ def interleaved_ms(
     precision: float = 0.0,
     before_round: Callable[[], None] = lambda: None,
 ) -> tuple[list[float], list[float]]:
-    """`rounds` pairs of samples in milliseconds. Eager and compiled alternate, so that drift affects both equally.
+    """`rounds` pairs of samples in milliseconds. Drift affects eager and compiled equally: each round has one of each.
 
     Stops early once `limit_s` seconds are spent, but not before five pairs. With a `precision` it continues until both
     medians are known to that fraction, up to ten times `rounds`.
@@ -76,9 +76,8 @@ def interleaved_ms(
         if done >= rounds and done % 10 == 0 and all(_is_precise(form, precision) for form in samples):
             break
         before_round()
-        # The order changes each round, so that neither form always runs on the other's warm caches.
-        for which in ((0, 1), (1, 0))[done % 2]:
-            samples[which].append(1e3 * timed_s((eager, compiled)[which], device))
+        for call, sampled in zip((eager, compiled), samples, strict=True):
+            sampled.append(1e3 * timed_s(call, device))
     return samples
 
 
