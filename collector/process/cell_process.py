@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
+import shutil
 import signal
 import tempfile
 import time
@@ -33,7 +35,11 @@ _STOOD = {"compile_cold_s": "stood_s", "compile_warm_s": "stood_warm_s"}
 
 
 class CellProcess:
-    """A running cell. Call `pump` when it has written something; once it is `finished`, `close` returns the outcome."""
+    """A running cell. Call `pump` when it has written something; once it is `finished`, `close` returns the outcome.
+
+    `parent` is the folder in which the cell gets a folder of its own. `close` removes that; where a signal interrupts this
+    process in between, it is left to the owner of `parent`.
+    """
 
     def __init__(
         self,
@@ -42,6 +48,7 @@ class CellProcess:
         launcher: Launcher,
         environ: Mapping[str, str] | None = None,
         cores: Sequence[int] = (),
+        parent: Path | None = None,
     ) -> None:
         self.cell, self.settings = cell, settings
         self.stage = Stage.START
@@ -63,10 +70,9 @@ class CellProcess:
         self._log = bytearray()
         self._pending = b""
         self._launcher = launcher
-        # Also removed when this process ends, wherever a signal interrupts it.
-        self._temporary = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
-        self._folder = Path(self._temporary.name)
-        self._token = self._folder.name
+        self._token = PREFIX + secrets.token_hex(4)
+        self._folder = (parent or Path(tempfile.gettempdir())) / self._token
+        self._folder.mkdir(mode=0o700)
         self._start(environ or os.environ, cores)
 
     def _start(self, environ: Mapping[str, str], cores: Sequence[int]) -> None:
@@ -187,7 +193,7 @@ class CellProcess:
     def _let_go(self) -> None:
         for close in (self._answers.close, lambda: os.close(self._report), lambda: os.close(self._output)):
             _close_quietly(close)
-        self._temporary.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if "stage" in message:

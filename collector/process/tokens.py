@@ -12,7 +12,7 @@ from pathlib import Path
 #: Every process of a cell carries its token in this variable of its environment.
 VARIABLE = "INDUCTOR_WATCH_CELL"
 PREFIX = "inductor-watch-"
-#: Characters of a token: the prefix and the eight that `tempfile.mkdtemp` appends.
+#: Characters of a token: the prefix and eight random ones.
 LENGTH = len(PREFIX) + 8
 #: The value in the fork server, which each child overwrites.
 PLACEHOLDER = "-" * LENGTH

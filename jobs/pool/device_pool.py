@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Generator, Sequence
+from contextlib import ExitStack
 
 from collector.process.outcome import Outcome
 from jobs.pool.gpu_scheduler import GpuScheduler
@@ -24,7 +25,10 @@ class Pool:
         Raises:
             LauncherError: the processes that start the cells keep dying.
         """
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._selector.close)
+            for scheduler in self._schedulers:
+                stack.callback(scheduler.close, self._unwatch)
             if time.monotonic() < self._deadline:
                 for scheduler in self._schedulers:
                     scheduler.prepare()
@@ -38,16 +42,13 @@ class Pool:
                 for index, scheduler in enumerate(self._schedulers):
                     for outcome in scheduler.turn(self._unwatch):
                         yield index, outcome
-        finally:
-            for scheduler in self._schedulers:
-                scheduler.close(self._unwatch)
-            self._selector.close()
 
     def _watch(self, descriptor: int, owner: object) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, owner)
 
     def _unwatch(self, descriptor: int) -> None:
-        self._selector.unregister(descriptor)
+        if descriptor in self._selector.get_map():  # not where a signal came before it was watched
+            self._selector.unregister(descriptor)
 
     def _wait(self) -> None:
         ready = self._selector.select(timeout=min(scheduler.soon_s for scheduler in self._schedulers))

@@ -19,15 +19,21 @@ disturbs less than a median, but the choices may differ from those on a quiet de
 
 from __future__ import annotations
 
+import secrets
+import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from collector.machine.health import is_suspect, why_unhealthy
 from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.outcome import Outcome
+from collector.process.tokens import PREFIX
 from collector.settings import Settings
 from collector.vocabulary import Cell, Status
 from jobs.pool.disturbance import DisturbanceCheck
@@ -85,6 +91,9 @@ class GpuScheduler:
         self._waiting = list(cells)
         self._settings, self._slot = settings, slot
         self._environ = {**environ, **slot.variables}
+        #: Holds the folders of the cells. `close` removes it; its name is known before it is made, so that no signal can
+        #: come between the two.
+        self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
         self._preload, self._tune_together, self._memory_of = preload, tune_together, memory_of
         self._tunes = tunes
         self._free = [list(cores) for cores in slot.cores]
@@ -139,7 +148,8 @@ class GpuScheduler:
 
     def _begin(self, cell: Cell, watch: Watch) -> None:
         assert self._launcher is not None  # noqa: S101 - prepared before
-        process = CellProcess(cell, self._settings, self._launcher, self._environ, self._free[0])
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        process = CellProcess(cell, self._settings, self._launcher, self._environ, self._free[0], self._folder)
         self.first_at = self.first_at or process.began
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:
@@ -171,12 +181,15 @@ class GpuScheduler:
         self._hand_over()
 
     def close(self, unwatch: Callable[[int], None]) -> None:
-        """Ends every process."""
-        for process in list(self._active):
-            self._end(process, unwatch)
-        if self._launcher:
-            self._launcher.close()
-            self._launcher = None
+        """Ends every process and removes their folders, also where a signal interrupts it."""
+        with ExitStack() as stack:
+            for _ in range(2):  # the second one where the first was interrupted
+                stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            if self._launcher:
+                stack.callback(self._launcher.close)
+                self._launcher = None
+            for process in list(self._active):
+                stack.callback(self._end, process, unwatch)
 
     def _choose(self) -> Cell | None:
         if not self._waiting:
@@ -286,9 +299,9 @@ class GpuScheduler:
             unwatch(descriptor)
         if process in self._queue:
             self._queue.remove(process)
+        self._free.append(self._active.pop(process))  # first: what a signal interrupts here, `close` does not repeat
         outcome = process.close()
         self.held_s.update(process.held_s)
-        self._free.append(self._active.pop(process))
         self._ran_beside_others.discard(process)
         self._holders.discard(process)
         return outcome

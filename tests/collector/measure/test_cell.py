@@ -90,24 +90,28 @@ def measured(make, **changes) -> Measurement:
     return measure(replace(CELL, **changes), builder(make), FEW).measurement
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_inductor(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
-            yield
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Measures a cell that Inductor compiles, with an empty cache."""
+
+    def run(make, phase):
+        with pytest.MonkeyPatch.context() as patch, torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+            patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+            return measure(replace(CELL, config=Config(template="triton"), phase=phase), builder(make), FEW)
+
+    return run
 
 
 @pytest.fixture(scope="module")
-def passing(quick_inductor):
+def passing(compiled):
     """One real compilation with Inductor: inference with a graph break."""
-    return measure(replace(CELL, config=Config(template="triton")), builder(Breaks), FEW)
+    return compiled(Breaks, Phase.INFERENCE)
 
 
 @pytest.fixture(scope="module")
-def training(quick_inductor):
+def training(compiled):
     """The other real compilation: a training step."""
-    return measure(replace(CELL, config=Config(template="triton"), phase=Phase.TRAINING), builder(tiny), FEW)
+    return compiled(tiny, Phase.TRAINING)
 
 
 def test_a_pass_has_every_metric_of_a_cpu(passing):

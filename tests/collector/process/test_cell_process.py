@@ -14,7 +14,7 @@ import pytest
 from collector.process.cell_process import CellProcess, cell_environment
 from collector.process.launcher import Launcher, LauncherError
 from collector.process.outcome import Outcome
-from collector.process.tokens import LENGTH, VARIABLE, processes_with_token
+from collector.process.tokens import LENGTH, PLACEHOLDER, VARIABLE, processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Measurement, Stage, Status
 from tests.collector.processes import LONG, cell, dead, state, wait_until
@@ -154,6 +154,7 @@ def test_the_request_is_what_the_process_reads_and_the_environment_the_cells_own
     assert asked == {"cell": cell().to_json(), "settings": LONG.to_json()}
     assert places == [str(folder / name) for name in ("tmp", "triton", "inductor")]
     assert token == folder.name
+    assert len(token) == LENGTH == len(PLACEHOLDER)  # it is written over the placeholder
 
 
 def test_a_cell_is_started_on_its_cores(temp, tmp_path, launcher):
@@ -238,7 +239,3 @@ def test_every_cell_has_empty_caches_of_its_own(tmp_path):
     assert found["HOME"] == "/home/x"
     assert given["TRITON_CACHE_DIR"] == "/shared"
     assert found[VARIABLE] == "token"
-
-
-def test_a_token_has_the_length_that_the_server_leaves_for_it(running, temp):
-    assert len(token_of(temp)) == LENGTH

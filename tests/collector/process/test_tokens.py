@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from collector.process.tokens import LENGTH, PLACEHOLDER, PREFIX, VARIABLE, kill_tokens, processes_with_token
+from collector.process.tokens import PLACEHOLDER, PREFIX, VARIABLE, kill_tokens, processes_with_token
 from tests.collector.processes import dead, wait_until
 
 TOKEN = PREFIX + "abcdefgh"
@@ -78,11 +76,6 @@ def test_without_a_token_nothing_is_killed(start):
     kill_tokens([])
     kill_tokens([PREFIX])
     assert list(processes_with_token(TOKEN)) == [found]
-
-
-def test_a_folder_for_a_cell_is_named_as_long_as_the_placeholder(tmp_path):
-    # The token is written over the placeholder in place: a longer one would not fit.
-    assert len(Path(tempfile.mkdtemp(prefix=PREFIX, dir=tmp_path)).name) == LENGTH == len(PLACEHOLDER)
 
 
 #: Begins a program in children with a session of their own, one after the other.

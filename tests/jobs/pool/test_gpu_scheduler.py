@@ -8,12 +8,15 @@ import signal
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.settings import Settings
 from collector.vocabulary import Stage, Status
+from jobs.pool import gpu_scheduler
 from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, ROOT, cell, children, dead, servers, wait_until
@@ -87,6 +90,27 @@ def test_a_time_limit_ends_one_cell_and_not_the_run(temp):
 
 def test_without_budget_nothing_is_measured_and_nothing_started(temp):
     assert measured(scheduler(EARLY), budget_s=0) == []
+    assert servers() == list(temp.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [(Path, "mkdir"), (Launcher, "start"), (gpu_scheduler, "CellProcess"), (CellProcess, "kill"), (shutil, "rmtree")],
+)
+def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp):
+    owner, name = target
+    original, patch = getattr(owner, name), pytest.MonkeyPatch()
+
+    def interrupted(*arguments, **options):
+        if str(temp) in str(arguments) or name != "mkdir":
+            patch.undo()
+            if name != "rmtree":
+                original(*arguments, **options)
+            raise SystemExit(143)
+
+    patch.setattr(owner, name, interrupted)
+    with pytest.raises(SystemExit):
+        measured(scheduler([cell()], Settings(timeout_s=0.1), preload=None))
     assert servers() == list(temp.iterdir()) == []
 
 
@@ -170,11 +194,11 @@ def test_a_server_lost_when_only_cells_to_run_alone_are_left_is_replaced(temp, t
         found.extend(outcome.measurement for outcome in one.turn(lambda _: None))
 
     try:
-        wait_until(lambda: step() or len(list(temp.iterdir())) == 2, 60)  # both run
+        wait_until(lambda: step() or len(list(temp.glob("*/*"))) == 2, 60)  # both run
         (server,) = servers()
         wait_until(lambda: children(server) == [])
         # Takes in how both ended and starts none of them: that is for the next step.
-        wait_until(lambda: found.extend(one.turn(lambda _: None)) or list(temp.iterdir()) == [])
+        wait_until(lambda: found.extend(one.turn(lambda _: None)) or list(temp.glob("*/*")) == [])
         assert found == []
         os.kill(server, signal.SIGKILL)
         wait_until(lambda: dead(server))
