@@ -26,7 +26,8 @@ from analysis.history.series import Point, SeriesTable
 from analysis.stats.verdicts import LEVEL, Verdict, false_discovery_rates
 from collector.metrics import MIN_EFFECT
 from db.queries.series import SeriesRun
-from db.queries.sides import Side, SideRun
+from db.queries.sides import Side
+from db.runs import RunInfo
 
 _METRICS = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms", "throttled", "leak_bytes_per_call")
 _SMALLEST = MIN_EFFECT["compiled_ms"]
@@ -123,7 +124,7 @@ def _point(world: World, night: int) -> Point:
 
 
 def _side(world: World, night: int) -> Side:
-    run = SideRun(0, "", "", "main", str(night), "", "", {}, "synthetic", datetime(2026, 1, 1, tzinfo=UTC), None)
+    run = RunInfo(0, "", "", "main", str(night), "", "", {}, "synthetic", datetime(2026, 1, 1, tzinfo=UTC), None)
     keys = range(night * world.runs, (night + 1) * world.runs)
     return Side("", "commit", tuple(replace(run, key=key) for key in keys))
 

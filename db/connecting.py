@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, Double, Engine, Select, select, update
@@ -22,6 +23,15 @@ Source = Engine | Connection
 
 #: A select of any columns.
 Query: TypeAlias = "Select[*tuple[Any, ...]]"
+
+_T = TypeVar("_T")
+
+
+def chunks(values: Iterable[_T], size: int = 400) -> Iterator[list[_T]]:
+    """The values in lists of at most `size`: every database takes 400 in one IN list."""
+    left = iter(values)
+    while chunk := list(islice(left, size)):
+        yield chunk
 
 
 @contextmanager

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, update
 
 from collector.vocabulary import Cell
+from db.connecting import chunks
 from db.incoming import Incoming
 from db.schema import Base, Branch, CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
 from db.texts import clean, clean_json
-
-#: Values in one IN list; every database allows more.
-_CHUNK = 400
 
 Key = tuple[Any, ...]
 
@@ -129,7 +126,7 @@ def _find(conn: Connection, table: type[Base], key: Sequence[str], values: Itera
     columns = [getattr(table, name) for name in key]
     identity = table.__table__.c["id"]
     found: dict[Key, int] = {}
-    for chunk in _chunks(values):
+    for chunk in chunks(values):
         wanted = columns[0].in_([value for (value,) in chunk]) if len(key) == 1 else tuple_(*columns).in_(chunk)
         found |= {tuple(row[1:]): row[0] for row in conn.execute(select(identity, *columns).where(wanted))}
     return found
@@ -137,9 +134,3 @@ def _find(conn: Connection, table: type[Base], key: Sequence[str], values: Itera
 
 def _keys(names: Iterable[str]) -> list[Key]:
     return [(name,) for name in names]
-
-
-def _chunks(values: Iterable[Key]) -> Iterator[list[Key]]:
-    left = iter(values)
-    while chunk := list(islice(left, _CHUNK)):
-        yield chunk

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from db.connecting import Source, connected
-from db.queries.moments import from_epoch, moment_of
+from db.queries.moments import moment_of
 from db.schema import Commit, Run, Testbed
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One run with its counts of cells. `finished_at` is None for a run without an end record: cut, or still going."""
+    """One run. `planned`, `measured` and `statuses` count cells; `key` is the database's own number, good for it only.
 
+    `finished_at` is None for a run without an end record: it was cut, or is still going.
+    """
+
+    key: int = field(compare=False)
     run_id: str
     night: str
     branch: str
-    repo: str
     commit: str
-    commit_date: datetime | None
-    commit_title: str | None
+    repo: str
     testbed_id: str
     testbed: dict[str, Any]
-    trigger: str
     label: str
-    attempt: int
     started_at: datetime
-    finished_at: datetime | None
-    tool_version: str
-    ci_url: str
-    bundle: str
-    planned: int
-    measured: int
-    statuses: dict[str, int]
+    finished_at: datetime | None = None
+    commit_date: datetime | None = None
+    commit_title: str | None = None
+    trigger: str = ""
+    attempt: int = 1
+    tool_version: str = ""
+    ci_url: str = ""
+    bundle: str = ""
+    planned: int = 0
+    measured: int = 0
+    statuses: dict[str, int] = field(default_factory=dict)
 
     @property
     def missing(self) -> int:
@@ -76,20 +80,24 @@ class NightInfo:
 
 def list_runs(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[RunInfo]:
     """Runs, newest first."""
-    where = () if branch is None else (Run.branch == branch,)
-    return _listed(source, newest_runs(*where).limit(limit))
+    with connected(source) as conn:
+        return find_runs(conn, *_of_branch(branch), limit=limit)
 
 
 def list_nights(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[NightInfo]:
-    """Nights with their runs, newest first; with a branch what they ran of it."""
-    where = [] if branch is None else [Run.branch == branch]
+    """Nights with their runs, newest first; with a branch, only its runs."""
+    where = _of_branch(branch)
     with connected(source) as conn:
         names = conn.execute(newest_nights(*where).limit(limit)).scalars().all()
-        runs = _listed(conn, newest_runs(*where, *([] if limit is None else [Run.night.in_(names)])))
-    found: dict[str, list[RunInfo]] = {name: [] for name in names}
+        runs = find_runs(conn, *where, *([] if limit is None else [Run.night.in_(names)]))
+    by_night: dict[str, list[RunInfo]] = {name: [] for name in names}
     for run in runs:
-        found[run.night].append(run)
-    return [NightInfo(name, tuple(of_night)) for name, of_night in found.items()]
+        by_night[run.night].append(run)
+    return [NightInfo(name, tuple(of_night)) for name, of_night in by_night.items()]
+
+
+def _of_branch(branch: str | None) -> list[ColumnElement[bool]]:
+    return [] if branch is None else [Run.branch == branch]
 
 
 def newest_nights(*where: ColumnElement[bool]) -> Select[str]:
@@ -112,42 +120,20 @@ def device_name(testbed: Mapping[str, Any]) -> str:
     return str(testbed.get("gpu") or testbed.get("accelerator") or testbed.get("cpu") or "")
 
 
-def newest_runs(*where: ColumnElement[bool]) -> Select[Any]:
-    """Runs with their commit and testbed, the one that started last first."""
-    return (
-        select(Run, Commit.repo, Commit.sha, Commit.author_date, Commit.title, Testbed.testbed_id, Testbed.data)
+def find_runs(conn: Connection, *where: ColumnElement[bool], limit: int | None = None) -> list[RunInfo]:
+    """The runs that meet some conditions on runs and commits, the one that started last first."""
+    columns = (Run.night, Run.branch, Run.label, Run.trigger, Run.attempt, Run.tool_version, Run.ci_url, Run.bundle)
+    query = (
+        select(Run.id.label("key"), Run.run_id, *columns, Run.planned, Run.measured, Run.statuses)
+        .add_columns(Run.started_at, Run.finished_at, Commit.repo, Commit.sha.label("commit"))
+        .add_columns(Commit.author_date.label("commit_date"), Commit.title.label("commit_title"))
+        .add_columns(Testbed.testbed_id, Testbed.data.label("testbed"))
         .join(Commit, Run.commit == Commit.id)
         .join(Testbed, Run.testbed == Testbed.id)
         .where(*where)
         .order_by(Run.started_at.desc(), Run.run_id.desc())
+        .limit(limit)
     )
-
-
-def _listed(source: Source, query: Select[Any]) -> list[RunInfo]:
-    with connected(source) as conn:
-        rows = conn.execute(query).all()
-    return [
-        RunInfo(
-            run_id=row.run_id,
-            night=row.night,
-            branch=row.branch,
-            repo=row.repo,
-            commit=row.sha,
-            commit_date=moment_of(row.author_date),
-            commit_title=row.title,
-            testbed_id=row.testbed_id,
-            testbed=row.data,
-            trigger=row.trigger,
-            label=row.label,
-            attempt=row.attempt,
-            started_at=from_epoch(row.started_at),
-            finished_at=moment_of(row.finished_at),
-            tool_version=row.tool_version,
-            ci_url=row.ci_url,
-            bundle=row.bundle,
-            planned=row.planned,
-            measured=row.measured,
-            statuses=row.statuses,
-        )
-        for row in rows
-    ]
+    times = ("started_at", "finished_at", "commit_date")
+    rows = conn.execute(query).mappings().all()
+    return [RunInfo(**{**row, **{name: moment_of(row[name]) for name in times}}) for row in rows]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection, delete, exists, insert, select
 
+from db.connecting import chunks
 from db.schema import Commit, Run, Tag
 from db.texts import clean
 
-_CHUNK = 400
 #: Bots tag by the thousand, under names such as `ciflow/trunk/1234`; people name releases.
 _OF_BOTS = "/"
 
@@ -23,11 +23,9 @@ def put_tags(conn: Connection, repo: str, tags: Mapping[str, str]) -> bool:
     wanted = {clean(name): sha for name, sha in tags.items() if clean(name).strip()}
     known = _known(conn, repo, {sha for name, sha in wanted.items() if _OF_BOTS in name})
     wanted = {name: sha for name, sha in wanted.items() if _OF_BOTS not in name or sha in known}
-    stored: dict[str, str] = {}
-    for name, sha in conn.execute(select(Tag.name, Tag.sha).where(Tag.repo == repo)):
-        stored[name] = sha
+    stored = {row.name: row.sha for row in conn.execute(select(Tag.name, Tag.sha).where(Tag.repo == repo))}
     changed = sorted(name for name, sha in wanted.items() if stored.get(name) != sha)
-    for names in _chunks(changed):
+    for names in chunks(changed):
         conn.execute(delete(Tag).where(Tag.repo == repo, Tag.name.in_(names)))
         conn.execute(insert(Tag), [{"repo": repo, "name": name, "sha": wanted[name]} for name in names])
     return bool(changed)
@@ -48,7 +46,7 @@ def measured_tags(conn: Connection) -> list[str]:
 def tags_of(conn: Connection, shas: Iterable[str]) -> dict[tuple[str, str], tuple[str, ...]]:
     """By repository and sha the names of these commits, sorted; commits without any are left out."""
     found: dict[tuple[str, str], list[str]] = {}
-    for some in _chunks(sorted(set(shas))):
+    for some in chunks(sorted(set(shas))):
         query = select(Tag.repo, Tag.sha, Tag.name).where(Tag.sha.in_(some)).order_by(Tag.name)
         for repo, sha, name in conn.execute(query):
             found.setdefault((repo, sha), []).append(name)
@@ -57,10 +55,6 @@ def tags_of(conn: Connection, shas: Iterable[str]) -> dict[tuple[str, str], tupl
 
 def _known(conn: Connection, repo: str, shas: set[str]) -> set[str]:
     found: set[str] = set()
-    for some in _chunks(sorted(shas)):
+    for some in chunks(sorted(shas)):
         found |= set(conn.execute(select(Commit.sha).where(Commit.repo == repo, Commit.sha.in_(some))).scalars())
     return found
-
-
-def _chunks(values: list[str]) -> Iterable[list[str]]:
-    return (values[start : start + _CHUNK] for start in range(0, len(values), _CHUNK))

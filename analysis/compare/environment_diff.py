@@ -10,7 +10,8 @@ import pandas as pd
 
 from analysis.compare.results import EnvironmentDifference
 from collector.vocabulary import canonical_json
-from db.queries.sides import Side, SideRun
+from db.queries.sides import Side
+from db.runs import RunInfo
 
 
 def environment_differences(
@@ -46,7 +47,7 @@ def testbed_notes(base: Side, new: Side, cells: pd.DataFrame) -> list[str]:
 def run_notes(*sides: Side) -> list[str]:
     """A line for every night of which runs have no end record: cells without a row may still be coming."""
     runs = {run.run_id: run for side in sides for run in side.runs}
-    nights: dict[str, list[SideRun]] = {}
+    nights: dict[str, list[RunInfo]] = {}
     for run in runs.values():
         nights.setdefault(run.night, []).append(run)
     notes = []

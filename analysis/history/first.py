@@ -17,7 +17,8 @@ from analysis.stats.levels import LevelChange, is_nearer
 from db.connecting import Source
 from db.queries.cell_names import CellNames
 from db.queries.moments import from_epoch
-from db.queries.sides import Side, SideRun
+from db.queries.sides import Side
+from db.runs import RunInfo
 
 
 def first_changes(
@@ -89,7 +90,7 @@ def _cells(cell_ids: Sequence[str]) -> pd.DataFrame:
 def _side(points: tuple[Point, ...]) -> Side:
     """Their runs as a side of a comparison, without what it does not look at."""
     runs = (
-        SideRun(
+        RunInfo(
             *(run.key, run.run_id, "", run.branch, run.commit, run.repo, run.testbed_id),
             testbed={},
             label="",

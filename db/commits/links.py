@@ -16,9 +16,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, insert, select, tuple_
 
 from db.commits.messages import Message, read_subject
+from db.connecting import chunks
 from db.schema import Commit, CommitLink
-
-_CHUNK = 200
 
 Pair = tuple[int, int]
 
@@ -42,32 +41,44 @@ class Landing(NamedTuple):
 
 
 @dataclass(slots=True)
-class LinkReport:
-    """Links of the repository after the import, and the shas that could not become one (see `CommitsReport`)."""
+class CommitsReport:
+    """The result of an import; all are counts, `reverts`, `relands` and `tags` of what the repository has now.
 
+    Of the shas that messages name `unknown` are on no line that was read, `ambiguous` begin several commits there,
+    `misdirected` are the commit itself or a later one, `left_out` are commits that were not imported.
+    """
+
+    line: int = 0
+    new: int = 0
+    updated: int = 0
+    unchanged: int = 0
     reverts: int = 0
     relands: int = 0
     unknown: int = 0
     ambiguous: int = 0
     misdirected: int = 0
     left_out: int = 0
+    tags: int = 0
     changed: bool = False
 
 
 def link(
-    conn: Connection, repo: str, marks: Sequence[Mark], line: Collection[str], chosen: Collection[str]
-) -> LinkReport:
+    conn: Connection,
+    repo: str,
+    marks: Sequence[Mark],
+    line: Collection[str],
+    chosen: Collection[str],
+    report: CommitsReport,
+) -> None:
     """Updates the links of a repository from the messages in `marks`; `line` has all shas of the line that was read.
 
-    Links of commits that are not `chosen` stay, since their messages were not read.
+    Links of commits that are not `chosen` stay, since their messages were not read. The counts go into `report`.
     """
-    report = LinkReport()
     landings = _Landings(conn, repo)
     reverts = set(_reverts(marks, landings, line, report))
     report.reverts = _sync(conn, landings, "reverts", reverts, chosen, report)
     relands = set(_relands(marks, landings, _Reverts(conn, landings)))
     report.relands = _sync(conn, landings, "relands", relands, chosen, report)
-    return report
 
 
 class _Landings:
@@ -121,7 +132,9 @@ def _links(conn: Connection, repo: str, kind: str) -> set[Pair]:
     return {(row.commit, row.target) for row in conn.execute(query.where(Commit.repo == repo, CommitLink.kind == kind))}
 
 
-def _reverts(marks: Sequence[Mark], landings: _Landings, line: Collection[str], report: LinkReport) -> Iterator[Pair]:
+def _reverts(
+    marks: Sequence[Mark], landings: _Landings, line: Collection[str], report: CommitsReport
+) -> Iterator[Pair]:
     shas = sorted(line)
     for mark in marks:
         own, subject = landings.by_sha[mark.sha].id, mark.message.subject
@@ -140,7 +153,7 @@ def _beginning_with(shas: Sequence[str], text: str) -> list[str]:
     return [sha for sha in shas[start : start + 2] if sha.startswith(text)]
 
 
-def _target(mark: Mark, shas: Sequence[str], landings: _Landings, report: LinkReport) -> Landing | None:
+def _target(mark: Mark, shas: Sequence[str], landings: _Landings, report: CommitsReport) -> Landing | None:
     if len(shas) != 1:
         report.unknown += not shas
         report.ambiguous += len(shas) > 1
@@ -205,13 +218,13 @@ def _latest(landings: Sequence[Landing], before: int) -> Landing | None:
 
 
 def _sync(
-    conn: Connection, landings: _Landings, kind: str, wanted: set[Pair], chosen: Collection[str], report: LinkReport
+    conn: Connection, landings: _Landings, kind: str, wanted: set[Pair], chosen: Collection[str], report: CommitsReport
 ) -> int:
     """Adds missing links, removes those of chosen commits that no message supports any more, and returns their number."""
     there = _links(conn, landings.repo, kind)
     gone = [pair for pair in there - wanted if pair[0] in landings.by_id and landings.by_id[pair[0]].sha in chosen]
-    for start in range(0, len(gone), _CHUNK):
-        pairs = tuple_(CommitLink.commit, CommitLink.target).in_(gone[start : start + _CHUNK])
+    for some in chunks(gone):
+        pairs = tuple_(CommitLink.commit, CommitLink.target).in_(some)
         conn.execute(delete(CommitLink).where(CommitLink.kind == kind, pairs))
     if new := sorted(wanted - there):
         conn.execute(insert(CommitLink), [{"commit": one, "kind": kind, "target": other} for one, other in new])

@@ -10,19 +10,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 from sqlalchemy.orm import aliased
 
 from db.commits.messages import read_subject
-from db.connecting import Source, connected
+from db.connecting import Source, chunks, connected
 from db.errors import CommitError, one_line
 from db.queries.moments import moment_of
 from db.schema import Commit, CommitLink
 from db.tags import tags_of
 
-_CHUNK = 400
 _SHORTEST_SHA = 4
 _MOST_WORDS = 20
 _AFTER_HEX = "g"
@@ -135,7 +134,7 @@ def landings(source: Source, pr_number: int, repo: str | None = None) -> list[La
         while added:
             added = _linked_to(conn, added) - story
             story |= added
-        entries = [entry for chunk in _chunks(sorted(story)) for entry in _listed(conn, Commit.id.in_(chunk))]
+        entries = [entry for chunk in chunks(sorted(story)) for entry in _listed(conn, Commit.id.in_(chunk))]
     shas = {entry.sha for entry in entries}
     ordered = sorted(entries, key=lambda entry: (entry.repo, entry.position or 0))
     return [Landing(_kind(entry, pr_number, shas), not shas.isdisjoint(entry.relands), entry) for entry in ordered]
@@ -191,7 +190,7 @@ def _kind(entry: CommitEntry, pr_number: int, story: set[str]) -> LandingKind:
 
 def _linked_to(conn: Connection, targets: set[int]) -> set[int]:
     found: set[int] = set()
-    for chunk in _chunks(sorted(targets)):
+    for chunk in chunks(sorted(targets)):
         found |= set(conn.execute(select(CommitLink.commit).where(CommitLink.target.in_(chunk))).scalars())
     return found
 
@@ -249,7 +248,7 @@ def _links(conn: Connection, keys: Sequence[int]) -> dict[int, dict[str, list[st
         .join(other, other.id == CommitLink.target)
         .order_by(one.position, other.position)
     )
-    for chunk in _chunks(keys):
+    for chunk in chunks(keys):
         wanted = set(chunk)
         for row in conn.execute(query.where(or_(CommitLink.commit.in_(chunk), CommitLink.target.in_(chunk)))):
             if row.commit in wanted:
@@ -257,7 +256,3 @@ def _links(conn: Connection, keys: Sequence[int]) -> dict[int, dict[str, list[st
             if row.target in wanted:
                 found[row.target][_BACK[row.kind]].append(row.from_sha)
     return found
-
-
-def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    return (values[start : start + _CHUNK] for start in range(0, len(values), _CHUNK))

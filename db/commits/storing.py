@@ -6,15 +6,14 @@ The stored commits of the repository and the line of the import are held in memo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select, update
 
 from db.commits.branch_starts import put_start
-from db.commits.links import LinkReport, Mark, link
+from db.commits.links import CommitsReport, Mark, link
 from db.commits.messages import read_message
-from db.connecting import changing
+from db.connecting import changing, chunks
 from db.errors import CommitError, one_line
 from db.schema import Commit, Tag
 from db.tags import put_tags
@@ -35,28 +34,6 @@ class LandedCommit(NamedTuple):
     committed_at: float | None
     subject: str
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class CommitsReport:
-    """The result of an import; all are counts, `reverts`, `relands` and `tags` of what the repository has now.
-
-    Of the shas that messages name `unknown` are on no line that was read, `ambiguous` begin several commits there,
-    `misdirected` are the commit itself or a later one, `left_out` are commits that were not imported.
-    """
-
-    line: int
-    new: int
-    updated: int
-    unchanged: int
-    reverts: int
-    relands: int
-    unknown: int
-    ambiguous: int
-    misdirected: int
-    left_out: int
-    tags: int
-    changed: bool
 
 
 def store_commits(
@@ -92,22 +69,17 @@ def store_commits(
         _update(change.conn, stored, moved)
         _update(change.conn, stored, updated)
         new = [sha for sha in facts if sha not in known]
-        for start in range(0, len(new), _CHUNK):
-            shas = new[start : start + _CHUNK]
+        for shas in chunks(new, _CHUNK):
             rows = [{"repo": repo, "sha": sha, **dict(zip(_FACTS, facts[sha], strict=True))} for sha in shas]
             change.conn.execute(insert(Commit), rows)
-        links = link(change.conn, repo, marks, line.keys(), facts.keys())
+        report = CommitsReport(len(line), len(new), len(updated), len(known) - len(updated))
+        link(change.conn, repo, marks, line.keys(), facts.keys(), report)
         started = [put_start(change.conn, repo, name, sha) for name, sha in (starts or {}).items()]
         tagged = put_tags(change.conn, repo, tags or {})
-        change.made = bool(cleared or moved or updated or new or links.changed or tagged or any(started))
-        sizes = {"line": len(line), "new": len(new), "updated": len(updated), "unchanged": len(known) - len(updated)}
-        count = select(func.count()).where(Tag.repo == repo)
-        return _report(sizes, links, change.conn.execute(count).scalar_one(), change.made)
-
-
-def _report(sizes: Mapping[str, int], links: LinkReport, tags: int, changed: bool) -> CommitsReport:
-    names = ("reverts", "relands", "unknown", "ambiguous", "misdirected", "left_out")
-    return CommitsReport(**sizes, **{name: getattr(links, name) for name in names}, tags=tags, changed=changed)
+        report.changed = bool(cleared or moved or updated or new or report.changed or tagged or any(started))
+        report.tags = change.conn.execute(select(func.count()).where(Tag.repo == repo)).scalar_one()
+        change.made = report.changed
+        return report
 
 
 def _read(chosen: Iterable[LandedCommit]) -> tuple[dict[str, Facts], list[Mark]]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, func, insert, inspect, select, text, update
+from sqlalchemy import ColumnElement, Connection, Engine, func, insert, inspect, select, text, true, update
 from sqlalchemy.exc import DBAPIError
 
 from collector.bundle import BundleError
@@ -15,12 +15,38 @@ from db.connecting import changing, connected
 from db.engine import file_of, open_store, shown
 from db.errors import StoreError, explain
 from db.ingest import IngestReport, ingest_bundle
-from db.regressions.transfer import copy_records
-from db.schema import Base, Branch, Commit, CommitLink, Meta, Regression, Run, Tag
+from db.queries.cells import revision
+from db.schema import (
+    Base,
+    Branch,
+    CellRow,
+    Commit,
+    CommitLink,
+    ConfigRow,
+    Meta,
+    Model,
+    Regression,
+    RegressionEvent,
+    Run,
+    Series,
+    Tag,
+    Testbed,
+)
 
 _CHUNK = 5_000
-#: Tables of which bundles know nothing, or not all. They are copied first, number for number.
-_CARRIED = (Commit, CommitLink, Branch, Tag)
+#: Columns of a regression that refer to runs.
+_RUNS = ("base_run", "onset_run")
+_OF_SERIES = CellRow.id.in_(select(Series.cell))
+#: Tables of which bundles know nothing, or not all, and which of their rows. They are copied first, number for number.
+_CARRIED: dict[type[Base], ColumnElement[bool]] = {
+    **dict.fromkeys((Commit, CommitLink, Branch, Tag), true()),
+    # The regressions, and the cells and testbeds that they are about: perhaps no bundle has them any more.
+    Testbed: Testbed.id.in_(select(Series.testbed)),
+    Model: Model.id.in_(select(CellRow.model).where(_OF_SERIES)),
+    ConfigRow: ConfigRow.id.in_(select(CellRow.config).where(_OF_SERIES)),
+    CellRow: _OF_SERIES,
+    **dict.fromkeys((Series, Regression, RegressionEvent), true()),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +135,6 @@ def _build(
     damage: list[str] = []
     unread: list[str] = []
     stored = 0
-    regressions = 0
     with changing(engine) as change:
         _check_empty(change.conn)
         if old is not None:
@@ -127,15 +152,17 @@ def _build(
         if unread and not stored:
             raise BundleError(f"no file is a bundle, the new database is not made: {unread[0]}")
         if old is not None:
-            regressions = _carry_regressions(old, change.conn)
+            _pin_runs(old, change.conn)
             # A reader that caches by revision must see that this is another database.
-            number = int(_revision(change.conn)) + int(_revision_of(old)) + 1
+            number = revision(change.conn) + revision(old) + 1
             change.conn.execute(update(Meta).where(Meta.key == "revision").values(value=str(number)))
         conn = change.conn
         runs, measured = conn.execute(
             select(func.count(), func.coalesce(func.sum(Run.measured), 0)).select_from(Run)
         ).one()
-        commits = conn.execute(select(func.count()).select_from(Commit)).scalar_one()
+        commits, regressions = (
+            conn.execute(select(func.count()).select_from(table)).scalar_one() for table in (Commit, Regression)
+        )
         lost = _run_ids(old) - set(conn.execute(select(Run.run_id)).scalars()) if old is not None else set()
     return RebuildReport(runs, measured, commits, regressions, tuple(sorted(lost)), tuple(damage), tuple(unread))
 
@@ -146,41 +173,42 @@ def _check_empty(conn: Connection) -> None:
             raise StoreError("the new database holds data already: name an empty one, nothing is replaced")
 
 
-def _revision(conn: Connection) -> str:
-    return conn.execute(select(Meta.value).where(Meta.key == "revision")).scalar_one()
-
-
-def _revision_of(old: Engine) -> str:
-    with old.connect() as conn:
-        return _revision(conn)
-
-
 def _run_ids(old: Engine) -> set[str]:
     with old.connect() as conn:
         return set(conn.execute(select(Run.run_id)).scalars())
 
 
 def _carry(old: Engine, conn: Connection) -> None:
-    """Copies what the tables of both databases have in common."""
+    """Copies what the tables of both databases have in common; regressions get their runs when these are stored."""
     try:
         with old.connect() as source:
             schema = inspect(source)
-            for table in (table for table in _CARRIED if schema.has_table(table.__tablename__)):
-                known = {column["name"] for column in schema.get_columns(table.__tablename__)}
-                query = select(*(column for column in table.__table__.columns if column.name in known))
+            for table, wanted in _CARRIED.items():
+                if not schema.has_table(table.__tablename__):
+                    continue
+                known = {column["name"] for column in schema.get_columns(table.__tablename__)} - set(_RUNS)
+                query = select(*(column for column in table.__table__.columns if column.name in known)).where(wanted)
                 rows = source.execution_options(yield_per=_CHUNK).execute(query).mappings()
                 for part in rows.partitions(_CHUNK):
                     conn.execute(insert(table), [dict(row) for row in part])
     except DBAPIError as error:
         raise explain(error, "the old database") from error
     if conn.dialect.name == "postgresql":
-        _count_on(conn, Commit)
-        _count_on(conn, Branch)
+        for table in _CARRIED:
+            if "id" in table.__table__.c:
+                _count_on(conn, table)
 
 
-def _carry_regressions(old: Engine, conn: Connection) -> int:
+def _pin_runs(old: Engine, conn: Connection) -> None:
+    """Gives the copied regressions the runs at their base and onset, which have other numbers in the new database."""
     with connected(old) as source:
-        return copy_records(source, conn) if inspect(source).has_table(Regression.__tablename__) else 0
+        if not inspect(source).has_table(Regression.__tablename__):
+            return
+        for name in _RUNS:
+            column = Regression.__table__.c[name]
+            for number, run_id in source.execute(select(Regression.id, Run.run_id).join(Run, Run.id == column)):
+                run = select(Run.id).where(Run.run_id == run_id).scalar_subquery()
+                conn.execute(update(Regression).where(Regression.id == number).values({name: run}))
 
 
 def _count_on(conn: Connection, table: type[Base]) -> None:

@@ -30,7 +30,7 @@ from db.queries.filters import EVERYTHING, CellFilter, check_filter
 from db.queries.history import model_history, suite_history
 from db.queries.moments import from_epoch
 from db.queries.side_rows import side_environments, side_rows
-from db.queries.sides import Side, SideRun, resolve_side
+from db.queries.sides import Side, resolve_side
 from db.runs import NightInfo, RunInfo, list_nights, list_runs
 from db.schema import CellRow, ConfigRow, Meta, Model, Run
 
@@ -48,7 +48,6 @@ __all__ = [
     "RunInfo",
     "Side",
     "SideError",
-    "SideRun",
     "StoreError",
     "axes",
     "branches",

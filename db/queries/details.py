@@ -15,12 +15,10 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 from collector.metrics import METRICS
 from collector.vocabulary import Cell, Config, Phase
 from db.arrays import unpack
-from db.connecting import Source, connected
+from db.connecting import Source, chunks, connected
 from db.queries.cell_names import names_query
 from db.queries.moments import from_epoch
 from db.schema import CellRow, ConfigRow, Environment, Evidence, Program, Run, Samples, results
-
-_CHUNK = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +138,11 @@ def environment(source: Source, environment_id: str) -> dict[str, Any] | None:
 
 def configs_of(source: Source, config_ids: Iterable[str]) -> dict[str, Config]:
     """The configs of these `config_id`s that the database knows and this version can read."""
-    wanted = sorted(set(config_ids))
     found: dict[str, Config] = {}
     query = select(ConfigRow.config_id, ConfigRow.request)
     with connected(source) as conn:
-        for start in range(0, len(wanted), _CHUNK):
-            for config_id, request in conn.execute(
-                query.where(ConfigRow.config_id.in_(wanted[start : start + _CHUNK]))
-            ):
+        for some in chunks(sorted(set(config_ids))):
+            for config_id, request in conn.execute(query.where(ConfigRow.config_id.in_(some))):
                 try:
                     found[config_id] = Config.from_json(request)
                 except (ValueError, TypeError):

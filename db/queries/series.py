@@ -12,7 +12,7 @@ from sqlalchemy import Connection, case, select
 
 from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
-from db.connecting import Source, connected
+from db.connecting import Source, chunks, connected
 from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
 #: Runs that one query asks for.
@@ -85,8 +85,7 @@ def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -
     row = measurements.c
     passed = case((row.status == Status.PASS, 1), (row.status.in_(sorted(NOT_APPLICABLE)), None), else_=0)
     query = select(row.run, row.cell, passed, *(row[METRICS[name].name] for name in metrics))
-    for start in range(0, len(runs), _CHUNK):
-        some = [int(key) for key in runs[start : start + _CHUNK]]
+    for some in chunks(map(int, runs), _CHUNK):
         with connected(source) as conn:
             rows = conn.execute(query.where(row.run.in_(some)).order_by(row.run, row.cell, row.replicate)).all()
         if rows:
@@ -112,8 +111,7 @@ def surroundings(source: Source, wanted: Iterable[tuple[int, int]]) -> dict[tupl
     found: dict[tuple[int, int], Surroundings] = {}
     with connected(source) as conn:
         for run, cells in of_run.items():
-            for start in range(0, len(cells), 400):
-                some = cells[start : start + 400]
+            for some in chunks(cells):
                 query = select(*columns).where(row.run == run, row.cell.in_(some)).order_by(row.cell, row.replicate)
                 for cell, program, environment, status in conn.execute(query):
                     found[run, cell] = Surroundings(program, environment, status)
@@ -135,9 +133,8 @@ def programs_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict
 def _told(
     conn: Connection, table: type[Environment] | type[Program], column: Any, numbers: Iterable[int | None]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    wanted = sorted({number for number in numbers if number is not None})
-    for start in range(0, len(wanted), 400):
-        query = select(table.id, column).where(table.id.in_(wanted[start : start + 400]))
+    for some in chunks(sorted({number for number in numbers if number is not None})):
+        query = select(table.id, column).where(table.id.in_(some))
         for key, data in conn.execute(query):
             if data is not None:
                 yield key, data

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from db.connecting import Source, connected
 from db.errors import SideError, nearest, one_line
-from db.queries.moments import from_epoch
-from db.runs import newest_nights, newest_runs
+from db.runs import RunInfo, find_runs, newest_nights
 from db.schema import Commit, Run, Tag
 from db.tags import measured_tags, tagged
 from db.texts import clean
@@ -25,29 +23,12 @@ SHORTEST_SHA = 6
 
 
 @dataclass(frozen=True, slots=True)
-class SideRun:
-    """One run of a side. `key` is the database's own number for it, good for this database only."""
-
-    key: int
-    run_id: str
-    night: str
-    branch: str
-    commit: str
-    repo: str
-    testbed_id: str
-    testbed: dict[str, Any]
-    label: str
-    started_at: datetime
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Side:
     """One side of a comparison: one or more runs, newest first. `text` is what the person wrote."""
 
     text: str
     kind: SideKind
-    runs: tuple[SideRun, ...]
+    runs: tuple[RunInfo, ...]
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -100,24 +81,16 @@ class Side:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
-        return {
-            "text": self.text,
-            "kind": self.kind,
-            "runs": [
-                {
-                    "run_id": run.run_id,
-                    "night": run.night,
-                    "repo": run.repo,
-                    "branch": run.branch,
-                    "commit": run.commit,
-                    "testbed_id": run.testbed_id,
-                    "label": run.label,
-                    "started_at": run.started_at.isoformat(),
-                    "finished_at": run.finished_at.isoformat() if run.finished_at else None,
-                }
-                for run in self.runs
-            ],
-        }
+        names = ("run_id", "night", "repo", "branch", "commit", "testbed_id", "label")
+        runs = [
+            {
+                **{name: getattr(run, name) for name in names},
+                "started_at": run.started_at.isoformat(),
+                "finished_at": run.finished_at.isoformat() if run.finished_at else None,
+            }
+            for run in self.runs
+        ]
+        return {"text": self.text, "kind": self.kind, "runs": runs}
 
 
 def resolve_side(source: Source, text: str) -> Side:
@@ -236,40 +209,25 @@ def _prefix(conn: Connection, text: str) -> Side | None:
     return _side(text, "run", by_run)
 
 
-def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
+def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[RunInfo, ...]:
     if len(sha) < SHORTEST_SHA:
         return ()
     return _runs(conn, func.lower(func.substr(Commit.sha, 1, len(sha))) == sha.lower(), *where)
 
 
-def _commit_side(text: str, kind: SideKind, runs: tuple[SideRun, ...]) -> Side | None:
+def _commit_side(text: str, kind: SideKind, runs: tuple[RunInfo, ...]) -> Side | None:
     """The side, unless the digits begin several commits or the same commit of several repositories."""
     if len({(run.repo, run.commit) for run in runs}) > 1:
         raise _ambiguous(text, [f"{run.repo}@{run.commit}" for run in runs])
     return _side(text, kind, runs)
 
 
-def _side(text: str, kind: SideKind, runs: tuple[SideRun, ...]) -> Side | None:
+def _side(text: str, kind: SideKind, runs: tuple[RunInfo, ...]) -> Side | None:
     return Side(text, kind, runs) if runs else None
 
 
-def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[SideRun, ...]:
-    return tuple(
-        SideRun(
-            key=row.id,
-            run_id=row.run_id,
-            night=row.night,
-            branch=row.branch,
-            commit=row.sha,
-            repo=row.repo,
-            testbed_id=row.testbed_id,
-            testbed=row.data,
-            label=row.label,
-            started_at=from_epoch(row.started_at),
-            finished_at=None if row.finished_at is None else from_epoch(row.finished_at),
-        )
-        for row in conn.execute(newest_runs(*where))
-    )
+def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[RunInfo, ...]:
+    return tuple(find_runs(conn, *where))
 
 
 def _ambiguous(text: str, candidates: Sequence[str]) -> SideError:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import aliased
 
 from collector.metrics import METRICS
 from collector.vocabulary import short_hash
-from db.connecting import Source, changing, connected
+from db.connecting import Change, Source, changing, chunks, connected
 from db.dimensions import branch_key, ensure
 from db.errors import RecordError, nearest, one_line
 from db.queries.moments import from_epoch
@@ -157,12 +157,7 @@ def change_state(
     with changing(target) as change:
         known = regression(change.conn, regression_id)
         check_transition(known.regression_id, known.state, state)
-        named = {"owner": owner, "link": link}
-        values = {"state": state} | {name: clean(value) for name, value in named.items() if value is not None}
-        change.conn.execute(update(Regression).where(Regression.regression_id == regression_id).values(values))
-        _event(change.conn, regression_id, at, author, known.state, state, text)
-        change.made = True
-        return regression(change.conn, regression_id)
+        return _change(change, known, state, _given(owner, link), at, author, text)
 
 
 def note_regression(
@@ -177,7 +172,7 @@ def note_regression(
 ) -> RegressionInfo:
     """Adds a text to a regression's history, or changes its owner or link, and leaves its state as it is.
 
-    Owner and link that are what they were are no change; with no text either nothing is written.
+    Nothing is written where there is no text, and owner and link are what they were.
 
     Raises:
         RecordError: no such regression, neither text, owner nor link, or a link that is no address.
@@ -187,18 +182,24 @@ def note_regression(
     check_link(link)
     with changing(target) as change:
         known = regression(change.conn, regression_id)
-        given = {"owner": owner, "link": link}
-        new = {name: clean(value) for name, value in given.items() if value is not None}
-        new = {name: value for name, value in new.items() if getattr(known, name) != value}
-        said = [text.strip(), *(f"{name}: {value or 'none'}" for name, value in new.items())]
-        if not any(said):
-            return known
-        if new:
-            change.conn.execute(update(Regression).where(Regression.regression_id == known.regression_id).values(new))
-        line = "; ".join(part for part in said if part)
-        _event(change.conn, known.regression_id, at, author, known.state, known.state, line)
-        change.made = True
-        return regression(change.conn, known.regression_id)
+        new = {name: value for name, value in _given(owner, link).items() if getattr(known, name) != value}
+        parts = [text.strip(), *(f"{name}: {value or 'none'}" for name, value in new.items())]
+        line = "; ".join(part for part in parts if part)
+        return _change(change, known, known.state, new, at, author, line) if line else known
+
+
+def _given(owner: str | None, link: str | None) -> dict[str, str]:
+    return {name: clean(value) for name, value in (("owner", owner), ("link", link)) if value is not None}
+
+
+def _change(
+    change: Change, known: RegressionInfo, state: str, values: dict[str, str], at: datetime, author: str, text: str
+) -> RegressionInfo:
+    of_record = Regression.regression_id == known.regression_id
+    change.conn.execute(update(Regression).where(of_record).values(state=state, **values))
+    _event(change.conn, known.regression_id, at, author, known.state, state, text)
+    change.made = True
+    return regression(change.conn, known.regression_id)
 
 
 def find_regression(source: Source, text: str) -> RegressionInfo:
@@ -235,11 +236,7 @@ def _check(finding: Finding, base: Any, onset: Any) -> None:
         raise RecordError(f"no metric {one_line(finding.metric)!r}{nearest(finding.metric, METRICS)}")
     if not finding.kind:
         raise RecordError("a regression needs a kind, such as `slower` or `broke`")
-    place, other = (
-        (base.repo, base.branch, base.testbed_id),
-        (onset.repo, onset.branch, onset.testbed_id),
-    )
-    if place != other:
+    if any(getattr(base, name) != getattr(onset, name) for name in ("repo", "branch", "testbed_id")):
         raise RecordError(
             f"runs {one_line(base.run_id)} and {one_line(onset.run_id)} are not of one branch and testbed: a base is"
         )
@@ -274,11 +271,11 @@ def _event(conn: Connection, name: str, at: datetime, author: str, old: str | No
 
 _BASE, _ONSET = aliased(Run), aliased(Run)
 _BASE_COMMIT, _ONSET_COMMIT = aliased(Commit), aliased(Commit)
-_SAME = ("regression_id", "metric", "kind", "state", "base_value", "new_value", "owner", "link")
 
 
 def _query(*where: Any) -> Select[Any]:
-    same = [getattr(Regression, name) for name in _SAME]
+    names = ("regression_id", "metric", "kind", "state", "base_value", "new_value", "owner", "link")
+    same = [getattr(Regression, name) for name in names]
     return (
         select(Regression.id, *same, Regression.opened_at, CellRow.cell_id, Branch.repo, Branch.name.label("branch"))
         .add_columns(Testbed.testbed_id, _BASE.run_id.label("base_run"), _ONSET.run_id.label("onset_run"))
@@ -312,14 +309,10 @@ def _listed(source: Source, *where: Any) -> list[RegressionInfo]:
 
 def _events(conn: Connection, regressions: Sequence[int]) -> dict[int, list[EventInfo]]:
     """Their histories in the order in which they were written, which is theirs whatever the clocks said."""
-    found: dict[int, list[EventInfo]] = {}
-    # All of them, where many are asked for: a list of numbers has its limits.
-    query = select(RegressionEvent).order_by(RegressionEvent.id)
-    wanted = set(regressions)
-    if len(wanted) <= 400:
-        query = query.where(RegressionEvent.regression.in_(sorted(wanted)))
-    for row in conn.execute(query):
-        if row.regression in wanted:
+    by_record: dict[int, list[EventInfo]] = {}
+    for some in chunks(regressions):
+        query = select(RegressionEvent).where(RegressionEvent.regression.in_(some)).order_by(RegressionEvent.id)
+        for row in conn.execute(query):
             event = EventInfo(from_epoch(row.at), row.author, row.from_state, row.to_state, row.text)
-            found.setdefault(row.regression, []).append(event)
-    return found
+            by_record.setdefault(row.regression, []).append(event)
+    return by_record

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from dashboard.components import code_host
-from db.queries.sides import Side, SideRun
+from db.queries.sides import Side
+from db.runs import RunInfo
 from tests.dashboard import stores
 from tests.dashboard.conftest import text_of
 
@@ -14,7 +15,7 @@ SHA, OTHER = "a1" * 20, "b2" * 20
 
 
 def run(sha=SHA, repo="pytorch/pytorch", branch="main", run_id="r"):
-    return SideRun(1, run_id, run_id, branch, sha, repo, "t", {}, "", datetime(2026, 7, 1, tzinfo=UTC), None)
+    return RunInfo(1, run_id, run_id, branch, sha, repo, "t", {}, "", datetime(2026, 7, 1, tzinfo=UTC), None)
 
 
 def test_a_commit_and_a_range_lead_to_the_stored_repository():

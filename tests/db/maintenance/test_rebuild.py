@@ -1,5 +1,6 @@
 """`db rebuild`: the same answers from the bundles, with what no bundle holds; all of it, or no new database."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -13,7 +14,7 @@ from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
 from db.maintenance.check_bundles import check_bundles
 from db.maintenance.rebuild import rebuild
-from db.queries.cells import list_runs, revision
+from db.queries.cells import axes, list_runs, revision
 from db.regressions.records import Finding, change_state, list_regressions, open_regression
 from db.schema import Branch, Commit, CommitLink
 from tests.db.answers import answers
@@ -124,6 +125,19 @@ def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, place, tmp_p
         new = open_store(place, write=False)
         assert (list_runs(new), line_of(new)["commits"]) == ([], [])
         new.dispose()
+
+
+def test_records_outlive_runs_and_cells_that_no_bundle_has(old, place, tmp_path):
+    other = night(tmp_path / "more", "elsewhere", minutes=300, cells=[cell("zzz")])
+    rebuild(place, [other], old)
+    new = open_store(place, write=True)
+    ((found,), (before,)) = list_regressions(new), list_regressions(old)
+    assert found == replace(before, base_run=None, onset_run=None)
+    assert [model.name for model in axes(new).models] == [cell().model, "zzz"]
+    ingest_bundle(new, night(tmp_path / "more", "r4", commit="e" * 40, minutes=400))
+    open_regression(new, Finding(cell("gpt2").cell_id, "r4", "r4", "slower"), at=AT, author="ann")
+    assert check_store(new) == []
+    new.dispose()
 
 
 def test_nothing_is_replaced(old, location, tmp_path):

@@ -19,7 +19,6 @@ from db.regressions.records import (
     regression,
 )
 from db.regressions.states import OPEN, STATES
-from db.regressions.transfer import copy_records
 from db.schema import Regression
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, night
 
@@ -140,28 +139,6 @@ def test_an_unknown_regression_or_state_is_one_line(nights):
     assert "no regression 'abc'" in says(change_state, nights, "abc", "fixed", at=AT, author=WHO)
     name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
     assert "one of new, confirmed" in says(change_state, nights, name, "gone\n", at=AT, author=WHO)
-
-
-def test_records_go_to_another_database_by_their_names(nights, fresh, tmp_path):
-    name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
-    change_state(nights, name, "acknowledged", at=AT, author=WHO, text="seen")
-    other = fresh()
-    ingest_bundle(other, night(tmp_path / "more", "elsewhere", cells=[cell("zzz")]))  # numbers are others here
-    fill(other, tmp_path / "again")
-    with other.begin() as conn, nights.connect() as source:
-        assert (copy_records(source, conn), copy_records(source, conn)) == (1, 0)
-    assert list_regressions(other) == list_regressions(nights)
-    other.dispose()
-
-
-def test_records_outlive_runs_that_are_not_there(nights, fresh):
-    open_regression(nights, SLOWER, at=AT, author=WHO)
-    other = fresh()
-    with other.begin() as conn, nights.connect() as source:
-        copy_records(source, conn)
-    (found,) = list_regressions(other)
-    assert (found.base_run, found.onset_run, found.base_commit, found.base_value) == (None, None, COMMIT_A, 4.0)
-    other.dispose()
 
 
 def test_a_note_an_owner_and_a_link_stand_in_the_history_and_move_nothing(nights):
