@@ -130,14 +130,13 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
     """Measures a few cells at a time with both; yields a row a cell, and writes our measurements into bundles."""
     from jobs.plan.duplicate_programs import Work
     from jobs.pool.device_pool import Pool
-    from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
-    from jobs.pool.host import probe
     from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
     from jobs.pool.runner import DeviceRun, make_header, now, record, scheduler_for
+    from jobs.pool.testbeds import find_testbeds
 
     device, pace = cells[0].device, ExecutionOptions(workers)
-    (place,) = make_slots(choose_gpus(list_gpus() if device == "cuda" else [], None), workers, pace.start)
-    environment = probe(device, place)
+    (testbed,) = find_testbeds(device, pace)
+    environment = testbed.environment
     sgd = optimizers(runner)
     writers: dict[str, BundleWriter] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -157,7 +156,7 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
             writer, began = writers[optimizer], time.monotonic()
             for cell in group:
                 writer.plan(cell)
-            lane = scheduler_for(DeviceRun(Work(list(group)), place, environment, writer), settings, {}, pace)
+            lane = scheduler_for(DeviceRun(testbed, Work(list(group)), writer), settings, {})
             for _, outcome in Pool([lane]).run():
                 record(writer, outcome)
                 measured = outcome.measurement

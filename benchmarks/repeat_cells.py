@@ -46,7 +46,7 @@ def main() -> None:
     ]
     variables, began = cell_variables(pace.start), time.monotonic()
     try:
-        pool = Pool([scheduler_for(lane.device_run(), settings, variables, pace) for lane in lanes], pace.budget_s)
+        pool = Pool([scheduler_for(lane.device_run(), settings, variables) for lane in lanes], pace.budget_s)
         with closing(pool.run()) as outcomes:
             for index, outcome in outcomes:
                 writer = lanes[index].writer_of(outcome.measurement.cell)
@@ -89,7 +89,7 @@ class Repetitions:
 
     def device_run(self) -> DeviceRun:
         """The work of this GPU: all cells once, then all cells again."""
-        return DeviceRun(Work(self.cells * self.times), self.testbed.slot, self.testbed.environment, self._writers[0])
+        return DeviceRun(self.testbed, Work(self.cells * self.times), self._writers[0])
 
     def writer_of(self, cell: Cell) -> BundleWriter:
         """The bundle for the next outcome of a cell."""

@@ -86,7 +86,7 @@ def command(
     from jobs.plan.planning import read_plan
     from jobs.plan.shards import check_night
     from jobs.pool.session import print_night, require_cells
-    from jobs.pool.testbeds import device_of, find_testbeds
+    from jobs.pool.testbeds import find_testbeds
 
     execution = requested.execution
     if as_json and not dry_run:
@@ -112,7 +112,7 @@ def command(
     else:
         # A dry run may plan for a device that is not here.
         testbeds = [] if dry_run and selection.device else find_testbeds(selection.device, execution, serve=not dry_run)
-        plan, names, requested = planned(device_of(testbeds) if testbeds else str(selection.device))
+        plan, names, requested = planned(testbeds[0].device if testbeds else str(selection.device))
         if dry_run:
             require_cells(plan)
             run_dry(plan, costs, out, execution, as_json, len(testbeds) or 1)

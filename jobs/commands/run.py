@@ -63,7 +63,7 @@ def command(
     from jobs.plan.default_night import selected
     from jobs.pool.runner import new_run_id
     from jobs.pool.session import measure_and_store, print_next
-    from jobs.pool.testbeds import device_of, find_testbeds
+    from jobs.pool.testbeds import find_testbeds
 
     if again and replicates > 1:
         raise click.UsageError("--again itself decides how often each cell is measured: leave out --replicates")
@@ -79,7 +79,7 @@ def command(
             click.echo(f"inductor-watch: {doubt}", err=True)
     else:
         testbeds = find_testbeds(selection.device, requested.execution, serve=True)
-        device = device_of(testbeds)
+        device = testbeds[0].device
         rounds = Rounds(device, [selected(device, selection, configs)] * replicates)
     # Runs that repeat each other are one night, so that one name stands for all of them.
     night = new_run_id() if len(rounds.plans) > 1 else ""

@@ -7,6 +7,7 @@ The child writes bundles to the request's folder.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -21,19 +22,15 @@ from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 
 from collector.bundle import BundleContents, BundleError, read_bundle
-from collector.bundle_file import both_paths
 from collector.errors import ConfigError
 from collector.vocabulary import Cell, short_hash
 from jobs.output.terminal import one_line
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
-
-if TYPE_CHECKING:
-    from jobs.pool.testbeds import Testbed
 
 #: Exit code of a child that was interrupted.
 INTERRUPTED = 130
@@ -47,6 +44,8 @@ _MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROGRESS": "1"}
 #: The packages of this program that measuring imports.
 _PACKAGES = ("collector", "jobs", "db", "analysis")
+#: The fields of a request that its JSON has only where they say something, as its cells.
+_OPTIONAL = ("torch_git", "tool", "until", "costs")
 
 
 class ChildError(click.ClickException):
@@ -63,8 +62,8 @@ class RequirementError(ConfigError):
 class Request:
     """A run: its cells, its names, how it measures, and the folder for its bundles.
 
-    `selection` and `configs` are kept as the user typed them, since their meaning depends on the torch that measures; where
-    `cells` are given they are measured instead. The child refuses where its torch or its inductor-watch differ from
+    `selection` and `configs` are as the user typed them, since their meaning depends on the torch that measures; `cells`
+    are measured instead where there are any. The child refuses where its torch or its inductor-watch differ from
     `torch_git` and `tool`, unless these are empty. No cell starts after `until` (seconds since the epoch). `costs` is a
     folder of bundles to learn from what cells take.
     """
@@ -93,8 +92,9 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back. The budget is not in it: `until` is."""
-        optional = {name: getattr(self, name) for name in ("torch_git", "tool", "until", "costs")}
-        optional["cells"] = [cell.to_json() for cell in self.cells]
+        optional = {name: getattr(self, name) for name in _OPTIONAL} | {
+            "cells": [cell.to_json() for cell in self.cells]
+        }
         return {
             "selection": asdict(self.selection),
             "configs": list(self.configs),
@@ -106,17 +106,15 @@ class Request:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Request:
         """The inverse of `to_json`."""
-        selection: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data["selection"].items()
-        }
+        lists: dict[str, Any] = {name: tuple(value) for name, value in data["selection"].items() if type(value) is list}
         return cls(
-            Selection(**selection),
+            Selection(**{**data["selection"], **lists}),
             tuple(data["configs"]),
             RunNames(**data["names"]),
             RequestedOptions.from_json(data),
             str(data["folder"]),
             tuple(Cell.from_json(cell) for cell in data.get("cells", ())),
-            **{name: data[name] for name in ("torch_git", "tool", "until", "costs") if name in data},
+            **{name: data[name] for name in _OPTIONAL if name in data},
         )
 
     def called(self, **names: Any) -> Request:
@@ -127,8 +125,8 @@ class Request:
 def measure_in(python: Path, request: Request, folder: Path, log: Path | None = None) -> list[BundleContents]:
     """Measures a request with another Python into a folder of its own, and returns its bundles.
 
-    A folder whose bundles are complete is not measured again; an unfinished run in it is continued. `log` takes what the
-    child prints, which goes to standard error otherwise.
+    A folder whose bundles are complete is not measured again; an unfinished run in it is continued. What the child prints
+    goes to `log`, else to standard error.
 
     Raises:
         ChildError: the child failed; the text has its last line.
@@ -151,18 +149,14 @@ def measure_in(python: Path, request: Request, folder: Path, log: Path | None = 
 
 def complete_bundles(folder: Path) -> list[BundleContents]:
     """The bundles of a folder if each is closed and has an outcome for every planned cell, else none."""
-    bundles = []
-    for path in sorted(folder.glob("*.jsonl*")):
-        if both_paths(path)[0].exists() and path == both_paths(path)[0]:
-            return []
-        try:
-            contents = read_bundle(path)
-        except BundleError:
-            return []
-        if contents.finished_at is None or {cell.cell_id for cell in contents.planned} - contents.latest().keys():
-            return []
-        bundles.append(contents)
-    return bundles
+    if any(folder.glob("*.jsonl")):
+        return []
+    try:
+        bundles = [read_bundle(path) for path in bundle_files(folder)]
+    except BundleError:
+        return []
+    done = (item.finished_at and {cell.cell_id for cell in item.planned} <= item.latest().keys() for item in bundles)
+    return bundles if all(done) else []
 
 
 def bundle_files(folder: Path) -> list[Path]:
@@ -194,7 +188,7 @@ def run_child(
             raise ChildError(f"{python} cannot be started: {error.strerror}") from error
         try:
             with suppress(BrokenPipeError):
-                assert child.stdin is not None  # noqa: S101 - a pipe was asked for
+                assert child.stdin is not None  # noqa: S101 - it is a pipe
                 child.stdin.write(line.encode())
                 child.stdin.flush()
             while child.poll() is None:
@@ -221,7 +215,7 @@ def code_path() -> dict[str, str]:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Makes a child end its cells and itself, by closing its standard input; kills it if that takes too long."""
-    assert child.stdin is not None  # noqa: S101 - a pipe was asked for
+    assert child.stdin is not None  # noqa: S101 - it is a pipe
     with suppress(BrokenPipeError):
         child.stdin.close()
     try:
@@ -233,24 +227,20 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 @cache
 def _code_folder() -> Path:
-    """A folder that holds this program and no torch. An installed program is copied; the copy goes with this process."""
+    """A folder that holds this program and no torch. An installed program is copied for as long as this process lives."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "torch").exists() and not root.name.endswith("-packages"):
         return root
     from jobs.cli import tool_version
 
-    global _copy
-    _copy = tempfile.TemporaryDirectory(prefix="inductor-watch-")
-    folder = Path(_copy.name)
+    folder = Path(tempfile.mkdtemp(prefix="inductor-watch-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for package in _PACKAGES:
         shutil.copytree(root / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     info = folder / f"inductor_watch-{tool_version()}.dist-info"  # where importlib.metadata finds the version
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: inductor-watch\nVersion: {tool_version()}\n")
     return folder
-
-
-_copy: tempfile.TemporaryDirectory[str] | None = None
 
 
 def measure(request: Request) -> None:
@@ -263,50 +253,38 @@ def measure(request: Request) -> None:
     """
     from jobs.plan.default_night import planned_night
     from jobs.plan.planning import Plan
-    from jobs.pool.session import measure_and_store
-    from jobs.pool.testbeds import device_of, find_testbeds
+    from jobs.pool.resuming import find_night
+    from jobs.pool.session import measure_and_store, resume_and_store
+    from jobs.pool.testbeds import find_testbeds, testbeds_of
 
     folder = Path(request.folder)
     if any(folder.glob("*.jsonl*")):
-        _resume(folder)
+        if runs := find_night(folder, None):
+            resume_and_store(runs, testbeds_of(runs, serve=True), None)
         return
     if not request.left_s:
         return
-    _require_models(request)
     device = request.cells[0].device if request.cells else request.selection.device
     testbeds = find_testbeds(device, replace(request.requested.execution, budget_s=request.left_s), serve=True)
-    _require_torch(request, testbeds)
+    _check_requirements(request, str(testbeds[0].environment["torch_git"]))
     plan = Plan(list(request.cells))
     if not request.cells:
-        plan = planned_night(device_of(testbeds), request.selection, request.configs)
+        plan = planned_night(testbeds[0].device, request.selection, request.configs)
     costs = Path(request.costs) if request.costs else None
     measure_and_store(plan, testbeds, request.names, request.requested.settings, folder, None, costs)
 
 
-def _resume(folder: Path) -> None:
-    from jobs.pool.resuming import find_night
-    from jobs.pool.session import resume_and_store
-    from jobs.pool.testbeds import testbeds_of
-
-    if runs := find_night(folder, None):
-        resume_and_store(runs, testbeds_of(runs, serve=True), None)
-
-
-def _require_models(request: Request) -> None:
+def _check_requirements(request: Request, torch_git: str) -> None:
     from collector.zoo.registry import find
     from jobs.cli import tool_version
 
     if request.tool not in ("", tool_version()):
         raise RequirementError(f"inductor-watch {tool_version()} there, {request.tool} where the night was planned")
+    if request.torch_git not in ("", torch_git):
+        raise RequirementError(f"torch {torch_git[:12]} there, {request.torch_git[:12]} where the night was planned")
     missing = {name for cell in request.cells for name in find(cell.suite, cell.model).missing()}
     if missing:
         raise RequirementError(f"{', '.join(sorted(missing))} not installed there, and planned models need it")
-
-
-def _require_torch(request: Request, testbeds: Sequence[Testbed]) -> None:
-    torch_git = str(testbeds[0].environment["torch_git"])
-    if request.torch_git not in ("", torch_git):
-        raise RequirementError(f"torch {torch_git[:12]} there, {request.torch_git[:12]} where the night was planned")
 
 
 def main() -> NoReturn:

@@ -51,10 +51,7 @@ def list_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """The lines of `nvidia-smi --query-gpu=index,uuid,pci.bus_id,memory.total`, memory in MiB.
-
-    A line of another form is left out: "No devices were found". A GPU that shares the host's memory says `[N/A]`.
-    """
+    """The GPUs in nvidia-smi's lines: index, uuid, PCI bus, memory in MiB or `[N/A]`; other lines are left out."""
     gpus = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
@@ -114,19 +111,15 @@ def make_slots(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = 
     facts = {WORKERS_VARIABLE: str(1 if exclusive else workers), START_VARIABLE: start}
     if len(gpus) > 1:
         facts[GPUS_VARIABLE] = str(len(gpus))
+    devices: list[Gpu | None] = [*gpus] or [None]
+    if len(devices) == workers == 1:
+        return [_slot(devices[0], [[]], facts)]
     cores = sorted(os.sched_getaffinity(0), key=_core_order)
-    if len(gpus) <= 1 and workers == 1:
-        return [DeviceSlot([[]], {**facts, **_gpu_variables(gpus, 0)}, _memory(gpus, 0))]
-    shares = divide_cores(cores, [gpu.node for gpu in gpus] or [None], cores_of_nodes())
-    taken = slice(0, 1) if exclusive else slice(None)
+    shares = divide_cores(cores, [gpu.node if gpu else None for gpu in devices], cores_of_nodes())
     try:
         return [
-            DeviceSlot(
-                share_out(share, workers)[taken],
-                {**facts, **_free_cores(gpus, share), **_gpu_variables(gpus, index)},
-                _memory(gpus, index),
-            )
-            for index, share in enumerate(shares)
+            _slot(gpu, share_out(share, workers)[: 1 if exclusive else None], facts, share)
+            for gpu, share in zip(devices, shares, strict=True)
         ]
     except ValueError as error:
         each = f" for each of {len(gpus)} GPUs: take fewer --gpus or" if len(gpus) > 1 else ": take"
@@ -178,20 +171,15 @@ def _node_of(bus: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _free_cores(gpus: Sequence[Gpu], share: Sequence[int]) -> dict[str, str]:
-    # While one of its cells measures all others of a GPU stand still: their cores are free to drive it from.
-    return {FREE_CORES_VARIABLE: ",".join(map(str, share))} if gpus else {}
-
-
-def _gpu_variables(gpus: Sequence[Gpu], at: int) -> dict[str, str]:
-    if not gpus:
-        return {}
-    return {"CUDA_VISIBLE_DEVICES": gpus[at].uuid, GPU_VARIABLE: str(gpus[at].index)}
-
-
-def _memory(gpus: Sequence[Gpu], at: int) -> float:
-    known = gpus[at].memory_bytes if gpus else None
-    return float("inf") if known is None else known * _MEMORY_PART
+def _slot(gpu: Gpu | None, cores: list[list[int]], facts: dict[str, str], share: Sequence[int] = ()) -> DeviceSlot:
+    if gpu is None:
+        return DeviceSlot(cores, facts)
+    variables = {**facts, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
+    if share:
+        # While one of its cells measures all others of a GPU stand still: their cores are free to drive it from.
+        variables[FREE_CORES_VARIABLE] = ",".join(map(str, share))
+    memory = float("inf") if gpu.memory_bytes is None else gpu.memory_bytes * _MEMORY_PART
+    return DeviceSlot(cores, variables, memory)
 
 
 def _read(path: Path) -> str:

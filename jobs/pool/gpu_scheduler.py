@@ -51,11 +51,6 @@ Watch = Callable[[int, object], None]
 MemoryOf = Callable[[Cell], float | None]
 
 
-def unknown(_: Cell) -> float | None:
-    """The memory that a cell needs is not known."""
-    return None
-
-
 class LostDeviceError(Exception):
     """A GPU stopped answering: what was measured before is good, the rest of the night would fail for its sake."""
 
@@ -84,7 +79,7 @@ class GpuScheduler:
         environ: Mapping[str, str],
         preload: Preload | None = None,
         tune_together: bool = False,
-        memory_of: MemoryOf = unknown,
+        memory_of: MemoryOf = lambda _: None,
         tunes: Callable[[Cell], bool] = lambda _: False,
         launcher: Launcher | None = None,
     ) -> None:
@@ -203,13 +198,8 @@ class GpuScheduler:
         return self._waiting.pop(fitting[0]) if fitting else None
 
     def _fits(self, cell: Cell) -> bool:
-        return (
-            not self._active
-            or self._needs(cell) + sum(map(self._needs, self._active_cells())) <= self._slot.memory_bytes
-        )
-
-    def _active_cells(self) -> list[Cell]:
-        return [process.cell for process in self._active]
+        taken = sum(self._needs(process.cell) for process in self._active)
+        return not self._active or self._needs(cell) + taken <= self._slot.memory_bytes
 
     def _needs(self, cell: Cell) -> float:
         # A cell that was never measured may take an even share; if it needs more, it is measured again alone.

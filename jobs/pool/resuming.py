@@ -30,8 +30,7 @@ class ResumeError(click.ClickException):
 class Unfinished:
     """A run that may have something left to do, and how it is resumed.
 
-    With `retry_failed` failed cells are measured again. After `budget_s` seconds no further cell starts. `shared_tuning` may
-    only repeat the folder that the run began with; bundles written before the header had the folder need it.
+    `shared_tuning` may only repeat the folder that the run began with; bundles written before the header had it need it.
     """
 
     path: Path
@@ -80,8 +79,10 @@ class Unfinished:
         return replace(requested, settings=replace(requested.settings, shared_tuning=self.shared_tuning))
 
 
-def find_run(folder: Path, name: str | None, retry_failed: bool = False) -> Unfinished | None:
-    """The run of this name or path, else the newest unfinished one in the folder; None if nothing is left to do.
+def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> list[Unfinished]:
+    """The run of this name or path, else the newest unfinished one and the others of its night: one a GPU.
+
+    Empty if nothing is left to do.
 
     Raises:
         ResumeError: no such run, or no run at all in the folder.
@@ -93,23 +94,12 @@ def find_run(folder: Path, name: str | None, retry_failed: bool = False) -> Unfi
             f"no run in {folder}: name the folder of the bundles with --out, or start a run with `inductor-watch nightly`"
         )
     runs = (Unfinished(path, read_bundle(path), retry_failed) for path in paths)
-    return next((run for run in runs if not run.is_done), None)
-
-
-def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> list[Unfinished]:
-    """The unfinished run that `find_run` finds and, unless it was named, the others of its night: one a GPU.
-
-    Raises what `find_run` raises.
-    """
-    first = find_run(folder, name, retry_failed)
-    if first is None:
-        return []
-    night = first.contents.header.night
-    if name or not night:
-        return [first]
-    runs = [Unfinished(path, read_bundle(path), retry_failed) for path in _newest_first(folder)]
-    ours = [run for run in runs if run.contents.header.night == night and not run.is_done]
-    return sorted(ours, key=lambda run: run.contents.header.run_id)
+    first = next((run for run in runs if not run.is_done), None)
+    night = first.contents.header.night if first else ""
+    if first is None or not night:
+        return [first] if first else []
+    others = [run for run in runs if run.contents.header.night == night and not run.is_done]
+    return sorted([first, *others], key=lambda run: run.contents.header.run_id)
 
 
 def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
@@ -122,8 +112,6 @@ def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
             "install that torch again, or start a new run with `nightly`"
         )
     here = extract_testbed(environment) | run.requested.settings.testbed()
-    if "gpus" not in header.testbed:
-        here.pop("gpus", None)  # bundles did not always say it
     differing = [key for key in {**header.testbed, **here} if header.testbed.get(key) != here.get(key)]
     if differing:
         pairs = ", ".join(f"{key} {header.testbed.get(key)} there and {here.get(key)} here" for key in differing)

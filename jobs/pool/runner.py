@@ -13,7 +13,6 @@ from typing import Any
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.machine.environment import environment_id, extract_testbed
-from collector.process.launcher import Launcher
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
@@ -21,9 +20,9 @@ from jobs.github.ci import job_url
 from jobs.plan.duplicate_programs import Work, copy_for
 from jobs.plan.planning import tunes
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError, MemoryOf, unknown
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
-from jobs.pool.testbeds import preload_for
+from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError, MemoryOf
+from jobs.pool.requested_options import RequestedOptions, RunNames
+from jobs.pool.testbeds import Testbed, preload_for
 
 Listener = Callable[[Measurement], None]
 
@@ -39,10 +38,7 @@ def new_run_id() -> str:
 
 
 def branch_of(torch_version: str) -> str:
-    """The branch a torch was built from, as far as its version tells: `release/2.13`, `nightly` or `main`.
-
-    2.13.0 and 2.13.1+cu130 are releases, 2.14.0.dev20261101 is a nightly, 2.14.0a0+git1234 a build of main.
-    """
+    """The branch a torch was built from, by its version: 2.13.1+cu130 is of release/2.13, 2.14.0a0+git1234 of main."""
     public = torch_version.partition("+")[0]
     if ".dev" in public:
         return "nightly"
@@ -78,16 +74,11 @@ def make_header(
 
 @dataclass(frozen=True, slots=True)
 class DeviceRun:
-    """What one device does in a run: its work, where, in which environment, into which bundle, by which fork server.
+    """What one device does in a run: where, its work, and the bundle that takes the outcomes."""
 
-    Without a `launcher`, or with one that has ended, the scheduler starts its own.
-    """
-
+    testbed: Testbed
     work: Work
-    slot: DeviceSlot
-    environment: Mapping[str, Any]
     writer: BundleWriter
-    launcher: Launcher | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +95,26 @@ def measure_devices(
     settings: Settings,
     listen: Listener,
     variables: Mapping[str, str],
-    execution: ExecutionOptions,
-    memory_of: MemoryOf = unknown,
+    memory_of: MemoryOf = lambda _: None,
 ) -> Result:
-    """Does the work of all devices side by side and closes their bundles.
+    """Does the work of all devices side by side and closes their bundles; all have the same execution options.
 
     `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs.
-    Cells that the budget leaves out stay missing, and so do all that a lost GPU leaves. If it is interrupted, the bundles
-    stay open and on disk with all that was measured.
+    What the budget or a lost GPU leaves out stays missing. After an interruption the bundles stay open, with all that was
+    measured.
 
     Raises:
         LauncherError: the processes that start the cells keep dying.
     """
     lost = None
-    schedulers = [scheduler_for(run, settings, variables, execution, memory_of) for run in runs]
+    schedulers = [scheduler_for(run, settings, variables, memory_of) for run in runs]
     try:
         for run in runs:
-            run.writer.environment(environment_id(run.environment), run.environment)
+            run.writer.environment(environment_id(run.testbed.environment), run.testbed.environment)
             for copy in run.work.copies:
                 run.writer.measurement(copy)
                 listen(copy)
-        with closing(Pool(schedulers, execution.budget_s).run()) as outcomes:
+        with closing(Pool(schedulers, runs[0].testbed.execution.budget_s).run()) as outcomes:
             for index, outcome in outcomes:
                 duplicates = runs[index].work.duplicates.get(outcome.measurement.cell.cell_id, ())
                 for measurement in record(runs[index].writer, outcome, duplicates):
@@ -140,24 +130,20 @@ def measure_devices(
 
 
 def scheduler_for(
-    run: DeviceRun,
-    settings: Settings,
-    variables: Mapping[str, str],
-    execution: ExecutionOptions,
-    memory_of: MemoryOf = unknown,
+    run: DeviceRun, settings: Settings, variables: Mapping[str, str], memory_of: MemoryOf = lambda _: None
 ) -> GpuScheduler:
     """The scheduler of a device's cells; nothing is started yet."""
-    device = str(run.environment["device"])
+    testbed, cells = run.testbed, run.work.cells
     return GpuScheduler(
-        run.work.cells,
+        cells,
         settings,
-        run.slot,
+        testbed.slot,
         {**os.environ, **variables},
-        preload_for(run.work.cells, device) if execution.start == "fork" else None,
-        execution.tune_together,
+        preload_for(cells, testbed.device) if testbed.execution.start == "fork" else None,
+        testbed.execution.tune_together,
         memory_of,
         tunes,
-        run.launcher,
+        testbed.launcher,
     )
 
 

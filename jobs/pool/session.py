@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -14,15 +13,17 @@ from collector.bundle import BundleWriter, RunHeader
 from collector.settings import Settings
 from jobs.cli import tool_version
 from jobs.plan.cost import CostModel, learn_from, read_history
-from jobs.plan.duplicate_programs import Work, plan_work
+from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import Plan
 from jobs.plan.schedule import longest_first, shares
 from jobs.pool.host import cell_variables, since_start_s
 from jobs.pool.progress import RunProgress
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
+from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.resuming import Unfinished
 from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now
 from jobs.pool.testbeds import Testbed, last_testbeds
+
+Store = Callable[[Path], str]
 
 
 class NothingPlannedError(click.ClickException):
@@ -55,22 +56,15 @@ def measure_and_store(
     store = storing(database) if database else None
     history = read_history(costs or folder)
     model = CostModel.learn(measurement for run in history for measurement in run.measurements)
-    shared = shares(plan.cells, model, len(testbeds), last_testbeds(history, testbeds))
-    console = Console()
-    device_runs, run_ids = [], []
     if len(testbeds) > 1:
         names = replace(names, night=names.night or new_run_id())
-    for testbed, cells in zip(testbeds, shared, strict=True):
-        requested = RequestedOptions(settings, testbed.execution)
-        header = make_header(testbed.environment, names, tool_version(), requested)
-        work = in_order(plan_work(cells), model, testbed.execution)
-        announce(console, header, work, testbed.environment)
-        writer = BundleWriter(folder, header, cells)
-        run_ids.append(header.run_id)
-        device_runs.append(DeviceRun(work, testbed.slot, testbed.environment, writer, testbed.launcher))
-    for line in plan.left_out:
-        console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
-    return run_ids, _measure(console, device_runs, RequestedOptions(settings, testbeds[0].execution), store, model)
+    headers, runs = [], []
+    parts = shares(plan.cells, model, len(testbeds), last_testbeds(history, testbeds))
+    for testbed, cells in zip(testbeds, parts, strict=True):
+        header = make_header(testbed.environment, names, tool_version(), RequestedOptions(settings, testbed.execution))
+        headers.append((header, 1))
+        runs.append(DeviceRun(testbed, plan_work(cells), BundleWriter(folder, header, cells)))
+    return _measure(headers, runs, settings, store, model, plan.left_out)
 
 
 def resume_and_store(
@@ -86,41 +80,37 @@ def resume_and_store(
         testbed.import_for(cell for run in unfinished for cell in run.contents.planned)
     store = storing(database) if database else None
     model = learn_from(unfinished[0].path.parent)
-    console = Console()
-    device_runs, run_ids = [], []
+    headers, runs = [], []
     for run, testbed in zip(unfinished, testbeds, strict=True):
         writer, contents = BundleWriter.reopen(run.path, now())
-        # Read again: before it was locked another process may have continued it.
-        work = in_order(run.work(contents), model, testbed.execution)
-        announce(console, contents.header, work, testbed.environment, attempt=contents.attempt + 1)
-        device_runs.append(DeviceRun(work, testbed.slot, testbed.environment, writer, testbed.launcher))
-        run_ids.append(contents.header.run_id)
-    requested = RequestedOptions(unfinished[0].requested.settings, testbeds[0].execution)
-    return run_ids, _measure(console, device_runs, requested, store, model)
-
-
-def in_order(work: Work, model: CostModel, execution: ExecutionOptions) -> Work:
-    """The work with its longest cells first, or in the plan's order where the budget may cut it short."""
-    return replace(work, cells=longest_first(work.cells, model, execution.at_once, execution.budget_s))
+        headers.append((contents.header, contents.attempt + 1))
+        # The contents are read again: before the bundle was locked another process may have continued it.
+        runs.append(DeviceRun(testbed, run.work(contents), writer))
+    return _measure(headers, runs, unfinished[0].requested.settings, store, model)
 
 
 def _measure(
-    console: Console,
-    device_runs: Sequence[DeviceRun],
-    requested: RequestedOptions,
-    store: Callable[[Path], str] | None,
+    headers: Sequence[tuple[RunHeader, int]],
+    runs: Sequence[DeviceRun],
+    settings: Settings,
+    store: Store | None,
     model: CostModel,
-) -> RunProgress:
-    execution = requested.execution
-    total = sum(run.work.total for run in device_runs)
+    left_out: Sequence[str] = (),
+) -> tuple[list[str], RunProgress]:
+    """Announces the runs (their headers with the number of the attempt), measures them and stores their bundles."""
+    console, execution = Console(), runs[0].testbed.execution
+    ordered = []
+    for (header, attempt), run in zip(headers, runs, strict=True):
+        _announce(console, header, run, attempt)
+        cells = longest_first(run.work.cells, model, execution.at_once, execution.budget_s)
+        ordered.append(replace(run, work=replace(run.work, cells=cells)))
+    for line in left_out:
+        console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
+    total = sum(run.work.total for run in runs)
     with RunProgress(console, total) as progress:
+        variables = cell_variables(execution.start)
         result = measure_devices(
-            device_runs,
-            requested.settings,
-            progress.took,
-            cell_variables(execution.start),
-            execution,
-            lambda cell: model.estimate(cell).memory_bytes,
+            ordered, settings, progress.took, variables, lambda cell: model.estimate(cell).memory_bytes
         )
     if result.first_at is not None:
         console.print(f"first cell after {since_start_s(result.first_at):.1f} s", style="dim", highlight=False)
@@ -134,10 +124,10 @@ def _measure(
         console.print(left, highlight=False, soft_wrap=True)
     if result.lost:
         raise result.lost
-    return progress
+    return [header.run_id for header, _ in headers], progress
 
 
-def storing(database: str) -> Callable[[Path], str]:
+def storing(database: str) -> Store:
     """Opens the store; what is returned puts a bundle into it and says so in a line."""
     from db.engine import open_store, shown
     from db.ingest import ingest_bundle
@@ -158,24 +148,21 @@ def require_cells(plan: Plan) -> None:
         raise NothingPlannedError(f"nothing to measure: {reasons} (see `inductor-watch zoo`)")
 
 
-def announce(
-    console: Console, header: RunHeader, work: Work, environment: dict[str, Any], attempt: int | None = None
-) -> None:
-    """Says what is about to be measured and on what; `attempt` is for a run that is taken up again."""
+def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int) -> None:
+    """Says what is about to be measured and on what."""
+    environment, total, duplicates = run.testbed.environment, run.work.total, run.work.named_twice
     device = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
-    again = f", attempt {attempt}" if attempt else ""
-    console.print(
-        f"run {header.run_id}{again}: {work.total} cell{'s' * (work.total != 1)} on {device}, torch {environment['torch']}, "
-        f"{header.branch}@{header.commit[:10]}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    if work.named_twice:
-        console.print(
-            f"{work.named_twice} of them compile to the same program as another one: measured once, shown under each name",
-            highlight=False,
-            soft_wrap=True,
+    again = f", attempt {attempt}" if attempt > 1 else ""
+    lines = [
+        f"run {header.run_id}{again}: {total} cell{'s' * (total != 1)} on {device}, torch {environment['torch']}, "
+        f"{header.branch}@{header.commit[:10]}"
+    ]
+    if duplicates:
+        lines.append(
+            f"{duplicates} of them compile to the same program as another one: measured once, shown under each name"
         )
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def print_night(database: str, run_ids: Sequence[str]) -> None:
@@ -191,7 +178,7 @@ def print_night(database: str, run_ids: Sequence[str]) -> None:
 
 
 def print_next(database: str, repeats: Sequence[str] = ()) -> None:
-    """The commands that show what was just stored, as far as there is something to show; `repeats` are runs of the same cells."""
+    """The commands that show what was just stored; `repeats` are runs of the same cells."""
     from db.engine import open_store, shown
     from db.runs import list_nights
 

@@ -36,10 +36,15 @@ class Testbed:
     execution: ExecutionOptions
     launcher: Launcher | None = field(default=None, compare=False)
 
+    @property
+    def device(self) -> str:
+        """`cuda` or `cpu`."""
+        return str(self.environment["device"])
+
     def import_for(self, cells: Iterable[Cell]) -> None:
         """Makes the fork server import what these cells need."""
         if self.launcher:
-            self.launcher.import_also(preload_for(cells, str(self.environment["device"])))
+            self.launcher.import_also(preload_for(cells, self.device))
 
 
 def preload_for(cells: Iterable[Cell], device: str) -> Preload:
@@ -122,8 +127,3 @@ def last_testbeds(history: Iterable[BundleContents], testbeds: Sequence[Testbed]
             for measurement in run.measurements:
                 last.setdefault(group_of(measurement.cell), at)
     return last
-
-
-def device_of(testbeds: Sequence[Testbed]) -> str:
-    """The device that all of them have."""
-    return str(testbeds[0].environment["device"])

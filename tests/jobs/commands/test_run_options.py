@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -40,8 +41,7 @@ def asked(monkeypatch):
         return [], Nobody()
 
     monkeypatch.setattr("jobs.pool.session.measure_and_store", note)
-    monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", lambda device, pace, serve: [])
-    monkeypatch.setattr("jobs.pool.testbeds.device_of", lambda testbeds: "cpu")
+    monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", lambda *_, serve: [SimpleNamespace(device="cpu")])
     return found
 
 

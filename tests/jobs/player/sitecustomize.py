@@ -6,7 +6,8 @@
     device:S            asks for the device, holds it for S seconds; likewise `tune:S` and `measure:S`
     tune:S*N            the same N times
     device:S!           gives the device back and asks for what follows in one breath, as one write
-    end:STATUS/STATUS   the outcome of the first attempt, of the second one, ... (without it: pass)
+    end:STATUS/STATUS   the outcome of the first attempt, of the second one, ... (without it: pass); `no_room` passes
+                        without memory for the float64 reference
     exit:CODE           ends without an outcome
 
 Every step notes in the file PLAY_LOG when it asked, began, ended, and every few milliseconds that it runs: lines of
@@ -72,6 +73,8 @@ class Actor:
         return sum(line.split()[1::3][:2] == [str(self.number), "start"] for line in lines)
 
     def end(self, status, windows):
+        lacked_room = status == "no_room"
+        status = "pass" if lacked_room else status
         found = {"cell": self.cell, "status": status, "started_at": "2026-01-01T00:00:00+00:00", "wall_s": 0.1}
         compiled = {}
         if windows:
@@ -79,7 +82,7 @@ class Actor:
             compiled["compile_cold_s"] = (start, end)
             found["metrics"] = {"compile_cold_s": end - start}
         self.note("over")
-        outcome = {"measurement": found, "environment": {}, "program": {}, "lacked_room": False}
+        outcome = {"measurement": found, "environment": {}, "program": {}, "lacked_room": lacked_room}
         self.send({"outcome": {**outcome, "compile_windows": compiled}})
         os._exit(0)
 

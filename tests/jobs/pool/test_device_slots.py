@@ -36,32 +36,20 @@ MINE = [A, B, C]
 needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 
-def one_line(error):
-    return "\n" not in str(error) and str(error) == str(error).strip() != ""
-
-
-def test_what_the_driver_lists_is_read():
-    found = parse_gpus(
-        "0, GPU-11111111-aaaa, 00000000:FF:1F.0, 143771\n3, GPU-22222222-bbbb, 00000000:FF:1E.0, 81559\n"
-    )
-    assert found == [
-        Gpu(0, "GPU-11111111-aaaa", 143771 << 20, None),
-        Gpu(3, "GPU-22222222-bbbb", 81559 << 20, None),
-    ]
-
-
 @pytest.mark.parametrize(
-    "text", ["", "\n", "No devices were found\n", "Unable to determine, the device, handle, for\n"]
+    ("text", "expected"),
+    [
+        (
+            "0, GPU-1-a, 00000000:FF:1F.0, 143771\n3, GPU-2-b, 00000000:FF:1E.0, [N/A]\n",
+            [Gpu(0, "GPU-1-a", 143771 << 20, None), Gpu(3, "GPU-2-b", None, None)],
+        ),
+        ("", []),
+        ("No devices were found\n", []),
+        ("Unable to determine, the device, handle, for\n", []),
+    ],
 )
-def test_a_driver_without_gpus_lists_none(text):
-    assert parse_gpus(text) == []
-
-
-def test_a_gpu_that_has_no_memory_of_its_own_is_there():
-    (found,) = parse_gpus("0, GPU-1, 00000000:FF:1F.0, [N/A]\n")
-    assert found.memory_bytes is None
-    (slot,) = make_slots([found], 1, "fork")
-    assert slot.memory_bytes == float("inf")
+def test_what_the_driver_lists_is_read(text, expected):
+    assert parse_gpus(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,8 +58,6 @@ def test_a_gpu_that_has_no_memory_of_its_own_is_there():
         (None, MINE),
         ("", []),
         ("-1", []),
-        ("1", [B]),
-        ("2,0", [C, A]),
         (" 2 , 0 ", [C, A]),
         ("GPU-bbbb", [B]),
         ("GPU-cccc-1,0", [C, A]),
@@ -91,43 +77,28 @@ def test_a_variable_says_which_are_visible_as_it_says_to_cuda(wanted, expected):
     [
         (MINE, None, [A]),
         (MINE, "all", MINE),
-        (MINE, "1", [B]),
-        (MINE, "2,0", [C, A]),
-        (MINE, "1, 2", [B, C]),
+        (MINE, "2, 0", [C, A]),
         (MINE, "1,1", [B]),
         ([C, B], None, [C]),
         ([C, B], "1", [B]),  # the driver's numbers, whatever is visible
         ([], None, []),
         ([], "all", []),
-    ],
-)
-def test_gpus_are_chosen_by_number(gpus, requested, expected):
-    assert choose_gpus(gpus, requested) == expected
-
-
-@pytest.mark.parametrize(
-    ("gpus", "requested", "said"),
-    [
         *((MINE, text, "there are 0, 1, 2") for text in ("3", "0,7", "one", "", "0,")),
         ([C, B], "0", "no GPU 0 here, there are 2, 1"),
         ([], "0", "no GPU here"),
     ],
 )
-def test_a_gpu_that_is_not_there_is_one_line(gpus, requested, said):
-    with pytest.raises(DeviceSlotError, match=said) as caught:
+def test_gpus_are_chosen_by_number_and_one_that_is_not_there_is_an_error(gpus, requested, expected):
+    if isinstance(expected, list):
+        assert choose_gpus(gpus, requested) == expected
+        return
+    with pytest.raises(DeviceSlotError, match=expected) as caught:
         choose_gpus(gpus, requested)
-    assert one_line(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0-3,8,10-11\n", [0, 1, 2, 3, 8, 10, 11]),
-        ("0", [0]),
-        ("5-5", [5]),
-        ("", []),
-        ("\n", []),
-    ],
+    ("text", "expected"), [("0-3,8,10-11\n", [0, 1, 2, 3, 8, 10, 11]), ("0", [0]), ("5-5", [5]), ("\n", [])]
 )
 def test_the_kernels_lists_of_cores(text, expected):
     assert parse_cores(text) == expected
@@ -143,11 +114,9 @@ NODES = {0: [0, 1, 4, 5], 1: [2, 3, 6, 7]}
     [
         ([None], [THREADED]),
         ([0], [THREADED]),  # alone it has all, and not only its own node's
-        ([0, 1], [[0, 4, 1, 5], [2, 6, 3, 7]]),
         ([1, 0], [[2, 6, 3, 7], [0, 4, 1, 5]]),
         ([1, 0, 0, 1], [[2, 6], [0, 4], [1, 5], [3, 7]]),
         ([0, 0], [[0, 4, 1, 5], [2, 6, 3, 7]]),  # more than the node has: divided evenly
-        ([None, 1], [[0, 4, 1, 5], [2, 6, 3, 7]]),
         ([0, None, 1], [[0, 4], [1, 5], [2, 6]]),
         ([7, 1], [[0, 4, 1, 5], [2, 6, 3, 7]]),  # a node that the kernel does not list
     ],
@@ -171,44 +140,32 @@ def test_every_gpu_has_as_many_cores_as_the_others_and_its_own(nodes, of_node, c
     assert set(given_away) <= cores
 
 
-def test_a_worker_alone_keeps_all_cores():
-    (slot,) = make_slots([], 1, "fork")
-    assert slot.cores == [[]]
-    assert slot.memory_bytes == float("inf")
-    assert slot.variables == {WORKERS_VARIABLE: "1", START_VARIABLE: "fork"}
-
-
-def test_a_gpu_alone_is_named_and_keeps_a_part_of_its_memory():
-    (slot,) = make_slots([B], 1, "spawn")
-    assert slot.cores == [[]]
-    assert 0.8 < slot.memory_bytes / (80 * GIB) < 1
-    assert slot.variables == {
-        WORKERS_VARIABLE: "1",
-        START_VARIABLE: "spawn",
-        "CUDA_VISIBLE_DEVICES": B.uuid,
-        GPU_VARIABLE: "1",
-    }
+def test_a_worker_alone_keeps_all_cores_and_a_gpu_a_part_of_its_memory():
+    (cpu,) = make_slots([], 1, "fork")
+    assert (cpu.cores, cpu.memory_bytes) == ([[]], float("inf"))
+    assert cpu.variables == {WORKERS_VARIABLE: "1", START_VARIABLE: "fork"}
+    (gpu,) = make_slots([B], 1, "spawn")
+    assert gpu.cores == [[]]
+    assert 0.8 < gpu.memory_bytes / (80 * GIB) < 1
+    named = {"CUDA_VISIBLE_DEVICES": B.uuid, GPU_VARIABLE: "1"}
+    assert gpu.variables == {WORKERS_VARIABLE: "1", START_VARIABLE: "spawn", **named}
+    (shared,) = make_slots([Gpu(0, "GPU-1", None, None)], 1, "fork")
+    assert shared.memory_bytes == float("inf")
 
 
 @needs_two_cores
-def test_workers_have_cores_of_their_own():
-    (slot,) = make_slots([], 2, "fork")
+def test_workers_and_gpus_have_cores_of_their_own():
     each = len(CORES) // 2
-    assert [len(cores) for cores in slot.cores] == [each, each]
-    assert not set(slot.cores[0]) & set(slot.cores[1])
-    assert {core for cores in slot.cores for core in cores} <= set(CORES)
-
-
-@needs_two_cores
-def test_gpus_have_cores_of_their_own_even_with_a_worker_each():
+    (slot,) = make_slots([], 2, "fork")
     first, second = make_slots([C, A], 1, "fork")
-    assert [slot.variables["CUDA_VISIBLE_DEVICES"] for slot in (first, second)] == [C.uuid, A.uuid]
-    assert [slot.variables[GPU_VARIABLE] for slot in (first, second)] == ["2", "0"]
-    assert [slot.variables[GPUS_VARIABLE] for slot in (first, second)] == ["2", "2"]
-    assert len(first.cores) == len(second.cores) == 1
-    assert len(first.cores[0]) == len(second.cores[0]) == len(CORES) // 2
-    assert not set(first.cores[0]) & set(second.cores[0])
-    free = [set(slot.variables[FREE_CORES_VARIABLE].split(",")) for slot in (first, second)]
+    for cores in (slot.cores, [*first.cores, *second.cores]):
+        assert [len(part) for part in cores] == [each, each]
+        assert not set(cores[0]) & set(cores[1])
+        assert {core for part in cores for core in part} <= set(CORES)
+    assert [one.variables["CUDA_VISIBLE_DEVICES"] for one in (first, second)] == [C.uuid, A.uuid]
+    assert [one.variables[GPU_VARIABLE] for one in (first, second)] == ["2", "0"]
+    assert [one.variables[GPUS_VARIABLE] for one in (first, second)] == ["2", "2"]
+    free = [set(one.variables[FREE_CORES_VARIABLE].split(",")) for one in (first, second)]
     assert not free[0] & free[1]
 
 
@@ -219,6 +176,7 @@ def test_a_gpu_is_driven_from_any_core_of_its_workers(exclusive):
     free = [int(core) for core in slot.variables[FREE_CORES_VARIABLE].split(",")]
     assert sorted(free) == sorted(CORES)
     assert len(slot.cores[0]) < len(free)
+    assert (len(slot.cores), slot.variables[WORKERS_VARIABLE]) == ((1, "1") if exclusive else (2, "2"))
     # A CPU's cells compute on their own cores.
     assert FREE_CORES_VARIABLE not in make_slots([], 2, "fork", exclusive)[0].variables
 
@@ -233,7 +191,7 @@ def test_a_gpu_is_driven_from_any_core_of_its_workers(exclusive):
 def test_more_than_there_are_cores_is_one_line(gpus, workers, said):
     with pytest.raises(DeviceSlotError, match=said) as caught:
         make_slots([Gpu(number, f"GPU-{number}", GIB, None) for number in range(gpus)], workers, "fork")
-    assert one_line(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_kernel_lists_the_cores_of_this_machine():
@@ -254,14 +212,7 @@ TWO = "0, GPU-aaaa, 00000000:FF:1F.0, 1024\n1, GPU-bbbb, 00000000:FF:1E.0, 1024"
 
 @pytest.mark.parametrize(
     ("text", "code", "variable", "indexes"),
-    [
-        (TWO, 0, None, [0, 1]),
-        (TWO, 0, "1", [1]),
-        (TWO, 0, "", []),
-        ("NVIDIA-SMI has failed", 9, None, []),
-        ("No devices were found", 0, None, []),
-        (None, 0, None, []),
-    ],
+    [(TWO, 0, None, [0, 1]), (TWO, 0, "1", [1]), ("NVIDIA-SMI has failed", 9, None, []), (None, 0, None, [])],
 )
 def test_the_driver_lists_gpus_and_the_variable_chooses(text, code, variable, indexes, tmp_path, monkeypatch):
     if text is None:

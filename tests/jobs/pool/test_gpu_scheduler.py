@@ -1,30 +1,259 @@
-"""Cells on one device, with real processes: each once, whatever is killed meanwhile, and nothing left behind."""
+"""One device and who may use it: real processes that play scripts and log every moment in which they ran.
+
+A note on tolerance: a process may be seen running for a moment after it was stopped for somebody who tunes, since
+nothing waits there; a measurement begins once all others have stopped, and nothing is tolerated.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
 import threading
 import time
+from collections import Counter
+from contextlib import suppress
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import pytest
 
 from collector.process.cell_process import CellProcess
-from collector.process.launcher import Launcher, LauncherError, Preload
+from collector.process.launcher import Launcher, Preload
 from collector.settings import Settings
-from collector.vocabulary import Stage, Status
+from collector.vocabulary import Status
 from jobs.pool import gpu_scheduler
 from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
-from tests.collector.processes import EARLY, EARLY_STATUS, LONG, ROOT, cell, children, dead, servers, wait_until
+from tests.collector.processes import EARLY, EARLY_STATUS, LONG, servers
+from tests.jobs.acting import (
+    CORES,
+    Stage,
+    acted,
+    alive,
+    end_budget_when,
+    player_variables,
+    read_log,
+    read_trace,
+    slot,
+    when,
+)
 
-needs_no_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
-CORES = sorted(os.sched_getaffinity(0))
-#: There is no such device to compile for: torch is imported ahead, and nothing else takes time.
-NOWHERE = Preload("nowhere")
+#: Seconds for which a process may still run after it was told to stop.
+_STOPPING_S = 0.02
+
+
+@pytest.fixture
+def stage(tmp_path):
+    return Stage(tmp_path)
+
+
+def statuses(outcomes):
+    """The status of every cell, by its number; every cell has one outcome."""
+    found = {outcome.measurement.cell.batch_size: outcome.measurement.status for outcome in outcomes}
+    assert len(found) == len(outcomes), "a cell has two outcomes"
+    return found
+
+
+def all_pass(outcomes, count):
+    assert statuses(outcomes) == dict.fromkeys(range(1, count + 1), Status.PASS)
+
+
+def details(outcomes, number):
+    (found,) = [outcome.measurement for outcome in outcomes if outcome.measurement.cell.batch_size == number]
+    return found.details
+
+
+def runs_in(trace, span, name=None):
+    """Others' moments in a step, without those in which they were just being stopped."""
+    return [
+        tick
+        for tick in trace.others_in(span)
+        if tick.moment > span.begin + _STOPPING_S and (name is None or tick.name == name)
+    ]
+
+
+MIXED = [
+    "device:0.3,work:0.2,tune:0.05*4,work:0.1,measure:0.1,device:0.05",
+    "device:0.3,work:0.1,tune:0.1*3,work:0.2,measure:0.2,device:0.05",
+    "work:0.1,device:0.1*3,work:0.6,measure:0.1",
+    "work:0.9,device:0.1,tune:0.1,measure:0.1*2",
+    "tune:0.2,device:0.3,measure:0.15",
+    "measure:0.1,work:0.3,tune:0.1,device:0.2",
+    "work:0.2,measure:0.1,device:0.1,work:0.2",
+]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Seven cells that do all there is to do, on four workers."""
+    return Stage(tmp_path_factory.mktemp("mixed")).play(MIXED, 4)
+
+
+def test_who_may_use_the_device_beside_whom(mixed):
+    outcomes, trace = mixed
+    all_pass(outcomes, len(MIXED))
+    assert Counter(span.name for span in trace.spans) == {"device": 11, "work": 10, "tune": 10, "measure": 8}
+    starts = [begin for lives in trace.lives.values() for begin, _ in lives]
+    for span in trace.named("measure"):
+        assert trace.others_in(span) == [], "while one measures no other runs"
+        assert not any(span.holds(start) for start in starts), "and none starts"
+    assert not any(one.overlaps(other) for one, other in combinations(trace.named("tune", "measure"), 2))
+    assert not any(one.overlaps(other) for one, other in product(trace.named("measure"), trace.named("device")))
+    for span in trace.named("tune"):
+        assert runs_in(trace, span, "device") == [], "while one tunes no other runs its model"
+    assert sum(len(runs_in(trace, span, "work")) for span in trace.named("tune")) > 20, "but others work"
+    first, second = trace.of(1, "device")[0], trace.of(2, "device")[0]
+    assert first.overlaps(second), "several run their model at once"
+    assert [tick for tick in trace.others_in(first) if tick.number == 2 and second.holds(tick.moment)]
+
+
+def test_the_device_is_held_for_as_long_as_the_cell_says(mixed):
+    outcomes, trace = mixed
+    for number in range(1, len(MIXED) + 1):
+        held = details(outcomes, number)["held_s"]
+        for purpose in ("device", "tune", "measure"):
+            spans = trace.of(number, purpose)
+            inside = sum(span.end - span.begin for span in spans)
+            # From outside it is longer by the two messages, and on a busy machine by more.
+            from_asking = sum(span.end - span.asked for span in spans)
+            assert inside - 0.05 <= held.get(purpose, 0.0) <= from_asking + 0.3 * (len(spans) + 1)
+
+
+def test_a_cell_alone_waits_for_nobody(stage):
+    outcomes, trace = stage.play(["device:0.05,tune:0.05,measure:0.05*3"], 4)
+    all_pass(outcomes, 1)
+    assert max(span.begin - span.asked for span in trace.named("device", "tune", "measure")) < 0.05
+    assert details(outcomes, 1)["waited_s"] < 0.1
+
+
+def test_who_tunes_again_and_again_starves_nobody(stage):
+    outcomes, trace = stage.play(["tune:0.03*40", "device:0.05*6", "device:0.05*6,measure:0.05", "work:0.3"], 4)
+    all_pass(outcomes, 4)
+    waits = [span.begin - span.asked for span in trace.named("device", "measure")]
+    assert max(waits) < 0.6
+    # They had the device for as long as it was tuned on: both are through well before the fortieth time.
+    last = {number: max(span.end for span in trace.of(number, "device", "tune")) for number in (1, 2, 3)}
+    assert max(last[2], last[3]) < last[1]
+
+
+def test_who_runs_its_model_again_and_again_starves_no_tuner(stage):
+    # Two that relieve each other: the device is never without a holder until they are done.
+    outcomes, trace = stage.play(["device:0.1*12", "work:0.05,device:0.1*12", "work:0.1,tune:0.1*4"], 3)
+    all_pass(outcomes, 3)
+    assert max(span.begin - span.asked for span in trace.named("tune")) < 1.2
+    assert max(span.end for span in trace.named("tune")) < max(span.end for span in trace.named("device"))
+
+
+def test_between_two_tunings_those_that_were_stopped_run_for_as_long(stage):
+    outcomes, trace = stage.play(["device:1.3", "work:0.1,tune:0.2*3"], 2)
+    all_pass(outcomes, 2)
+    for before, after in pairwise(trace.named("tune")):
+        assert after.begin - before.end > 0.15
+        assert sum(before.end < tick.moment < after.begin for tick in trace.ticks if tick.number == 1) > 15
+
+
+def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
+    outcomes, trace = stage.play([*["work:0.1,measure:0.7"] * 3, "work:0.8"], 4, Settings(timeout_s=2.0))
+    all_pass(outcomes, 4)
+    ((began, ended),) = trace.lives[4]
+    assert ended - began > 2.0
+    stood = details(outcomes, 4)
+    assert stood["waited_s"] > 2.0
+    assert stood["stood_s"] > 1.5  # of the 2.1 s for which the others measured, what it was not waiting already
+    (found,) = [item.measurement for item in outcomes if item.measurement.cell.batch_size == 4]
+    assert found.metrics["compile_cold_s"] == pytest.approx(0.8, abs=0.5)
+
+
+def test_a_cell_that_does_not_come_to_an_end_times_out_and_frees_the_device(stage):
+    outcomes, _ = stage.play(["measure:60", "work:0.1,measure:0.1"], 2, Settings(timeout_s=1.0))
+    assert statuses(outcomes) == {1: Status.TIMEOUT, 2: Status.PASS}
+
+
+def test_together_two_tune_at_once(stage):
+    outcomes, trace = stage.play(["tune:0.4", "tune:0.4", "work:0.2,measure:0.1"], 3, tune_together=True)
+    all_pass(outcomes, 3)
+    one, other = trace.named("tune")
+    assert one.overlaps(other)
+    assert [tick for tick in trace.others_in(one) if tick.number == other.number]
+    (measured,) = trace.named("measure")
+    assert trace.others_in(measured) == []
+
+
+def test_together_one_that_ran_its_model_and_tunes_at_once_keeps_nobody_waiting(stage):
+    # What it gives back and what it asks for come in one message; it must not hold for itself what all may have.
+    outcomes, trace = stage.play(["device:0.1!,tune:1.0", "work:0.3,device:0.1"], 2, tune_together=True)
+    all_pass(outcomes, 2)
+    (tuned,), (ran,) = trace.of(1, "tune"), trace.of(2, "device")
+    assert ran.end < tuned.end
+    assert ran.begin - ran.asked < 0.3
+
+
+def test_what_is_given_back_and_asked_for_in_one_breath_is_both(stage):
+    breathless = "device:0.05!,tune:0.1!,measure:0.1!,device:0.05"
+    outcomes, trace = stage.play([breathless, "work:0.1,tune:0.1,measure:0.1"], 2)
+    all_pass(outcomes, 2)
+    assert [span.name for span in trace.of(1)] == ["device", "tune", "measure", "device"]
+    assert set(details(outcomes, 1)["held_s"]) == {"device", "tune", "measure"}
+    for span in trace.named("measure"):
+        assert trace.others_in(span) == []
+
+
+def pids_of(stage, number, event, name="-"):
+    """The processes of a cell that have logged an event."""
+    lines = read_log(stage.log)
+    return [line.pid for line in lines if (line.number, line.event, line.name) == (number, event, name)]
+
+
+@pytest.mark.parametrize("purpose", ["measure", "tune", "device"])
+def test_who_is_killed_while_it_holds_the_device_frees_it(purpose, stage):
+    with when(lambda: pids_of(stage, 1, "tick", purpose)) as killed:
+        outcomes, trace = stage.play([f"{purpose}:60", "work:0.1,measure:0.1", "tune:0.1,device:0.1,measure:0.1"], 3)
+    assert len(killed) == 1
+    assert statuses(outcomes) == {1: Status.CRASHED, 2: Status.PASS, 3: Status.PASS}
+    assert Counter(span.name for span in trace.spans) == {"work": 1, "measure": 2, "tune": 1, "device": 1}
+
+
+@pytest.mark.parametrize(
+    ("script", "sees"),
+    [
+        ("work:0.2,measure:9", ("tune", "ask", "measure")),  # it waits
+        ("work:9", ("measure", "tick", "work")),  # it stands
+        ("work:0.1,measure:9", ("work", "ask", "measure")),  # the others stand, and it will have the device in a moment
+    ],
+)
+def test_who_is_killed_while_it_waits_or_stands_is_missed_by_nobody(script, sees, stage):
+    first, event, name = sees
+
+    def named():
+        return pids_of(stage, 1, "tick", first) and pids_of(stage, 2, event, name)
+
+    with when(named) as killed:
+        outcomes, trace = stage.play([f"work:0.1,{first}:0.4,device:0.1", script, "work:0.4,tune:0.1,measure:0.1"], 3)
+    assert len(killed) == 1
+    assert statuses(outcomes) == {1: Status.PASS, 2: Status.CRASHED, 3: Status.PASS}
+    assert trace.of(2, "measure") == []
+
+
+def test_a_lost_server_costs_no_cell_its_outcome(stage):
+    with when(lambda: pids_of(stage, 2, "tick", "measure") and servers()) as killed:
+        outcomes, trace = stage.play(["work:0.5,tune:0.1", "work:0.1,measure:0.3", "work:0.4,device:0.1"], 2)
+    assert len(killed) == 1
+    all_pass(outcomes, 3)
+    # The two that were under way were measured again, from the start.
+    assert len(trace.lives[1]) == len(trace.lives[2]) == 2
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_server_that_died_before_its_first_cell_is_replaced(is_known, stage):
+    early = Launcher({**os.environ, **player_variables(stage.log)})
+    cells = [acted("work:0.1", 1), acted("tune:0.1", 2)]
+    scheduler = None if is_known else stage.scheduler(cells, slot(2), launcher=early)
+    os.kill(early.pid, 9)
+    while alive(early.pid):
+        time.sleep(0.005)
+    scheduler = scheduler or stage.scheduler(cells, slot(2), launcher=early)
+    all_pass([outcome for _, outcome in Pool([scheduler]).run()], 2)
 
 
 @pytest.fixture
@@ -35,69 +264,11 @@ def temp(tmp_path, monkeypatch):
     return tmp_path / "temp"
 
 
-def scheduler(cells, settings=LONG, cores=((),), preload=NOWHERE, **environ):
-    return GpuScheduler(cells, settings, DeviceSlot([list(item) for item in cores]), {**os.environ, **environ}, preload)
-
-
-def measured(*schedulers, budget_s=float("inf")):
-    return [(index, outcome.measurement) for index, outcome in Pool(schedulers, budget_s).run()]
-
-
-@pytest.mark.parametrize("start", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
-def test_one_worker_measures_in_the_order_of_the_plan_and_leaves_nothing(start, temp):
-    measurements = [item for _, item in measured(scheduler(EARLY, preload=Preload("cpu") if start == "fork" else None))]
-    assert [(item.cell, item.status) for item in measurements] == list(zip(EARLY, EARLY_STATUS, strict=True))
-    for item, words in zip(measurements, ("did you mean triton", "GPU only", "NoSuchModel"), strict=False):
-        assert words in item.failure.message
-    assert measurements[0].environment_id == measurements[1].environment_id is not None
-    assert measurements[0].details["cpu_s"] > 0
-    assert servers() == list(temp.iterdir()) == []
-
-
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_lane_uses_the_fork_server_that_was_started_for_it_unless_that_has_gone(temp, monkeypatch, gone):
-    early = Launcher()
-    if gone:
-        early.close()
-    started = []
-    monkeypatch.setattr(
-        "jobs.pool.gpu_scheduler.Launcher", lambda *rest: started.append(Launcher(*rest)) or started[-1]
-    )
-    one = GpuScheduler(EARLY[:1], LONG, DeviceSlot([[]]), os.environ, launcher=early)
-    assert one.first_at is None
-    began = time.monotonic()
-    assert len(measured(one)) == 1
-    assert began < one.first_at < time.monotonic()
-    assert len(started) == gone
-    assert early.lost
-    assert servers() == []
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_two_workers_measure_every_cell_once(temp):
-    found = [item for _, item in measured(scheduler(EARLY, cores=[CORES[:1], CORES[1:2]]))]
-    assert {item.cell: item.status for item in found} == dict(zip(EARLY, EARLY_STATUS, strict=True))
-    assert len(found) == len(EARLY)
-    assert list(temp.iterdir()) == []
-
-
-def test_a_time_limit_ends_one_cell_and_not_the_run(temp):
-    found = [item for _, item in measured(scheduler([cell(), cell("aten")], Settings(timeout_s=0.3), preload=None))]
-    assert [item.status for item in found] == [Status.TIMEOUT, Status.TIMEOUT]
-    assert {item.failure.stage for item in found} == {Stage.START}
-    assert list(temp.iterdir()) == []
-
-
-def test_without_budget_nothing_is_measured_and_nothing_started(temp):
-    assert measured(scheduler(EARLY), budget_s=0) == []
-    assert servers() == list(temp.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "target",
     [(Path, "mkdir"), (Launcher, "start"), (gpu_scheduler, "CellProcess"), (CellProcess, "kill"), (shutil, "rmtree")],
 )
-def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp):
+def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp, stage):
     owner, name = target
     original, patch = getattr(owner, name), pytest.MonkeyPatch()
 
@@ -110,158 +281,146 @@ def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp):
 
     patch.setattr(owner, name, interrupted)
     with pytest.raises(SystemExit):
-        measured(scheduler([cell()], Settings(timeout_s=0.1), preload=None))
+        stage.play(["work:60"], 1, Settings(timeout_s=0.1))
     assert servers() == list(temp.iterdir()) == []
 
 
-class Killer(threading.Thread):
-    """Kills fork servers, each once it has a child and at most so many of them."""
-
-    def __init__(self, most):
-        super().__init__(daemon=True)
-        self.most, self.killed, self.over = most, [], threading.Event()
-
-    def run(self):
-        while not self.over.is_set() and len(self.killed) < self.most:
-            for pid in servers():
-                if pid not in self.killed and children(pid):
-                    os.kill(pid, signal.SIGKILL)
-                    self.killed.append(pid)
-            time.sleep(0.02)
-
-
-@pytest.fixture
-def killer():
-    """Starts killing; stops when the test is over."""
-    started = []
-
-    def start(most):
-        started.append(Killer(most))
-        started[-1].start()
-        return started[-1]
-
-    yield start
-    for thread in started:
-        thread.over.set()
-        thread.join(5)
-
-
-def test_a_server_killed_in_the_middle_costs_no_cell_its_measurement(temp, killer):
-    thread = killer(2)
-    found = [item for _, item in measured(scheduler(EARLY, preload=None))]
-    assert len(thread.killed) == 2
+@pytest.mark.parametrize("start", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
+def test_real_workers_measure_in_the_order_of_the_plan_with_the_server_that_was_started(start, temp):
+    early = Launcher(preload=Preload("cpu") if start == "fork" else None)
+    scheduler = GpuScheduler(EARLY, LONG, DeviceSlot([[]]), os.environ, launcher=early)
+    began = time.monotonic()
+    found = [outcome.measurement for _, outcome in Pool([scheduler]).run()]
+    assert began < scheduler.first_at < time.monotonic()
     assert [(item.cell, item.status) for item in found] == list(zip(EARLY, EARLY_STATUS, strict=True))
+    for item, words in zip(found, ("did you mean triton", "GPU only", "NoSuchModel"), strict=False):
+        assert words in item.failure.message
+    assert found[0].environment_id == found[1].environment_id is not None
+    assert found[0].details["cpu_s"] > 0
+    assert early.lost
     assert servers() == list(temp.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_a_server_that_is_killed_between_two_cells_is_replaced(temp):
-    outcomes = Pool([scheduler(EARLY)]).run()
-    found = [next(outcomes)[1].measurement]
-    (server,) = servers()
-    os.kill(server, signal.SIGKILL)
-    found += [outcome.measurement for _, outcome in outcomes]
-    assert [(item.cell, item.status) for item in found] == list(zip(EARLY, EARLY_STATUS, strict=True))
-    assert servers() == list(temp.iterdir()) == []
+def test_a_run_that_is_broken_off_leaves_no_process(stage):
+    cells = [acted("work:0.3,measure:0.05", 1), acted("work:60", 2)]
+    outcomes = Pool([stage.scheduler(cells, slot(2))]).run()
+    assert next(outcomes)[1].measurement.cell.batch_size == 1
+    outcomes.close()
+    assert servers() == []
+    pids = {line.pid for line in read_log(stage.log)}
+    assert len(pids) == 2
+    assert not any(map(alive, pids))
 
 
-def test_after_three_lost_servers_it_gives_up_and_leaves_nothing(temp, killer):
-    thread = killer(3)
-    with pytest.raises(LauncherError, match="3 fork servers were lost"):
-        measured(scheduler(EARLY, preload=None))
-    assert len(thread.killed) == 3
-    assert servers() == list(temp.iterdir()) == []
+def test_together_cells_need_no_more_memory_than_there_is(stage):
+    amounts = {1: 6.0, 2: 6.0, 3: 4.0, 4: 12.0, 5: 3.0, 6: 10.0}
+    where = slot(4, memory_bytes=10.0)
+    outcomes, trace = stage.play(["work:0.2"] * 7, where, memory_of=lambda cell: amounts.get(cell.batch_size))
+    all_pass(outcomes, 7)
+    companies = list(trace.companies())
+    for company in companies:
+        # What nobody knows of counts as an even share.
+        assert len(company) == 1 or sum(amounts.get(number, 2.5) for number in company) <= 10.0
+    assert {4} in companies
+    assert {6} in companies
+    assert max(map(len, companies)) > 1
+
+
+def test_out_of_memory_alone_is_believed_and_cells_start_in_the_order_of_the_plan(stage):
+    outcomes, trace = stage.play(["work:0.1,end:oom/pass", *["work:0.05"] * 3], 1)
+    assert statuses(outcomes) == {1: Status.OOM, 2: Status.PASS, 3: Status.PASS, 4: Status.PASS}
+    assert list(statuses(outcomes)) == sorted(trace.lives, key=lambda number: trace.lives[number]) == [1, 2, 3, 4]
+    assert len(trace.lives[1]) == 1
+
+
+@pytest.mark.parametrize("first", ["oom", "no_room"])
+def test_a_lack_of_memory_beside_others_is_measured_again_alone(first, stage):
+    outcomes, trace = stage.play([f"work:0.3,end:{first}/pass", "work:0.3", "work:0.6,end:oom", "work:0.2"], 3)
+    assert statuses(outcomes) == {1: Status.PASS, 2: Status.PASS, 3: Status.OOM, 4: Status.PASS}
+    assert [len(trace.lives[number]) for number in (1, 2, 3, 4)] == [2, 1, 2, 1]
+    again = [lives[1] for number, lives in trace.lives.items() if number in (1, 3)]
+    for begin, end in again:
+        others = [life for lives in trace.lives.values() for life in lives if life != (begin, end)]
+        assert not any(start < end and begin < stop for start, stop in others)
+
+
+def tunes(cell):
+    return "tune" in cell.model
+
+
+def test_no_more_than_two_tune_while_others_wait(stage):
+    tuning, plain = ["tune:0.05,work:0.3"] * 5, ["work:0.4"] * 4
+    outcomes, trace = stage.play([*tuning, *plain], 4, tunes=tunes)
+    all_pass(outcomes, 9)
+    last_plain = max(trace.lives[number][0][0] for number in (6, 7, 8, 9))
+    for number in range(1, 6):
+        begin = trace.lives[number][0][0]
+        beside = [other for other in range(1, 6) if trace.lives[other][0][0] <= begin <= trace.lives[other][0][1]]
+        # Both may have started in one go, and logged that in either order.
+        assert len(beside) <= 2 or begin > last_plain - 0.1
+    # Workers are not left idle for it: with nobody else waiting all of them tune.
+    assert max(map(len, trace.companies())) == 4
+
+
+def test_after_the_budget_nothing_starts_and_what_runs_is_finished(stage, monkeypatch):
+    cells = [acted("work:0.5,measure:0.1", number) for number in range(1, 6)]
+    end_budget_when(monkeypatch, lambda: len(read_trace(stage.log).lives) == 2)
+    found = [outcome for _, outcome in Pool([stage.scheduler(cells, slot(2))], budget_s=1).run()]
+    all_pass(found, 2)
+    assert set(read_trace(stage.log).lives) == {1, 2}
+
+
+def test_two_devices_hold_their_devices_at_once(stage):
+    schedulers = [stage.scheduler([acted("measure:0.4", number)], slot(1)) for number in (1, 2)]
+    found = list(Pool(schedulers).run())
+    assert sorted((scheduler, outcome.measurement.cell.batch_size) for scheduler, outcome in found) == [(0, 1), (1, 2)]
+    one, other = read_trace(stage.log).named("measure")
+    assert one.overlaps(other)
+
+
+def test_a_device_without_cells_starts_nothing_and_hinders_nobody(stage):
+    schedulers = [stage.scheduler([], slot(1)), stage.scheduler([acted("measure:0.1", 1)], slot(1))]
+    pool = Pool(schedulers).run()
+    index, _ = next(pool)
+    assert (index, len(servers())) == (1, 1)
+    assert list(pool) == []
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-@pytest.mark.slow
-def test_a_server_lost_when_only_cells_to_run_alone_are_left_is_replaced(temp, tmp_path):
-    # Every cell runs out of memory: beside another that proves nothing, and it is measured again alone.
-    (tmp_path / "no_memory.py").write_text(
-        "import collector.process.worker, time\n"
-        "def serve(request, host):\n"
-        "    time.sleep(0.3)\n"
-        "    raise MemoryError('no memory')\n"
-        "collector.process.worker.serve = serve\n"
-    )
-    cells = [cell(), cell("aten")]
-    preload = Preload("nowhere", ["no_memory"])
-    one = scheduler(cells, cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}")
-    found = []
+def test_a_worker_runs_on_the_cores_of_its_slot(stage):
+    cores = {}
 
-    def step():
-        one.start_waiting(lambda *_: None)
-        found.extend(outcome.measurement for outcome in one.turn(lambda _: None))
+    def look():
+        while len(cores) < 2:
+            for line in read_log(stage.log):
+                with suppress(OSError):
+                    cores[line.number] = os.sched_getaffinity(line.pid)
+            time.sleep(0.01)
 
-    try:
-        wait_until(lambda: step() or len(list(temp.glob("*/*"))) == 2, 60)  # both run
-        (server,) = servers()
-        wait_until(lambda: children(server) == [])
-        # Takes in how both ended and starts none of them: that is for the next step.
-        wait_until(lambda: found.extend(one.turn(lambda _: None)) or list(temp.glob("*/*")) == [])
-        assert found == []
-        os.kill(server, signal.SIGKILL)
-        wait_until(lambda: dead(server))
-        found.extend(one.turn(lambda _: None))  # sees that the server is lost
-        wait_until(lambda: step() or not one.busy, 30)
-    finally:
-        one.close(lambda _: None)
-    assert {item.cell: item.status for item in found} == dict.fromkeys(cells, Status.OOM)
-    assert len(found) == 2
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    stage.play(["work:0.3", "work:0.3"], 2)
+    thread.join(5)
+    assert sorted(cores.values(), key=min) == [{CORES[0]}, {CORES[-1]}]
 
 
-GPU = [cell(device="cuda", batch_size=size) for size in (1, 2, 3)]
+def on_gpu(stage, health, script="work:0.05,exit:3"):
+    cells = [acted(script, 1, "cuda"), acted("work:0.05", 2, "cuda")]
+    scheduler = stage.scheduler(cells, slot(1, variables=player_variables(stage.log, PLAY_HEALTH=health)))
+    return [outcome for _, outcome in Pool([scheduler]).run()]
 
 
-@needs_no_gpu
-@pytest.mark.parametrize("preload", [pytest.param(None, marks=pytest.mark.slow), NOWHERE], ids=["spawn", "fork"])
-def test_without_its_gpu_a_lane_ends_with_the_first_suspicious_cell(temp, preload):
-    unknown = cell(model="NoSuchModel", device="cuda")
-    outcomes = Pool([scheduler([unknown, *GPU], preload=preload)]).run()
-    # An unknown model says nothing about the device.
-    assert next(outcomes)[1].measurement.status is Status.MODEL_FAIL_TO_LOAD
-    with pytest.raises(LostDeviceError) as caught:
-        next(outcomes)
-    assert str(GPU[0]) in str(caught.value)
-    assert "the GPU no longer answers (" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert servers() == list(temp.iterdir()) == []
+def test_a_gpu_that_no_longer_answers_ends_the_run(stage):
+    with pytest.raises(LostDeviceError, match=r"fell off the bus.*acted/work:0.05,exit:3"):
+        on_gpu(stage, "the GPU fell off the bus")
+    assert set(read_trace(stage.log).lives) == {1}
+    assert servers() == []
 
 
-@needs_no_gpu
-@pytest.mark.slow
-def test_a_cell_that_does_not_come_back_is_suspicious_on_a_gpu_only(temp):
-    hasty = Settings(timeout_s=0.3)
-    ((_, found),) = measured(scheduler([cell()], hasty, preload=None))
-    assert found.status is Status.TIMEOUT
-    with pytest.raises(LostDeviceError):
-        measured(scheduler(GPU, hasty, preload=None))
+def test_a_crash_beside_a_gpu_that_answers_is_the_cells_own(stage):
+    assert statuses(on_gpu(stage, "")) == {1: Status.CRASHED, 2: Status.PASS}
 
 
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_a_cell_whose_reference_had_no_room_beside_others_is_measured_again_alone(temp, tmp_path):
-    (tmp_path / "no_room.py").write_text(
-        "import collector.process.worker, pathlib, time\n"
-        "from collector.process.outcome import Outcome\n"
-        "from collector.vocabulary import Cell, Measurement, Status\n"
-        f"here = pathlib.Path({str(tmp_path)!r})\n"
-        "def serve(request, host):\n"
-        "    cell = Cell.from_json(request['cell'])\n"
-        "    name = cell.config.name\n"
-        "    turn = len(list(here.glob(f'{name}-*')))\n"
-        "    (here / f'{name}-{turn}').touch()\n"
-        "    deadline = time.monotonic() + 20\n"
-        "    while turn == 0 and len(list(here.glob('*-0'))) < 2 and time.monotonic() < deadline:\n"
-        "        time.sleep(0.01)\n"  # both run at once the first time
-        "    time.sleep(0.2)\n"
-        "    lacked_room = name == 'aten' and turn == 0\n"
-        "    found = Measurement(cell, Status.PASS, '2026-01-01T00:00:00+00:00', 1.0, details={'turn': turn})\n"
-        "    host.send({'outcome': Outcome(found, lacked_room=lacked_room).to_json()})\n"
-        "collector.process.worker.serve = serve\n"
-    )
-    preload = Preload("nowhere", ["no_room"])
-    one = scheduler(
-        [cell(), cell("aten")], cores=[CORES[:1], CORES[1:2]], preload=preload, PYTHONPATH=f"{tmp_path}:{ROOT}"
-    )
-    found = {item.cell.config.name: item.details["turn"] for _, item in measured(one)}
-    assert found == {"triton": 0, "aten": 1}
+def test_a_gpu_is_not_asked_after_what_was_not_its_doing(stage):
+    found = statuses(on_gpu(stage, "would say no", "work:0.05,end:fail_accuracy"))
+    assert found == {1: Status.FAIL_ACCURACY, 2: Status.PASS}

@@ -12,7 +12,7 @@ from collector.settings import Settings
 from collector.vocabulary import Config, Status
 from jobs.plan.duplicate_programs import copy_for
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
-from jobs.pool.resuming import ResumeError, check_testbed, find_night, find_run
+from jobs.pool.resuming import ResumeError, check_testbed, find_night
 from tests.factories import at, cell, failing, header, passing, write_bundle
 
 #: Back-ends of which none is a duplicate, so that no torch is asked.
@@ -28,6 +28,13 @@ def bundle(folder, run_id="r1", *, measured=CELLS, minutes=0, closed=True, make=
     return write_bundle(folder, head, [make(which) for which in measured], planned=CELLS, closed=closed)
 
 
+def find_run(folder, name, retry_failed=False):
+    """The one run that is unfinished, or None."""
+    found = find_night(folder, name, retry_failed)
+    assert len(found) < 2
+    return found[0] if found else None
+
+
 def left(found):
     return found.work(found.contents).cells
 
@@ -38,21 +45,13 @@ def test_a_run_remembers_how_it_was_asked_for_but_not_its_budget(tmp_path):
     assert resumed.requested == RequestedOptions(REQUESTED.settings, ExecutionOptions(3, 5.0, True))
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path):
-    bundle(tmp_path, measured=CELLS[:1], closed=False)
-    assert left(find_run(tmp_path, "r1")) == CELLS[1:]
-
-
-def test_a_run_that_its_budget_ended_goes_on(tmp_path):
-    path = bundle(tmp_path, measured=CELLS[:2])
+@pytest.mark.parametrize(("measured", "closed"), [(1, False), (2, True), (3, False), (3, True)])
+def test_what_was_measured_is_not_measured_again_and_a_run_that_is_done_is_no_work(measured, closed, tmp_path):
+    path = bundle(tmp_path, measured=CELLS[:measured], closed=closed)
     for name in ("r1", str(path), None):
-        assert left(find_run(tmp_path, name)) == CELLS[2:]
-
-
-def test_a_run_that_only_waits_to_be_closed_is_unfinished(tmp_path):
-    bundle(tmp_path, closed=False)
-    found = find_run(tmp_path, None)
-    assert (found.is_done, left(found)) == (False, [])
+        found = find_run(tmp_path, name)
+        assert (found is None) is (measured == len(CELLS) and closed)
+        assert found is None or left(found) == CELLS[measured:]
 
 
 def test_a_run_killed_between_packing_and_removing_is_unfinished(tmp_path):
@@ -65,12 +64,6 @@ def test_a_run_killed_between_packing_and_removing_is_unfinished(tmp_path):
     writer.close(at(701))
     assert [item.name for item in tmp_path.iterdir()] == ["r1.jsonl.gz"]
     assert find_run(tmp_path, "r1") is None
-
-
-@pytest.mark.parametrize("name", ["r1", None])
-def test_a_finished_run_leaves_nothing_to_do(name, tmp_path):
-    bundle(tmp_path)
-    assert find_run(tmp_path, name) is None
 
 
 def test_without_a_name_it_is_the_newest_that_is_unfinished(tmp_path):
@@ -90,12 +83,9 @@ def test_a_cell_is_measured_again_where_another_outcome_is_possible(status, tmp_
     if found:
         assert left(found) == [CELLS[1]]
     assert find_run(tmp_path, "r1") is None
-
-
-def test_the_last_outcome_of_a_cell_decides_whether_it_failed(tmp_path):
     lines = [failing(CELLS[0], Status.TIMEOUT), passing(CELLS[1]), passing(CELLS[2]), passing(CELLS[0])]
-    write_bundle(tmp_path, header("r1", asked=ASKED, testbed=TESTBED), lines)
-    assert find_run(tmp_path, "r1", retry_failed=True) is None
+    write_bundle(tmp_path, header("r2", asked=ASKED, testbed=TESTBED), lines)
+    assert find_run(tmp_path, "r2", retry_failed=True) is None, "the last outcome counts"
 
 
 def test_a_lost_copy_is_something_to_do(tmp_path):
@@ -122,12 +112,12 @@ def test_a_run_that_is_not_there_is_refused_in_one_line(name, said, tmp_path):
     [
         ({"torch_git": "e" * 40}, ["f" * 12, "e" * 12]),
         ({"cores": 4}, ["cores 2 there and 4 here"]),
-        ({"gpu": "H200"}, ["gpu None there and H200 here"]),
+        ({"gpus": 4, "gpu": "H200"}, ["gpus None there and 4 here", "gpu None there and H200 here"]),
         ({"node": "there", "cpu": "B"}, ["node here there and there here", "cpu A CPU there and B here"]),
     ],
 )
 def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_path):
-    bundle(tmp_path, closed=False)
+    bundle(tmp_path, closed=False, commit="c" * 40)  # the commit's name says nothing of the torch
     found = find_run(tmp_path, "r1")
     check_testbed(found, ENVIRONMENT)
     with pytest.raises(ResumeError) as caught:
@@ -135,22 +125,6 @@ def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_
     assert "\n" not in caught.value.message
     for words in said:
         assert words in caught.value.message
-
-
-def test_a_night_on_fewer_gpus_is_another_testbed_but_older_bundles_do_not_say_on_how_many(tmp_path):
-    bundle(tmp_path, closed=False)
-    check_testbed(find_run(tmp_path, "r1"), {**ENVIRONMENT, "gpus": 4})
-    bundle(tmp_path, "r2", closed=False, testbed={**TESTBED, "gpus": 2})
-    check_testbed(find_run(tmp_path, "r2"), {**ENVIRONMENT, "gpus": 2})
-    with pytest.raises(ResumeError, match="gpus 2 there and 4 here"):
-        check_testbed(find_run(tmp_path, "r2"), {**ENVIRONMENT, "gpus": 4})
-
-
-def test_a_run_under_a_commit_of_its_own_is_known_by_its_torch(tmp_path):
-    bundle(tmp_path, closed=False, commit="c" * 40, branch="feature")
-    check_testbed(find_run(tmp_path, "r1"), ENVIRONMENT)
-    with pytest.raises(ResumeError, match="ffffffffffff"):
-        check_testbed(find_run(tmp_path, "r1"), {**ENVIRONMENT, "torch_git": "c" * 40})
 
 
 @pytest.mark.parametrize(
@@ -213,23 +187,8 @@ def test_all_unfinished_runs_of_the_newest_night_go_on_together(said_in, tmp_pat
     assert run_ids(find_night(tmp_path, None)) == ["d", "f"]
     assert run_ids(find_night(tmp_path, "f")) == ["f"]
     assert find_night(tmp_path, "e") == []
-
-
-def test_a_night_that_is_done_hides_no_older_one(tmp_path):
-    night(tmp_path, {"a": 1, "b": 3}, minutes=0)
-    night(tmp_path, {"c": 3, "d": 3}, minutes=60)
-    assert run_ids(find_night(tmp_path, None)) == ["a"]
-
-
-def test_runs_without_a_night_are_no_night(tmp_path):
-    for minutes, asked in enumerate((ASKED, None, ASKED)):
-        bundle(tmp_path, f"r{minutes}", measured=[], minutes=minutes, asked=asked)
-    assert run_ids(find_night(tmp_path, None)) == ["r2"]
-
-
-def test_failed_cells_of_a_whole_night_are_measured_again(tmp_path):
-    for run_id, status in {"a": Status.TIMEOUT, "b": Status.PASS, "c": Status.CRASHED}.items():
-        bundle(tmp_path, run_id, night="n", make=lambda which, status=status: failing(which, status))
-    assert find_night(tmp_path, None) == []
-    found = find_night(tmp_path, None, retry_failed=True)
-    assert (run_ids(found), [left(run) for run in found]) == (["a", "c"], [CELLS, CELLS])
+    for run_id in "df":
+        (tmp_path / f"{run_id}.jsonl").unlink()
+    assert run_ids(find_night(tmp_path, None)) == ["older-and-alone"]
+    (tmp_path / "older-and-alone.jsonl.gz").unlink()
+    assert run_ids(find_night(tmp_path, None)) == ["a", "b"]

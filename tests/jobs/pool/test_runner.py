@@ -1,4 +1,4 @@
-"""A run's name and branch, and a bundle that keeps what was measured when the run is interrupted."""
+"""A run's name and branch, and the bundles of a run on one or several devices, with real processes side by side."""
 
 from __future__ import annotations
 
@@ -9,34 +9,29 @@ import pytest
 
 from collector.bundle import BundleWriter, read_bundle
 from collector.configs.backend_flags import BackendFlags
+from collector.process.launcher import LauncherError
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.plan.duplicate_programs import Work
-from jobs.pool.gpu_scheduler import DeviceSlot
+from collector.vocabulary import Config, Status
+from jobs.plan.duplicate_programs import SAME_PROGRAM, Work
+from jobs.pool.gpu_scheduler import LostDeviceError
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
+from jobs.pool.resuming import find_night
 from jobs.pool.runner import DeviceRun, branch_of, make_header, measure_devices, new_run_id, now, record
+from jobs.pool.testbeds import Testbed
+from tests.collector.processes import servers
 from tests.factories import ENVIRONMENT, header, passing
+from tests.jobs.acting import PATIENT, acted, end_budget_when, player_variables, read_log, read_trace, slot, when
 
-FACTS = {"torch": "2.13.0+cpu", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "python": "3.11"}
-CELLS = [
-    Cell("huggingface", "ViTTinyForImageClassification", Phase.INFERENCE, "float32", "cpu", size, Config())
-    for size in (1, 2)
-]
-#: Ends a cell within its start, so that a run takes no longer than its processes need to be killed.
-HASTY = Settings(rounds=5, timeout_s=0.2)
+FACTS = {"torch": "2.13.0+cpu", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 1}
 
 
 @pytest.mark.parametrize(
     ("version", "branch"),
     [
-        ("2.13.0", "release/2.13"),
         ("2.13.1+cu130", "release/2.13"),
-        ("2.13.0+cpu", "release/2.13"),
-        ("2.14.0.dev20261101", "nightly"),
         ("2.14.0.dev20261101+cu130", "nightly"),
         ("2.14.0a0+git1234abc", "main"),
-        ("2.14.0a0", "main"),
         ("2.13.0rc2", "release/2.13"),
         ("2.13.0+gita0b1c2d", "release/2.13"),
         ("10.2.0", "release/10.2"),
@@ -50,97 +45,170 @@ def test_a_run_is_named_by_its_time_and_never_twice():
     names = {new_run_id() for _ in range(20)}
     assert len(names) > 15
     assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", name) for name in names)
-
-
-def test_a_header_takes_branch_and_commit_from_torch_unless_they_are_given():
-    found = make_header(FACTS, RunNames(), "0.1.0")
-    assert (found.branch, found.commit) == ("release/2.13", "f" * 40)
-    assert found.testbed == {"device": "cpu", "cpu": "A CPU", "cores": 2, **Settings().testbed()}
-    given = make_header(FACTS, RunNames("main", "c" * 40, label="try"), "0.1.0")
-    assert (given.branch, given.commit, given.label) == ("main", "c" * 40, "try")
-    assert (found.branch_start, make_header(FACTS, RunNames(branch_start="b" * 40), "").branch_start) == ("", "b" * 40)
-
-
-def test_flags_and_optimiser_that_were_asked_for_are_part_of_the_testbed():
-    settings = Settings(flags=BackendFlags.parse(["tf32_matmul=off"]), optimizer="sgd")
-    found = make_header(FACTS, RunNames(), "0.1.0", RequestedOptions(settings))
-    assert found.testbed["flags"] == "tf32_cudnn reduced_math_attention"
-    assert found.testbed["optimizer"] == "sgd"
-
-
-def test_now_is_a_second_in_utc():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", now())
 
 
-def measure(tmp_path, listen, execution=None):
-    return work(tmp_path, Work(CELLS), listen, execution or ExecutionOptions(start="spawn"))
+def test_a_header_has_names_and_testbed_of_the_request_or_of_torch():
+    found = make_header(FACTS, RunNames(), "0.1.0")
+    assert (found.branch, found.commit, found.branch_start) == ("release/2.13", "f" * 40, "")
+    assert found.testbed == {"device": "cpu", "cpu": "A CPU", "cores": 1, **Settings().testbed()}
+    settings = Settings(flags=BackendFlags.parse(["tf32_matmul=off"]), optimizer="sgd")
+    names = RunNames("main", "c" * 40, label="try", branch_start="b" * 40)
+    given = make_header(FACTS, names, "0.1.0", RequestedOptions(settings))
+    assert (given.branch, given.commit, given.label, given.branch_start) == ("main", "c" * 40, "try", "b" * 40)
+    assert (given.testbed["flags"], given.testbed["optimizer"]) == ("tf32_cudnn reduced_math_attention", "sgd")
 
 
-def work(tmp_path, left, listen, execution):
-    shift = DeviceRun(left, DeviceSlot([[]]), FACTS, BundleWriter(tmp_path, header("r1"), CELLS))
-    found = measure_devices([shift], HASTY, listen, {}, execution)
-    assert found.lost is None
-    (path,) = found.paths
-    return path
-
-
-def test_a_run_that_comes_to_its_end_is_a_closed_bundle(tmp_path):
-    heard = []
-    found = read_bundle(measure(tmp_path, heard.append))
-    assert found.planned == CELLS
-    assert [item.cell for item in found.measurements] == [item.cell for item in heard] == CELLS
-    assert {item.status for item in heard} == {Status.TIMEOUT}
-    assert FACTS in found.environments.values()
-    assert found.finished_at is not None
-    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupted_run_leaves_what_it_measured_in_an_open_bundle(tmp_path, error):
-    def interrupt(_):
-        raise error
-
-    with pytest.raises(error):
-        measure(tmp_path, interrupt)
-    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl"]
-    found = read_bundle(tmp_path / "r1.jsonl")
-    assert found.planned == CELLS
-    assert [item.cell for item in found.measurements] == CELLS[:1]
-    assert found.finished_at is None
-    assert found.damage == []
-
-
-def test_what_the_budget_leaves_out_stays_planned_and_unmeasured(tmp_path):
-    found = read_bundle(measure(tmp_path, list, ExecutionOptions(budget_s=0)))
-    assert found.planned == CELLS
-    assert found.measurements == []
-    assert found.finished_at is not None
-
-
-def test_an_outcome_is_written_after_what_its_ids_stand_for(tmp_path):
+def test_an_outcome_is_written_after_what_its_ids_stand_for_and_under_every_name(tmp_path):
     writer = BundleWriter(tmp_path, header("r1"))
-    measurement = passing(CELLS[0])
-    for _ in range(2):
-        assert record(writer, Outcome(measurement, ENVIRONMENT, {"freezing": True})) == [measurement]
+    measurement = passing(acted("work:1", 1))
+    duplicate = replace(measurement.cell, config=Config(mode="reduce-overhead"))
+    written = record(writer, Outcome(measurement, ENVIRONMENT, {"freezing": True}), [duplicate])
+    written += record(writer, Outcome(measurement, ENVIRONMENT, {"freezing": True}))
     writer.abandon()
     found = read_bundle(writer.path)
     assert found.environments == {measurement.environment_id: ENVIRONMENT}
     assert found.programs == {measurement.program_id: {"freezing": True}}
-    assert found.measurements == [measurement, measurement]
+    assert found.measurements == written
+    assert [item.cell for item in written] == [measurement.cell, duplicate, measurement.cell]
+    assert written[1].samples == measurement.samples
 
 
-def test_an_outcome_is_written_under_the_name_of_every_twin(tmp_path):
-    writer = BundleWriter(tmp_path, header("r1"))
-    measurement = passing(CELLS[0])
-    twins = [replace(CELLS[0], config=Config(mode=mode)) for mode in ("reduce-overhead", "max-autotune")]
-    written = record(writer, Outcome(measurement, ENVIRONMENT, {"freezing": True}), twins)
-    writer.abandon()
-    assert [item.cell for item in written] == [CELLS[0], *twins]
-    assert read_bundle(writer.path).measurements == written
-    assert {tuple(item.samples["compiled_ms"]) for item in written} == {tuple(measurement.samples["compiled_ms"])}
+class Night:
+    """The device runs of a night, their bundles in one folder, played."""
+
+    def __init__(self, folder):
+        self.runs, self.log, self.heard = folder / "runs", folder / "log", []
+
+    def device_run(self, run_id, work, where=None, facts=FACTS, budget_s=float("inf")):
+        work = work if isinstance(work, Work) else Work(work)
+        planned = [cell for first in work.cells for cell in (first, *work.duplicates.get(first.cell_id, ()))]
+        testbed = Testbed(where or slot(1), facts, ExecutionOptions(start="spawn", budget_s=budget_s))
+        return DeviceRun(testbed, work, BundleWriter(self.runs, header(run_id, night="n"), planned))
+
+    def measure(self, runs, listen=None, **more):
+        found = measure_devices(runs, PATIENT, listen or self.heard.append, player_variables(self.log, **more))
+        return found.lost, [read_bundle(path) for path in found.paths]
+
+    def left(self):
+        found = find_night(self.runs, None)
+        return {run.contents.header.run_id: run.work(run.contents).cells for run in found}
 
 
-def test_copies_from_an_earlier_attempt_are_written_before_anything_is_measured(tmp_path):
-    copy, heard = passing(CELLS[1]), []
-    path = work(tmp_path, Work([], copies=[copy]), heard.append, ExecutionOptions(start="spawn"))
-    assert read_bundle(path).measurements == heard == [copy]
+@pytest.fixture
+def night(tmp_path):
+    return Night(tmp_path)
+
+
+def outcomes(contents):
+    """The status of every measurement by the cell's number; none is measured twice."""
+    found = {item.cell.batch_size: item.status for item in contents.measurements}
+    assert len(found) == len(contents.measurements)
+    return found
+
+
+def test_every_device_writes_its_own_bundle(night):
+    mine = [acted("work:0.1,measure:0.1", number) for number in (1, 2, 3)]
+    theirs = [acted("tune:0.1,end:fail_accuracy", number) for number in (4, 5)]
+    lost, found = night.measure(
+        [night.device_run("a", mine, slot(2)), night.device_run("b", theirs), night.device_run("c", [])]
+    )
+    assert lost is None
+    assert [contents.header.run_id for contents in found] == ["a", "b", "c"]
+    assert [contents.planned for contents in found] == [mine, theirs, []]
+    assert [outcomes(contents) for contents in found] == [
+        dict.fromkeys((1, 2, 3), Status.PASS),
+        dict.fromkeys((4, 5), Status.FAIL_ACCURACY),
+        {},
+    ]
+    assert all(contents.finished_at and not contents.damage for contents in found)
+    assert all(FACTS in contents.environments.values() for contents in found)
+    assert sorted(path.name for path in night.runs.iterdir()) == ["a.jsonl.gz", "b.jsonl.gz", "c.jsonl.gz"]
+    assert sorted(item.cell.batch_size for item in night.heard) == [1, 2, 3, 4, 5]
+    assert night.left() == {}
+
+
+def test_what_the_budget_leaves_of_each_device_is_what_is_left(night, monkeypatch):
+    parts = [[acted("work:0.4", 10 * device + number) for number in (1, 2, 3)] for device in (1, 2)]
+    end_budget_when(monkeypatch, lambda: set(read_trace(night.log).lives) == {11, 21})
+    runs = [night.device_run(name, cells, budget_s=1) for name, cells in zip("ab", parts, strict=True)]
+    _, found = night.measure(runs)
+    assert [list(outcomes(contents)) for contents in found] == [[11], [21]]
+    assert night.left() == {"a": parts[0][1:], "b": parts[1][1:]}
+
+
+def test_without_any_time_nothing_is_started_and_copies_of_earlier_outcomes_are_written(night):
+    cells, copy = [acted("work:0.1", 1)], passing(acted("work:0.1", 2))
+    _, (found,) = night.measure([night.device_run("a", Work(cells, copies=[copy]), budget_s=0)])
+    assert found.measurements == night.heard == [copy]
+    assert found.finished_at is not None
+    assert read_log(night.log) == servers() == []
+
+
+def test_duplicates_get_the_outcome_in_the_bundle_of_their_cell(night):
+    first = acted("work:0.05", 1)
+    other = replace(first, config=Config(backend="aot_eager"))
+    _, (a, b) = night.measure(
+        [night.device_run("a", [acted("work:0.1", 2)]), night.device_run("b", Work([first], {first.cell_id: [other]}))]
+    )
+    assert [item.cell for item in a.measurements] == [acted("work:0.1", 2)]
+    assert [item.cell for item in b.measurements] == [first, other]
+    assert SAME_PROGRAM in b.measurements[1].details
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_night_leaves_all_its_bundles_open(night, error):
+    def interrupt(_):
+        raise error
+
+    runs = [
+        night.device_run("a", [acted("work:0.1", 1), acted("work:9", 2)]),
+        night.device_run("b", [acted("work:9", 3)]),
+    ]
+    with pytest.raises(error):
+        night.measure(runs, interrupt)
+    assert sorted(path.name for path in night.runs.iterdir()) == ["a.jsonl", "b.jsonl"]
+    assert night.left() == {"a": [acted("work:9", 2)], "b": [acted("work:9", 3)]}
+    assert servers() == []
+    # Nobody holds their locks any more.
+    for path in sorted(night.runs.iterdir()):
+        writer, _ = BundleWriter.reopen(path, now())
+        writer.abandon()
+
+
+def test_a_device_whose_server_is_lost_goes_on_and_the_other_notices_nothing(night):
+    def server_of_2():
+        parents = {line.parent for line in read_log(night.log) if line.number == 2 and line.event == "tick"}
+        return [pid for pid in servers() if pid in parents]
+
+    runs = [
+        night.device_run("a", [acted("work:0.6", 1)]),
+        night.device_run("b", [acted("work:0.3", 2), acted("work:0.1", 3)]),
+    ]
+    with when(server_of_2) as killed:
+        _, (a, b) = night.measure(runs)
+    assert len(killed) == 1
+    assert (outcomes(a), outcomes(b)) == ({1: Status.PASS}, {2: Status.PASS, 3: Status.PASS})
+    assert {number: len(lives) for number, lives in read_trace(night.log).lives.items()} == {1: 1, 2: 2, 3: 1}
+
+
+def test_servers_that_keep_dying_end_the_night_and_leave_it_to_be_resumed(night):
+    runs = [night.device_run("a", [acted("work:1", 1)]), night.device_run("b", [acted("work:1", 2)])]
+    with when(servers, times=100), pytest.raises(LauncherError, match="3 fork servers were lost in one run: `resume`"):
+        night.measure(runs)
+    assert night.left() == {"a": [acted("work:1", 1)], "b": [acted("work:1", 2)]}
+    assert servers() == []
+
+
+def test_a_lost_gpu_ends_the_night_and_what_is_left_is_left(night):
+    facts = {**FACTS, "device": "cuda"}
+    parts = [
+        [acted("work:0.05", 1, "cuda"), acted("work:0.3,exit:1", 2, "cuda"), acted("work:0.05", 3, "cuda")],
+        [acted("work:0.1", 4, "cuda"), acted("work:9", 5, "cuda")],
+    ]
+    runs = [night.device_run(name, cells, facts=facts) for name, cells in zip("ab", parts, strict=True)]
+    lost, found = night.measure(runs, PLAY_HEALTH="the GPU is gone")
+    assert isinstance(lost, LostDeviceError)
+    assert [outcomes(contents) for contents in found] == [{1: Status.PASS}, {4: Status.PASS}]
+    assert all(contents.finished_at for contents in found)
+    assert night.left() == {"a": parts[0][1:], "b": parts[1][1:]}

@@ -16,8 +16,8 @@ from jobs.pool.device_slots import DeviceSlotError
 from jobs.pool.host import HostError
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import ResumeError, find_night
-from jobs.pool.testbeds import device_of, find_testbeds, preload_for
-from jobs.pool.testbeds import testbeds_of as places_again
+from jobs.pool.testbeds import find_testbeds, preload_for
+from jobs.pool.testbeds import testbeds_of as find_again
 from tests.factories import cell, header, passing, write_bundle
 from tests.jobs.acting import CORES, PLAYER
 from tests.jobs.pool.test_device_slots import TWO, play_driver
@@ -63,7 +63,7 @@ def servers(monkeypatch):
     return Server.started
 
 
-def test_a_run_has_the_fork_server_of_each_place_begin_before_its_plan_is_made(two_gpus, servers):
+def test_a_run_has_the_fork_server_of_each_slot_begin_before_its_plan_is_made(two_gpus, servers):
     found = find_testbeds(None, ExecutionOptions(gpus="all"), serve=True)
     assert [testbed.launcher for testbed in found] == servers
     assert [server.environ["CUDA_VISIBLE_DEVICES"] for server in servers] == ["GPU-aaaa", "GPU-bbbb"]
@@ -96,43 +96,26 @@ def indexes(testbeds):
     return [testbed.environment.get("gpu_index") for testbed in testbeds]
 
 
-def test_every_gpu_is_a_testbed_of_its_own(two_gpus):
+def test_every_gpu_is_a_testbed_of_its_own_and_without_a_wish_it_is_the_first(two_gpus):
     found = find_testbeds(None, ExecutionOptions(gpus="all"))
     assert indexes(found) == [0, 1]
     assert [testbed.slot.variables["CUDA_VISIBLE_DEVICES"] for testbed in found] == ["GPU-aaaa", "GPU-bbbb"]
     assert [testbed.environment["cores"] for testbed in found] == [len(CORES) // 2] * 2
-    assert device_of(found) == "cuda"
-
-
-def test_without_a_wish_it_is_the_first_gpu(two_gpus):
-    (found,) = find_testbeds(None, ExecutionOptions())
-    assert (found.environment["gpu_index"], found.environment["cores"], found.execution) == (
-        0,
-        len(CORES),
-        ExecutionOptions(),
-    )
+    assert {testbed.device for testbed in found} == {"cuda"}
+    (alone,) = find_testbeds(None, ExecutionOptions())
+    assert (indexes([alone]), alone.environment["cores"]) == ([0], len(CORES))
+    assert alone.execution == ExecutionOptions()
+    (cpu,) = find_testbeds("cpu", ExecutionOptions(gpus="all"))
+    assert ("CUDA_VISIBLE_DEVICES" in cpu.slot.variables, indexes([cpu])) == (False, [None])
+    with pytest.raises(DeviceSlotError, match="each of 2 GPUs"):
+        find_testbeds(None, ExecutionOptions(len(CORES), gpus="all"))
 
 
 def test_the_variable_leaves_the_other_gpu(two_gpus, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert (
-        indexes(find_testbeds(None, ExecutionOptions()))
-        == indexes(find_testbeds("cuda", ExecutionOptions(gpus="all")))
-        == [1]
-    )
+    assert indexes(find_testbeds("cuda", ExecutionOptions(gpus="all"))) == [1]
     with pytest.raises(DeviceSlotError, match="no GPU 0 here"):
         find_testbeds(None, ExecutionOptions(gpus="0"))
-
-
-def test_a_cpu_is_asked_for_no_gpu(two_gpus):
-    (found,) = find_testbeds("cpu", ExecutionOptions(gpus="all"))
-    assert "CUDA_VISIBLE_DEVICES" not in found.slot.variables
-    assert "gpu_index" not in found.environment
-
-
-def test_too_many_workers_are_refused_before_anything_is_asked(two_gpus):
-    with pytest.raises(DeviceSlotError, match="each of 2 GPUs"):
-        find_testbeds(None, ExecutionOptions(len(CORES), gpus="all"))
 
 
 def begin(folder, testbeds, done, night="n1"):
@@ -141,34 +124,30 @@ def begin(folder, testbeds, done, night="n1"):
         planned = CELLS[2 * number : 2 * number + 2]
         requested = RequestedOptions(Settings(timeout_s=9), testbed.execution)
         asked = requested.to_json() | {"torch_git": testbed.environment["torch_git"]}
-        place = extract_testbed(testbed.environment) | Settings().testbed()
-        head = header(f"{night}-{number}", asked=asked, night=night, testbed=place)
+        where = extract_testbed(testbed.environment) | Settings().testbed()
+        head = header(f"{night}-{number}", asked=asked, night=night, testbed=where)
         write_bundle(folder, head, [passing(which) for which in planned[:count]], planned=planned, closed=count == 2)
 
 
 def resumed(folder, name=None):
     found = find_night(folder, name)
-    return found, places_again(found)
+    return found, find_again(found)
 
 
 def run_ids(found):
     return [run.contents.header.run_id for run in found]
 
 
-def test_a_night_goes_on_where_it_began(two_gpus, tmp_path):
-    began = find_testbeds(None, ExecutionOptions(gpus="all", start="spawn"))
+@pytest.mark.parametrize("gpus", ["all", "1,0"])
+def test_each_run_of_a_night_goes_on_where_it_began(two_gpus, tmp_path, gpus):
+    began = find_testbeds(None, ExecutionOptions(gpus=gpus, start="spawn"))
     begin(tmp_path / "runs", began, [1, 0])
     found, here = resumed(tmp_path / "runs")
     assert run_ids(found) == ["n1-0", "n1-1"]
     assert here == began
     assert [run.work(run.contents).cells for run in found] == [CELLS[1:2], CELLS[2:]]
-
-
-@pytest.mark.parametrize("asked", ["1,0", "0,1"])
-def test_each_run_of_a_night_goes_on_where_it_was(two_gpus, tmp_path, asked):
-    began = find_testbeds(None, ExecutionOptions(gpus=asked))
-    begin(tmp_path / "runs", began, [0, 0])
-    assert resumed(tmp_path / "runs")[1] == began
+    found, here = resumed(tmp_path / "runs", "n1-1")  # a run that is named goes on without its night
+    assert (run_ids(found), here) == (["n1-1"], began[1:])
 
 
 @pytest.mark.parametrize("left", [0, 1])
@@ -180,18 +159,15 @@ def test_what_is_left_of_a_night_on_one_gpu_gets_its_old_part_of_the_cores(two_g
     assert here == [began[left]]
 
 
-def test_a_run_that_is_named_goes_on_without_its_night(two_gpus, tmp_path):
+def test_a_night_whose_gpu_has_gone_or_whose_torch_is_another_is_refused(two_gpus, tmp_path, monkeypatch):
     began = find_testbeds(None, ExecutionOptions(gpus="all"))
     begin(tmp_path / "runs", began, [0, 0])
-    found, here = resumed(tmp_path / "runs", "n1-1")
-    assert (run_ids(found), here) == (["n1-1"], began[1:])
-
-
-def test_a_night_whose_gpu_has_gone_is_refused(two_gpus, tmp_path, monkeypatch):
-    began = find_testbeds(None, ExecutionOptions(gpus="all"))
-    begin(tmp_path / "runs", began, [0, 0])
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    with pytest.raises(DeviceSlotError, match="no GPU 0 here"):
+    with monkeypatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        with pytest.raises(DeviceSlotError, match="no GPU 0 here"):
+            resumed(tmp_path / "runs")
+    monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "torch_git": "e" * 40}))
+    with pytest.raises(ResumeError, match="eeeeeeeeeeee"):
         resumed(tmp_path / "runs")
 
 
@@ -201,13 +177,6 @@ def test_one_gpu_does_not_go_on_as_two_nor_two_as_one(two_gpus, tmp_path):
     (path,) = (tmp_path / "runs").iterdir()
     path.write_text(path.read_text().replace('"gpus": null', '"gpus": "0,1"').replace('"gpus":null', '"gpus":"0,1"'))
     with pytest.raises(ResumeError, match=r"cores \d+ there and \d+ here"):
-        resumed(tmp_path / "runs")
-
-
-def test_another_torch_is_refused_on_any_gpu(two_gpus, tmp_path, monkeypatch):
-    begin(tmp_path / "runs", find_testbeds(None, ExecutionOptions(gpus="all")), [1, 1])
-    monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "torch_git": "e" * 40}))
-    with pytest.raises(ResumeError, match="eeeeeeeeeeee"):
         resumed(tmp_path / "runs")
 
 
