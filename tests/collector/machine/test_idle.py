@@ -25,7 +25,7 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
 
-#: At each SIGUSR1 it queues about two seconds of float64 products and stops itself.
+#: At a signal it queues about two seconds of float64 products and stops itself: at once, or at SIGUSR2 when they are done.
 NEIGHBOUR = """
 import os, signal, torch
 a = torch.randn(4096, 4096, device="cuda", dtype=torch.float64)
@@ -33,11 +33,14 @@ begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timin
 a @ a
 begin.record(); a @ a; end.record(); torch.cuda.synchronize()
 many = min(1000, int(2000 / begin.elapsed_time(end)) + 1)
-def queue(*_):
+def queue(number, _):
     for _ in range(many):
         a @ a
+    if number == signal.SIGUSR2:
+        torch.cuda.synchronize()
     os.kill(os.getpid(), signal.SIGSTOP)
 signal.signal(signal.SIGUSR1, queue)
+signal.signal(signal.SIGUSR2, queue)
 print("ready", flush=True)
 while True:
     signal.pause()
@@ -45,7 +48,7 @@ while True:
 CELL = Cell("tests", "layers", Phase.INFERENCE, "float32", "cuda", 64, Config())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def neighbour():
     process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
@@ -55,15 +58,15 @@ def neighbour():
 
 
 class Beside(Alone):
-    """As in a pool: right before the measurement the neighbour queues its work and is stopped."""
+    """As in a pool: right before the measurement the neighbour gets its signal, works and is stopped."""
 
-    def __init__(self, pid):
-        self.pid = pid
+    def __init__(self, pid, number):
+        self.pid, self.signal = pid, number
 
     @contextmanager
     def exclusive(self, purpose="measure"):
         if purpose == "measure":
-            os.kill(self.pid, signal.SIGUSR1)
+            os.kill(self.pid, self.signal)
             while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
                 time.sleep(0.001)
         yield
@@ -75,34 +78,37 @@ def layers(batch_size, phase, device):
     return Built(model, (torch.randn(4096, 2048),), {}, lambda output, _: output.sum())
 
 
-def figures(pid, waits):
-    """The times of the cell, and its probe, beside the neighbour of this number or, without one, alone."""
+def figures(beside, waits):
     if not waits:
         IdleProbe.wait = IdleProbe.ms
-    outcome = measure(CELL, layers, Settings(), Beside(pid) if pid else Alone()).measurement
+    outcome = measure(CELL, layers, Settings(), beside).measurement
     assert outcome.status is Status.PASS, outcome.failure
     names = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
     return {name: outcome.metrics[name] for name in names}, outcome.details["idle_probe"]
 
 
-def in_a_process(pid=0, waits=True):
+def in_a_process(beside, waits=True):
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
-        return processes.submit(figures, pid, waits).result()
+        return processes.submit(figures, beside, waits).result()
+
+
+@pytest.fixture(scope="module")
+def alone(neighbour):
+    """The times on an idle GPU that is as warm as behind the neighbour's queue."""
+    return in_a_process(Beside(neighbour, signal.SIGUSR2))[0]
 
 
 @pytest.mark.gpu
-def test_a_stopped_neighbours_queue_is_waited_for(neighbour):
-    alone, _ = in_a_process()
-    beside, probe = in_a_process(neighbour)
+def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone):
+    beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1))
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
     for name, value in alone.items():
         assert beside[name] == pytest.approx(value, rel=0.02), name
 
 
 @pytest.mark.gpu
-def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour):
-    alone, _ = in_a_process()
-    beside, probe = in_a_process(neighbour, waits=False)
+def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, alone):
+    beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1), waits=False)
     print(f"alone {alone}, without the wait {beside}, probe {probe}")  # noqa: T201
     assert beside["compiled_ms"] > 1.2 * alone["compiled_ms"]
-    assert probe["before_ms"] > 1.5 * probe["after_ms"]
+    assert probe["before_ms"] > 1.5 * probe["idle_ms"]
