@@ -219,7 +219,23 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         within = [str(sum(one <= limit for one in off)) for limit in (0.03, 0.05, 0.1)]
         row = [name, str(len(off)), f"{median(values):.3f}", f"{median(off):.1%}", *within]
         lines.append(f"| {' | '.join(row)} |")
+    lines += ["", "The eager latency of one model, measured in the processes of its two configs:"]
+    for side in ("runner", "ours"):
+        off = _disagreement(rows, side)
+        if off:
+            lines.append(
+                f"- {side}: median distance {median(off):.1%}, {sum(one <= 0.1 for one in off)} of {len(off)} within 10 %"
+            )
     return "\n".join(lines)
+
+
+def _disagreement(rows: Sequence[Mapping[str, Any]], side: str) -> list[float]:
+    """How far each side is from itself: the eager latency beside `triton` over that beside `cudagraphs`, less one."""
+    eager: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        if _is_measured(row) and not row["ours"].get("disturbed"):
+            eager[row["cell"]["model"], row["optimizer"]].append(median(row[side]["samples"]["eager_ms"]))
+    return [max(pair) / min(pair) - 1 for pair in eager.values() if len(pair) == 2]
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -37,7 +37,6 @@ SUSPECTS = {
     "alternated": "eager and compiled swap their order in each round",
     "waiting": "a pause of 20 ms before each round, as behind other cells",
     "pinned": "kept to two cores",
-    "quietest": "driven from the quietest core (collector/machine/quiet_cores.py)",
 }
 _ROUNDS = 12
 _MODELS = ["timm/deit_tiny_patch16_224.fb_in1k", "huggingface/OPTForCausalLM"]
@@ -128,10 +127,6 @@ def turned_on(suspect: str) -> Iterator[None]:
         gc.enable()
     elif suspect == "pinned":
         os.sched_setaffinity(0, random.sample(sorted(cores), 2))
-    elif suspect == "quietest":
-        from collector.machine.quiet_cores import Cores
-
-        Cores(sorted(cores), 2).settle()
     try:
         yield
     finally:
@@ -220,7 +215,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     columns = list(next(iter(ratios.values())))
     heads = [f"{model.split('/')[1].split('_patch')[0]} {form}" for model, form in columns]
     lines = ["| suspect | processes | " + " | ".join(heads) + " |", "|---|---|" + "---|" * len(heads)]
-    for suspect in [name for name in SUSPECTS if name in ratios]:
+    for suspect in sorted(ratios):
         here = [ratios[suspect][column] for column in columns]
         cells = [f"x{median(found):.2f} ({min(found):.2f} to {max(found):.2f})" for found in here]
         lines.append(f"| {suspect} | {len(here[0])} | " + " | ".join(cells) + " |")

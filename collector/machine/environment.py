@@ -32,7 +32,7 @@ TESTBED_KEYS = (
     "workers",
     "start",
     "tuning",
-    "driven_from",
+    "driven_from",  # of bundles up to November 2026, measured from the core that was the quietest
     "flags",
     "optimizer",
     "node",
@@ -43,8 +43,6 @@ WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
 START_VARIABLE = "INDUCTOR_WATCH_START"
 GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
-#: The cores that are free while a cell measures, its own included, separated by commas (`collector.machine.quiet_cores`).
-FREE_CORES_VARIABLE = "INDUCTOR_WATCH_FREE_CORES"
 #: Variables that change what torch or its compiler does, without those that only name folders.
 _PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
 _PLACES = ("_DIR", "_PATH", "_HOME")
@@ -68,7 +66,6 @@ def fingerprint(device: str) -> dict[str, Any]:
         "torch_git": torch.version.git_version,
         "torch_threads": torch.get_num_threads(),
         **_told(),
-        **_driven_from(device),
         **{name: version for name in PACKAGES if (version := _version(name))},
         **{f"env.{key}": value for key, value in sorted(os.environ.items()) if _matters(key, value)},
     }
@@ -84,12 +81,6 @@ def _told() -> dict[str, Any]:
     if start := os.environ.get(START_VARIABLE):
         found["start"] = start
     return found
-
-
-def _driven_from(device: str) -> dict[str, str]:
-    # Latencies are lower and steadier so: `collector.machine.quiet_cores`.
-    free = [core for core in os.environ.get(FREE_CORES_VARIABLE, "").split(",") if core]
-    return {"driven_from": "quietest core"} if device == "cuda" and len(free) > len(os.sched_getaffinity(0)) else {}
 
 
 def _gpu(torch: Any) -> dict[str, Any]:

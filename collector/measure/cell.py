@@ -20,7 +20,6 @@ from collector.correctness.checking import check
 from collector.failures import classify
 from collector.machine.environment import environment_id, fingerprint
 from collector.machine.idle import IdleProbe
-from collector.machine.quiet_cores import quietest
 from collector.machine.telemetry import Watcher, throttled
 from collector.measure import autotuning, counters, memory, profiling, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
@@ -246,7 +245,7 @@ class _Run:
         watcher = Watcher(_gpu_uuid() if on_gpu else None)
         gc.collect()
         recordings: dict[str, profiling.Recording] = {}
-        with self._holding("measure"), garbage_collection_off(), quietest(device) as cores:
+        with self._holding("measure"), garbage_collection_off():
             probe = IdleProbe(self.host.idle_ms) if on_gpu else None
             idle = {"before_ms": probe.wait()} if probe else {}
             self.details["settled_after"] = settle(subject.eager, compiled, device)
@@ -258,7 +257,6 @@ class _Run:
                 settings.rounds,
                 settings.sample_limit_s,
                 settings.precision,
-                cores.look,
             )
             after = watcher.read()
             self._take_samples(*samples)
@@ -273,8 +271,6 @@ class _Run:
             self._peak("eager_peak_bytes", subject, subject.eager)
             self._peak("compiled_peak_bytes", subject, compiled)
         self._ratio("compression", "eager_peak_bytes", "compiled_peak_bytes")
-        if cores.chosen:
-            self.details["driven_from"] = cores.found()
         self._count_again()
         self._take_surroundings(before, after)
         self._take_leak(compiled, held, kept)

@@ -61,7 +61,6 @@ def interleaved_ms(
     rounds: int,
     limit_s: float,
     precision: float = 0.0,
-    before_round: Callable[[], None] = lambda: None,
 ) -> tuple[list[float], list[float]]:
     """`rounds` pairs of samples in milliseconds. Drift affects eager and compiled equally: each round has one of each.
 
@@ -75,7 +74,6 @@ def interleaved_ms(
             break
         if done >= rounds and done % 10 == 0 and all(_is_precise(form, precision) for form in samples):
             break
-        before_round()
         for call, sampled in zip((eager, compiled), samples, strict=True):
             sampled.append(1e3 * timed_s(call, device))
     return samples

@@ -11,7 +11,6 @@ from pathlib import Path
 from collector.errors import ConfigError
 from collector.machine.cores import share_out
 from collector.machine.environment import (
-    FREE_CORES_VARIABLE,
     GPU_VARIABLE,
     GPUS_VARIABLE,
     START_VARIABLE,
@@ -118,7 +117,7 @@ def make_slots(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = 
     shares = divide_cores(cores, [gpu.node if gpu else None for gpu in devices], cores_of_nodes())
     try:
         return [
-            _slot(gpu, share_out(share, workers)[: 1 if exclusive else None], facts, share)
+            _slot(gpu, share_out(share, workers)[: 1 if exclusive else None], facts)
             for gpu, share in zip(devices, shares, strict=True)
         ]
     except ValueError as error:
@@ -171,13 +170,10 @@ def _node_of(bus: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _slot(gpu: Gpu | None, cores: list[list[int]], facts: dict[str, str], share: Sequence[int] = ()) -> DeviceSlot:
+def _slot(gpu: Gpu | None, cores: list[list[int]], facts: dict[str, str]) -> DeviceSlot:
     if gpu is None:
         return DeviceSlot(cores, facts)
     variables = {**facts, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
-    if share:
-        # While one of its cells measures all others of a GPU stand still: their cores are free to drive it from.
-        variables[FREE_CORES_VARIABLE] = ",".join(map(str, share))
     memory = float("inf") if gpu.memory_bytes is None else gpu.memory_bytes * _MEMORY_PART
     return DeviceSlot(cores, variables, memory)
 

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collector.machine.environment import (
-    FREE_CORES_VARIABLE,
     GPU_VARIABLE,
     GPUS_VARIABLE,
     START_VARIABLE,
@@ -165,20 +164,13 @@ def test_workers_and_gpus_have_cores_of_their_own():
     assert [one.variables["CUDA_VISIBLE_DEVICES"] for one in (first, second)] == [C.uuid, A.uuid]
     assert [one.variables[GPU_VARIABLE] for one in (first, second)] == ["2", "0"]
     assert [one.variables[GPUS_VARIABLE] for one in (first, second)] == ["2", "2"]
-    free = [set(one.variables[FREE_CORES_VARIABLE].split(",")) for one in (first, second)]
-    assert not free[0] & free[1]
 
 
 @needs_two_cores
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_a_gpu_is_driven_from_any_core_of_its_workers(exclusive):
-    (slot,) = make_slots([A], 2, "fork", exclusive)
-    free = [int(core) for core in slot.variables[FREE_CORES_VARIABLE].split(",")]
-    assert sorted(free) == sorted(CORES)
-    assert len(slot.cores[0]) < len(free)
-    assert (len(slot.cores), slot.variables[WORKERS_VARIABLE]) == ((1, "1") if exclusive else (2, "2"))
-    # A CPU's cells compute on their own cores.
-    assert FREE_CORES_VARIABLE not in make_slots([], 2, "fork", exclusive)[0].variables
+def test_an_exclusive_slot_has_one_worker_with_its_share_of_the_cores():
+    (slot,) = make_slots([A], 2, "fork", exclusive=True)
+    assert (len(slot.cores), slot.variables[WORKERS_VARIABLE]) == (1, "1")
+    assert 0 < len(slot.cores[0]) < len(CORES)
 
 
 @pytest.mark.parametrize(
