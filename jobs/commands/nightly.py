@@ -81,9 +81,8 @@ def command(
     database: str,
 ) -> None:
     """Plans, measures, stores; prints the summary table and how to look further."""
-    from jobs.plan.default_night import planned_night
     from jobs.plan.dry_run import run_dry
-    from jobs.plan.planning import read_plan
+    from jobs.plan.planning import planned_night, read_plan
     from jobs.plan.shards import check_night
     from jobs.pool.session import print_night, require_cells
     from jobs.pool.testbeds import find_testbeds

@@ -81,7 +81,7 @@ def command(
 ) -> None:
     """Prints one line a cell, then counts by config; or writes the shards' plans and prints what they are."""
     from jobs.github.ci import outputs_file
-    from jobs.plan.default_night import planned_night
+    from jobs.plan.planning import planned_night
     from jobs.pool.host import probe
 
     if shards is None:

@@ -60,7 +60,7 @@ def command(
 ) -> None:
     """Plans what the options select, measures it and prints one line a cell."""
     from jobs.plan.again import Rounds, check_arguments, plans_again
-    from jobs.plan.default_night import selected
+    from jobs.plan.planning import selected
     from jobs.pool.runner import new_run_id
     from jobs.pool.session import measure_and_store, print_next
     from jobs.pool.testbeds import find_testbeds

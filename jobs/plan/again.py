@@ -1,4 +1,4 @@
-"""`run --again`: from a file of `report --again-plan`, or from two sides, to the plans of as many runs as each cell needs."""
+"""`run --again`: from a file of `report --again-plan`, or from two sides, to a plan for each run that is needed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from collector.errors import ConfigError
-from collector.vocabulary import Cell
 from collector.zoo.registry import find
 from collector.zoo.spec import ZooError
 from jobs.plan.planning import Plan, PlanError, check_config, read_plan
 from jobs.pool.requested_options import RunNames
 
 if TYPE_CHECKING:
+    from analysis.reports.again import Again
     from db.queries.sides import Side
     from jobs.pool.testbeds import Testbed
 
 _LATEST = ("latest~1", "latest")
-#: No cell is measured more often: `analysis.stats.verdicts` advises no more.
-MOST_RUNS = 50
 
 
 class NothingAgainError(click.ClickException):
@@ -78,7 +76,7 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
     Raises:
         PlanError: the file holds no plan, or one for another device.
         SideError: a text names no side.
-        NothingAgainError: nothing that further runs would settle, or no cell of it that can be measured here.
+        NothingAgainError: nothing that further runs would settle can be measured here.
     """
     if len(named) == 1:
         path = Path(named[0])
@@ -88,23 +86,36 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
             raise NothingAgainError(f"nothing to measure again: {path} plans no cell")
         return Rounds(device, rounds(plan, runs, most))
     base, new = named or _LATEST
-    cells, runs, sides, left = _of_sides(base, new, database)
-    device = device or _only_device(cells)
-    cells = [cell for cell in cells if cell.device == device]
-    if not cells:
-        raise NothingAgainError(f"nothing to measure again: {left}")
-    fit, left_out = _fit(cells)
-    if not fit:
-        raise NothingAgainError(f"nothing to measure again here: {'; '.join(left_out[:3])}")
-    return Rounds(device, rounds(Plan(fit, left_out), runs, most), sides)
+    again, sides = _of_sides(base, new, database)
+    devices = sorted({item.cell.device for item in again.cells})
+    if len(devices) > 1 and not device:
+        raise click.UsageError(f"cells of {' and '.join(devices)} are to be measured again: choose with --device")
+    plan = Plan([])
+    for cell in [item.cell for item in again.cells if not device or item.cell.device == device]:
+        try:
+            # The results may be another host's: this one may lack a model, or its torch an option.
+            find(cell.suite, cell.model)
+            check_config(cell.config, cell.device)
+            plan.cells.append(cell)
+        except (ZooError, ConfigError) as error:
+            plan.left_out.append(f"{cell}: {error}")
+    if plan.left_out and not plan.cells:
+        raise NothingAgainError(f"nothing to measure again here: {'; '.join(plan.left_out[:3])}")
+    if not plan.cells:
+        left = f"{again.too_noisy} too noisy, {again.elsewhere} of different testbeds"
+        raise NothingAgainError(f"nothing to measure again: {left}, {again.missing} missing (see `resume`)")
+    runs = {item.cell.cell_id: item.runs for item in again.cells}
+    return Rounds(device or devices[0], rounds(plan, runs, most), sides)
 
 
 def read_again(path: Path, device: str) -> tuple[Plan, dict[str, int]]:
-    """The plan in a file and the runs that each cell needs, by `cell_id`; one where the file has no number.
+    """The plan in a file and the runs that each cell needs, by `cell_id`: one where the file has no number.
 
     Raises:
-        PlanError: no such plan, or a number of runs that is not from 1 to `MOST_RUNS`.
+        PlanError: no such plan, or a number of runs that is not from 1 to the most that a verdict advises.
     """
+    from analysis.stats.verdicts import MOST_RUNS
+
     plan = read_plan(path, device)
     runs = json.loads(path.read_text()).get("runs", {})
     if not isinstance(runs, dict) or not all(type(count) is int and 0 < count <= MOST_RUNS for count in runs.values()):
@@ -115,10 +126,7 @@ def read_again(path: Path, device: str) -> tuple[Plan, dict[str, int]]:
 
 
 def rounds(plan: Plan, runs: Mapping[str, int], most: int) -> list[Plan]:
-    """A plan for each run, `most` at the most: the first has every cell, later ones those that need as many runs.
-
-    These are runs, not replicates of one run: a verdict must know what differs from run to run.
-    """
+    """A plan for each run, `most` at the most: the first has every cell, later ones those that need as many runs."""
     plans = []
     for number in range(min(most, max(runs.values(), default=0))):
         cells = [cell for cell in plan.cells if runs[cell.cell_id] > number]
@@ -140,8 +148,8 @@ def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> Non
         )
 
 
-def _of_sides(base: str, new: str, database: str) -> tuple[list[Cell], dict[str, int], tuple[Side, Side], str]:
-    """The cells, the runs of each by `cell_id`, the sides, and in words how many cells no run settles."""
+def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Side]]:
+    """What to measure again of two sides, and the sides."""
     from analysis.compare.tables import compare
     from analysis.compare.verdicts import judge_sides
     from analysis.reports.again import find_again
@@ -153,33 +161,7 @@ def _of_sides(base: str, new: str, database: str) -> tuple[list[Cell], dict[str,
         sides = resolve_side(connection, base), resolve_side(connection, new)
         comparison = compare(connection, *sides)
         judgement = judge_sides(connection, *sides).of(comparison.cells)
-        again = find_again(comparison, judgement, configs_of(connection, comparison.cells["config_id"].dropna()))
-    left = (
-        f"{again.too_noisy} too noisy, {again.elsewhere} of different testbeds, {again.missing} missing (see `resume`)"
-    )
-    cells = [item.cell for item in again.cells]
-    return cells, {item.cell.cell_id: item.runs for item in again.cells}, sides, left
-
-
-def _fit(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
-    """The cells that the installed zoo and torch know, and why the others are left out: the results may be another host's."""
-    fit, left_out = [], []
-    for cell in cells:
-        try:
-            find(cell.suite, cell.model)
-            check_config(cell.config, cell.device)
-        except (ZooError, ConfigError) as error:
-            left_out.append(f"{cell}: {error}")
-        else:
-            fit.append(cell)
-    return fit, left_out
-
-
-def _only_device(cells: Sequence[Cell]) -> str:
-    devices = sorted({cell.device for cell in cells})
-    if len(devices) > 1:
-        raise click.UsageError(f"cells of {' and '.join(devices)} are to be measured again: choose with --device")
-    return devices[0] if devices else ""
+        return find_again(comparison, judgement, configs_of(connection, comparison.cells["config_id"].dropna())), sides
 
 
 def _device_in(path: Path) -> str:

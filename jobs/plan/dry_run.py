@@ -1,23 +1,28 @@
-"""`nightly --dry-run`: what a night would take and what would take it, as text or JSON, without measuring."""
+"""`nightly --dry-run`: what a night would take and what would take it, as text or JSON, without measuring.
+
+Predicted times are multiplied by the **slack**, by which measured nights exceeded what the costs of their own cells predict:
+starting and ending processes, workers that wait for the device at the same moment, and the end of a night when not every
+worker has a cell.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from collector.bundle import BundleError
-from collector.vocabulary import Cell
+from collector.bundle import BundleContents, BundleError
+from collector.vocabulary import Cell, Measurement, Status
 from jobs.output.tables import add_row, console, make_table, plain
-from jobs.plan.backtest import Night, backtests, slack
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, read_history
-from jobs.plan.duplicate_programs import Identify, plan_work
+from jobs.plan.duplicate_programs import SAME_PROGRAM, Identify, plan_work
 from jobs.plan.fallback_estimates import Source
 from jobs.plan.planning import Plan
 from jobs.plan.schedule import longest_first, predict, shares
@@ -33,43 +38,49 @@ AXES: Mapping[str, Callable[[Cell], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one GPU would do: cells planned, cells started before the budget ends, and hours.
+def backtest(contents: BundleContents) -> tuple[float, float] | None:
+    """Seconds that a run took and those that its cells predict; None where it has too few cells to keep its workers busy."""
+    items = [item for item in contents.measurements if SAME_PROGRAM not in item.details]
+    spans = sorted(span for item in items if (span := _span(item)))
+    # Waiting does not count against the time limit, and the first bundles do not say how long it was.
+    if not spans or any(item.status is Status.TIMEOUT and "waited_s" not in item.details for item in items):
+        return None
+    workers = contents.header.testbed.get("workers") or 1
+    took_s = max(end for _, end in spans) - spans[0][0]
+    if len(spans) < 2 * workers or took_s <= 0:
+        return None
+    # A bundle has cells in the order in which they ended; they were started in another.
+    cells = [item.cell for item in sorted(items, key=lambda item: item.started_at)]
+    model = CostModel.learn(items)
+    # The device cannot have been held one cell at a time for longer than the night: then cells tuned together.
+    together = predict(cells, model, workers).device_limited_s > took_s
+    predicted_s = predict(cells, model, workers, together).total_s
+    return (took_s, predicted_s) if predicted_s > 0 else None
 
-    `device_limited_h` is None where no bundle says how long cells hold the device.
-    """
 
-    cells: int
-    started: int
-    hours: float
-    cpu_limited_h: float
-    device_limited_h: float | None
+def _span(item: Measurement) -> tuple[float, float] | None:
+    """Start and end of a cell, in seconds since the epoch."""
+    try:
+        start = datetime.fromisoformat(item.started_at).timestamp()
+    except ValueError:
+        return None
+    return start, start + item.wall_s
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a plan would take. Hours are predicted hours times `slack`, by which measured nights exceeded theirs.
+    """What a plan would take. `gpus` has for each GPU its cells, those started before the budget ends, and hours.
 
     `costs` are those of the cells that would be measured: a cell whose program another one has is not measured again.
+    `slack` is the mean of so many measured `nights`, 1 where there is none.
     """
 
     plan: Plan
     execution: ExecutionOptions
-    shares: list[Share]
+    gpus: list[dict[str, Any]]
     slack: float
     nights: int
     costs: list[tuple[Cell, Cost]]
-
-    @property
-    def models(self) -> int:
-        """How many models are planned."""
-        return len({(cell.suite, cell.model) for cell in self.plan.cells})
-
-    @property
-    def configs(self) -> int:
-        """How many configs are planned."""
-        return len({cell.config for cell in self.plan.cells})
 
     def hours_by(self, axis: str) -> list[tuple[str, int, float]]:
         """Worker-hours along `config`, `phase` or `suite`: name, cells, hours, the largest first."""
@@ -85,71 +96,72 @@ class Forecast:
         """The ten cells that occupy a worker longest."""
         return sorted(self.costs, key=lambda item: -item[1].worker_s)[:_LONGEST]
 
-    def sources(self) -> dict[str, int]:
-        """How many estimates are measured, derived from other cells, or the default."""
-        counts = Counter(cost.source for _, cost in self.costs)
-        measured, default = counts[Source.MEASURED], counts[Source.DEFAULT]
-        return {"measured": measured, "derived": len(self.costs) - measured - default, "default": default}
-
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the names of numbers have their units."""
-        budget_s = self.execution.budget_s
+        budget_s, sources = self.execution.budget_s, Counter(cost.source for _, cost in self.costs)
+        measured, default = sources[Source.MEASURED], sources[Source.DEFAULT]
         return {
             "planned": len(self.plan.cells),
             "cells": len(self.costs),
-            "models": self.models,
-            "configs": self.configs,
+            "models": len({(cell.suite, cell.model) for cell in self.plan.cells}),
+            "configs": len({cell.config for cell in self.plan.cells}),
             "left_out": self.plan.left_out,
             "workers": self.execution.at_once,
-            "hours": max(share.hours for share in self.shares),
-            "gpus": [{name: _rounded(value) for name, value in asdict(share).items()} for share in self.shares],
-            "started": sum(share.started for share in self.shares),
+            "hours": max(gpu["hours"] for gpu in self.gpus),
+            "gpus": self.gpus,
+            "started": sum(gpu["started"] for gpu in self.gpus),
             "budget_hours": None if budget_s == float("inf") else budget_s / HOUR,
             "slack": round(self.slack, 3),
             "slack_from_nights": self.nights,
-            "worker_hours": {axis: {name: _rounded(hours) for name, _, hours in self.hours_by(axis)} for axis in AXES},
+            "worker_hours": {axis: {name: round(hours, 4) for name, _, hours in self.hours_by(axis)} for axis in AXES},
             "longest": [
                 {"cell": str(cell), "worker_s": round(cost.worker_s, 1), "source": cost.source.value}
                 for cell, cost in self.longest()
             ],
-            "estimates": self.sources(),
+            "estimates": {
+                "measured": measured,
+                "derived": len(self.costs) - measured - default,
+                "default": default,
+            },
         }
 
 
 def forecast(
     plan: Plan,
-    model: CostModel,
+    history: Iterable[BundleContents],
     execution: ExecutionOptions,
     gpus: int = 1,
-    nights: Sequence[Night] = (),
     identify: Identify | None = None,
 ) -> Forecast:
-    """What a plan would take on so many GPUs. Predicted times are multiplied by the slack of the measured `nights`.
+    """What a plan would take on so many GPUs, by the costs and the slack of a history of bundles.
 
-    `identify` returns equal texts for configs that are one program, as in `jobs.plan.duplicate_programs.plan_work`.
+    `identify` is as in `jobs.plan.duplicate_programs.plan_work`.
 
     Raises:
         ValueError: no worker or no GPU.
     """
-    factor = slack(nights)
+    history = list(history)
+    model = CostModel.learn(item for contents in history for item in contents.measurements)
+    nights = [night for contents in history if (night := backtest(contents))]
+    slack = sum(took for took, _ in nights) / sum(predicted for _, predicted in nights) if nights else 1.0
     cells = plan_work(plan.cells, identify=identify).cells
-    parts = [_share(part, model, execution, factor) for part in shares(cells, model, gpus)]
-    return Forecast(plan, execution, parts, factor, len(nights), [(cell, model.estimate(cell)) for cell in cells])
+    parts = [_gpu(part, model, execution, slack) for part in shares(cells, model, gpus)]
+    return Forecast(plan, execution, parts, slack, len(nights), [(cell, model.estimate(cell)) for cell in cells])
 
 
-def _share(cells: Sequence[Cell], model: CostModel, execution: ExecutionOptions, factor: float) -> Share:
-    budget_s = execution.budget_s / factor
+def _gpu(cells: Sequence[Cell], model: CostModel, execution: ExecutionOptions, slack: float) -> dict[str, Any]:
+    budget_s = execution.budget_s / slack
     ordered = longest_first(cells, model, execution.at_once, budget_s)
     prediction = predict(ordered, model, execution.at_once, execution.tune_together)
     # An unavailable cell holds the device for no second, which says nothing about the others.
     is_known = any(model.estimate(cell).device_s for cell in cells)
-    return Share(
-        len(cells),
-        prediction.started_within(budget_s),
-        factor * prediction.total_s / HOUR,
-        factor * prediction.cpu_limited_s / HOUR,
-        factor * prediction.device_limited_s / HOUR if is_known else None,
-    )
+    return {
+        "cells": len(cells),
+        "started": prediction.started_within(budget_s),
+        "hours": round(slack * prediction.total_s / HOUR, 4),
+        "cpu_limited_h": round(slack * prediction.cpu_limited_s / HOUR, 4),
+        "device_limited_h": round(slack * prediction.device_limited_s / HOUR, 4) if is_known else None,
+    }
 
 
 def run_dry(
@@ -163,8 +175,7 @@ def run_dry(
     history = read_history(costs or out)
     if costs is not None and not history:
         raise BundleError(f"no bundle below {costs}: give a bundle or a folder of bundles, or leave out --costs")
-    model = CostModel.learn(item for contents in history for item in contents.measurements)
-    result = forecast(plan, model, execution, gpus, backtests(history))
+    result = forecast(plan, history, execution, gpus)
     if as_json:
         click.echo(json.dumps(result.to_json(), indent=2))
     else:
@@ -173,7 +184,7 @@ def run_dry(
 
 def show(out: Console, result: Forecast) -> None:
     """Prints the forecast for people."""
-    for line in _lines(result):
+    for line in _lines(result, result.to_json()):
         out.print(plain(line), soft_wrap=True)
     for axis in AXES:
         rows = result.hours_by(axis)
@@ -189,18 +200,18 @@ def show(out: Console, result: Forecast) -> None:
     out.print(table)
 
 
-def _lines(result: Forecast) -> list[str]:
-    cells, measured, execution = len(result.plan.cells), len(result.costs), result.execution
-    duplicates = cells - measured
+def _lines(result: Forecast, data: Mapping[str, Any]) -> list[str]:
+    duplicates = data["planned"] - data["cells"]
     same = f"; {duplicates} have the same program as another and are not measured again" if duplicates else ""
-    counts = f"{cells} cells, {result.models} models, {result.configs} configs{same}"
-    lines = [f"dry run, nothing is measured: {counts}", *(f"left out: {line}" for line in result.plan.left_out)]
+    counts = f"{data['planned']} cells, {data['models']} models, {data['configs']} configs{same}"
+    lines = [f"dry run, nothing is measured: {counts}", *(f"left out: {line}" for line in data["left_out"])]
     device = "GPU" if any(cell.device != "cpu" for cell, _ in result.costs) else "CPU"
-    for number, share in enumerate(result.shares):
-        limit = "the device" if (share.device_limited_h or 0.0) > share.cpu_limited_h else "the CPU"
+    for number, gpu in enumerate(result.gpus):
+        cpu_h, device_h = gpu["cpu_limited_h"], gpu["device_limited_h"]
+        limit = "the device" if (device_h or 0.0) > cpu_h else "the CPU"
         lines.append(
-            f"{device} {number}: {share.cells} cells, {_hours(share.hours)} with {execution.at_once} workers, limited by "
-            f"{limit} (CPU {_hours(share.cpu_limited_h)}, device {_hours(share.device_limited_h)})"
+            f"{device} {number}: {gpu['cells']} cells, {_hours(gpu['hours'])} with {data['workers']} workers, limited by "
+            f"{limit} (CPU {_hours(cpu_h)}, device {'not known' if device_h is None else _hours(device_h)})"
         )
     if result.nights:
         lines.append(
@@ -208,12 +219,10 @@ def _lines(result: Forecast) -> list[str]:
         )
     else:
         lines.append("hours are a lower bound: there is no measured night to check the prediction against")
-    if execution.budget_s != float("inf"):
-        started = sum(share.started for share in result.shares)
-        lines.append(
-            f"--max-hours: {started} of {measured} cells would be started within {_hours(execution.budget_s / HOUR)}"
-        )
-    sources = result.sources()
+    if data["budget_hours"] is not None:
+        started = f"{data['started']} of {data['cells']} cells"
+        lines.append(f"--max-hours: {started} would be started within {_hours(data['budget_hours'])}")
+    sources = data["estimates"]
     lines.append(
         f"estimates: {sources['measured']} measured, {sources['derived']} derived from other cells, "
         f"{sources['default']} by default ({DEFAULT_WORKER_S:g} s)"
@@ -221,11 +230,5 @@ def _lines(result: Forecast) -> list[str]:
     return lines
 
 
-def _hours(hours: float | None) -> str:
-    if hours is None:
-        return "not known"
+def _hours(hours: float) -> str:
     return f"{hours:.2f} h" if hours >= 0.1 else f"{60 * hours:.1f} min"
-
-
-def _rounded(value: float | None) -> float | None:
-    return round(value, 4) if isinstance(value, float) else value

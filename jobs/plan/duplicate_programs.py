@@ -25,10 +25,10 @@ Identify = Callable[[Config, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is left of a plan.
+    """What is left of a plan: `cells` to measure, in its order, and duplicates.
 
-    `cells` are to be measured, in the order of the plan. `duplicates` are the cells that get the outcome of one of them, by
-    its `cell_id`. `copies` are the outcomes that duplicates get of what was measured before.
+    `duplicates` get the outcome of one of the cells, by its `cell_id`; `copies` are the outcomes of duplicates of what was
+    measured before.
     """
 
     cells: list[Cell]
@@ -94,8 +94,8 @@ def copy_for(cell: Cell, measured: Measurement) -> Measurement:
 def program_key(config: Config, device: str) -> str:
     """What two configs must share to be one program on a device, measured in one way.
 
-    Options that are asked for and are no part of the program count too: on a CPU the GPU's options decide whether a
-    config is available, and the number of compiling threads decides how long it takes.
+    Requested options that are no part of the program count too: on a CPU the GPU's options decide whether a config is
+    available, and the number of compiling threads decides how long it takes.
     """
     if not config.is_inductors:
         return config.config_id  # other back-ends take no options: nothing but the name of one says what it does

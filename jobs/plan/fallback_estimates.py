@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cache
 from statistics import median
 
 from collector.vocabulary import Cell, Phase
 
 #: Device, suite, model, phase: what the configs of a model are compared within.
 ModelKey = tuple[str, str, str, Phase]
+#: Device, phase, config: what a median is taken of where the model itself says nothing.
+Group = tuple[str, Phase | None, str | None]
 
 
 class Source(StrEnum):
@@ -29,6 +32,9 @@ class Source(StrEnum):
     DEFAULT = "default"
 
 
+_GROUPS = (Source.CONFIG, Source.PHASE, Source.OVERALL)
+
+
 class FallbackEstimates:
     """Estimates one quantity in its own unit. A cell measured several times counts once, by its median."""
 
@@ -40,8 +46,8 @@ class FallbackEstimates:
             measured[cell.cell_id].append(value)
         self._exact = {name: median(several) for name, several in measured.items()}
         self._models = _by_model(cells, self._exact)
-        self._ratios: dict[tuple[str, Phase | None, str, str], float | None] = {}
         self._medians = _group_medians(self._models)
+        self._ratio = cache(self._find_ratio)
 
     def estimate(self, cell: Cell) -> tuple[float, Source] | None:
         """The value for a cell and its source; None where nothing of its device was measured."""
@@ -50,12 +56,10 @@ class FallbackEstimates:
         config = cell.config.config_id
         if (value := self._from_model(cell, config)) is not None:
             return value, Source.MODEL
-        medians = (
-            (Source.CONFIG, (cell.device, cell.phase, config)),
-            (Source.PHASE, (cell.device, cell.phase, None)),
-            (Source.OVERALL, (cell.device, None, None)),
-        )
-        return next(((self._medians[key], source) for source, key in medians if key in self._medians), None)
+        for source, key in zip(_GROUPS, _groups(cell.device, cell.phase, config), strict=True):
+            if key in self._medians:
+                return self._medians[key], source
+        return None
 
     def of_other_phases(self, cell: Cell) -> float | None:
         """The model's value in another phase, times the ratio of the phases on the models that have both; else None.
@@ -83,22 +87,17 @@ class FallbackEstimates:
         scaled = [known[other] * ratio for other, ratio in ratios.items() if ratio is not None]
         return median(scaled) if scaled else None
 
-    def _ratio(self, device: str, phase: Phase, config: str, other: str) -> float | None:
+    def _find_ratio(self, device: str, phase: Phase, config: str, other: str) -> float | None:
         """The ratio of `config` to `other` in this phase; over all phases where no model of this one has both."""
-        ratio = self._ratio_within(device, phase, config, other)
-        return self._ratio_within(device, None, config, other) if ratio is None else ratio
-
-    def _ratio_within(self, device: str, phase: Phase | None, config: str, other: str) -> float | None:
-        asked = (device, phase, config, other)
-        if asked not in self._ratios:
+        for within in (phase, None):
             both = [
                 (values[config], values[other])
                 for key, values in self._models.items()
-                if key[0] == device and phase in (None, key[3]) and config in values and other in values
+                if key[0] == device and within in (None, key[3]) and config in values and other in values
             ]
-            under = median(value for _, value in both) if both else 0.0
-            self._ratios[asked] = median(value for value, _ in both) / under if under > 0 else None
-        return self._ratios[asked]
+            if both and (under := median(value for _, value in both)) > 0:
+                return median(value for value, _ in both) / under
+        return None
 
 
 def _model_key(cell: Cell) -> ModelKey:
@@ -113,12 +112,14 @@ def _by_model(cells: dict[str, Cell], values: dict[str, float]) -> dict[ModelKey
     return {key: {config: median(sizes) for config, sizes in configs.items()} for key, configs in several.items()}
 
 
-def _group_medians(
-    models: dict[ModelKey, dict[str, float]],
-) -> dict[tuple[str, Phase | None, str | None], float]:
-    groups: dict[tuple[str, Phase | None, str | None], list[float]] = defaultdict(list)
+def _groups(device: str, phase: Phase, config: str) -> tuple[Group, Group, Group]:
+    return (device, phase, config), (device, phase, None), (device, None, None)
+
+
+def _group_medians(models: dict[ModelKey, dict[str, float]]) -> dict[Group, float]:
+    groups: dict[Group, list[float]] = defaultdict(list)
     for (device, _, _, phase), configs in models.items():
         for config, value in configs.items():
-            for key in ((device, phase, config), (device, phase, None), (device, None, None)):
+            for key in _groups(device, phase, config):
                 groups[key].append(value)
     return {key: median(values) for key, values in groups.items()}

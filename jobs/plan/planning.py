@@ -1,44 +1,37 @@
-"""From a selection to a plan: every cell that a run is expected to measure."""
+"""From a selection, or a file, to a plan: every cell that a run is expected to measure.
+
+The default night of a CPU fits into minutes; that of a GPU is the whole zoo.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collector.configs.templates import TEMPLATES, resolve_config
+from collector.configs.spelling import parse_config
+from collector.configs.templates import TEMPLATES, modes, resolve_config
 from collector.errors import ConfigError
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase
 from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
-from jobs.pool.requested_options import ExtraMeasurements
+from jobs.pool.requested_options import ExtraMeasurements, Selection
 
+#: On a CPU the other templates are unavailable or, like `aten`, leave the program as it is.
+CPU_CONFIGS = tuple(Config(template=name) for name in ("triton", "cpp_wrapper", "freezing", "max_autotune"))
+#: Templates without autotuning, in which a training night fits.
+TRAINING_CONFIGS = tuple(Config(template=name) for name in ("triton", "cudagraphs", "cpp_wrapper"))
+#: The models of a CPU night, and the one that it also trains.
+CPU_TAG, CPU_TRAINING_TAG = "cpu-night", "cpu-training"
 #: Inductor's options that make it time candidates for matrix products and convolutions, or for every kernel.
 _TUNING_OPTIONS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 
 
 class PlanError(ConfigError):
     """A file that holds no plan."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """What to measure: models by suite, name pattern and tag, each under every config, in every phase.
-
-    Empty `suites` and `models` mean all that is installed. `batch_size` replaces every model's own.
-    """
-
-    device: str
-    dtype: str
-    configs: Sequence[Config]
-    suites: Sequence[str] = ()
-    models: Sequence[str] = ()
-    tags: Sequence[str] = ()
-    phases: Sequence[Phase] = (Phase.INFERENCE,)
-    batch_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +56,88 @@ class Plan:
         return {"measure": extra} if extra else {}
 
 
-def make_plan(matrix: Matrix) -> Plan:
-    """Every cell of a matrix; models whose libraries are not installed are left out and named.
+def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
+    """The default night of a device if nothing is narrowed, else what the options select.
+
+    Raises what `selected` raises.
+    """
+    if selection.is_narrowed or configs:
+        return selected(device, selection, [parse_config(text) for text in configs] or all_configs())
+    training = replace(selection, phases=(Phase.TRAINING.value,))
+    if device == "cpu":
+        # The training cell is the longest: first, so that no core waits for it at the end.
+        return _join(
+            selected(device, training, CPU_CONFIGS[:1], CPU_TRAINING_TAG),
+            selected(device, selection, CPU_CONFIGS, CPU_TAG),
+        )
+    return _join(selected(device, selection, all_configs()), selected(device, training, TRAINING_CONFIGS))
+
+
+def selected(device: str, selection: Selection, configs: Sequence[Config], *tags: str) -> Plan:
+    """Every cell of a selection under every config, phase by phase (inference where none is given).
+
+    Models that cannot be measured so are left out and named.
 
     Raises:
-        ZooError: no such suite or model.
+        ZooError: no such suite, model or tag.
         ConfigError: an unknown template, mode or key.
     """
-    for config in matrix.configs:
-        check_config(config, matrix.device)
-    specs = select(in_suites=matrix.suites, patterns=matrix.models, tagged=matrix.tags)
-    reasons = {spec: _unfit(spec, matrix) for spec in specs}
-    fitting = [spec for spec, reason in reasons.items() if reason is None]
-    # Config by config, so that a run that ends early has measured its first configs on every model.
-    cells = [cell for config in matrix.configs for spec in fitting for cell in _cells(spec, matrix, config)]
-    return Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason])
+    for config in configs:
+        check_config(config, device)
+    specs = select(in_suites=selection.suites, patterns=selection.models, tagged=tags)
+    plans = []
+    for phase in map(Phase, selection.phases or (Phase.INFERENCE,)):
+        dtype = selection.dtype or default_dtype(device, phase)
+        reasons = {spec: _unfit(spec, phase, device, dtype) for spec in specs}
+        # Config by config, so that a run that ends early has measured its first configs on every model.
+        cells = [
+            Cell(spec.suite, spec.name, phase, dtype, device, _batch_size(spec, phase, device, selection), config)
+            for config in configs
+            for spec, reason in reasons.items()
+            if reason is None
+        ]
+        plans.append(Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason]))
+    return _join(*plans)
+
+
+def default_dtype(device: str, phase: Phase) -> str:
+    """What PyTorch's own nights use: bfloat16 for inference and amp for training on a GPU; float32 on a CPU."""
+    if device == "cpu":
+        return "float32"
+    return "amp" if phase is Phase.TRAINING else "bfloat16"
+
+
+def _join(*plans: Plan) -> Plan:
+    """Several plans as one; a cell planned twice is measured once."""
+    cells = {cell.cell_id: cell for plan in plans for cell in plan.cells}
+    return Plan(list(cells.values()), list(dict.fromkeys(line for plan in plans for line in plan.left_out)))
+
+
+def _batch_size(spec: ModelSpec, phase: Phase, device: str, selection: Selection) -> int:
+    return selection.batch_size or spec.batch_size(phase, device)
+
+
+def _unfit(spec: ModelSpec, phase: Phase, device: str, dtype: str) -> str | None:
+    if missing := spec.missing():
+        return f"needs {', '.join(missing)}, not installed"
+    if spec.dtypes and dtype not in spec.dtypes:
+        return f"runs in {', '.join(spec.dtypes)}, not in {dtype}"
+    return None if spec.supports(phase, device) else f"not measured on {device} in {phase}"
+
+
+def template_configs() -> list[Config]:
+    """One config a template, in the order of the templates."""
+    return [Config(template=name) for name in TEMPLATES]
+
+
+def mode_configs() -> list[Config]:
+    """One config a mode of the installed torch."""
+    return [Config(mode=name) for name in modes()]
+
+
+def all_configs() -> list[Config]:
+    """The eight templates, and the modes of the installed torch."""
+    return [*template_configs(), *mode_configs()]
 
 
 def read_plan(path: Path, device: str) -> Plan:
@@ -143,35 +203,3 @@ def _tunes(config: Config, device: str) -> bool:
     except ConfigError:
         return False  # it ends before it compiles
     return any(program.get(name) for name in _TUNING_OPTIONS)
-
-
-def template_configs() -> list[Config]:
-    """One config a template, in the order of the templates."""
-    return [Config(template=name) for name in TEMPLATES]
-
-
-def mode_configs() -> list[Config]:
-    """One config a mode of the installed torch."""
-    from collector.configs.templates import modes
-
-    return [Config(mode=name) for name in modes()]
-
-
-def _unfit(spec: ModelSpec, matrix: Matrix) -> str | None:
-    if missing := spec.missing():
-        return f"needs {', '.join(missing)}, not installed"
-    if spec.dtypes and matrix.dtype not in spec.dtypes:
-        return f"runs in {', '.join(spec.dtypes)}, not in {matrix.dtype}"
-    if not _phases(spec, matrix):
-        return f"not measured on {matrix.device} in {', '.join(matrix.phases)}"
-    return None
-
-
-def _phases(spec: ModelSpec, matrix: Matrix) -> list[Phase]:
-    return [phase for phase in matrix.phases if spec.supports(phase, matrix.device)]
-
-
-def _cells(spec: ModelSpec, matrix: Matrix, config: Config) -> Iterable[Cell]:
-    for phase in _phases(spec, matrix):
-        batch_size = matrix.batch_size or spec.batch_size(phase, matrix.device)
-        yield Cell(spec.suite, spec.name, phase, matrix.dtype, matrix.device, batch_size, config)

@@ -74,7 +74,7 @@ def predict(cells: Sequence[Cell], model: CostModel, workers: int, tune_together
 
 
 def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_s: float = float("inf")) -> list[Cell]:
-    """The cells with the longest first, so that no worker is left alone with one at the end; equals keep their order.
+    """The cells with the longest first, so that no worker is left alone with one at the end.
 
     Where the budget may cut the plan short, its own order is kept: that order says what matters most.
     """
@@ -89,8 +89,8 @@ def shares(
 ) -> list[list[Cell]]:
     """The plan divided among `gpus` GPUs, each share in the plan's order; all cells of a group are in one share.
 
-    The most expensive group goes first, each to the GPU with the least seconds of a worker. Groups in `sticky` keep the GPU
-    that measured them last, unless the longest share then gets more than a tenth longer.
+    The most expensive group goes first, to the GPU with the least so far. Groups in `sticky` keep the GPU that measured
+    them last, unless the longest share then gets more than a tenth longer.
 
     Raises:
         ValueError: no GPU.

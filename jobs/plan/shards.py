@@ -72,10 +72,9 @@ class Shard:
 
 
 def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = None) -> list[Shard]:
-    """At most `count` shards, the cells of a model in one phase together, each in the plan's order.
+    """At most `count` shards as even as `jobs.plan.schedule.shares` makes them, each in the plan's order.
 
-    The most expensive model goes first, to the shard with the least so far (`jobs.plan.schedule.shares`); a night with fewer
-    models than shards has a shard for each. A duplicate of a program costs nothing, as it is not measured again (`identify`
+    A model in one phase stays in one shard. A duplicate of a program costs nothing, as it is not measured again (`identify`
     as in `jobs.plan.duplicate_programs.plan_work`). The same plan and costs give the same shards.
 
     Raises:
@@ -97,7 +96,7 @@ def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = No
 
 
 def write_plans(folder: Path, night: str, plan: Plan, shards: Sequence[Shard]) -> None:
-    """The files `shard-01.json`, ... and `plan.json`, which `nightly --plan` and `ingest --plan` read; older ones go.
+    """Writes `shard-01.json`, ... and `plan.json`, which `nightly --plan` and `ingest --plan` read; removes older ones.
 
     Raises:
         ShardError: the night's name cannot be that of a file.
@@ -108,9 +107,9 @@ def write_plans(folder: Path, night: str, plan: Plan, shards: Sequence[Shard]) -
         old.unlink()
     common = {"night": night, "shards": len(shards), **plan.measure_json()}
     for shard in shards:
-        _write(folder / shard.file, {**common, "shard": shard.number, "cells": _cells(shard.cells)})
+        _write(folder / shard.file, {**common, "shard": shard.number}, shard.cells)
     # The whole is written last: where it exists, all of its shards do.
-    _write(folder / WHOLE, {**common, "cells": _cells(plan.cells), "left_out": plan.left_out})
+    _write(folder / WHOLE, {**common, "left_out": plan.left_out}, plan.cells)
 
 
 def matrix(shards: Sequence[Shard]) -> str:
@@ -127,12 +126,8 @@ def check_night(night: str) -> str:
     return night
 
 
-def _cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    return [cell.to_json() for cell in cells]
-
-
-def _write(path: Path, data: dict[str, Any]) -> None:
-    write_output(path, json.dumps(data, indent=1) + "\n")
+def _write(path: Path, data: dict[str, Any], cells: Sequence[Cell]) -> None:
+    write_output(path, json.dumps({**data, "cells": [cell.to_json() for cell in cells]}, indent=1) + "\n")
 
 
 class NothingArrivedError(click.ClickException):
@@ -169,8 +164,7 @@ def night_of(plan: Plan, path: Path) -> str:
 def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:
     """Records the cells of a night that no stored run has planned or measured, in a bundle in `folder` and in the store.
 
-    The shards' bundles are stored already. A shard may arrive later: the bundle and its run are made anew each time, and are
-    removed when nothing is missing any more.
+    A shard may arrive later: the bundle and its run are made anew each time, and removed when nothing is missing any more.
 
     Raises:
         NothingArrivedError: no run of the night is stored.

@@ -251,8 +251,7 @@ def measure(request: Request) -> None:
         RequirementError: this host has another torch, another inductor-watch, or lacks the library of a model.
         ResumeError: the unfinished run began with another torch or on another testbed.
     """
-    from jobs.plan.default_night import planned_night
-    from jobs.plan.planning import Plan
+    from jobs.plan.planning import Plan, planned_night
     from jobs.pool.resuming import find_night
     from jobs.pool.session import measure_and_store, resume_and_store
     from jobs.pool.testbeds import find_testbeds, testbeds_of

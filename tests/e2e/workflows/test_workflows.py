@@ -14,7 +14,7 @@ import pytest
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.runs import list_nights
-from jobs.plan.default_night import planned_night
+from jobs.plan.planning import planned_night
 from jobs.pool.requested_options import Selection
 from tests.e2e.workflows.played import play
 from tests.e2e.workflows.runner import ROOT, Host, Job, Run, Service, clone, read

@@ -170,7 +170,7 @@ def test_a_child_imports_only_what_its_environment_has():
         "allowed = {'click', 'rich', 'numpy', 'torch', 'markdown-it-py', 'Pygments', 'mdurl', 'inductor-watch'}\n"
         "others = {name for name, of in packages_distributions().items() if not allowed & set(of)}\n"
         "sys.meta_path.insert(0, Blocked())\n"
-        "import jobs.pool.child, jobs.pool.session, jobs.pool.testbeds, jobs.pool.resuming, jobs.plan.default_night\n"
+        "import jobs.pool.child, jobs.pool.session, jobs.pool.testbeds, jobs.pool.resuming, jobs.plan.planning\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr

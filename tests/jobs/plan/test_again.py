@@ -8,18 +8,19 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.tables import EVERYTHING
+from analysis.compare.tables import EVERYTHING, compare
+from analysis.compare.verdicts import judge_sides
 from analysis.reports.again import find_again
 from analysis.reports.facts import build_report
-from analysis.stats import verdicts
 from collector.errors import ConfigError
 from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import ZooError
 from db.engine import open_store
 from db.ingest import ingest_bundle
+from db.queries.sides import resolve_side
 from jobs.cli import app
 from jobs.commands.report import draw
-from jobs.plan.again import MOST_RUNS, plans_again, read_again, rounds
+from jobs.plan.again import plans_again, read_again, rounds
 from jobs.plan.planning import Plan, PlanError, read_plan
 from tests.analysis.compare.test_verdicts import MODELS, OTHER_TESTBED, make_run
 from tests.factories import cell, failing, header, new_store, write_bundle
@@ -80,10 +81,6 @@ def test_no_run_settles_another_testbed_or_what_was_never_measured(nights):
 
 
 def test_a_config_of_another_version_is_counted_and_left_out(nights):
-    from analysis.compare.tables import compare
-    from analysis.compare.verdicts import judge_sides
-    from db.queries.sides import resolve_side
-
     with open_store(nights, write=False).connect() as conn:
         sides = resolve_side(conn, "r11"), resolve_side(conn, "r12")
         comparison = compare(conn, *sides)
@@ -107,23 +104,17 @@ def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("told", [{"x": 0}, {"x": 51}, {"x": True}, {"x": "2"}, [1]])
 def test_numbers_of_runs_that_are_none_are_refused(told, tmp_path):
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"cells": [item.to_json() for item in REAL], "runs": told}))
     with pytest.raises(PlanError, match="a number from 1 to 50"):
-        read_again(path, "cpu")
-
-
-def test_as_many_runs_are_allowed_as_are_advised():
-    assert MOST_RUNS == verdicts.MOST_RUNS
+        read_again(write(tmp_path / "plan.json", runs=told), "cpu")
 
 
 def test_each_run_has_the_cells_that_still_want_one():
     one, two = REAL
-    plan = Plan(REAL, ["left: out"])
-    found = list(rounds(plan, {one.cell_id: 3, two.cell_id: 1}, 5))
+    runs = {one.cell_id: 3, two.cell_id: 1}
+    found = rounds(Plan(REAL, ["left: out"]), runs, 5)
     assert [item.cells for item in found] == [[one, two], [one], [one]]
     assert [item.left_out for item in found] == [["left: out"], [], []]
-    assert [item.cells for item in rounds(plan, {one.cell_id: 9, two.cell_id: 1}, 2)] == [[one, two], [one]]
+    assert [item.cells for item in rounds(Plan(REAL), runs, 2)] == [[one, two], [one]]
 
 
 @pytest.fixture
@@ -146,11 +137,13 @@ def run(*words):
     return CliRunner().invoke(app, ["run", *map(str, words)])
 
 
+def write(path, **runs):
+    path.write_text(json.dumps({"cells": [item.to_json() for item in REAL], **runs}))
+    return path
+
+
 def test_a_file_is_measured_in_as_many_runs_as_it_says_and_they_are_one_night(tmp_path, measured):
-    path = tmp_path / "plan.json"
-    wanted = {REAL[0].cell_id: 2}
-    path.write_text(json.dumps({"cells": [item.to_json() for item in REAL], "runs": wanted}))
-    done = run("--again", path, "--no-store")
+    done = run("--again", write(tmp_path / "plan.json", runs={REAL[0].cell_id: 2}), "--no-store")
     assert done.exit_code == 0, done.output
     device, first, second = measured
     assert device == "cpu"

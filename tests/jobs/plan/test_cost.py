@@ -13,7 +13,7 @@ from collector.bundle import BundleError
 from collector.vocabulary import Phase, Status
 from jobs.plan.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, learn_from, read_history
 from jobs.plan.fallback_estimates import Source
-from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, failing, header, passing, write_bundle
+from tests.factories import CUDAGRAPHS, cell, failing, header, passing, write_bundle
 
 ROOT = Path(__file__).resolve().parents[3]
 MEASURED = ROOT / "data" / "releases"
@@ -29,13 +29,25 @@ def test_a_cell_costs_its_time_less_what_it_waited_and_what_it_held():
     assert CostModel.learn([item]).estimate(cell()) == Cost(25.0, 15.0, 3_000_000_000, Source.MEASURED, 2.0, 10.0)
 
 
+@pytest.mark.parametrize(
+    ("items", "seconds"),
+    [
+        ([took(cell(), 4.0, waited_s=9.0)], 0.0),  # no negative cost
+        ([failing(cell(), Status.UNAVAILABLE, wall_s=0.5), took(cell(), 30.0)], 30.0),  # it was measured after all
+        ([failing(cell(), Status.FAIL_TO_COMPILE, wall_s=70.0)], 70.0),  # what it took to fail
+        ([], DEFAULT_WORKER_S),
+    ],
+)
+def test_a_cell_costs_what_it_took(items, seconds):
+    assert CostModel.learn(items).estimate(cell()).worker_s == seconds
+
+
 def test_older_bundles_tell_less_and_what_they_do_not_tell_is_none():
     found = CostModel.learn([took(cell(), 40.0, stood_s=5.0)]).estimate(cell())
     assert (found.worker_s, found.device_s, found.measure_s, found.tune_s) == (35.0, None, None, None)
     assert found.memory_bytes == int(2.0e9 * 2.5)  # the larger peak, with the float64 reference beside it
-
-
-def test_holding_the_device_for_nothing_is_not_the_same_as_not_knowing():
+    assert CostModel.learn([]).estimate(cell()) == Cost(DEFAULT_WORKER_S, None, None, Source.DEFAULT)
+    # To hold the device for nothing is not the same as not to know.
     assert CostModel.learn([took(cell(), 4.0, held_s={})]).estimate(cell()).device_s == 0.0
 
 
@@ -46,30 +58,11 @@ def test_odd_details_of_a_foreign_bundle_are_passed_over(odd):
     assert found.device_s in (None, 1.0)
 
 
-def test_without_any_bundle_every_cell_costs_the_default():
-    found = CostModel.learn([]).estimate(cell())
-    assert found == Cost(DEFAULT_WORKER_S, None, None, Source.DEFAULT)
-
-
-def test_a_wait_longer_than_the_cell_is_no_negative_cost():
-    assert CostModel.learn([took(cell(), 4.0, waited_s=9.0)]).estimate(cell()).worker_s == 0.0
-
-
 @pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.SKIPPED, Status.CONFIG_ERROR])
 def test_a_cell_that_could_not_be_asked_is_cheap_itself_and_says_nothing_of_others(status):
     model = CostModel.learn([failing(cell("a"), status, wall_s=0.5), took(cell("b", CUDAGRAPHS), 30.0)])
     assert model.estimate(cell("a")) == Cost(0.5, 0.0, 0, Source.MEASURED, 0.0, 0.0)
     assert (model.estimate(cell("c")).worker_s, model.estimate(cell("c")).source) == (30.0, Source.PHASE)
-
-
-def test_a_cell_that_was_measured_after_all_costs_what_it_took():
-    items = [failing(cell(), Status.UNAVAILABLE, wall_s=0.5), took(cell(), 30.0)]
-    assert CostModel.learn(items).estimate(cell()).worker_s == 30.0
-
-
-def test_a_cell_that_failed_costs_what_it_took_to_fail():
-    model = CostModel.learn([failing(cell("a"), Status.FAIL_TO_COMPILE, wall_s=70.0)])
-    assert model.estimate(cell("b")).worker_s == 70.0
 
 
 def test_the_memory_of_a_phase_that_was_not_measured_follows_from_the_other_by_models_that_have_both():
@@ -81,15 +74,10 @@ def test_the_memory_of_a_phase_that_was_not_measured_follows_from_the_other_by_m
     model = CostModel.learn([*both, took(cell("d"), 9.0, device_bytes=500)])
     assert model.estimate(trained("d")).memory_bytes == 1000  # of 1, 2 and 3 times, the median
     assert model.estimate(trained("e")).memory_bytes is None
-    assert CostModel.learn([took(cell("d"), 9.0, device_bytes=500)]).estimate(trained("d")).memory_bytes is None
-
-
-def test_the_memory_of_other_models_says_nothing_about_a_model():
-    model = CostModel.learn(
-        [took(cell("a"), 9.0, device_bytes=1000), took(cell("a", MAX_AUTOTUNE), 9.0, device_bytes=1000)]
-    )
-    assert model.estimate(cell("b")).memory_bytes is None
-    assert CostModel.learn([took(cell("a"), 9.0, device_bytes=1000)]).estimate(cell("a", DEFAULT)).memory_bytes == 1000
+    alone = CostModel.learn([took(cell("d"), 9.0, device_bytes=500)])
+    assert alone.estimate(trained("d")).memory_bytes is None
+    assert alone.estimate(cell("e")).memory_bytes is None  # other models say nothing
+    assert alone.estimate(cell("d", CUDAGRAPHS)).memory_bytes is None
 
 
 def test_a_folders_history_is_its_newest_bundles(tmp_path):

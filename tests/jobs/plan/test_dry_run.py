@@ -6,104 +6,94 @@ import contextlib
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from collector.vocabulary import Config, Phase
+from collector.bundle import BundleContents, BundleError
+from collector.vocabulary import Config, Status
 from jobs.commands.nightly import command
-from jobs.plan.backtest import Night, backtests
-from jobs.plan.cost import CostModel, read_history
-from jobs.plan.dry_run import forecast, show
+from jobs.plan.cost import read_history
+from jobs.plan.dry_run import backtest, forecast, show
+from jobs.plan.duplicate_programs import copy_for
 from jobs.plan.planning import Plan
 from jobs.pool.requested_options import ExecutionOptions
-from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
+from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, failing, header, night, passing, write_bundle
+
+MEASURED = Path(__file__).resolve().parents[3] / "data" / "releases"
 
 
-def took(which, seconds, **details):
-    return passing(which, wall_s=seconds, details=details)
+def took(which, seconds, start_s=0.0, **details):
+    return passing(which, started_at=at(start_s / 60), wall_s=seconds, details=details)
 
 
-def call(*words, folder):
-    before = sorted(folder.rglob("*"))
-    with contextlib.chdir(folder):
-        done = CliRunner().invoke(command, ["--dry-run", *map(str, words)], catch_exceptions=False)
-    assert sorted(folder.rglob("*")) == before, "a dry run writes nothing"
-    return done
+def run_of(items, workers=99):
+    """A run with so many workers; with 99 it has too few cells to be compared with its prediction."""
+    head = header("r", testbed={"device": "cuda", "workers": workers})
+    return BundleContents(head, measurements=list(items))
 
 
-def printed(found):
-    text = io.StringIO()
-    show(Console(file=text, width=200), found)
-    return text.getvalue()
+def spaced(starts, seconds, **details):
+    return [took(cell(f"m{number}"), seconds, start, **details) for number, start in enumerate(starts)]
+
+
+DEAD = failing(cell("dead"), Status.CRASHED, environment_id=None, started_at=at(0.5), wall_s=10.0)
+TUNED = spaced([0, 0, 20, 20, 40, 40], 20.0, held_s={"tune": 15.0})
+EVEN = spaced([0, 10, 20, 30], 10.0)
+
+
+@pytest.mark.parametrize(
+    ("items", "workers", "expected"),
+    [
+        pytest.param(spaced([0, 0, 10, 10, 20, 20], 10.0), 2, (30.0, 30.0), id="no gaps"),
+        pytest.param(spaced([0, 15, 30, 45], 10.0), 1, (55.0, 40.0), id="gaps"),
+        pytest.param(spaced([0, 15, 30, 45], 10.0), 2, (55.0, 20.0), id="gaps, two workers"),
+        pytest.param([*spaced([0, 10, 20], 10.0), DEAD], 1, (40.0, 40.0), id="a cell that died counts"),
+        pytest.param(TUNED, 2, (60.0, 60.0), id="cells that tuned together share the device"),
+        pytest.param(
+            [*EVEN, *(copy_for(cell(item.cell.model, CUDAGRAPHS), item) for item in EVEN)],
+            1,
+            (40.0, 40.0),
+            id="duplicates",
+        ),
+        *(pytest.param(spaced(starts, 10.0), 2, None, id="too few") for starts in ([], [0], [0, 0, 0])),
+    ],
+)
+def test_a_night_is_compared_with_what_its_cells_predict(items, workers, expected):
+    assert backtest(run_of(items, workers)) == expected
+
+
+def test_a_prediction_of_the_measured_nights_is_not_far_off():
+    nights = [night for run in read_history(MEASURED) if (night := backtest(run))]
+    assert nights
+    # They are lower bounds: no night is faster, and none of these took much longer.
+    assert all(0.95 <= took_s / predicted_s < 1.2 for took_s, predicted_s in nights)
 
 
 PLAN = Plan([cell("a"), cell("a", MAX_AUTOTUNE), cell("b"), cell("b", MAX_AUTOTUNE)], ["c: needs timm, not installed"])
-MODEL = CostModel.learn([took(cell("a"), 3600.0), took(cell("a", MAX_AUTOTUNE), 7200.0), took(cell("b"), 1800.0)])
+HISTORY = [run_of([took(cell("a"), 3600.0), took(cell("a", MAX_AUTOTUNE), 7200.0), took(cell("b"), 1800.0)])]
+
+
+def told(*, history=HISTORY, gpus=1, identify=None, **execution):
+    """The forecast of the plan as JSON and as text."""
+    found, text = forecast(PLAN, history, ExecutionOptions(**execution), gpus, identify), io.StringIO()
+    show(Console(file=text, width=200), found)
+    return found.to_json(), text.getvalue()
 
 
 def test_a_forecast_adds_up_what_the_cells_cost():
-    found = forecast(PLAN, MODEL, ExecutionOptions(workers=1)).to_json()
+    found, text = told(budget_s=3600)
     assert (found["planned"], found["cells"], found["models"], found["configs"]) == (4, 4, 2, 2)
     assert found["left_out"] == ["c: needs timm, not installed"]
     assert found["hours"] == 1 + 2 + 0.5 + 1  # b tuned: as b untuned, times what tuning does to a
-    assert found["worker_hours"]["config"] == {MAX_AUTOTUNE.name: 3.0, DEFAULT.name: 1.5}
-    assert list(found["worker_hours"]["config"]) == [MAX_AUTOTUNE.name, DEFAULT.name]  # the largest first
+    assert list(found["worker_hours"]["config"].items()) == [(MAX_AUTOTUNE.name, 3.0), (DEFAULT.name, 1.5)]
     assert found["worker_hours"]["phase"] == {"inference": 4.5}
     assert found["worker_hours"]["suite"] == {"huggingface": 4.5}
     assert found["estimates"] == {"measured": 3, "derived": 1, "default": 0}
-    assert [(row["worker_s"], row["source"]) for row in found["longest"]][:2] == [
-        (7200, "measured"),
-        (3600, "measured"),
-    ]
-
-
-def test_a_program_under_two_names_is_counted_once():
-    found = forecast(PLAN, MODEL, ExecutionOptions(workers=1), identify=lambda config, device: "one")
-    assert found.to_json()["hours"] == 1.5
-    assert (found.to_json()["planned"], found.to_json()["cells"], found.sources()["measured"]) == (4, 2, 2)
-    assert "4 cells, 2 models, 2 configs; 2 have the same program as another" in printed(found)
-
-
-def test_measured_slack_makes_hours_longer_and_budgets_shorter():
-    execution = ExecutionOptions(workers=1, budget_s=3.2 * 3600)
-    assert forecast(PLAN, MODEL, execution).to_json()["started"] == 3
-    found = forecast(PLAN, MODEL, execution, nights=[Night("r", 4, 1, 20.0, 10.0)] * 2).to_json()
-    assert (found["hours"], found["started"], found["slack_from_nights"]) == (9.0, 2, 2)
-
-
-def test_several_gpus_divide_the_models_and_the_longest_is_the_night():
-    found = forecast(PLAN, MODEL, ExecutionOptions(workers=1), gpus=2).to_json()
-    assert [(gpu["cells"], gpu["hours"]) for gpu in found["gpus"]] == [(2, 3.0), (2, 1.5)]
-    assert found["hours"] == 3.0
-
-
-def test_an_exclusive_night_takes_as_long_as_one_worker():
-    alone, exclusive, shared = (
-        forecast(PLAN, MODEL, execution).to_json()["gpus"][0]["hours"]
-        for execution in (
-            ExecutionOptions(workers=1),
-            ExecutionOptions(workers=4, exclusive=True),
-            ExecutionOptions(workers=4),
-        )
-    )
-    assert alone == exclusive > shared
-
-
-def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
-    assert forecast(PLAN, MODEL, ExecutionOptions()).to_json()["gpus"][0]["device_limited_h"] is None
-    text = printed(forecast(PLAN, MODEL, ExecutionOptions(workers=4)))
-    assert "limited by the CPU (CPU 2.00 h, device not known)" in text
-    held = CostModel.learn([took(item, 3600.0, held_s={"tune": 3000.0}) for item in PLAN.cells])
-    text = printed(forecast(PLAN, held, ExecutionOptions(workers=4)))
-    assert "GPU 0: 4 cells, 3.33 h with 4 workers, limited by the device (CPU 1.00 h, device 3.33 h)" in text
-    together = printed(forecast(PLAN, held, ExecutionOptions(workers=4, tune_together=True)))
-    assert "limited by the CPU (CPU 1.00 h, device 0.0 min)" in together
-
-
-def test_people_read_what_dominates_in_order():
-    text = printed(forecast(PLAN, MODEL, ExecutionOptions(workers=1, budget_s=3600)))
+    longest = [(row["worker_s"], row["source"]) for row in found["longest"]]
+    assert longest[:2] == [(7200, "measured"), (3600, "measured")]
     assert "4 cells, 2 models, 2 configs" in text
     assert "left out: c: needs timm, not installed" in text
     assert "--max-hours: 2 of 4 cells would be started within 1.00 h" in text
@@ -112,41 +102,67 @@ def test_people_read_what_dominates_in_order():
     assert text.index("huggingface/a inference bfloat16 cuda bs8 max-autotune") < text.index("huggingface/b")
 
 
-def test_names_with_brackets_are_no_markup():
-    odd = replace(cell("m[red]"), config=Config(backend="[bold]"))
-    text = printed(forecast(Plan([odd]), CostModel.learn([]), ExecutionOptions()))
-    assert "m[red]" in text
-    assert "backend=[bold]" in text
+def test_a_program_under_two_names_is_counted_once():
+    found, text = told(identify=lambda config, device: "one")
+    assert (found["hours"], found["planned"], found["cells"], found["estimates"]["measured"]) == (1.5, 4, 2, 2)
+    assert "4 cells, 2 models, 2 configs; 2 have the same program as another" in text
 
 
-def test_the_history_gives_costs_and_slack(tmp_path):
-    items = [took(cell(f"m{n}"), 10.0) for n in range(4)]
-    sexecutiond = [replace(item, started_at=f"2026-08-01T00:0{n}:00+00:00") for n, item in enumerate(items)]
-    write_bundle(tmp_path, header("r"), sexecutiond)
-    nights = backtests(read_history(tmp_path))
-    found = forecast(
-        Plan([cell("m0"), cell("new", CUDAGRAPHS)]), CostModel.learn(items), ExecutionOptions(), nights=nights
+def test_measured_slack_makes_hours_longer_and_budgets_shorter():
+    assert told(budget_s=3.2 * 3600)[0]["started"] == 3
+    slow = run_of(spaced([0, 30], 10.0), workers=1)
+    found, text = told(history=[*HISTORY, slow, slow], budget_s=3.2 * 3600)
+    assert (found["hours"], found["started"], found["slack"], found["slack_from_nights"]) == (9.0, 2, 2.0, 2)
+    assert "times 2.00, as in 2 measured nights" in text
+
+
+def test_several_gpus_divide_the_models_and_an_exclusive_night_has_one_worker():
+    found, _ = told(gpus=2)
+    assert [(gpu["cells"], gpu["hours"]) for gpu in found["gpus"]] == [(2, 3.0), (2, 1.5)]
+    assert found["hours"] == 3.0
+    alone, exclusive, shared = (
+        told(**execution)[0]["hours"] for execution in ({}, {"workers": 4, "exclusive": True}, {"workers": 4})
     )
-    assert (found.nights, found.slack) == (1, pytest.approx(190 / 40))
-    assert found.sources() == {"measured": 1, "derived": 1, "default": 0}
+    assert alone == exclusive > shared
 
 
-def gpu_night(folder):
-    """A night of one worker on a GPU: two models of the zoo, plain and tuned, ten seconds of gap after each cell."""
+def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
+    found, text = told(workers=4)
+    assert found["gpus"][0]["device_limited_h"] is None
+    assert "limited by the CPU (CPU 2.00 h, device not known)" in text
+    held = [run_of(took(item, 3600.0, held_s={"tune": 3000.0}) for item in PLAN.cells)]
+    _, text = told(history=held, workers=4)
+    assert "GPU 0: 4 cells, 3.33 h with 4 workers, limited by the device (CPU 1.00 h, device 3.33 h)" in text
+    _, text = told(history=held, workers=4, tune_together=True)
+    assert "limited by the CPU (CPU 1.00 h, device 0.0 min)" in text
+
+
+def test_names_with_brackets_are_no_markup():
+    text = io.StringIO()
+    odd = replace(cell("m[red]"), config=Config(backend="[bold]"))
+    show(Console(file=text, width=200), forecast(Plan([odd]), [], ExecutionOptions()))
+    assert "m[red]" in text.getvalue()
+    assert "backend=[bold]" in text.getvalue()
+
+
+def call(*words, folder):
+    before = sorted(folder.rglob("*"))
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(command, ["--dry-run", *map(str, words)], catch_exceptions=False)
+    assert sorted(folder.rglob("*")) == before, "a dry run writes nothing"
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_the_command_line_forecasts_a_gpu_night_where_no_gpu_is(tmp_path):
     cells = [
         cell(name, config, dtype="bfloat16", batch_size=16)
         for name in ("BertForMaskedLM", "T5Small")
         for config in (Config(template="triton"), Config(template="max_autotune"))
     ]
-    items = [replace(took(which, 50.0, held_s={"measure": 2.0}), started_at=at(n)) for n, which in enumerate(cells)]
-    write_bundle(folder, header("gpu"), items)
-
-
-def test_the_command_line_forecasts_a_gpu_night_where_no_gpu_is(tmp_path):
-    gpu_night(tmp_path / "costs")
-    done = call("--device", "cuda", "--workers", "5", "--costs", "costs", "--json", folder=tmp_path)
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
+    items = [took(which, 50.0, 60 * number, held_s={"measure": 2.0}) for number, which in enumerate(cells)]
+    write_bundle(tmp_path / "costs", header("gpu"), items)
+    found = json.loads(call("--device", "cuda", "--workers", "5", "--costs", "costs", "--json", folder=tmp_path))
     assert found["planned"] > found["cells"] == sum(gpu["cells"] for gpu in found["gpus"]) > 100
     assert found["hours"] > 0.1
     assert found["slack"] > 0.9
@@ -155,49 +171,37 @@ def test_the_command_line_forecasts_a_gpu_night_where_no_gpu_is(tmp_path):
     assert found["estimates"]["measured"] > 0
     assert found["estimates"]["default"] == 0
     assert len(found["longest"]) == 10
+    total = sum(found["worker_hours"]["config"].values())
     for axis in ("config", "phase", "suite"):
         hours = list(found["worker_hours"][axis].values())
         assert hours == sorted(hours, reverse=True)
-        assert sum(hours) == pytest.approx(sum(found["worker_hours"]["config"].values()), abs=0.01)
+        assert sum(hours) == pytest.approx(total, abs=0.01)
 
 
 def test_without_bundles_every_cell_costs_the_default(tmp_path):
     words = ("--device", "cpu", "--model", "ViTTinyForImageClassification", "--config", "triton", "--max-hours", "1")
-    done = call(*words, folder=tmp_path)
-    assert done.exit_code == 0, done.output
-    assert "1 cells, 1 models, 1 configs" in done.output
-    assert "1 by default (25 s)" in done.output
-    assert "--max-hours: 1 of 1 cells" in done.output
-    assert "CPU 0: 1 cells" in done.output
+    output = call(*words, folder=tmp_path)
+    for said in ("1 cells, 1 models, 1 configs", "1 by default (25 s)", "--max-hours: 1 of 1 cells", "CPU 0: 1 cells"):
+        assert said in output
 
 
 def test_it_learns_from_the_folder_for_bundles_and_keeps_to_a_plan_in_a_file(tmp_path):
-    planned = replace(cell("ViTTinyForImageClassification", Config(template="triton")), device="cpu", dtype="float32")
-    out = tmp_path / "runs"
-    night(out, "one", cells=[planned], make=lambda which: took(which, 77.0))
+    planned = cell("ViTTinyForImageClassification", Config(template="triton"), device="cpu", dtype="float32")
+    night(tmp_path / "runs", "one", cells=[planned], make=lambda which: took(which, 77.0))
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"cells": [planned.to_json()], "left_out": []}))
-    done = call("--plan", path, "--out", "runs", "--device", "cpu", "--json", folder=tmp_path)
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
+    found = json.loads(call("--plan", path, "--out", "runs", "--device", "cpu", "--json", folder=tmp_path))
     assert (found["cells"], found["longest"][0]["worker_s"]) == (1, 77.0)
-    assert planned.phase is Phase.INFERENCE
 
 
-def test_json_without_a_dry_run_is_refused():
+def test_what_cannot_be_forecast_is_refused_in_one_line(tmp_path):
     done = CliRunner().invoke(command, ["--json"])
-    assert done.exit_code == 2
-    assert "--dry-run" in done.output
-
-
-def test_costs_that_are_no_bundles_are_refused_in_one_line(tmp_path):
-    from collector.bundle import BundleError
-
+    assert (done.exit_code, "--dry-run" in done.output) == (2, True)
     (tmp_path / "words.txt").write_text("words")
     (tmp_path / "empty").mkdir()
     words = ["--dry-run", "--device", "cpu", "--model", "ViTTiny*", "--config", "triton", "--costs"]
-    for place, said in (("words.txt", "is not a bundle"), ("empty", "no bundle below")):
+    for name, said in (("words.txt", "is not a bundle"), ("empty", "no bundle below")):
         with pytest.raises(BundleError, match=said) as caught:
-            CliRunner().invoke(command, [*words, str(tmp_path / place)], catch_exceptions=False)
+            CliRunner().invoke(command, [*words, str(tmp_path / name)], catch_exceptions=False)
         assert "\n" not in str(caught.value)
     assert CliRunner().invoke(command, [*words, str(tmp_path / "nowhere")]).exit_code == 2

@@ -45,7 +45,6 @@ def test_names_of_one_program_are_twins(one, other, device):
 @pytest.mark.parametrize(
     ("one", "other", "device", "why"),
     [
-        ("triton", "default", "cuda", "the A/A pair"),
         ("triton", "default", "cpu", "the A/A pair"),
         ("triton+dynamic=true", "default+dynamic=true", "cuda", "the A/A pair of dynamic shapes"),
         ("triton", "cudagraphs", "cuda", "another program"),
@@ -74,6 +73,7 @@ def test_the_first_of_the_plan_is_measured_and_the_others_follow():
     assert found.cells == [BERT[0], BERT[1]]
     assert names(found.duplicates) == {BERT[0].cell_id: ["a2", "a3"]}
     assert (found.copies, found.named_twice, found.total) == ([], 2, 4)
+    assert work([BERT[0], BERT[0], BERT[1]]).cells == [BERT[0], BERT[1]]
 
 
 @pytest.mark.parametrize(
@@ -83,38 +83,22 @@ def test_cells_that_differ_in_more_than_the_config_are_no_twins(change):
     assert find_duplicates([BERT[0], replace(BERT[2], **change)], by_first_letter) == {}
 
 
-def test_a_cell_planned_twice_is_no_twin_of_itself():
-    assert work([BERT[0], BERT[0], BERT[1]]).cells == [BERT[0], BERT[1]]
-    assert find_duplicates([BERT[0], BERT[0]], by_first_letter) == {}
-
-
-@pytest.mark.parametrize("status", list(Status))
-def test_a_twin_gets_the_whole_outcome_and_says_whose_it_is(status):
-    found = passing(BERT[0]) if status is Status.PASS else failing(BERT[0], status)
+@pytest.mark.parametrize("found", [passing(BERT[0]), failing(BERT[0], Status.CRASHED)])
+def test_a_twin_gets_the_whole_outcome_and_says_whose_it_is(found):
     copy = copy_for(BERT[2], found)
     assert copy.details == {**found.details, SAME_PROGRAM: "a1"}
     assert replace(copy, cell=BERT[0], details=found.details) == found
     assert SAME_PROGRAM not in found.details
 
 
-def test_nothing_is_left_when_every_name_has_its_outcome():
-    first = passing(BERT[0])
-    done = [first, passing(BERT[1]), copy_for(BERT[2], first), copy_for(BERT[3], first)]
-    assert work(BERT, done=done).total == 0
-
-
-def test_a_copy_that_a_kill_took_is_written_and_not_measured():
-    first = passing(BERT[0])
-    found = work(BERT, done=[first, passing(BERT[1]), copy_for(BERT[2], first)])
-    assert (found.cells, found.duplicates, found.copies) == ([], {}, [copy_for(BERT[3], first)])
-
-
-def test_a_copy_of_an_outcome_that_no_longer_counts_is_replaced():
+def test_a_copy_that_is_lost_or_out_of_date_is_written_and_not_measured():
     crashed, passed = failing(BERT[0], Status.CRASHED), passing(BERT[0])
+    measured, copies = [passed, passing(BERT[1])], [copy_for(twin, passed) for twin in BERT[2:]]
     stale = [copy_for(twin, crashed) for twin in BERT[2:]]
-    found = work(BERT, done=[passed, passing(BERT[1]), *stale])
-    assert found.copies == [copy_for(twin, passed) for twin in BERT[2:]]
-    assert found.cells == []
+    for recorded, expected in ((copies, []), (copies[:1], copies[1:]), (stale, copies)):
+        found = work(BERT, done=[*measured, *recorded])
+        assert (found.cells, found.duplicates, found.copies) == ([], {}, expected)
+        assert found.total == len(expected)
 
 
 def test_a_cell_that_is_measured_again_takes_its_twins_along():

@@ -1,58 +1,60 @@
-"""From a selection to cells: order, what is left out and why, and plans in files."""
+"""From a selection to cells: order, what is left out and why, plans in files, and which cells tune."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
+from collector.configs.templates import TEMPLATES, modes
 from collector.errors import ConfigError
 from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models
 from collector.zoo.spec import ZooError
-from jobs.plan.default_night import CPU_CONFIGS, all_configs, default_dtype, join, night_plan
 from jobs.plan.planning import (
-    Matrix,
-    Plan,
+    CPU_CONFIGS,
     PlanError,
+    all_configs,
     check_config,
-    make_plan,
-    mode_configs,
+    default_dtype,
+    planned_night,
     read_plan,
-    template_configs,
+    selected,
+    tunes,
 )
+from jobs.pool.requested_options import Selection
+from tests.factories import cell
 
 TRITON, ATEN = Config(template="triton"), Config(template="aten")
 
 
-def small(**changes):
-    fields = {"device": "cpu", "dtype": "float32", "configs": [TRITON, ATEN], "models": ("ViTTiny*",)} | changes
-    return Matrix(**fields)
-
-
-def on_cpu(count):
-    ready = [m for m in all_models() if m.suite == "huggingface" and m.supports(Phase.INFERENCE, "cpu", "float32")]
-    return [spec.name for spec in ready if not spec.missing()][:count]
+def small(configs=(TRITON, ATEN), device="cpu", tags=(), **selection):
+    return selected(device, Selection(**{"models": ("ViTTiny*",), **selection}), configs, *tags)
 
 
 def test_the_first_config_is_measured_on_every_model_before_the_second():
-    names = on_cpu(3)
-    assert len(names) == 3
-    cells = make_plan(small(models=names)).cells
-    assert [cell.config for cell in cells] == [TRITON] * 3 + [ATEN] * 3
-    assert [cell.model for cell in cells[:3]] == [cell.model for cell in cells[3:]]
+    ready = [spec for spec in all_models() if spec.suite == "huggingface" and spec.supports(Phase.INFERENCE, "cpu")]
+    names = tuple(spec.name for spec in ready if not spec.missing() and not spec.dtypes)[:3]
+    cells = small(models=names).cells
+    assert [item.config for item in cells] == [TRITON] * 3 + [ATEN] * 3
+    assert [item.model for item in cells[:3]] == [item.model for item in cells[3:]]
 
 
-def test_a_cell_has_the_models_own_batch_size_unless_told_otherwise():
+def test_a_cell_has_the_models_own_batch_size_unless_told_otherwise_and_is_planned_once():
     (spec,) = [spec for spec in all_models() if spec.name == "ViTTinyForImageClassification"]
-    own = make_plan(small(configs=[TRITON])).cells[0]
+    (own,) = small([TRITON, TRITON], phases=("inference", "inference")).cells
     assert own.batch_size == spec.batch_size(Phase.INFERENCE, "cpu")
-    assert make_plan(small(configs=[TRITON], batch_size=3)).cells[0].batch_size == 3
+    assert small(batch_size=3).cells[0].batch_size == 3
+    both = small([TRITON], phases=("inference", "training")).cells
+    assert [item.phase for item in both] == [Phase.INFERENCE, Phase.TRAINING]
 
 
 def test_what_is_left_out_is_named_with_the_reason():
-    plan = make_plan(small(models=(), configs=[TRITON]))
-    planned = {(cell.suite, cell.model) for cell in plan.cells}
+    plan = small([TRITON], models=())
+    planned = {(item.suite, item.model) for item in plan.cells}
     left = {tuple(line.partition(":")[0].split("/")) for line in plan.left_out}
     assert planned | left == {(spec.suite, spec.name) for spec in all_models()}
     assert not planned & left
@@ -67,7 +69,7 @@ def test_a_dtype_that_a_model_does_not_take_leaves_it_out():
     if not narrow:
         pytest.skip("every installed model takes every dtype: pip install torchvision")
     wrong = next(dtype for dtype in ("float16", "bfloat16", "amp", "float32") if dtype not in narrow[0].dtypes)
-    plan = make_plan(small(device="cuda", models=(str(narrow[0]),), dtype=wrong, configs=[TRITON]))
+    plan = small([TRITON], "cuda", models=(str(narrow[0]),), dtype=wrong)
     assert plan.cells == []
     assert f"not in {wrong}" in plan.left_out[0]
 
@@ -84,9 +86,9 @@ def test_a_dtype_that_a_model_does_not_take_leaves_it_out():
         ({"configs": [Config(backend="inductr")]}, ConfigError, "inductor"),
     ],
 )
-def test_a_matrix_with_an_unknown_name_is_refused(change, error, said):
+def test_an_unknown_name_is_refused(change, error, said):
     with pytest.raises(error, match=said):
-        make_plan(small(**change))
+        small(**change)
 
 
 @pytest.mark.parametrize(
@@ -98,22 +100,21 @@ def test_another_backend_takes_no_inductor_options(change):
         check_config(Config(backend="eager", **change), "cpu")
 
 
-def test_a_cell_planned_twice_is_measured_once():
-    one, two = make_plan(small()), make_plan(small(configs=[ATEN, TRITON]))
-    both = join([one, two, Plan([], ["a: why"]), Plan([], ["a: why"])])
-    assert both.cells == one.cells
-    assert both.left_out == ["a: why"]
+def write(path, *cells):
+    path.write_text(json.dumps({"cells": list(cells), "left_out": ["x"]}))
+    return path
+
+
+def spelled(**changes):
+    return small([TRITON]).cells[0].to_json() | changes
 
 
 def test_a_plan_in_a_file_is_read_back_in_its_order(tmp_path):
-    cells = list(reversed(make_plan(small()).cells))
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"cells": [cell.to_json() for cell in cells], "left_out": ["x"]}))
+    cells = list(reversed(small().cells))
+    path = write(tmp_path / "plan.json", *(item.to_json() for item in cells))
     assert read_plan(path, "cpu").cells == cells
-
-
-def _cell(**changes):
-    return make_plan(small(configs=[TRITON])).cells[0].to_json() | changes
+    with pytest.raises(PlanError, match="plans cells for cpu, and this run measures on cuda"):
+        read_plan(path, "cuda")
 
 
 @pytest.mark.parametrize(
@@ -124,11 +125,11 @@ def _cell(**changes):
         lambda: "{}",
         lambda: '{"cells": 5}',
         lambda: json.dumps({"cells": [{}]}),
-        lambda: json.dumps({"cells": [_cell(phase="dreaming")]}),
-        lambda: json.dumps({"cells": [_cell(config={"weather": 1})]}),
+        lambda: json.dumps({"cells": [spelled(phase="dreaming")]}),
+        lambda: json.dumps({"cells": [spelled(config={"weather": 1})]}),
         lambda: json.dumps({"cells": ["text"]}),
         lambda: '{"cells": [' + "[" * 100_000,
-        lambda: json.dumps({"cells": [_cell(batch_size=0)]}).replace('"batch_size": 0', '"batch_size": 1e999'),
+        lambda: json.dumps({"cells": [spelled(batch_size=0)]}).replace('"batch_size": 0', '"batch_size": 1e999'),
     ],
 )
 def test_a_file_that_holds_no_plan_is_refused_in_one_line(make, tmp_path):
@@ -144,47 +145,73 @@ def test_a_file_that_holds_no_plan_is_refused_in_one_line(make, tmp_path):
     [({"model": "NoSuch"}, ZooError), ({"suite": "none"}, ZooError), ({"config": {"template": "tritn"}}, ConfigError)],
 )
 def test_a_plan_for_what_is_not_here_is_refused(change, error, tmp_path):
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"cells": [_cell(**change)]}))
     with pytest.raises(error):
-        read_plan(path, "cpu")
+        read_plan(write(tmp_path / "plan.json", spelled(**change)), "cpu")
 
 
 def test_a_cpu_night_has_six_models_by_four_configs_and_a_training_cell():
-    cells = night_plan("cpu").cells
-    inference = [cell for cell in cells if cell.phase is Phase.INFERENCE]
-    assert len({cell.model for cell in inference}) >= 6
-    assert {cell.config for cell in inference} == set(CPU_CONFIGS)
-    assert len(CPU_CONFIGS) >= 4
-    assert len(inference) == len({cell.model for cell in inference}) * len(CPU_CONFIGS)
-    assert [cell.phase for cell in cells].count(Phase.TRAINING) >= 1
-    assert {cell.dtype for cell in cells} == {"float32"}
-    assert len({cell.cell_id for cell in cells}) == len(cells)
+    cells = planned_night("cpu", Selection(device="cpu"), ()).cells
+    inference = [item for item in cells if item.phase is Phase.INFERENCE]
+    assert len({item.model for item in inference}) >= 6
+    assert {item.config for item in inference} == set(CPU_CONFIGS)
+    assert len(inference) == len({item.model for item in inference}) * len(CPU_CONFIGS)
+    assert cells[0].phase is Phase.TRAINING
+    assert {item.dtype for item in cells} == {"float32"}
+    assert len({item.cell_id for item in cells}) == len(cells)
 
 
 def test_a_gpu_night_has_every_template_and_mode_and_training_in_amp():
-    cells = night_plan("cuda").cells
-    inference = {cell.config for cell in cells if cell.phase is Phase.INFERENCE}
-    assert inference == set(template_configs()) | set(mode_configs()) == set(all_configs())
-    assert {cell.dtype for cell in cells if cell.phase is Phase.TRAINING} == {"amp"}
-    assert {cell.dtype for cell in cells if cell.phase is Phase.INFERENCE} == {"bfloat16"}
+    cells = planned_night("cuda", Selection(), ()).cells
+    inference = {item.config for item in cells if item.phase is Phase.INFERENCE}
+    assert inference == {Config(template=name) for name in TEMPLATES} | {Config(mode=name) for name in modes()}
+    assert inference == set(all_configs())
+    dtypes = {(item.phase, item.dtype) for item in cells}
+    assert dtypes == {(Phase.INFERENCE, "bfloat16"), (Phase.TRAINING, "amp")}
+    assert default_dtype("cpu", Phase.TRAINING) == "float32"
+
+
+def test_what_narrows_a_night_is_all_that_it_measures():
+    cells = planned_night("cpu", Selection(models=("ViTTiny*",)), ("triton+dynamic=true", "freezing")).cells
+    assert [item.config.name for item in cells] == ["triton+dynamic=true", "freezing"]
+    assert {item.config for item in planned_night("cpu", Selection(models=("ViTTiny*",)), ()).cells} == set(
+        all_configs()
+    )
+
+
+TUNED_TEMPLATES = {"cutlass", "aten", "max_autotune", "tma"}
 
 
 @pytest.mark.parametrize(
-    ("device", "phase", "dtype"),
+    ("config", "expected"),
     [
-        ("cpu", Phase.INFERENCE, "float32"),
-        ("cpu", Phase.TRAINING, "float32"),
-        ("cuda", Phase.INFERENCE, "bfloat16"),
-        ("cuda", Phase.TRAINING, "amp"),
+        *((Config(template=name), name in TUNED_TEMPLATES) for name in sorted(TEMPLATES)),
+        *((Config(mode=name), name.startswith("max-autotune")) for name in sorted(modes())),
+        (Config(), False),
+        (Config(overrides={"max_autotune": True}), True),
+        (Config(overrides={"max-autotune-gemm": True}), True),
+        (Config(overrides={"max_autotune_pointwise": True}), True),
+        (Config(overrides={"coordinate_descent_tuning": True}), True),
+        (Config(mode="max-autotune", overrides={"max_autotune": False, "coordinate_descent_tuning": False}), False),
+        (Config(overrides={"max_autotune_gemm_backends": "TRITON"}), False),
+        # These end before they compile, or compile without Inductor.
+        (Config(template="max_autotun"), False),
+        (Config(overrides={"max_autotune": "perhaps"}), False),
+        (Config(template="max_autotune", backend="eager"), False),
     ],
 )
-def test_the_default_dtype_is_that_of_pytorchs_nights(device, phase, dtype):
-    assert default_dtype(device, phase) == dtype
+def test_configs_that_tune(config, expected):
+    assert tunes(cell(config=config)) is expected
 
 
-def test_a_plan_for_another_device_is_refused(tmp_path):
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"cells": [cell.to_json() for cell in make_plan(small()).cells]}))
-    with pytest.raises(PlanError, match="plans cells for cpu, and this run measures on cuda"):
-        read_plan(path, "cuda")
+@pytest.mark.parametrize("template", sorted(TEMPLATES))
+def test_templates_that_tune_on_a_cpu_but_coordinate_descent_does_not(template):
+    assert tunes(cell(config=Config(template=template), device="cpu")) is (template in TUNED_TEMPLATES)
+    assert not tunes(cell(config=Config(overrides={"coordinate_descent_tuning": True}), device="cpu"))
+
+
+@pytest.mark.slow
+def test_a_variable_that_has_torch_tune_everything_counts():
+    ask = "from jobs.plan.planning import tunes; from tests.factories import cell; print(tunes(cell()))"
+    environ = {**os.environ, "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
+    done = subprocess.run([sys.executable, "-c", ask], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"

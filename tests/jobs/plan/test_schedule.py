@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.vocabulary import Phase
 from jobs.plan.cost import CostModel
 from jobs.plan.schedule import group_of, longest_first, predict, shares
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, passing
@@ -31,9 +30,6 @@ def names(cells):
 def test_the_longest_go_first_and_equals_keep_their_order():
     cells, model = planned([5, 30, 10, 30, 5])
     assert names(longest_first(cells, model, 2)) == [1, 3, 2, 0, 4]
-
-
-def test_longest_first_is_done_sooner_than_a_long_cell_at_the_end():
     cells, model = planned([10, 10, 20])
     assert predict(cells, model, 2).total_s == 30
     assert predict(longest_first(cells, model, 2), model, 2).total_s == 20
@@ -46,19 +42,17 @@ def test_a_budget_that_is_met_with_little_to_spare_keeps_the_plans_own_order(bud
     assert names(longest_first(cells, model, 1, budget_s)) == order
 
 
-def test_workers_share_the_work_out_as_they_get_free():
-    cells, model = planned([10, 20, 5, 5])
-    assert predict(cells, model, 1).total_s == 40
-    assert predict(cells, model, 2).total_s == 20
-    assert predict(cells, model, 9).total_s == 20
-    assert predict([], model, 3).total_s == 0
-
-
-def test_while_one_measures_nobody_works():
-    cells, model = planned([10, 10, 10, 10], measure=4)
-    assert predict(cells, model, 1).total_s == 40
-    assert predict(cells, model, 2).total_s == 4 * 4 + 2 * 6
-    assert predict(cells, model, 4).total_s == 4 * 4 + 6
+@pytest.mark.parametrize(
+    ("seconds", "held", "expected"),
+    [
+        ([10, 20, 5, 5], {}, {1: 40, 2: 20, 9: 20}),
+        ([10, 10, 10, 10], {"measure": 4}, {1: 40, 2: 4 * 4 + 2 * 6, 4: 4 * 4 + 6}),  # while one measures nobody works
+        ([], {}, {3: 0}),
+    ],
+)
+def test_workers_share_the_work_out_as_they_get_free(seconds, held, expected):
+    cells, model = planned(seconds, **held)
+    assert {workers: predict(cells, model, workers).total_s for workers in expected} == expected
 
 
 def test_the_device_limits_what_tunes_unless_cells_tune_together():
@@ -74,11 +68,8 @@ def test_a_budget_counts_the_cells_that_have_started():
     assert [predict(cells, model, 1).started_within(budget) for budget in (0, 9, 10, 29, 30)] == [1, 1, 2, 3, 4]
     assert predict(cells, model, 2).started_within(9) == 2
     slow, known = planned([10, 10, 10, 10], tune=10)
-    assert predict(slow, known, 2).started_within(9) == 2
-    assert (
-        predict(slow, known, 2).started_within(19) == 2
-    )  # four at ten seconds of the device: the second pair starts at 20
-    assert predict(slow, known, 2).started_within(20) == 4
+    # Four at ten seconds of the device: the second pair starts at 20.
+    assert [predict(slow, known, 2).started_within(budget) for budget in (9, 19, 20)] == [2, 2, 4]
 
 
 @pytest.mark.parametrize("call", [predict, longest_first, shares])
@@ -124,20 +115,12 @@ def test_shares_are_even_and_the_same_whatever_the_plans_order():
     assert [sorted(names(part)) for part in shares(cells, model, 2)] == [[0, 3, 4], [1, 2]]
 
 
-def test_phases_of_a_model_may_part():
-    cells = [cell("a"), cell("a", phase=Phase.TRAINING)]
-    assert [len(part) for part in shares(cells, CostModel.learn([]), 2)] == [1, 1]
-
-
 def test_groups_stay_where_they_were_unless_that_takes_longer():
     cells, model = planned([10, 10, 10, 10])
     kept = {group_of(cells[0]): 1, group_of(cells[1]): 0, group_of(cells[2]): 1}
     assert [names(part) for part in shares(cells, model, 2, kept)] == [[1, 3], [0, 2]]
     crowded = dict.fromkeys(map(group_of, cells), 1)
     assert [len(part) for part in shares(cells, model, 2, crowded)] == [2, 2]
-
-
-def test_a_lane_that_is_gone_and_a_model_that_is_not_planned_are_passed_over():
-    cells, model = planned([10, 10])
+    # GPUs that are gone and a model that is not planned are passed over.
     gone = {group_of(cells[0]): 7, group_of(cells[1]): -1, ("none", "none", "inference"): 0}
     assert shares(cells, model, 2, gone) == shares(cells, model, 2)
