@@ -6,7 +6,13 @@ import difflib
 from collections.abc import Iterable
 
 
-class ConfigError(Exception):
+class ExpectedError(Exception):
+    """What the input or the machine does, and no bug; the text is one line. The command line ends with `exit_code`."""
+
+    exit_code = 2
+
+
+class ConfigError(ExpectedError):
     """The request does not fit: an unknown template, mode or key, a wrong type, options that exclude each other."""
 
 
@@ -14,7 +20,7 @@ class UnavailableError(Exception):
     """The request is sound, but this machine or this torch lacks a component; the text names it."""
 
 
-class BundleError(Exception):
+class BundleError(ExpectedError):
     """A bundle that cannot be used at all; the text says why and what to do."""
 
 

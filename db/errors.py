@@ -9,17 +9,25 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy.exc import DBAPIError
 
+from collector.errors import ExpectedError
 
-class StoreError(Exception):
+
+class StoreError(ExpectedError):
     """The database cannot be opened, read or written; the text is one line that says why and what to do."""
+
+    exit_code = 4
 
 
 class SideError(StoreError):
     """A text that names no side of a comparison, or several."""
 
+    exit_code = 2
+
 
 class FilterError(StoreError):
     """A suite, model, phase, dtype, device or config that the database does not know."""
+
+    exit_code = 2
 
 
 class DamagedError(StoreError):
@@ -29,12 +37,16 @@ class DamagedError(StoreError):
 class RecordError(StoreError):
     """A regression that cannot be written: an unknown name, or a state that cannot follow."""
 
+    exit_code = 2
+
 
 class CommitError(StoreError):
     """A text that names no commit of the database, or a history that contradicts the one that it holds."""
 
+    exit_code = 2
 
-class ExportingError(Exception):
+
+class ExportingError(ExpectedError):
     """A target that cannot be written, or a format that does not fit the target; the text is one line."""
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,13 @@ Decorator = Callable[[F], F]
 
 #: Key in a Click context's `meta`: the database that the command uses.
 DATABASE = f"{__name__}.database"
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
+INPUT_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+EXISTING = click.Path(exists=True, path_type=Path)
+POSITIVE = click.IntRange(min=1)
+PHASES = click.Choice([phase.value for phase in Phase])
 
 
 def together(*options: Decorator[Any]) -> Decorator[Any]:
@@ -72,6 +80,21 @@ class Renamed(click.Option):
         self.opts = shown
 
 
+class Moment(click.ParamType[datetime]):
+    """A day or moment from the command line, in UTC unless it says otherwise."""
+
+    name = "date"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """The moment in UTC."""
+        from db.queries.moments import from_epoch, to_epoch
+
+        try:
+            return from_epoch(to_epoch(value))
+        except ValueError:
+            return self.fail(f"{value!r} is no date: write 2026-08-01 or 2026-08-01T12:00", param, ctx)
+
+
 # Store, output and links
 
 
@@ -86,7 +109,6 @@ db_option = click.option(
     callback=_remember_database,
     envvar="INDUCTOR_WATCH_DB",
     default="inductor-watch.db",
-    show_default=True,
     metavar="PATH|URL",
     help="The database (or INDUCTOR_WATCH_DB).",
 )
@@ -111,21 +133,40 @@ dashboard_option = click.option(
     callback=_check_dashboard,
     envvar="INDUCTOR_WATCH_DASHBOARD_URL",
     default="",
+    show_default=False,
     metavar="URL",
     help="Where the dashboard is, for links (or INDUCTOR_WATCH_DASHBOARD_URL).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
-no_store_option = click.option(
-    "--no-store", is_flag=True, help="Write bundles only; `ingest` can store them later, or elsewhere."
-)
-out_option = click.option(
-    "--out",
-    cls=Renamed,
-    former=["--runs"],  # `import` called it so
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("runs"),
-    show_default=True,
-    help="The folder of the bundles.",
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where bundles go, the database, and whether they stay out of it."""
+
+    out: Path
+    no_store: bool
+    database: str
+
+    @property
+    def target(self) -> str | None:
+        """The database to store into, if any."""
+        return None if self.no_store else self.database
+
+
+storage_options = as_one(
+    "storage",
+    Storage,
+    click.option(
+        "--out",
+        cls=Renamed,
+        former=["--runs"],  # `import` called it so
+        type=FOLDER,
+        default=Path("runs"),
+        help="The folder of the bundles.",
+    ),
+    click.option("--no-store", is_flag=True, help="Write bundles only; `ingest` can store them later, or elsewhere."),
+    db_option,
 )
 
 # Which cells
@@ -163,7 +204,7 @@ dtype_option = click.option(
     type=click.Choice(DTYPES),
     help="The data type of weights and inputs [bfloat16 on a GPU, float32 on a CPU].",
 )
-batch_size_option = click.option("--batch-size", type=click.IntRange(min=1), help="The batch size [each model's own].")
+batch_size_option = click.option("--batch-size", type=POSITIVE, help="The batch size [each model's own].")
 #: Which cells to measure.
 selection_options = as_one(
     "selection",
@@ -174,46 +215,36 @@ selection_options = as_one(
         "--phase",
         "phases",
         multiple=True,
-        type=click.Choice([phase.value for phase in Phase]),
+        type=PHASES,
         help="Forward alone, or forward and backward; repeatable [inference].",
     ),
     dtype_option,
     device_option,
     batch_size_option,
 )
+
+
+def _config_option(text: str) -> Decorator[Any]:
+    return click.option("--config", "configs", multiple=True, metavar="NAME[+key=value...]", help=text)
+
+
 #: Which cells a night measures: the selection, and configs by name.
 night_options = together(
     selection_options,
-    click.option(
-        "--config",
-        "configs",
-        multiple=True,
-        metavar="NAME[+key=value...]",
-        help="A config of `templates` or `modes`, with overrides; repeatable [those of the night].",
-    ),
+    _config_option("A config of `templates` or `modes`, with overrides; repeatable [those of the night]."),
 )
 
 
-def build_configs(
-    configs: tuple[str, ...],
-    template: str | None,
-    mode: str | None,
-    overrides: tuple[str, ...],
-    freezing: bool | None,
-    dynamic: bool | None,
-    fullgraph: bool,
-    backend: str = "inductor",
-) -> list[Config]:
+def build_configs(configs: tuple[str, ...], overrides: tuple[str, ...], **single: Any) -> list[Config]:
     """The configs that the options spell: every `--config`, or the one that the single options make up.
 
     Raises:
         click.UsageError: both forms at once, or an override without `=`.
     """
-    changed = dict(_override(text) for text in overrides)
-    single = Config(backend, template, mode, changed, freezing=freezing, dynamic=dynamic, fullgraph=fullgraph)
-    if configs and single != Config():
+    alone = Config(**single, overrides=dict(_override(text) for text in overrides))
+    if configs and alone != Config():
         raise click.UsageError("use --config NAME+key=value, or --backend, --template, --mode and -c, not both")
-    return [parse_config(text) for text in configs] or [single]
+    return [parse_config(text) for text in configs] or [alone]
 
 
 def _override(text: str) -> tuple[str, OptionValue]:
@@ -227,18 +258,13 @@ def _override(text: str) -> tuple[str, OptionValue]:
 config_options = as_one(
     "configs",
     build_configs,
-    click.option(
-        "--config",
-        "configs",
-        multiple=True,
-        metavar="NAME[+key=value...]",
-        help="A template or a mode with overrides, e.g. cudagraphs+graph_partition=false, or GraphNet's JSON, in base64 or "
-        "not; repeatable.",
+    _config_option(
+        "A template or a mode with overrides, e.g. cudagraphs+graph_partition=false, or GraphNet's JSON, in base64 or "
+        "not; repeatable."
     ),
     click.option(
         "--backend",
         default="inductor",
-        show_default=True,
         help="Any back-end that torch has registered, or aot_inductor: exported, compiled into a library, loaded again.",
     ),
     click.option("--template", help="One of `inductor-watch templates`."),
@@ -251,7 +277,10 @@ config_options = as_one(
 
 # What a run is asked to do
 
-label_option = click.option("--label", default="", help="A word to find these runs by.")
+label_option = click.option("--label", default="", show_default=False, help="A word to find these runs by.")
+replicates_option = click.option(
+    "--replicates", type=POSITIVE, default=1, help="Measure everything so many times, as runs of one night."
+)
 #: What the runs are called.
 naming_options = as_one(
     "names",
@@ -262,10 +291,11 @@ naming_options = as_one(
         "--base",
         "branch_start",
         default="",
+        show_default=False,
         metavar="SHA",
         help="The commit at which the branch left the main line.",
     ),
-    click.option("--repo", default="pytorch/pytorch", show_default=True, help="The repository of branch and commit."),
+    click.option("--repo", default="pytorch/pytorch", help="The repository of branch and commit."),
     label_option,
 )
 
@@ -296,7 +326,6 @@ samples_option = click.option(
     "rounds",
     type=click.IntRange(min=5),
     default=30,
-    show_default=True,
     help="Samples of each latency: pairs of an eager and a compiled call.",
 )
 timeout_option = click.option(
@@ -304,12 +333,11 @@ timeout_option = click.option(
     "timeout_s",
     type=click.FloatRange(min=1),
     default=600,
-    show_default=True,
     help="Seconds after which a cell is given up.",
 )
 shared_tuning_option = click.option(
     "--shared-tuning",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     envvar="INDUCTOR_WATCH_TUNING",
     callback=_absolute,
     help="Folder in which the first process keeps what autotuning chose, for all later ones (or INDUCTOR_WATCH_TUNING).",
@@ -331,7 +359,7 @@ _EXTRA = (
     click.option("--warm-compile", is_flag=True, help="Compile a second time, in a new process with full caches."),
     click.option(
         "--trace",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=FOLDER,
         callback=_relative,
         help="A folder for torch's trace of each compilation, to be read with tlparse; compiling takes longer.",
     ),
@@ -343,16 +371,14 @@ _MEASURING = (
     timeout_option,
     click.option(
         "--workers",
-        type=click.IntRange(min=1),
+        type=POSITIVE,
         default=1,
-        show_default=True,
         help="Cells that compile at the same time, each on its own cores; while one is measured, the others pause.",
     ),
     click.option(
         "--start",
         type=click.Choice(["fork", "spawn"]),
         default="fork",
-        show_default=True,
         help="Fork each cell from a process that has imported torch, or start a new Python for each: slower.",
     ),
     click.option(
@@ -370,7 +396,6 @@ _MEASURING = (
         "--optimizer",
         type=click.Choice(OPTIMIZERS),
         default="none",
-        show_default=True,
         help="The optimizer in a training step; PyTorch's own runner has Adam, or SGD for some models.",
     ),
     *_EXTRA,

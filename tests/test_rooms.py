@@ -30,7 +30,7 @@ def test_no_room_reaches_where_it_must_not():
         ),
         ("db.engine", "db.queries.cells", "db.ingest", "analysis.compare.tables"),
         ("dashboard.data",),
-        ("jobs.cli", "jobs.commands.compare", "jobs.commands.zoo", "jobs.commands.run", "jobs.commands.ingest"),
+        ("jobs.cli", "jobs.commands.compare", "jobs.commands.available", "jobs.commands.run", "jobs.commands.files"),
         ("collector.zoo.registry",),
     ],
 )

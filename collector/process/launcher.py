@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from collector.errors import ExpectedError
 from collector.machine.cores import spell_cores
 from collector.process.forkserver import MESSAGE_BYTES
 from collector.process.tokens import PLACEHOLDER, VARIABLE
@@ -31,8 +32,10 @@ _FORKABLE = {
 _SERVER = {VARIABLE: PLACEHOLDER, "PYTHONUNBUFFERED": "1", "TORCH_WARM_POOL": "0"}
 
 
-class LauncherError(Exception):
+class LauncherError(ExpectedError):
     """The fork server has ended, or did not start."""
+
+    exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from collector.errors import UnavailableError
+from collector.errors import ExpectedError, UnavailableError
 from collector.vocabulary import Phase
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ BOTH = (Phase.INFERENCE, Phase.TRAINING)
 ACCELERATOR = "cuda"
 
 
-class ZooError(Exception):
+class ZooError(ExpectedError):
     """A model was asked for that is not in the zoo, or not for this device, phase or dtype. One line, with the way out."""
 
 

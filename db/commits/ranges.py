@@ -53,6 +53,17 @@ class CommitEntry:
     relanded_by: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
 
+    @property
+    def links(self) -> dict[str, str]:
+        """Shortened shas of the commits that it reverts, that revert it, and so on; kinds without any are left out."""
+        links = {
+            "reverts": self.reverts,
+            "reverted by": self.reverted_by,
+            "relands": self.relands,
+            "relanded by": self.relanded_by,
+        }
+        return {word: ", ".join(sha[:10] for sha in shas) for word, shas in links.items() if shas}
+
 
 @dataclass(frozen=True, slots=True)
 class CommitRange:

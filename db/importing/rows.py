@@ -13,10 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from collector.errors import ExpectedError
 from db.errors import one_line
 
 
-class ImportingError(Exception):
+class ImportingError(ExpectedError):
     """A file that cannot be read, or a run without a commit, branch or date; the text is one line."""
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.output_file import write_output
-from jobs.cli import tool_version
+from jobs import tool_version
 from jobs.cluster.night import SHARDS_A_NODE, ClusterNight, counted, cut_shards
 from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, usable_nodes

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
 from jobs.builds.options import BuildOptions, build_options
 from jobs.options import (
-    db_option,
+    POSITIVE,
+    Storage,
     json_option,
     label_option,
     measuring_options,
     night_options,
-    no_store_option,
-    out_option,
+    storage_options,
 )
+from jobs.output.terminal import print_json, print_lines, tell
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
-
-if TYPE_CHECKING:
-    from jobs.builds.backfill import BuildResult
 
 
 class NothingFilledError(click.ClickException):
@@ -30,51 +24,40 @@ class NothingFilledError(click.ClickException):
     exit_code = 3
 
 
-@click.command(
-    help="Measure builds of torch that are not installed, oldest first, each in an environment made for it, and store them under "
-    "their own commits. The same command again continues where it was stopped."
-)
+@click.command()
 @click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build of torch, e.g. 2.9.1; repeatable.")
 @build_options
 @night_options
 @measuring_options
-@out_option
-@no_store_option
-@click.option(
-    "--replicates",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Measure each build so many times, as runs of one night.",
-)
+@storage_options
+@click.option("--replicates", type=POSITIVE, default=1, help="Measure each build so many times, as runs of one night.")
 @click.option("--branch", help="The branch under which the builds are stored [releases, or nightly].")
 @label_option
 @click.option(
     "--remove", is_flag=True, help="Only delete the environments of these builds; without --torch, all in --envs."
 )
 @json_option
-@db_option
-def command(
+def backfill_command(
     versions: tuple[str, ...],
     options: BuildOptions,
     selection: Selection,
     configs: tuple[str, ...],
     requested: RequestedOptions,
-    out: Path,
-    no_store: bool,
+    storage: Storage,
     replicates: int,
     branch: str | None,
     label: str,
     remove: bool,
     as_json: bool,
-    database: str,
 ) -> None:
-    """Measures one build after the other and prints a line for each."""
+    """Measure builds of torch that are not installed, oldest first, each in an environment made for it.
+
+    They are stored under their own commits. The same command again continues where it was stopped.
+    """
     from jobs.builds.backfill import Backfill
     from jobs.builds.build import in_order, parse_build
     from jobs.builds.environment import Environments
     from jobs.builds.index import list_or_nothing
-    from jobs.output.terminal import tell
     from jobs.pool.child import Request
     from jobs.pool.session import storing
 
@@ -86,29 +69,21 @@ def command(
         return
     if not builds:
         raise click.UsageError("name the builds to measure: --torch 2.9.1 --torch 2.10.0")
-    names = RunNames(branch=branch, trigger="backfill", label=label)
-    request = Request(selection, configs, names, requested)
-    store = None if no_store else storing(database)
+    request = Request(selection, configs, RunNames(branch=branch, trigger="backfill", label=label), requested)
+    store = None if storage.no_store else storing(storage.database)
     listing = list_or_nothing(options.words())
-    backfill = Backfill(environments, request, out, replicates, listing, store, tell)
+    backfill = Backfill(environments, request, storage.out, replicates, listing, store, tell)
     try:
         results = [backfill.fill(build) for build in builds]
     except KeyboardInterrupt:
         click.echo("interrupted: what was measured is in the bundles, the same command continues", err=True)
         raise click.exceptions.Exit(130) from None
-    _print(results, as_json)
+    if as_json:
+        print_json([result.to_json() for result in results])
+    else:
+        print_lines(map(str, results))
+        if undated := [result.build.version for result in results if not result.skipped and not result.date]:
+            names = ", ".join(undated)
+            click.echo(f"no date is known of {names}: histories order these builds by when they were measured")
     if all(result.skipped for result in results):
         raise NothingFilledError("no build was measured")
-
-
-def _print(results: list[BuildResult], as_json: bool) -> None:
-    from jobs.output.terminal import one_line
-
-    if as_json:
-        click.echo(json.dumps([result.to_json() for result in results], indent=2))
-        return
-    for result in results:
-        click.echo(one_line(str(result)))
-    undated = [result.build.version for result in results if not result.skipped and not result.date]
-    if undated:
-        click.echo(f"no date is known of {', '.join(undated)}: histories order these builds by when they were measured")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collector.metrics import METRICS
-from collector.vocabulary import Phase
 from jobs.builds.options import BuildOptions, build_options
 from jobs.options import (
+    FOLDER,
+    PHASES,
     Renamed,
     batch_size_option,
     device_option,
@@ -22,9 +22,9 @@ from jobs.options import (
     shared_tuning_option,
     timeout_option,
 )
+from jobs.output.terminal import one_line, print_json, tell
 
 if TYPE_CHECKING:
-    from jobs.bisect.judges import Judge
     from jobs.bisect.search import Answer
     from jobs.bisect.sources import Checkouts, TorchBuilds
     from jobs.pool.child import Request
@@ -39,20 +39,13 @@ class InconclusiveError(click.ClickException):
     exit_code = 3
 
 
-@click.command(
-    help="Find the torch build, or with --run the commit, that changed a cell. Both ends and builds between them are measured "
-    "as often as it takes to tell a change from noise. The same command again continues a search that was stopped."
-)
+@click.command()
 @click.option("--model", required=True, help="A model of `zoo`, or your own as module:function.")
 @click.option(
     "--config", required=True, metavar="NAME[+key=value...]", help="A config of `templates` or `modes`, with overrides."
 )
 @click.option("--suite", metavar="NAME", help="The model's suite, needed where two suites have a model of this name.")
-@click.option(
-    "--phase",
-    type=click.Choice([phase.value for phase in Phase]),
-    help="Forward alone, or forward and backward [inference].",
-)
+@click.option("--phase", type=PHASES, help="Forward alone, or forward and backward [inference].")
 @dtype_option
 @device_option
 @batch_size_option
@@ -61,7 +54,6 @@ class InconclusiveError(click.ClickException):
     type=click.Choice([*METRICS, STATUS]),
     metavar="NAME",
     default="compiled_ms",
-    show_default=True,
     help="The metric that got worse; `status` for a cell that broke.",
 )
 @click.option(
@@ -98,11 +90,7 @@ class InconclusiveError(click.ClickException):
 @timeout_option
 @shared_tuning_option
 @click.option(
-    "--replicates",
-    type=click.IntRange(min=2),
-    default=3,
-    show_default=True,
-    help="Runs of each build or commit, to begin with.",
+    "--replicates", type=click.IntRange(min=2), default=3, help="Runs of each build or commit, to begin with."
 )
 @click.option(
     "--most-runs",
@@ -110,18 +98,16 @@ class InconclusiveError(click.ClickException):
     former=["--most"],
     type=click.IntRange(min=2),
     default=12,
-    show_default=True,
     help="At most so many runs of each, where fewer do not decide.",
 )
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=Path("bisect"),
-    show_default=True,
     help="The folder of the log (bisect.jsonl) and the bundles.",
 )
 @json_option
-def command(
+def bisect_command(
     model: str,
     config: str,
     suite: str | None,
@@ -145,28 +131,35 @@ def command(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Bisects and prints what was found, with its figures and what to do next."""
+    """Find the torch build, or with --run the commit, that changed a cell.
+
+    Both ends and builds between them are measured as often as it takes to tell a change from noise. The same command again
+    continues a search that was stopped.
+    """
+    from analysis.history.bisection import level_of, looks
     from collector.configs.spelling import parse_config
     from collector.settings import Settings
+    from jobs.bisect.judges import MetricJudge, StatusJudge
     from jobs.bisect.search import Bisection, BisectionLog
-    from jobs.output.terminal import tell
     from jobs.pool.child import Request
     from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
-    _check_commits(prepare, clone, versions)
+    if (prepare is None) != (clone is None):
+        raise click.UsageError("--run and --git go together: the command, and the clone that it is run in")
+    if prepare is not None and versions:
+        raise click.UsageError("--torch names torch builds and --run searches commits: leave out one of them")
     parse_config(config)
     # Where runs disagree on a status, further ones do not settle it.
     most = replicates if metric == STATUS else most_runs
     selection = Selection((suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size)
-    names = RunNames(branch="bisect", trigger="bisect")
     requested = RequestedOptions(Settings(rounds=rounds, timeout_s=timeout_s, shared_tuning=shared_tuning))
-    request = Request(selection, (config,), names, requested)
-    candidates = _candidates(good, bad, versions, clone, options)
-    source = _source(prepare, clone, options, request, metric, out)
+    request = Request(selection, (config,), RunNames(branch="bisect", trigger="bisect"), requested)
+    candidates, source = _candidates(good, bad, versions, prepare, clone, options, request, metric, out)
     asked = {"request": request.to_json(), "metric": metric, "builds": candidates, "smallest": smallest, "run": prepare}
-    judge = _judge(metric, smallest, len(candidates), replicates, most)
+    level = level_of(len(candidates), len(looks(replicates, most)))
+    judge = StatusJudge() if metric == STATUS else MetricJudge(metric, level, smallest)
     log = BisectionLog(out / "bisect.jsonl", asked | {"replicates": replicates, "most": most})
     search = Bisection(
         candidates, source.measure, judge, log, tell, least=replicates, most=most, in_turn=prepare is None
@@ -178,7 +171,7 @@ def command(
         raise click.exceptions.Exit(130) from None
     shas = {name: log.runs_of(name)[0].commit for name in (answer.last_good, answer.first_bad)}
     if as_json:
-        click.echo(json.dumps({**answer.to_json(), "commits": shas, "log": str(log.path)}, indent=2))
+        print_json({**answer.to_json(), "commits": shas, "log": str(log.path)})
     else:
         for line in _lines(answer, shas, out, model, config):
             click.echo(line)
@@ -186,39 +179,25 @@ def command(
         raise InconclusiveError(_why(answer))
 
 
-def _check_commits(prepare: str | None, clone: Path | None, versions: tuple[str, ...]) -> None:
-    if (prepare is None) != (clone is None):
-        raise click.UsageError("--run and --git go together: the command, and the clone that it is run in")
-    if prepare is not None and versions:
-        raise click.UsageError("--torch names torch builds and --run searches commits: leave out one of them")
-
-
-def _candidates(good: str, bad: str, versions: tuple[str, ...], clone: Path | None, options: BuildOptions) -> list[str]:
-    from jobs.bisect.sources import builds_between, commits_between
-
-    if clone is None:
-        return builds_between(good, bad, versions, options)
-    return commits_between(clone, good, bad)
-
-
-def _source(
-    prepare: str | None, clone: Path | None, options: BuildOptions, request: Request, metric: str, out: Path
-) -> TorchBuilds | Checkouts:
-    from jobs.bisect.sources import Checkouts, TorchBuilds
+def _candidates(
+    good: str,
+    bad: str,
+    versions: tuple[str, ...],
+    prepare: str | None,
+    clone: Path | None,
+    options: BuildOptions,
+    request: Request,
+    metric: str,
+    out: Path,
+) -> tuple[list[str], TorchBuilds | Checkouts]:
+    """The builds or commits from good to bad, and what measures one of them."""
+    from jobs.bisect.sources import Checkouts, TorchBuilds, builds_between, commits_between
     from jobs.builds.environment import Environments
 
     if prepare is None or clone is None:
-        return TorchBuilds(Environments(options, request.selection.device), request, metric, out)
-    return Checkouts(clone, prepare, options.base, request, metric, out)
-
-
-def _judge(metric: str, smallest: float | None, builds: int, least: int, most: int) -> Judge:
-    from analysis.history.bisection import level_of, looks
-    from jobs.bisect.judges import MetricJudge, StatusJudge
-
-    if metric == STATUS:
-        return StatusJudge()
-    return MetricJudge(metric, level_of(builds, len(looks(least, most))), smallest)
+        builds = TorchBuilds(Environments(options, request.selection.device), request, metric, out)
+        return builds_between(good, bad, versions, options), builds
+    return commits_between(clone, good, bad), Checkouts(clone, prepare, options.base, request, metric, out)
 
 
 def _lines(answer: Answer, shas: dict[str, str], out: Path, model: str, config: str) -> list[str]:
@@ -245,8 +224,6 @@ def _lines(answer: Answer, shas: dict[str, str], out: Path, model: str, config: 
 
 
 def _quoted(text: Any) -> str:
-    from jobs.output.terminal import one_line
-
     return one_line(shlex.quote(str(text)))
 
 

@@ -1,56 +1,120 @@
-"""`inductor-watch compare BASE NEW`: two sides; suites, then what changed, and whether it is real."""
+"""`inductor-watch compare BASE NEW` shows what changed and whether it is real; `gate` turns it into an exit code."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from jobs.options import cell_options, db_option, json_option
+from collector.errors import nearest
+from jobs.options import POSITIVE, cell_options, db_option, json_option
+from jobs.output.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
+    from analysis.compare.tables import Comparison
+    from analysis.compare.verdicts import Judgement
     from db.queries.filters import CellFilter
 
+#: What is shown of the cells that a gate failed on; all of them are in `--json`.
+_NAMED = 20
 
-@click.command(
-    help="Compare two sides. A side is `latest` (the newest night), `latest~1` (the night before), a night, a run id, a commit, "
-    "a branch, a tag, or branch@commit. Exit code 3 if the two have no cell in common."
-)
+
+@click.command()
 @click.argument("base")
 @click.argument("new")
 @cell_options
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Cells to show, the most changed first."
-)
+@click.option("--limit", type=POSITIVE, default=20, help="Cells to show, the most changed first.")
 @db_option
 @json_option
-def command(
-    base: str,
-    new: str,
-    chosen: CellFilter,
-    limit: int,
-    database: str,
-    as_json: bool,
-) -> None:
-    """Prints what changed between two sides."""
-    from analysis.compare.tables import Transition, compare
-    from analysis.compare.verdicts import judge_sides, with_verdicts
-    from db.engine import open_store
-    from db.queries.filters import expand_patterns
-    from db.queries.sides import resolve_side
+def compare_command(base: str, new: str, chosen: CellFilter, limit: int, database: str, as_json: bool) -> None:
+    """Compare two sides. Exit code 3 if the two have no cell in common.
+
+    A side is `latest` (the newest night), `latest~1` (the night before), a night, a run id, a commit, a branch, a tag, or
+    branch@commit.
+    """
+    from analysis.compare.tables import Transition
+    from analysis.compare.verdicts import with_verdicts
     from jobs.output.comparison import show_comparison
     from jobs.output.tables import console
 
-    with open_store(database, write=False).connect() as connection:
-        sides = resolve_side(connection, base), resolve_side(connection, new)
-        comparison = compare(connection, *sides, expand_patterns(connection, chosen))
-        judgement = judge_sides(connection, *sides).of(comparison.cells)
+    comparison, judgement = _compare(database, base, new, chosen)
     if as_json:
-        click.echo(json.dumps(with_verdicts(comparison, judgement), indent=2))
+        print_json(with_verdicts(comparison, judgement))
     else:
         show_comparison(console(), comparison, judgement, limit)
     one_sided = (Transition.ENTERED, Transition.LEFT)
     if len(comparison.with_transition(*one_sided)) == len(comparison.cells):
         click.echo("inductor-watch: the two sides have no cell in common", err=True)
         raise SystemExit(3)
+
+
+def _compare(database: str, base: str, new: str, chosen: CellFilter) -> tuple[Comparison, Judgement]:
+    from analysis.compare.tables import compare
+    from analysis.compare.verdicts import judge_sides
+    from db.engine import open_store
+    from db.queries.filters import expand_patterns
+    from db.queries.sides import resolve_side
+
+    with open_store(database, write=False).connect() as connection:
+        sides = resolve_side(connection, base), resolve_side(connection, new)
+        comparison = compare(connection, *sides, expand_patterns(connection, chosen))
+        return comparison, judge_sides(connection, *sides).of(comparison.cells)
+
+
+def _outcomes(_: click.Context, __: click.Parameter, text: str) -> frozenset[str]:
+    """The outcomes that `--fail-on` names. Raises `click.UsageError` for none, or one that is no outcome."""
+    from analysis.compare.verdicts import Outcome
+
+    known = [outcome.value for outcome in Outcome]
+    words = frozenset(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise click.UsageError(f"--fail-on: name at least one of {', '.join(known)}")
+    for word in words - set(known):
+        raise click.UsageError(f"--fail-on: no outcome is called {word!r}: {nearest(word, known)}")
+    return words
+
+
+@click.command()
+@click.argument("base")
+@click.argument("new")
+@click.option(
+    "--fail-on",
+    callback=_outcomes,
+    default="regressed,broke,missing",
+    metavar="WORD[,WORD...]",
+    help="Outcomes: regressed, improved, inconclusive, environment_changed, broke, fixed, still_failing, flaky or missing.",
+)
+@click.option("--max-missing", type=click.IntRange(min=0), help="Exit with 3 if more cells than this are missing.")
+@cell_options
+@db_option
+@json_option
+def gate_command(
+    base: str,
+    new: str,
+    fail_on: frozenset[str],
+    max_missing: int | None,
+    chosen: CellFilter,
+    database: str,
+    as_json: bool,
+) -> None:
+    """Judge NEW against BASE. Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
+
+    Too little is no cell in common, only inconclusive ones, or more missing than --max-missing.
+    """
+    from analysis.compare.verdicts import decide
+
+    comparison, judgement = _compare(database, base, new, chosen)
+    counts = judgement.counts()
+    code, reason = decide(counts, fail_on, max_missing)
+    rows = comparison.cells.join(judgement.cells)
+    failed = [f"{row['verdict']}: {row['cell']}" for row in rows[rows["verdict"].isin(fail_on)].to_dict("records")]
+    if as_json:
+        facts = {"exit_code": code, "reason": reason, "fail_on": sorted(fail_on), "failed": failed}
+        print_json({**facts, **judgement.to_json()})
+    else:
+        click.echo(", ".join(f"{count} {word}" for word, count in counts.items()) or "neither side has a cell")
+        print_lines(failed[:_NAMED])
+        if len(failed) > _NAMED:
+            click.echo(f"... and {len(failed) - _NAMED} more (--json has all)")
+        click.echo(f"gate: {reason}")
+    raise SystemExit(code)

@@ -12,13 +12,11 @@ import click
 from jobs.options import db_option
 
 
-@click.command(help="Open the dashboard (the same as `streamlit run dashboard/app.py`).")
+@click.command()
 @db_option
-@click.option(
-    "--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="The port on which it listens."
-)
-def command(database: str, port: int) -> None:
-    """Becomes Streamlit: whatever ends this process ends the server, and none is left behind."""
+@click.option("--port", type=click.IntRange(1, 65535), default=8501, help="The port on which it listens.")
+def dashboard_command(database: str, port: int) -> None:
+    """Open the dashboard (the same as `streamlit run dashboard/app.py`)."""
     # Found, not imported: the dashboard's modules are no part of the command line.
     spec = find_spec("dashboard")
     if spec is None or not spec.submodule_search_locations:
@@ -29,4 +27,5 @@ def command(database: str, port: int) -> None:
     arguments = [sys.executable, "-m", "streamlit", "run", str(app), "--server.port", str(port)]
     environment = os.environ | {"INDUCTOR_WATCH_DB": database}
     sys.stdout.flush()
+    # This process becomes Streamlit: whatever ends it ends the server, and none is left behind.
     os.execve(sys.executable, arguments, environment)  # noqa: S606 - no shell is wanted

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.options import db_option, json_option
-from jobs.output.terminal import one_line
+from jobs.commands.files import find_bundles
+from jobs.options import EXISTING, db_option, json_option
+from jobs.output.terminal import print_json, print_lines, tell
 
 if TYPE_CHECKING:
     from db.ingest import IngestReport
-    from db.maintenance.check import Finding
-    from db.maintenance.check_bundles import BundleCheck
     from db.maintenance.prune import PruneReport, RemovedRun
     from db.maintenance.rebuild import RebuildReport
 
@@ -27,28 +26,26 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 class Age(click.ParamType[timedelta]):
-    """A span of time, e.g. `90d`."""
+    """A span of time in hours, days or weeks, e.g. `90d`."""
 
     name = "age"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Hours, days or weeks."""
-        if isinstance(value, timedelta):
-            return value
+        """The span that the text names."""
         if match := re.fullmatch(r"(\d{1,5})([hdw])", value):
             return timedelta(**{_UNITS[match[2]]: int(match[1])})
         return self.fail(f"{value!r} is no age: write 90d, 12h or 8w", param, ctx)
 
 
-@click.group(help="Create, upgrade, describe, check, thin out or rebuild the database, or remove a run.")
-def command() -> None:
-    """The group of the database's own verbs."""
+@click.group()
+def db_command() -> None:
+    """Create, upgrade, describe, check, thin out or rebuild the database, or remove a run."""
 
 
-@command.command(help="Create the database or bring its schema up to date; nothing that it holds is lost.")
+@db_command.command()
 @db_option
 def upgrade(database: str) -> None:
-    """Migrates to the newest schema."""
+    """Create the database or bring its schema up to date; nothing that it holds is lost."""
     from db.engine import open_store, shown
     from db.maintenance.migrate import current
 
@@ -56,11 +53,11 @@ def upgrade(database: str) -> None:
     click.echo(f"{shown(database)}: schema {current(engine)}")
 
 
-@command.command(help="Schema, revision of the data, nights, runs and measurements.")
+@db_command.command()
 @db_option
 @json_option
 def info(database: str, as_json: bool) -> None:
-    """Prints what the database holds in a few lines."""
+    """Schema, revision of the data, nights, runs and measurements."""
     from db.engine import open_store, shown
     from db.maintenance.migrate import current
     from db.queries.cells import list_runs, revision
@@ -76,64 +73,53 @@ def info(database: str, as_json: bool) -> None:
         "measurements": sum(run.measured for run in runs),
     }
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
-    click.echo(f"{facts['database']}: schema {facts['schema']}, data revision {facts['revision']}")
-    click.echo(f"{facts['nights']} nights, {facts['runs']} runs, {facts['measurements']} measurements")
+    click.echo(
+        "{database}: schema {schema}, data revision {revision}\n"
+        "{nights} nights, {runs} runs, {measurements} measurements".format_map(facts)
+    )
 
 
-@command.command(
-    help="Compare the database with itself and with bundles; exit 1 where they differ, 4 where it is damaged."
-)
-@click.argument("bundles", nargs=-1, type=click.Path(path_type=Path, exists=True))
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of bundles to read."
-)
+@db_command.command()
+@click.argument("bundles", nargs=-1, type=EXISTING)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of bundles to read.")
 @db_option
 @json_option
 @click.pass_context
 def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: str, as_json: bool) -> None:
-    """Compares with the bundles named, else with those of the folder that runs go to, if there is one."""
+    """Compare the database with itself and with bundles; exit 1 where they differ, 4 where it is damaged.
+
+    Without BUNDLES those of the folder --out are read, if there is one.
+    """
     from db.engine import open_store
     from db.maintenance.check import check_store
     from db.maintenance.check_bundles import check_bundles
-    from jobs.commands.ingest import find_bundles
 
     engine = open_store(database, write=False)
     paths = find_bundles(bundles or ((out,) if out.is_dir() else ()))
     own = check_store(engine)
     compared = check_bundles(engine, paths)
-    if as_json:
-        findings = [*own, *compared.findings]
-        click.echo(json.dumps({"findings": [asdict(item) for item in findings], **_counts(compared)}, indent=2))
-    else:
-        _show_findings(own, compared, len(paths))
-    ctx.exit(1 if own or compared.findings else 0)
-
-
-def _counts(compared: BundleCheck) -> dict[str, Any]:
-    return {name: value for name, value in asdict(compared).items() if name != "findings"}
-
-
-def _show_findings(own: list[Finding], compared: BundleCheck, bundles: int) -> None:
     findings = [*own, *compared.findings]
-    for item in findings[:_SHOWN]:
-        click.echo(one_line(f"{item.kind}: {item.text}"))
+    if as_json:
+        print_json(asdict(compared) | {"findings": [asdict(item) for item in findings]})
+        ctx.exit(1 if findings else 0)
+    print_lines(f"{item.kind}: {item.text}" for item in findings[:_SHOWN])
     if len(findings) > _SHOWN:
         click.echo(f"... and {len(findings) - _SHOWN} more (--json has them all)")
-    for line in compared.damage:
-        click.echo(one_line(f"{line}; what was whole was compared"), err=True)
+    print_lines((f"{line}; what was whole was compared" for line in compared.damage), err=True)
     click.echo(f"against itself: {len(own) or 'nothing'} found")
     thinned = f", {compared.thinned} samples and texts thinned out by age" if compared.thinned else ""
     click.echo(
-        f"against {bundles} bundles: {compared.runs} runs, {compared.measurements} measurements:"
+        f"against {len(paths)} bundles: {compared.runs} runs, {compared.measurements} measurements:"
         f" {len(compared.findings) or 'nothing'} found{thinned}"
     )
     if compared.untold:
         click.echo(f"{len(compared.untold)} runs of the database are in none of these bundles")
+    ctx.exit(1 if findings else 0)
 
 
-@command.command(help="Thin out by age: raw samples, then evidence, whole runs only with --drop-runs-older-than.")
+@db_command.command()
 @click.option("--older-than", type=Age(), required=True, help="Age from which samples and evidence go, e.g. 90d.")
 @click.option("--keep-samples", type=Age(), help="A lower age for raw samples [that of --older-than].")
 @click.option("--drop-runs-older-than", type=Age(), help="Age from which runs go with all that they measured [never].")
@@ -150,46 +136,59 @@ def prune(
     database: str,
     as_json: bool,
 ) -> None:
-    """Keeps the measurements of open regressions."""
+    """Thin out by age: raw samples, then evidence, whole runs only with --drop-runs-older-than.
+
+    The measurements of open regressions stay.
+    """
     from db.engine import open_store
-    from db.maintenance.prune import Ages
-    from db.maintenance.prune import prune as thin_out
-    from db.maintenance.prune import vacuum as give_room_back
+    from db.maintenance import prune as pruning
 
     engine = open_store(database, write=not dry_run)
-    ages = Ages(keep_samples or older_than, older_than, drop_runs_older_than)
-    report = thin_out(engine, ages, datetime.now(UTC), dry_run=dry_run)
+    ages = pruning.Ages(keep_samples or older_than, older_than, drop_runs_older_than)
+    report = pruning.prune(engine, ages, datetime.now(UTC), dry_run=dry_run)
     if vacuum and not dry_run:
-        give_room_back(engine)
+        pruning.vacuum(engine)
     if as_json:
-        click.echo(json.dumps({"dry_run": dry_run, **asdict(report)}, indent=2))
-        return
-    for line in _pruned(report, "would go" if dry_run else "gone"):
-        click.echo(one_line(line))
+        print_json({"dry_run": dry_run, **asdict(report)})
+    else:
+        print_lines(_pruned(report, "would go" if dry_run else "gone"))
 
 
-@command.command(help="Remove one run with all that it measured. Its bundle stays, and `ingest` brings it back.")
+def _pruned(report: PruneReport, went: str) -> Iterator[str]:
+    samples = f"raw samples of {report.samples} metrics (count and spread stay)"
+    yield f"{went}: {samples}, evidence of {report.evidence} measurements"
+    if report.runs or report.kept:
+        yield f"{went}: {len(report.runs)} runs with {report.measurements} measurements"
+    if report.kept:
+        yield f"kept for open regressions: {len(report.kept)} runs, e.g. {report.kept[0]}"
+
+
+@db_command.command()
 @click.argument("run")
 @click.option("--yes", is_flag=True, help="Ask nothing.")
 @db_option
 @json_option
 @click.pass_context
 def remove(ctx: click.Context, run: str, yes: bool, database: str, as_json: bool) -> None:
-    """Says what goes, asks, and removes it; RUN is the whole name that `runs` shows."""
+    """Remove one run with all that it measured. Its bundle stays, and `ingest` brings it back.
+
+    RUN is the whole name that `runs` shows.
+    """
     from db.engine import open_store
     from db.maintenance.prune import remove_run
 
     engine = open_store(database, write=True)
     removed = remove_run(engine, run, dry_run=True)
     if not as_json:
-        for line in _removing(removed):
-            click.echo(one_line(line))
+        print_lines(_removing(removed))
     if not yes and not _confirmed():
         click.echo("nothing was removed", err=True)
         ctx.exit(1)
     remove_run(engine, run)
-    done = {**asdict(removed), "started_at": removed.started_at.isoformat()}
-    click.echo(json.dumps(done, indent=2) if as_json else "removed")
+    if as_json:
+        print_json(asdict(removed))
+    else:
+        click.echo("removed")
 
 
 def _confirmed() -> bool:
@@ -199,31 +198,18 @@ def _confirmed() -> bool:
         return False
 
 
-def _removing(removed: RemovedRun) -> list[str]:
+def _removing(removed: RemovedRun) -> Iterator[str]:
     origin = f"{removed.branch}@{removed.commit[:10]}, started {removed.started_at:%Y-%m-%d %H:%M} UTC"
-    lines = [f"run {removed.run_id} of night {removed.night}: {origin}"]
-    lines.append(
-        f"{removed.measurements} measurements and {removed.missing} missing cells; the bundle {removed.bundle} stays"
-    )
+    yield f"run {removed.run_id} of night {removed.night}: {origin}"
+    counts = f"{removed.measurements} measurements and {removed.missing} missing cells"
+    yield f"{counts}; the bundle {removed.bundle} stays"
     if removed.records:
-        lines.append(f"regressions that lose this run and keep its values: {', '.join(removed.records)}")
-    return lines
+        yield f"regressions that lose this run and keep its values: {', '.join(removed.records)}"
 
 
-def _pruned(report: PruneReport, went: str) -> list[str]:
-    lines = [
-        f"{went}: raw samples of {report.samples} metrics (count and spread stay), evidence of {report.evidence} measurements"
-    ]
-    if report.runs or report.kept:
-        lines.append(f"{went}: {len(report.runs)} runs with {report.measurements} measurements")
-    if report.kept:
-        lines.append(f"kept for open regressions: {len(report.kept)} runs, e.g. {report.kept[0]}")
-    return lines
-
-
-@command.command(help="Build a new database from bundles, with commits and regressions carried over from the old one.")
+@db_command.command()
 @click.argument("new_db")
-@click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.argument("bundles", nargs=-1, required=True, type=EXISTING)
 @click.option("--no-carry", is_flag=True, help="From bundles alone: there is no old database, or it cannot be read.")
 @db_option
 @json_option
@@ -231,35 +217,33 @@ def _pruned(report: PruneReport, went: str) -> list[str]:
 def rebuild(
     ctx: click.Context, new_db: str, bundles: tuple[Path, ...], no_carry: bool, database: str, as_json: bool
 ) -> None:
-    """NEW_DB is a path or URL where nothing is yet; the old database is read only."""
+    """Build a new database from bundles, with commits and regressions carried over from the old one.
+
+    NEW_DB is a path or URL where nothing is yet; the old database is read only.
+    """
     from db.engine import open_store, shown
     from db.maintenance.rebuild import rebuild as build
-    from jobs.commands.ingest import find_bundles
 
-    def tell(path: Path, report: IngestReport) -> None:
+    def show(path: Path, report: IngestReport) -> None:
         if not as_json:
-            click.echo(one_line(f"{path}: run {report.run_id}: {report.new} new, {report.updated} updated"))
+            print_lines([f"{path}: run {report.run_id}: {report.new} new, {report.updated} updated"])
 
     old = None if no_carry else open_store(database, write=False, older=True)
-    report = build(new_db, find_bundles(bundles), old, on_bundle=tell)
+    report = build(new_db, find_bundles(bundles), old, on_bundle=show)
     if as_json:
-        click.echo(json.dumps({"database": shown(new_db), **asdict(report)}, indent=2))
+        print_json({"database": shown(new_db), **asdict(report)})
     else:
         _show_rebuilt(shown(new_db), report)
     ctx.exit(1 if report.lost or report.unread else 0)
 
 
 def _show_rebuilt(store: str, report: RebuildReport) -> None:
-    for line in report.unread:
-        click.echo(one_line(f"{line}; the others are in the new database"), err=True)
-    for line in report.damage:
-        click.echo(one_line(f"{line}; what was whole is in the database"), err=True)
+    print_lines((f"{line}; the others are in the new database" for line in report.unread), err=True)
+    print_lines((f"{line}; what was whole is in the database" for line in report.damage), err=True)
     click.echo(
         f"{store}: {report.runs} runs, {report.measurements} measurements, {report.commits} commits;"
         f" carried over: {report.regressions} regressions"
     )
     if report.lost:
         names = ", ".join(report.lost[:3]) + (", ..." if len(report.lost) > 3 else "")
-        click.echo(
-            one_line(f"{len(report.lost)} runs of the old database are in none of these bundles: {names}"), err=True
-        )
+        tell(f"{len(report.lost)} runs of the old database are in none of these bundles: {names}")

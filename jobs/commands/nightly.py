@@ -11,13 +11,15 @@ import click
 
 from jobs.cluster.options import Executing, executing_options
 from jobs.options import (
-    db_option,
+    EXISTING,
+    INPUT_FILE,
+    POSITIVE,
+    Storage,
     json_option,
     naming_options,
     night_measuring_options,
     night_options,
-    no_store_option,
-    out_option,
+    storage_options,
 )
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
@@ -29,15 +31,14 @@ if TYPE_CHECKING:
 _FIRST_NIGHTS = 7
 
 
-@click.command(help="Measure the zoo under the night's configs, store it and show the summary.")
+@click.command()
 @night_options
 @naming_options
 @night_measuring_options
-@out_option
-@no_store_option
+@storage_options
 @click.option(
     "--replicates",
-    type=click.IntRange(min=1),
+    type=POSITIVE,
     help="Measure everything so many times, in new processes: runs of one night, which tell the noise. "
     f"[2 while the branch has fewer than {_FIRST_NIGHTS} nights in the database, else 1; "
     "1 with --no-store, --max-hours, --plan or --executor]",
@@ -45,32 +46,27 @@ _FIRST_NIGHTS = 7
 @click.option(
     "--plan",
     "plan_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=INPUT_FILE,
     help="Measure the cells of this file, in its order, as `plan --json` writes them.",
 )
 @click.option(
     "--night",
     default="",
+    show_default=False,
     envvar="INDUCTOR_WATCH_NIGHT",
     metavar="NAME",
     help="The night that this run is a part of, where several hosts share one. [what --plan says]",
 )
 @click.option("--dry-run", is_flag=True, help="Measure nothing: cells, predicted hours, and what would take them.")
-@click.option(
-    "--costs",
-    type=click.Path(exists=True, path_type=Path),
-    help="A bundle or a folder of bundles to learn from what cells take. [--out]",
-)
+@click.option("--costs", type=EXISTING, help="A bundle or a folder of bundles to learn from what cells take. [--out]")
 @executing_options
 @json_option
-@db_option
-def command(
+def nightly_command(
     selection: Selection,
     configs: tuple[str, ...],
     names: RunNames,
     requested: RequestedOptions,
-    out: Path,
-    no_store: bool,
+    storage: Storage,
     replicates: int | None,
     plan_file: Path | None,
     night: str,
@@ -78,9 +74,8 @@ def command(
     costs: Path | None,
     executing: Executing,
     as_json: bool,
-    database: str,
 ) -> None:
-    """Plans, measures, stores; prints the summary table and how to look further."""
+    """Measure the zoo under the night's configs, store it and show the summary."""
     from jobs.plan.dry_run import run_dry
     from jobs.plan.planning import planned_night, read_plan
     from jobs.plan.shards import check_night
@@ -96,7 +91,6 @@ def command(
         raise click.UsageError(
             "--replicates repeats a whole night on this host: leave out --max-hours, --executor and --dry-run"
         )
-    store = None if no_store else database
 
     def planned(device: str) -> tuple[Plan, RunNames, RequestedOptions]:
         plan = read_plan(plan_file, device) if plan_file else planned_night(device, selection, configs)
@@ -107,20 +101,20 @@ def command(
     if executing.on_cluster:
         from jobs.cluster.session import measure_night
 
-        run_ids = measure_night(executing, selection.device, planned, out, store, costs)
+        run_ids = measure_night(executing, selection.device, planned, storage.out, storage.target, costs)
     else:
         # A dry run may plan for a device that is not here.
         testbeds = [] if dry_run and selection.device else find_testbeds(selection.device, execution, serve=not dry_run)
         plan, names, requested = planned(testbeds[0].device if testbeds else str(selection.device))
         if dry_run:
             require_cells(plan)
-            run_dry(plan, costs, out, execution, as_json, len(testbeds) or 1)
+            run_dry(plan, costs, storage.out, execution, as_json, len(testbeds) or 1)
             return
         if replicates is None:
-            replicates = 1 if is_bounded or plan_file else _replicates(store, names, testbeds)
-        run_ids = _measure(replicates, plan, testbeds, names, requested, out, store, costs)
-    if store and run_ids:
-        print_night(store, run_ids)
+            replicates = 1 if is_bounded or plan_file else _replicates(storage.target, names, testbeds)
+        run_ids = _measure(replicates, plan, testbeds, names, requested, storage, costs)
+    if storage.target and run_ids:
+        print_night(storage.target, run_ids)
 
 
 def _measure(
@@ -129,8 +123,7 @@ def _measure(
     testbeds: Sequence[Testbed],
     names: RunNames,
     requested: RequestedOptions,
-    out: Path,
-    store: str | None,
+    storage: Storage,
     costs: Path | None,
 ) -> list[str]:
     """Measures the plan that many times, as runs of one night; returns the ids of the last runs."""
@@ -141,7 +134,9 @@ def _measure(
         names = replace(names, night=names.night or new_run_id())
     run_ids: list[str] = []
     for _ in range(replicates):
-        run_ids, _progress = measure_and_store(plan, testbeds, names, requested.settings, out, store, costs)
+        run_ids, _progress = measure_and_store(
+            plan, testbeds, names, requested.settings, storage.out, storage.target, costs
+        )
     return run_ids
 
 

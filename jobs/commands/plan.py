@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.options import extra_options, json_option, night_options
+from jobs.options import EXISTING, FOLDER, POSITIVE, extra_options, json_option, night_options
+from jobs.output.terminal import print_json
 from jobs.pool.requested_options import ExtraMeasurements, Selection
 
 if TYPE_CHECKING:
@@ -18,27 +18,16 @@ if TYPE_CHECKING:
     from jobs.plan.shards import Shard
 
 
-@click.command(
-    help="Show the cells that `nightly` would measure, and what it leaves out. With --shards, write a plan for each of several "
-    "hosts: `nightly --plan` measures one of them, and `ingest --plan` puts the night together."
-)
+@click.command()
 @night_options
 @extra_options
-@click.option(
-    "--max-cells", type=click.IntRange(min=1), help="Only so many cells, the first of the plan: those matter most."
-)
-@click.option(
-    "--shards",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Divide the night among N hosts; a model stays on one host.",
-)
+@click.option("--max-cells", type=POSITIVE, help="Only so many cells, the first of the plan: those matter most.")
+@click.option("--shards", type=POSITIVE, metavar="N", help="Divide the night among N hosts; a model stays on one host.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["text", "github"]),
     default="text",
-    show_default=True,
     help="With --shards: what is printed, for people or as a matrix for GitHub Actions' fromJSON.",
 )
 @click.option(
@@ -46,26 +35,26 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--costs",
-    type=click.Path(exists=True, path_type=Path),
+    type=EXISTING,
     help="With --shards: a bundle or a folder of bundles to learn from what cells take.",
 )
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=Path("plan"),
-    show_default=True,
     help="With --shards: the folder for plan.json, shard-01.json, ...",
 )
 @click.option(
     "--night",
     default="",
+    show_default=False,
     envvar="INDUCTOR_WATCH_NIGHT",
     metavar="NAME",
     help="With --shards: what the night is called. [the workflow's run, else the time]",
 )
 @json_option
 @click.pass_context
-def command(
+def plan_command(
     context: click.Context,
     selection: Selection,
     configs: tuple[str, ...],
@@ -79,7 +68,11 @@ def command(
     night: str,
     as_json: bool,
 ) -> None:
-    """Prints one line a cell, then counts by config; or writes the shards' plans and prints what they are."""
+    """Show the cells that `nightly` would measure, and what it leaves out.
+
+    With --shards, write a plan for each of several hosts: `nightly --plan` measures one of them, and `ingest --plan` puts the
+    night together.
+    """
     from jobs.github.ci import outputs_file
     from jobs.plan.planning import planned_night
     from jobs.pool.host import probe
@@ -96,7 +89,7 @@ def command(
         made, night = _divide(plan, shards, costs, out, night)
         _hand_over(made, len(plan.cells), night, form, github_output, out)
     elif as_json:
-        click.echo(json.dumps(plan.to_json(), indent=2))
+        print_json(plan.to_json())
     else:
         _show(plan)
 

@@ -1,50 +1,39 @@
-"""`inductor-watch run`: some cells, now."""
+"""`inductor-watch run` and `resume`: some cells now, and what is left of a run that stopped."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
 from collector.vocabulary import Config
 from jobs.options import (
+    POSITIVE,
+    Storage,
     config_options,
-    db_option,
+    max_hours_option,
     measuring_options,
     naming_options,
-    no_store_option,
-    out_option,
+    replicates_option,
     selection_options,
+    shared_tuning_option,
+    storage_options,
 )
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
 
-@click.command(
-    help="Measure some cells now, store them and show them. With --again, measure the cells that a comparison left open: "
-    "those in FILE, which `report --again-plan` writes, or those of BASE and NEW [latest~1 latest]."
-)
+@click.command()
 @click.argument("named", nargs=-1, metavar="[FILE | BASE NEW]")
 @click.option("--again", is_flag=True, help="Measure again what a comparison left open, as often as each cell needs.")
-@click.option(
-    "--most-runs", type=click.IntRange(min=1), default=5, show_default=True, help="With --again: at most so many runs."
-)
+@click.option("--most-runs", type=POSITIVE, default=5, help="With --again: at most so many runs.")
 @selection_options
 @config_options
 @naming_options
 @measuring_options
-@out_option
-@no_store_option
-@click.option(
-    "--replicates",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Measure everything so many times, as runs of one night.",
-)
-@db_option
+@storage_options
+@replicates_option
 @click.option("--fail", is_flag=True, help="Exit with 1 if a cell fails.")
-def command(
+def run_command(
     named: tuple[str, ...],
     again: bool,
     most_runs: int,
@@ -52,13 +41,15 @@ def command(
     configs: list[Config],
     names: RunNames,
     requested: RequestedOptions,
-    out: Path,
-    no_store: bool,
+    storage: Storage,
     replicates: int,
-    database: str,
     fail: bool,
 ) -> None:
-    """Plans what the options select, measures it and prints one line a cell."""
+    """Measure some cells now, store them and show them.
+
+    With --again, measure the cells that a comparison left open: those in FILE, which `report --again-plan` writes, or those of
+    BASE and NEW [latest~1 latest].
+    """
     from jobs.plan.again import Rounds, check_arguments, plans_again
     from jobs.plan.planning import selected
     from jobs.pool.runner import new_run_id
@@ -73,7 +64,7 @@ def command(
             "name what to measure: --model NAME (`inductor-watch zoo` lists them), --model module:function, or --suite NAME"
         )
     if again:
-        rounds = plans_again(named, database, selection.device, most_runs)
+        rounds = plans_again(named, storage.database, selection.device, most_runs)
         testbeds = find_testbeds(rounds.device, requested.execution, serve=True)
         for doubt in rounds.doubts(testbeds, names.commit):
             click.echo(f"inductor-watch: {doubt}", err=True)
@@ -87,12 +78,38 @@ def command(
     failing, first_runs = 0, list[str]()
     for plan in rounds.plans:
         settings = requested.with_extra(plan.extra).settings
-        run_ids, progress = measure_and_store(plan, testbeds, names, settings, out, None if no_store else database)
+        run_ids, progress = measure_and_store(plan, testbeds, names, settings, storage.out, storage.target)
         failing += progress.failing
         first_runs += run_ids[:1]
     if again:
         click.echo(rounds.next_step)
-    elif not no_store:
-        print_next(database, first_runs)
+    elif not storage.no_store:
+        print_next(storage.database, first_runs)
     if fail and failing:
         raise SystemExit(1)
+
+
+@click.command()
+@click.argument("run", required=False, metavar="[RUN_ID|BUNDLE]")
+@storage_options
+@max_hours_option
+@click.option("--retry-failed", is_flag=True, help="Measure failed cells again, too; the new outcome counts.")
+@shared_tuning_option
+def resume_command(run: str | None, storage: Storage, budget_s: float, retry_failed: bool, shared_tuning: str) -> None:
+    """Go on with a run that was killed, interrupted or out of time; without RUN the newest unfinished one.
+
+    Its bundle has all options that it began with.
+    """
+    from jobs.pool.resuming import find_night
+    from jobs.pool.session import print_night, resume_and_store
+    from jobs.pool.testbeds import testbeds_of
+
+    unfinished = find_night(storage.out, run, retry_failed)
+    if not unfinished:
+        where = f"of {run}" if run else f"in {storage.out}"
+        click.echo(f"nothing left to do: every planned cell {where} is measured")
+        return
+    unfinished = [replace(item, budget_s=budget_s, shared_tuning=shared_tuning) for item in unfinished]
+    run_ids, _ = resume_and_store(unfinished, testbeds_of(unfinished, serve=True), storage.target)
+    if not storage.no_store:
+        print_night(storage.database, run_ids)

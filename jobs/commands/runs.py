@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from jobs.options import branch_option, db_option, json_option
+from jobs.options import POSITIVE, branch_option, db_option, json_option
+from jobs.output.terminal import one_line, print_json, print_lines
 
 if TYPE_CHECKING:
     from db.runs import NightInfo, RunInfo
 
 
-@click.command(help="The nights in the database with their runs, newest first.")
+@click.command()
 @branch_option
-@click.option("--limit", type=click.IntRange(min=1), default=30, show_default=True, help="Nights to show.")
+@click.option("--limit", type=POSITIVE, default=30, help="Nights to show.")
 @db_option
 @json_option
-def command(branch: str | None, limit: int, database: str, as_json: bool) -> None:
-    """Prints a line a night, and below it one for each of its runs where there are several; as JSON a row a run."""
+def runs_command(branch: str | None, limit: int, database: str, as_json: bool) -> None:
+    """The nights in the database with their runs, newest first."""
     from db.engine import open_store
     from db.runs import list_nights
-    from jobs.output.terminal import one_line
 
     nights = list_nights(open_store(database, write=False), branch=branch, limit=limit)
     if as_json:
-        click.echo(json.dumps([_row(run) for night in nights for run in night.runs], indent=2))
+        print_json([{name: getattr(run, name) for name in _FIELDS} for night in nights for run in night.runs])
         return
     for night in nights:
-        for line in _lines(night):
-            click.echo(one_line(line))
+        print_lines(_lines(night))
     if not nights:
         click.echo(
             f"no runs of branch {one_line(branch)!r}: see `inductor-watch runs`"
@@ -39,24 +37,10 @@ def command(branch: str | None, limit: int, database: str, as_json: bool) -> Non
         )
 
 
-def _row(run: RunInfo) -> dict[str, Any]:
-    return {
-        "night": run.night,
-        "run_id": run.run_id,
-        "branch": run.branch,
-        "commit": run.commit,
-        "label": run.label,
-        "trigger": run.trigger,
-        "ci_url": run.ci_url,
-        "attempt": run.attempt,
-        "started_at": run.started_at.isoformat(),
-        "finished_at": run.finished_at.isoformat() if run.finished_at else None,
-        "testbed_id": run.testbed_id,
-        "testbed": run.testbed,
-        "planned": run.planned,
-        "measured": run.measured,
-        "statuses": run.statuses,
-    }
+_FIELDS = (
+    *("night", "run_id", "branch", "commit", "label", "trigger", "ci_url", "attempt", "started_at", "finished_at"),
+    *("testbed_id", "testbed", "planned", "measured", "statuses"),
+)
 
 
 def _lines(night: NightInfo) -> list[str]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from collector.errors import ExpectedError
 from db.commits.storing import LandedCommit
 from db.errors import one_line
 
@@ -30,7 +31,7 @@ _BLOCK = 1 << 20
 _LATEST = 9e9
 
 
-class GitError(Exception):
+class GitError(ExpectedError):
     """A repository that cannot be read; the text is one line that says why and what to do."""
 
 

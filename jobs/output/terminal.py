@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
 import click
 
 #: Characters of one line; a name of 10 kB fills no screen.
@@ -17,6 +22,17 @@ def one_line(text: str, limit: int = _LONGEST) -> str:
     return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."
 
 
+def print_lines(lines: Iterable[str], err: bool = False) -> None:
+    """Prints each text as one line."""
+    for line in lines:
+        click.echo(one_line(line), err=err)
+
+
 def tell(line: str) -> None:
     """Prints a line of progress on standard error."""
-    click.echo(one_line(line), err=True)
+    print_lines([line], err=True)
+
+
+def print_json(document: Any) -> None:
+    """Prints what `--json` asks for; moments are ISO 8601."""
+    click.echo(json.dumps(document, indent=2, default=datetime.isoformat))

@@ -29,6 +29,8 @@ import click
 from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.errors import ConfigError
 from collector.vocabulary import Cell, short_hash
+from jobs import tool_version
+from jobs.errors import report_error
 from jobs.output.terminal import one_line
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
@@ -231,8 +233,6 @@ def _code_folder() -> Path:
     root = Path(__file__).resolve().parents[2]
     if not (root / "torch").exists() and not root.name.endswith("-packages"):
         return root
-    from jobs.cli import tool_version
-
     folder = Path(tempfile.mkdtemp(prefix="inductor-watch-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for package in _PACKAGES:
@@ -275,7 +275,6 @@ def measure(request: Request) -> None:
 
 def _check_requirements(request: Request, torch_git: str) -> None:
     from collector.zoo.registry import find
-    from jobs.cli import tool_version
 
     if request.tool not in ("", tool_version()):
         raise RequirementError(f"inductor-watch {tool_version()} there, {request.tool} where the night was planned")
@@ -288,8 +287,6 @@ def _check_requirements(request: Request, torch_git: str) -> None:
 
 def main() -> NoReturn:
     """Measures the request on standard input and exits with the codes of the command line."""
-    from jobs.cli import report_error
-
     request = Request.from_json(json.loads(sys.stdin.readline()))
     # A shell that starts something in the background has it ignore this signal, and its children with it; Ray blocks it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -298,9 +295,6 @@ def main() -> NoReturn:
     code = 0
     try:
         measure(request)
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except Exception as error:

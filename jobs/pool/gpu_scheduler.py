@@ -29,6 +29,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from collector.errors import ExpectedError
 from collector.machine.health import is_suspect, why_unhealthy
 from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, LauncherError, Preload
@@ -51,8 +52,10 @@ Watch = Callable[[int, object], None]
 MemoryOf = Callable[[Cell], float | None]
 
 
-class LostDeviceError(Exception):
+class LostDeviceError(ExpectedError):
     """A GPU stopped answering: what was measured before is good, the rest of the night would fail for its sake."""
+
+    exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)

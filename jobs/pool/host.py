@@ -11,12 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from collector.errors import ExpectedError
 from collector.machine.cores import spell_cores
 from collector.machine.toolchain import SKIP_VARIABLE
 from jobs.pool.gpu_scheduler import DeviceSlot
 
 
-class HostError(Exception):
+class HostError(ExpectedError):
     """torch cannot be used here; the text says why and what to do."""
 
 

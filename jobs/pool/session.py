@@ -11,7 +11,7 @@ from rich.console import Console
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.settings import Settings
-from jobs.cli import tool_version
+from jobs import tool_version
 from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import Plan

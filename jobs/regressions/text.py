@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.history.record import Record
+from analysis.history.record import Listed, Record
 from analysis.reports.templating import render_page, render_text
 from analysis.reports.words import NOTHING, percent, value
 from db.commits.ranges import CommitEntry
@@ -44,13 +44,7 @@ def blame_lines(record: Record, most: int) -> list[str]:
 
 def commit_line(entry: CommitEntry) -> str:
     """A commit with its title and pull request, and the commits that revert or reland it."""
-    links = {
-        "reverts": entry.reverts,
-        "reverted by": entry.reverted_by,
-        "relands": entry.relands,
-        "relanded by": entry.relanded_by,
-    }
-    marks = "".join(f"  [{word} {', '.join(sha[:10] for sha in shas)}]" for word, shas in links.items() if shas)
+    marks = "".join(f"  [{word} {shas}]" for word, shas in entry.links.items())
     title = entry.title or "no title"
     pr = f" (#{entry.pr_number})" if entry.pr_number and f"#{entry.pr_number}" not in title else ""
     return f"{entry.sha[:10]}  {title[:120]}{pr}{marks}"
@@ -74,19 +68,16 @@ def info_json(info: RegressionInfo, name: str) -> dict[str, Any]:
     return {**asdict(info), "cell": name, "is_open": info.is_open}
 
 
-def atom(records: Sequence[RegressionInfo], names: Mapping[str, str], dashboard: str = "") -> str:
-    """An Atom feed (RFC 4287) of these records, newest change first; `names` has the cell of each by cell_id.
-
-    With the address of a `dashboard` each entry leads to its record there.
-    """
+def atom(records: Sequence[Listed], dashboard: str = "") -> str:
+    """An Atom feed (RFC 4287) of these records, newest change first; with a `dashboard` each entry links to its record there."""
     entries: list[dict[str, Any]] = [
         {
-            "info": info,
-            "name": names.get(info.cell_id, info.cell_id),
-            "change": change_of(info),
-            "updated": max([info.opened_at, *(event.at for event in info.events)]),
+            "info": one.info,
+            "name": one.name,
+            "change": change_of(one.info),
+            "updated": max([one.info.opened_at, *(event.at for event in one.info.events)]),
         }
-        for info in records
+        for one in records
     ]
     entries.sort(key=lambda entry: (entry["updated"], entry["info"].regression_id), reverse=True)
     updated = entries[0]["updated"] if entries else datetime.fromtimestamp(0, UTC)

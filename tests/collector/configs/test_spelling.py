@@ -13,7 +13,7 @@ from collector.configs.spelling import parse_config, parse_value
 from collector.errors import ConfigError
 from collector.repro import repro_command
 from collector.vocabulary import Cell, Config, Phase
-from jobs.commands.run import command
+from jobs.commands.run import run_command
 from jobs.options import build_configs
 from tests.collector.words import configs
 
@@ -115,7 +115,7 @@ def test_the_repro_command_asks_the_real_verb_for_the_same_cell(config, phase):
     cell = Cell("torchbench", "vision_maskrcnn", phase, "float16", "cpu", 3, config)
     program, verb, *words = shlex.split(repro_command(cell))
     assert (program, verb) == ("inductor-watch", "run")
-    found = command.make_context("run", words).params
+    found = run_command.make_context("run", words).params
     assert found["suites"] == (cell.suite,)
     assert found["models"] == (cell.model,)
     assert found["phases"] == (cell.phase,)

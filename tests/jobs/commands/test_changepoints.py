@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 
-import click
 import pytest
 from click.testing import CliRunner
 
-from jobs.cli import app, expected_errors
-from jobs.commands.changepoints import check_metrics
+from jobs.cli import app
 from tests.analysis.history.histories import History, slower
 from tests.factories import new_store
 
@@ -108,7 +106,7 @@ def test_evidence_and_drift_are_printed_where_they_are_asked_for(history):
 def test_wrong_words_are_usage_and_the_nearest_are_named(history, words, said):
     done = changepoints(history.location, *words)
     error = done.exception
-    code = done.exit_code if isinstance(error, SystemExit) else expected_errors()[type(error)]
+    code = done.exit_code if isinstance(error, SystemExit) else error.exit_code
     assert code == 2
     assert said in (done.output or str(error)) + str(error)
 
@@ -129,9 +127,3 @@ def test_a_cell_that_was_measured_once_is_too_little_to_judge(tmp_path):
     done = changepoints(history.location)
     assert done.exit_code == 0
     assert "only statuses are judged" in done.output
-
-
-def test_metrics_are_those_that_are_judged():
-    check_metrics(("status", "compile_cold_s"))
-    with pytest.raises(click.UsageError):
-        check_metrics(("eager_ms",))

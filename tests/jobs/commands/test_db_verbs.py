@@ -10,8 +10,7 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries.cells import list_runs, samples
 from db.regressions.records import Finding, list_regressions, open_regression
-from jobs.cli import expected_errors
-from jobs.commands.db import command
+from jobs.commands.db import db_command
 from tests.factories import cell, night
 
 
@@ -28,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def say(*words):
-    done = CliRunner().invoke(command, [str(word) for word in words])
+    done = CliRunner().invoke(db_command, [str(word) for word in words])
     assert "Traceback" not in done.output
     return done
 
@@ -71,8 +70,7 @@ def test_check_of_a_damaged_file_is_an_error_that_ends_with_4(folder):
         stream.seek(20_000)
         stream.write(b"\xa5" * 60_000)
     done = say("check")
-    assert done.exception is not None
-    assert next(code for kind, code in expected_errors().items() if isinstance(done.exception, kind)) == 4
+    assert done.exception.exit_code == 4
     assert "\n" not in str(done.exception)
 
 
@@ -132,13 +130,13 @@ def test_rebuild_from_bundles_alone_needs_no_old_database(folder):
 
 
 def test_remove_says_what_goes_asks_and_leaves_the_bundle(folder):
-    done = CliRunner().invoke(command, ["remove", "r2"], input="n\n")
+    done = CliRunner().invoke(db_command, ["remove", "r2"], input="n\n")
     assert done.exit_code == 1
     assert "1 measurements and 0 missing cells; the bundle r2.jsonl.gz stays" in done.stdout
     assert len(list_runs(open_store("inductor-watch.db", write=False))) == 3
-    done = CliRunner().invoke(command, ["remove", "r2"])  # nobody answers
+    done = CliRunner().invoke(db_command, ["remove", "r2"])  # nobody answers
     assert (done.exit_code, "nothing was removed" in done.stderr) == (1, True)
-    assert CliRunner().invoke(command, ["remove", "r2"], input="y\n").exit_code == 0
+    assert CliRunner().invoke(db_command, ["remove", "r2"], input="y\n").exit_code == 0
     assert json.loads(say("remove", "r1", "--yes", "--json").output)["night"] == "n"
     assert [run.run_id for run in list_runs(open_store("inductor-watch.db", write=False))] == ["r0"]
     assert len(list((folder / "runs").iterdir())) == 3

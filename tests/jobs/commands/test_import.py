@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from collector.bundle import read_bundle
 from db.engine import open_store
 from db.queries import cells as queries
-from jobs.cli import VERBS, app, expected_errors
+from jobs.cli import VERBS, app
 from jobs.plan.cost import read_history
 from tests.db.importing.foreign import COMMIT, GOOD, PERFORMANCE, STEM, lines, put, record, table
 from tests.factories import night
@@ -103,13 +103,6 @@ def test_damage_is_told_by_file_and_line(called, tmp_path):
     done = called(path, *TOLD)
     assert done.exit_code == 0
     assert f"{STEM}_performance.json:2: not JSON" in done.output
-
-
-def test_errors_of_an_import_are_usage():
-    from db.errors import ExportingError
-    from db.importing.rows import ImportingError
-
-    assert expected_errors()[ImportingError] == expected_errors()[ExportingError] == 2
 
 
 def test_imported_runs_teach_the_cost_model_nothing(called, timed, tmp_path):

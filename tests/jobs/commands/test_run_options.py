@@ -46,7 +46,7 @@ def asked(monkeypatch):
 
 
 def ran(*words):
-    return CliRunner().invoke(run.command, ["--model", "my_models:tiny", "--no-store", *words])
+    return CliRunner().invoke(run.run_command, ["--model", "my_models:tiny", "--no-store", *words])
 
 
 def test_a_model_of_ones_own_is_planned_without_being_imported(asked):
@@ -157,7 +157,7 @@ def test_one_replicate_is_a_run_of_its_own(asked):
 
 
 def test_what_is_measured_again_is_measured_as_often_as_it_needs():
-    found = CliRunner().invoke(run.command, ["--again", "--replicates", "2"])
+    found = CliRunner().invoke(run.run_command, ["--again", "--replicates", "2"])
     assert found.exit_code == 2
     assert "leave out --replicates" in found.output
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from db.ingest import ingest_bundle
-from jobs.commands.runs import command
+from jobs.commands.runs import runs_command
 from tests.factories import COMMIT_A, COMMIT_B, cell, header, new_store, night, passing, write_bundle
 
 GPU = {"gpu": "A GPU", "node": "here"}
@@ -29,7 +29,7 @@ def listed(tmp_path):
         planned = [cell("a"), cell("b")] if index else None
         ingest_bundle(engine, write_bundle(tmp_path, head, [passing(cell("a"))], planned=planned))
     engine.dispose()
-    return lambda *words: CliRunner().invoke(command, [*words, "--db", str(tmp_path / "store.db")]).output
+    return lambda *words: CliRunner().invoke(runs_command, [*words, "--db", str(tmp_path / "store.db")]).output
 
 
 def test_a_night_is_a_line_and_its_runs_are_below_it(listed):

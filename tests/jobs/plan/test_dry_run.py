@@ -14,7 +14,7 @@ from rich.console import Console
 
 from collector.bundle import BundleContents, BundleError
 from collector.vocabulary import Config, Status
-from jobs.commands.nightly import command
+from jobs.commands.nightly import nightly_command
 from jobs.plan.cost import read_history
 from jobs.plan.dry_run import backtest, forecast, show
 from jobs.plan.duplicate_programs import copy_for
@@ -148,7 +148,7 @@ def test_names_with_brackets_are_no_markup():
 def call(*words, folder):
     before = sorted(folder.rglob("*"))
     with contextlib.chdir(folder):
-        done = CliRunner().invoke(command, ["--dry-run", *map(str, words)], catch_exceptions=False)
+        done = CliRunner().invoke(nightly_command, ["--dry-run", *map(str, words)], catch_exceptions=False)
     assert sorted(folder.rglob("*")) == before, "a dry run writes nothing"
     assert done.exit_code == 0, done.output
     return done.output
@@ -195,13 +195,13 @@ def test_it_learns_from_the_folder_for_bundles_and_keeps_to_a_plan_in_a_file(tmp
 
 
 def test_what_cannot_be_forecast_is_refused_in_one_line(tmp_path):
-    done = CliRunner().invoke(command, ["--json"])
+    done = CliRunner().invoke(nightly_command, ["--json"])
     assert (done.exit_code, "--dry-run" in done.output) == (2, True)
     (tmp_path / "words.txt").write_text("words")
     (tmp_path / "empty").mkdir()
     words = ["--dry-run", "--device", "cpu", "--model", "ViTTiny*", "--config", "triton", "--costs"]
     for name, said in (("words.txt", "is not a bundle"), ("empty", "no bundle below")):
         with pytest.raises(BundleError, match=said) as caught:
-            CliRunner().invoke(command, [*words, str(tmp_path / name)], catch_exceptions=False)
+            CliRunner().invoke(nightly_command, [*words, str(tmp_path / name)], catch_exceptions=False)
         assert "\n" not in str(caught.value)
-    assert CliRunner().invoke(command, [*words, str(tmp_path / "nowhere")]).exit_code == 2
+    assert CliRunner().invoke(nightly_command, [*words, str(tmp_path / "nowhere")]).exit_code == 2

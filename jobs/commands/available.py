@@ -1,0 +1,187 @@
+"""What there is to measure and to measure with: `inductor-watch templates`, `modes`, `zoo` and `doctor`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from collector.errors import ConfigError, UnavailableError
+from collector.vocabulary import Config, Phase
+from collector.zoo.registry import all_models, select, suites
+from collector.zoo.spec import ModelSpec
+from jobs.options import device_option, json_option
+from jobs.output.terminal import print_json
+
+
+@click.command()
+@device_option
+@json_option
+def templates_command(device: str | None, as_json: bool) -> None:
+    """The eight templates: effective options, config_id, program_id, and what is missing here."""
+    from collector.configs.templates import TEMPLATES
+    from jobs.plan.planning import template_configs
+
+    _list(template_configs(), device, as_json, {name: template.note for name, template in TEMPLATES.items()})
+
+
+@click.command()
+@device_option
+@json_option
+def modes_command(device: str | None, as_json: bool) -> None:
+    """The modes of the installed torch: effective options, config_id and program_id."""
+    from jobs.plan.planning import mode_configs
+
+    _list(mode_configs(), device, as_json, {})
+
+
+def _list(configs: list[Config], device: str | None, as_json: bool, notes: Mapping[str, str]) -> None:
+    """Prints each config's ids and changed options; names those that ask for one program, and what is missing here."""
+    device = device or _device()
+    rows = [_config_row(config, device, notes.get(config.name, "")) for config in configs]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        same = [other["name"] for other in rows if other["program_id"] == row["program_id"] and other is not row]
+        program = f"program {row['program_id']}" + (f"  same program as {', '.join(same)}" if same else "")
+        click.echo(f"{row['name']:<28} config {row['config_id']}  {program}")
+        changed = ", ".join(f"{key}={value}" for key, value in row["changed"].items())
+        lacking = row["unavailable"] and f"unavailable here: {row['unavailable']}"
+        for line in filter(None, (changed, row["note"], lacking)):
+            click.echo(f"    {line}")
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _config_row(config: Config, device: str, note: str) -> dict[str, Any]:
+    from collector.configs.templates import resolve_config
+
+    effective = resolve_config(config, device)
+    return {
+        "name": config.name,
+        "config_id": config.config_id,
+        "program_id": effective.program_id,
+        "options": effective.options,
+        "changed": effective.changed,
+        "inert": effective.inert,
+        "note": note,
+        "unavailable": _why_unavailable(config, device),
+    }
+
+
+def _why_unavailable(config: Config, device: str) -> str | None:
+    # Judged for what a template is meant for: a forward pass in the dtype that its kernels take.
+    from collector.configs import availability
+    from collector.configs.templates import resolve_config
+
+    try:
+        availability.check(resolve_config(config, device), device, Phase.INFERENCE, "bfloat16")
+    except (UnavailableError, ConfigError) as error:
+        return str(error)
+    return None
+
+
+@click.command()
+@click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
+@click.option(
+    "--model", "models", multiple=True, metavar="NAME", help="Only this model, by name or pattern; repeatable."
+)
+@json_option
+def zoo_command(suites: tuple[str, ...], models: tuple[str, ...], as_json: bool) -> None:
+    """The models: suite, batch sizes, what each needs and whether that is installed."""
+    rows = [
+        _model_row(spec) for spec in (select(in_suites=suites, patterns=models) if suites or models else all_models())
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    click.echo(f"{'suite':<12} {'model':<38} {'GPU batch':>9} {'train':>6} {'CPU':>4}  input")
+    for row in rows:
+        gpu, train, cpu = (
+            row["batch_sizes"].get(phase, {}).get(device, "-")
+            for phase, device in (("inference", "cuda"), ("training", "cuda"), ("inference", "cpu"))
+        )
+        lack = f"  [not installed: {', '.join(row['missing'])}]" if row["missing"] else ""
+        click.echo(f"{row['suite']:<12} {row['name']:<38} {gpu:>9} {train:>6} {cpu:>4}  {row['input']}{lack}")
+    ready = sum(not row["missing"] for row in rows)
+    click.echo(f"{len(rows)} models, {ready} of them can be built here")
+
+
+def _model_row(spec: ModelSpec) -> dict[str, Any]:
+    return {
+        "suite": spec.suite,
+        "name": spec.name,
+        "batch_sizes": {phase.value: dict(spec.batch_sizes[phase]) for phase in Phase if phase in spec.phases},
+        "input": spec.input_note,
+        "needs": list(spec.needs),
+        "missing": spec.missing(),
+        "dtypes": list(spec.dtypes),
+        "tags": sorted(spec.tags),
+        "notes": spec.notes,
+    }
+
+
+_Finding = tuple[bool, str, str]
+
+
+@click.command()
+@json_option
+def doctor_command(as_json: bool) -> None:
+    """What this machine can measure, and what it lacks. Exit code 1 if nothing can be measured."""
+    findings = [*_torch(), _compiler(), *_templates(), *_suites()]
+    if as_json:
+        print_json([{"ok": ok, "what": what, "text": text} for ok, what, text in findings])
+    else:
+        for ok, what, text in findings:
+            click.echo(f"{'ok     ' if ok else 'missing'}  {what:<16} {text}")
+    if not all(ok for ok, what, _ in findings if what in ("torch", "C++ compiler")):
+        raise SystemExit(1)
+
+
+def _torch() -> Iterator[_Finding]:
+    from jobs.pool.host import HostError, probe
+
+    try:
+        environment = probe(None)
+    except HostError as error:
+        yield False, "torch", str(error)
+        return
+    yield True, "torch", f"{environment['torch']} ({environment['torch_git'][:10]})"
+    if "gpu" in environment:
+        yield True, "GPU", f"{environment['gpu']}, driver {environment['driver']}, CUDA {environment['cuda']}"
+        yield "triton" in environment, "triton", str(environment.get("triton", "not installed: pip install triton"))
+    else:
+        yield False, "GPU", f"none found: measuring on {environment['cpu']}, {environment['cores']} cores"
+
+
+def _compiler() -> _Finding:
+    path = shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+    return path is not None, "C++ compiler", path or "Inductor needs one even for its launchers: install g++"
+
+
+def _templates() -> Iterator[_Finding]:
+    try:
+        device = _device()
+    except ImportError:
+        return
+    from collector.configs.templates import TEMPLATES
+
+    for name in TEMPLATES:
+        lacking = _why_unavailable(Config(template=name), device)
+        yield lacking is None, name, f"template: {lacking}" if lacking else f"template, on {device}"
+
+
+def _suites() -> Iterator[_Finding]:
+    for suite in suites():
+        models = [spec for spec in all_models() if spec.suite == suite]
+        lacking = sorted({name for spec in models for name in spec.missing()})
+        ready = sum(not spec.missing() for spec in models)
+        advice = f"; pip install {' '.join(lacking)} for the rest" if lacking else ""
+        yield ready > 0, suite, f"{ready} of {len(models)} models can be built{advice}"

@@ -1,0 +1,248 @@
+"""Files into the database and out of it: `inductor-watch ingest`, `import` and `export`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from collector.bundle import BundleError, check_bundle
+from jobs.options import INPUT_FILE, PHASES, Renamed, Storage, db_option, json_option, label_option, storage_options
+from jobs.output.terminal import print_json, print_lines, tell
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from db.exporting.exporter import Format
+    from db.importing.importer import ImportedRun, ImportReport
+    from jobs.plan.planning import Plan
+
+#: Seconds by which the clock of a host that measured may be ahead of this one.
+_SKEW_S = 600
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--plan",
+    "plan_file",
+    type=INPUT_FILE,
+    help="The plan.json of `plan --shards`: its cells that came with no bundle of the night count as missing. "
+    "Exit code 3 if none came.",
+)
+@click.option("--github-output", is_flag=True, help="With --plan: night, base, runs and lost as a step's outputs.")
+@db_option
+@json_option
+def ingest_command(
+    bundles: tuple[Path, ...], plan_file: Path | None, github_output: bool, database: str, as_json: bool
+) -> None:
+    """Put bundles into the database; the same bundle twice changes nothing.
+
+    Exit code 1 if some could not be stored, 2 if none could.
+    """
+    from db.engine import open_store
+
+    if github_output and not plan_file:
+        raise click.UsageError("--github-output goes with --plan: name the night's plan.json, or leave it out")
+    plan = _night_plan(plan_file) if plan_file else None
+    paths, bad, engine = find_bundles(bundles), 0, None
+    for path in paths:
+        try:
+            check_bundle(path)  # before a database is made for nothing
+            engine = engine or open_store(database, write=True)
+            _ingest(engine, path, as_json)
+        except BundleError as error:
+            bad += 1
+            if as_json:
+                click.echo(json.dumps({"bundle": str(path), "problem": str(error)}))
+            tell(f"inductor-watch: {error}")
+    if plan:
+        folder = next((path for path in bundles if path.is_dir()), bundles[0].parent)
+        _merge(engine or open_store(database, write=True), plan, folder, github_output, as_json)
+    if bad and len(paths) > 1:
+        problem = f"{bad} of {len(paths)} bundles could not be stored: repair or remove them"
+        click.echo(problem + "; the others are in the database" * (bad < len(paths)), err=True)
+    if bad:
+        raise click.exceptions.Exit(1 if bad < len(paths) else 2)
+
+
+def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
+    from db.ingest import ingest_bundle
+
+    report = ingest_bundle(engine, path, not_after=_newest_start())
+    if as_json:
+        click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
+        return
+    counts = f"{report.new} new, {report.updated} updated, {report.unchanged} unchanged"
+    print_lines([f"{path}: run {report.run_id}: {counts}"])
+    print_lines((f"{path}: {problem}; what was whole is in the database" for problem in report.damage), err=True)
+
+
+def _night_plan(path: Path) -> Plan:
+    from jobs.plan.planning import load_plan
+    from jobs.plan.shards import night_of
+
+    plan = load_plan(path)
+    night_of(plan, path)
+    return plan
+
+
+def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:
+    """Puts the shards of a night together; the bundle of its missing cells goes into `folder`."""
+    from jobs.github.ci import write_outputs
+    from jobs.plan.shards import merge_night
+
+    merged = merge_night(engine, plan, folder)
+    if as_json:
+        click.echo(json.dumps({**asdict(merged), "bundle": str(merged.bundle or "")}))
+    else:
+        print_lines([str(merged)])
+    if github_output:
+        write_outputs({"night": merged.night, "base": merged.base, "runs": str(merged.runs), "lost": str(merged.lost)})
+
+
+def _newest_start() -> float:
+    """The latest start of a run that is accepted, in seconds since 1970."""
+    return time.time() + _SKEW_S
+
+
+def find_bundles(paths: tuple[Path, ...]) -> list[Path]:
+    """The files among the paths, and every bundle below the folders among them."""
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]
+    return [file for file in files if not file.name.endswith(".partial")]
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--commit", help="The commit that was measured [the file's own, else that of --git].")
+@click.option("--branch", help="Its branch [the file's own, else that of --git].")
+@click.option("--date", help="When it was measured, ISO 8601 [the file's own, else the date of the commit in --git].")
+@click.option("--repo", help="Its repository [the file's own, else pytorch/pytorch].")
+@click.option(
+    "--git",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A clone that has the commit, branch and date which the files lack.",
+)
+@label_option
+@click.option("--suite", help="The suite, where neither the file nor its name has it.")
+@click.option("--phase", type=PHASES, help="The phase, likewise.")
+@click.option("--dtype", help="The dtype, likewise.")
+@click.option("--device", help="The device, likewise.")
+@click.option("--config", metavar="NAME[+key=value...]", help="The config, likewise.")
+@storage_options
+@json_option
+def import_command(
+    files: tuple[Path, ...],
+    commit: str | None,
+    branch: str | None,
+    date: str | None,
+    repo: str | None,
+    git: Path | None,
+    label: str,
+    suite: str | None,
+    phase: str | None,
+    dtype: str | None,
+    device: str | None,
+    config: str | None,
+    storage: Storage,
+    as_json: bool,
+) -> None:
+    """Read files of benchmarks/dynamo, benchmark-v3 JSON and GraphNet logs. A file that is imported twice changes nothing.
+
+    What cannot be read is a line each; exit code 2 if nothing can.
+    """
+    from collector.configs.spelling import parse_config
+    from db.engine import open_store
+    from db.importing.cells import Given
+    from db.importing.importer import import_files, store
+    from db.importing.runs import Provenance
+    from jobs import tool_version
+
+    asked = Provenance(repo, branch, commit, date, git, label, tool_version())
+    given = Given(suite, phase, dtype, device, parse_config(config) if config else None)
+    report = import_files(files, asked, given, storage.out)
+    if storage.target and report.runs:
+        store(open_store(storage.target, write=True), report, _newest_start())
+    if as_json:
+        print_json(asdict(report))
+    else:
+        _show(report)
+    if report.is_empty:
+        raise click.exceptions.Exit(2)
+
+
+def _show(report: ImportReport) -> None:
+    for file in report.files:
+        click.echo(file.problem or f"{file.file}: {file.rows} rows, {file.values} values", err=bool(file.problem))
+    for problem in report.problems:
+        click.echo(problem, err=True)
+    for run in report.runs:
+        click.echo(_line(run))
+    if report.is_empty:
+        click.echo("nothing could be imported", err=True)
+
+
+def _line(run: ImportedRun) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(run.statuses.items()))
+    bundle = f"bundle {run.bundle}" + ("" if run.is_new else " (was there)")
+    line = f"run {run.run_id}  {run.branch}@{run.commit[:10]}: {run.measurements} measurements ({counts}); {bundle}"
+    if stored := run.stored:
+        line += f"; {stored.new} new, {stored.updated} updated, {stored.unchanged} unchanged in the database"
+    return line
+
+
+@click.command()
+@click.argument("sides", nargs=-1, metavar="[SIDE]...")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["v3", "csv", "bundle", "parquet"]),
+    default="v3",
+    help="PyTorch's benchmark-v3 records, a row a cell, or a bundle a run.",
+)
+@click.option(
+    "-o",
+    "--out",
+    "output",
+    cls=Renamed,
+    former=["--output"],
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="The file, for bundles the folder; - is standard output. [standard output; none for bundle and parquet]",
+)
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@db_option
+@json_option
+def export_command(
+    sides: tuple[str, ...], form: str, output: Path | None, force: bool, database: str, as_json: bool
+) -> None:
+    """Write SIDEs, as `compare` takes them, to a file [latest]. `import` reads v3 files back without loss.
+
+    v3 and bundle have whole runs, csv and parquet the newest measurement of each cell of a side.
+    """
+    from db.engine import open_store
+    from db.exporting.exporter import export_sides, write_stream
+
+    if is_stream := output is None or str(output) == "-":
+        if form in ("bundle", "parquet"):
+            raise click.UsageError(f"{form} is binary: name {'a folder' if form == 'bundle' else 'a file'} with -o")
+        if as_json:
+            raise click.UsageError("--json lists the written files: name one with -o")
+    sides, chosen = sides or ("latest",), cast("Format", form)
+    with open_store(database, write=False).connect() as connection:
+        if output is None or is_stream:
+            write_stream(connection, sides, chosen, sys.stdout.buffer)
+            return
+        written = export_sides(connection, sides, chosen, output, force)
+    if as_json:
+        print_json([asdict(item) for item in written])
+        return
+    for item in written:
+        click.echo(f"{item.file}: {item.rows} rows of {', '.join(item.run_ids)}")
