@@ -25,6 +25,7 @@ from analysis.history.first import judge_first
 from analysis.history.series import Point, SeriesTable
 from analysis.stats.verdicts import LEVEL, Verdict, false_discovery_rates
 from collector.metrics import MIN_EFFECT
+from db.queries.repeats import Repeats
 from db.queries.series import SeriesRun
 from db.queries.sides import Side
 from db.runs import RunInfo
@@ -100,21 +101,20 @@ def _rows(world: World, values: npt.NDArray[np.float64]) -> RepeatRows:
     count, models = values.shape[1:]
     rows = pd.DataFrame(
         {
-            "cell_id": np.tile(_names(world), count),
-            "model": np.tile(np.arange(models), count),
-            **dict.fromkeys(("phase", "dtype", "device", "batch_size"), "synthetic"),
             "run": np.repeat(np.arange(count), models),
-            "branch": "main",
-            "commit": np.repeat(np.arange(count) // world.runs, models),
-            **dict.fromkeys(("testbed", "program", "replicate"), 0),
-            "status": "pass",
+            "cell": np.tile(np.arange(models), count),
+            **{"replicate": 0, "program": 0.0, "passed": 1},
             "started_at": np.arange(float(count * models)),
             **dict.fromkeys(_METRICS, np.nan),
             "eager_ms": np.exp(values[0]).ravel(),
             "compiled_ms": np.exp(values[1]).ravel(),
         }
     )
-    return RepeatRows(rows)
+    commit = np.arange(count) // world.runs
+    runs = pd.DataFrame({"run": np.arange(count), "branch": "main", "commit": commit, "testbed": 0})
+    same = dict.fromkeys(("phase", "dtype", "device", "batch_size"), "synthetic")
+    cells = pd.DataFrame({"cell": np.arange(models), "cell_id": _names(world), "model": np.arange(models), **same})
+    return RepeatRows(Repeats(rows, runs, cells))
 
 
 def _point(world: World, night: int) -> Point:

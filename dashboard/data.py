@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine
 
 from analysis.compare.tables import EVERYTHING, Comparison, SideSummary, compare, compare_configs, summarise
-from analysis.compare.verdicts import Judgement, judge_cells
+from analysis.compare.verdicts import Judgement, judge_cells, read_run
 from analysis.history.recent import Recent, nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
 from dashboard.components.outcomes import with_outcomes
@@ -95,8 +95,13 @@ class Data:
     def judgement(self, pair: Pair) -> Judgement:
         """The verdicts of all cells of two sides, by cell_id: a filter hides cells and changes no verdict."""
         comparison = self.comparison(pair, EVERYTHING)
-        judgement = judge_cells(self.engine, comparison.base, comparison.new, comparison.cells)
+        judgement = judge_cells(self.engine, comparison.base, comparison.new, comparison.cells, read=self.rows_of_run)
         return replace(judgement, cells=judgement.cells.set_axis(comparison.cells["cell_id"]))
+
+    @_cached(64)
+    def rows_of_run(self, run: int) -> pd.DataFrame:
+        """What verdicts look at of a run: the noise behind any two nights is learned from the same 30 nights, mostly."""
+        return read_run(self.engine, run)
 
     @_cached(12)
     def judged(self, pair: Pair, filters: CellFilter) -> pd.DataFrame:

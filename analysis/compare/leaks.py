@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.compare.adjustment import PairedCells
 from analysis.compare.repeats import Mask, Numbers
-from analysis.stats.verdicts import Verdict
+from analysis.stats.verdicts import Verdict, words_where
 
 #: The metric: bytes that stay allocated with every compiled call.
 LEAK = "leak_bytes_per_call"
@@ -40,7 +40,7 @@ def judge_leaks(pairs: PairedCells, compared: Mask) -> dict[str, Any]:
     ratio = pairs.cells[f"{LEAK}_ratio"].to_numpy(dtype=float)
     change = np.where(is_judged & (base_most > 0), ratio - 1, np.nan)
     return {
-        f"{LEAK}_verdict": [str(word) if here else None for word, here in zip(words, is_judged, strict=True)],
+        f"{LEAK}_verdict": words_where(is_judged, words),
         f"{LEAK}_change": change,
         f"{LEAK}_adjusted": change,
         **{f"{LEAK}_{name}": np.full(len(words), np.nan) for name in ("low", "high", "explained", "q")},

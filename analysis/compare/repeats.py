@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from collector.vocabulary import Status
 from db.connecting import Source
-from db.queries.repeats import repeats
+from db.queries.repeats import LOOK_BACK, ReadRun, Repeats, repeats
 from db.queries.sides import Side
 
 Numbers: TypeAlias = "npt.NDArray[np.float64]"
@@ -20,36 +19,50 @@ Labels: TypeAlias = "npt.NDArray[np.int64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 #: What tells cells apart but for their config. Cells of one program that agree in all of it have one noise.
-_OF_CELL = ("model", "phase", "dtype", "device", "batch_size")
+_OF_CELL = ["model", "phase", "dtype", "device", "batch_size"]
 #: A cell whose status changed so many times is flaky.
 _TURNS = 3
 
 
 class RepeatRows:
-    """The rows of `db.queries.repeats.repeats`, oldest run first. Entry i of each array is of row i. Labels count from 0.
+    """The measurements of `db.queries.repeats.Repeats`, oldest run first. Entry i of each array is of measurement i.
 
-    `cells` are the cells' ids, `cell` is the place of each row's cell among them. `run` and `runs` (the database's numbers,
-    oldest first), `branch` and `commit` likewise. `unit` numbers what has one noise: a model's program on a testbed, or the
-    cell where the program is not known.
+    `cells` are the cells' ids, and `cell` is the index of each row's cell in it. `runs` are the store's numbers of the runs that
+    have rows, oldest first, and `run` is the index in it. `branch` and `commit` are labels from 0. `unit` is a label of what has
+    one noise: a model's program on a testbed, or the cell where the program is not known.
     """
 
-    def __init__(self, rows: pd.DataFrame) -> None:
-        self._rows = rows
-        self.cell, self.cells = _factorized(rows["cell_id"])
-        self.run, runs = _factorized(rows["run"])
-        self.runs: Labels = runs.to_numpy(dtype=np.int64)
-        self.branch, _ = _factorized(rows["branch"])
-        self.commit, _ = _factorized(rows["commit"])
-        self.passed: Mask = (rows["status"] == Status.PASS.value).to_numpy(dtype=bool)
+    def __init__(self, repeats: Repeats) -> None:
+        runs = repeats.runs[repeats.runs["run"].isin(repeats.rows["run"])]
+        run: Labels = pd.Index(runs["run"]).get_indexer(repeats.rows["run"]).astype(np.int64)
+        in_order = np.argsort(run, kind="stable")
+        self._rows = repeats.rows.iloc[in_order]
+        self.run = run[in_order]
+        self.runs: Labels = runs["run"].to_numpy()
+        self.branch, self.commit, self._testbed = (
+            pd.factorize(runs[name])[0][self.run] for name in ("branch", "commit", "testbed")
+        )
+        self.cells = pd.Index(repeats.cells["cell_id"])
+        self.cell: Labels = pd.Index(repeats.cells["cell"]).get_indexer(self._rows["cell"]).astype(np.int64)
+        self._cell_but_config = repeats.cells.groupby(_OF_CELL, sort=False).ngroup().to_numpy()
+        self.passed: Mask = self._rows["passed"].to_numpy() == 1
 
     @classmethod
-    def behind(cls, source: Source, sides: Sequence[Side], metrics: Iterable[str]) -> RepeatRows:
-        """What the store holds about the cells of these sides.
+    def behind(
+        cls,
+        source: Source,
+        sides: Sequence[Side],
+        metrics: Iterable[str],
+        *,
+        look_back: int = LOOK_BACK,
+        read: ReadRun | None = None,
+    ) -> RepeatRows:
+        """What the store holds about the cells of these sides, as `db.queries.repeats.repeats` reads it.
 
         Raises:
             KeyError: a metric that does not exist.
         """
-        return cls(repeats(source, sides, sorted(metrics)))
+        return cls(repeats(source, sides, sorted(metrics), look_back=look_back, read=read))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -61,10 +74,13 @@ class RepeatRows:
     @cached_property
     def unit(self) -> Labels:
         """See the class."""
+        program = self._rows["program"].to_numpy()
         # A cell whose program is not known is a program of its own.
-        program = self._rows["program"].astype(float).fillna(pd.Series(-1.0 - self.cell, self._rows.index))
-        numbered = self._rows.assign(program=program).groupby(["program", *_OF_CELL, "testbed"], sort=False).ngroup()
-        return np.asarray(numbered, dtype=np.int64)
+        program = pd.factorize(np.where(np.isnan(program), -1.0 - self.cell, program))[0]
+        same = np.ravel_multi_index(
+            (program, self._cell_but_config[self.cell], self._testbed), (len(self) + 1, len(self.cells), len(self.runs))
+        )
+        return pd.factorize(same)[0]
 
     @cached_property
     def _same_unit(self) -> pd.DataFrame:
@@ -84,20 +100,23 @@ class RepeatRows:
     def of_side(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
         """The value of a side: of each of `cells` the mean ln of the metric over the runs in which it passed, and their number.
 
-        Replicates of a run are averaged first. NaN and 0 where there is none. `keys` are the database's numbers of the runs.
+        Replicates of a run are averaged first. NaN and 0 where there is none. `keys` are the store's numbers of the runs.
         """
         values = self.values(metric)
         usable = np.flatnonzero(self._of_side(keys) & (values > 0))
-        logs = pd.Series(np.log(values[usable]))
-        by_run = logs.groupby([self.cell[usable], self.run[usable]]).mean().groupby(level=0).agg(["mean", "size"])
-        by_run = by_run.reindex(range(len(self.cells)))
-        return by_run["mean"].to_numpy(dtype=float), by_run["size"].fillna(0).to_numpy(dtype=float)
+        pairs, of_row = np.unique(self.cell[usable] * len(self.runs) + self.run[usable], return_inverse=True)
+        by_run = np.bincount(of_row, np.log(values[usable])) / np.bincount(of_row)
+        owner, count = pairs // max(1, len(self.runs)), len(self.cells)
+        runs = np.bincount(owner, minlength=count).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            return np.bincount(owner, by_run, count) / runs, runs
 
     def extremes(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
         """The least and the greatest value of each of `cells` in a side's measurements that passed; NaN for none."""
-        usable = self._of_side(keys)
-        of_cell = pd.Series(self.values(metric)[usable]).groupby(self.cell[usable])
-        least, most = (np.asarray(ends.reindex(range(len(self.cells)))) for ends in (of_cell.min(), of_cell.max()))
+        usable, values = self._of_side(keys), self.values(metric)
+        least, most = np.full((2, len(self.cells)), np.nan)
+        np.fmin.at(least, self.cell[usable], values[usable])
+        np.fmax.at(most, self.cell[usable], values[usable])
         return least, most
 
     def _of_side(self, keys: Iterable[int]) -> Mask:
@@ -115,9 +134,3 @@ class RepeatRows:
         is_last = np.append(cells[1:] != cells[:-1], True)[1:]
         last_turned = np.bincount(cells[1:][is_last & turned], minlength=len(self.cells)) > 0
         return set(self.cells[(turns >= _TURNS) & last_turned])
-
-
-def _factorized(values: pd.Series) -> tuple[Labels, pd.Index]:
-    """Numbers in order of appearance, and what they stand for."""
-    labels, names = pd.factorize(values)
-    return labels.astype(np.int64), pd.Index(names)

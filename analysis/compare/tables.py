@@ -34,7 +34,6 @@ from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
-from db.queries.repeats import rows_of_runs
 from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side
 from db.schema import measurements
@@ -140,7 +139,7 @@ def _run_means(conn: Connection, side: Side) -> pd.DataFrame:
     measured, different = conn.execute(select(count, cells).where(measurements.c.run.in_(side.keys))).one()
     if measured == different:
         return pd.DataFrame()
-    rows = RepeatRows(rows_of_runs(conn, side.keys, _AVERAGED))
+    rows = RepeatRows.behind(conn, [side], _AVERAGED, look_back=0)
     several = np.bincount(rows.cell) > 1
     means = {metric: np.exp(rows.of_side(side.keys, metric)[0][several]) for metric in _AVERAGED}
     return pd.DataFrame(means, index=rows.cells[several])

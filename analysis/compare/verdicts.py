@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
@@ -16,18 +17,22 @@ from analysis.compare.noise import learn_noise
 from analysis.compare.repeats import Mask, RepeatRows
 from analysis.compare.tables import Comparison, compare
 from analysis.compare.transitions import Transition
-from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge
+from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge, words_where
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source
-from db.queries.repeats import THROTTLED
+from db.queries.repeats import THROTTLED, ReadRun, rows_of_runs
 from db.queries.sides import Side
 
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
 JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK)
 #: What is read of the repeats besides the judged metrics.
 ALSO_READ: tuple[str, ...] = (LEAK, THROTTLED, *CONTROL.values())
+#: All that is read of the repeats.
+READ = tuple(sorted({*MIN_EFFECT, *ALSO_READ}))
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
+Words = npt.NDArray[np.object_]
+
 _PARTS = ("change", "adjusted", "low", "high", "explained", "q", "more_runs")
 
 
@@ -149,15 +154,21 @@ def judge_sides(source: Source, base: Side, new: Side) -> Judgement:
 
 
 def judge_cells(
-    source: Source, base: Side, new: Side, cells: pd.DataFrame, min_effects: Mapping[str, float] = MIN_EFFECT
+    source: Source, base: Side, new: Side, cells: pd.DataFrame, *, read: ReadRun | None = None
 ) -> Judgement:
     """Judges the cells of a comparison (`analysis.compare.pairing.pair`) by the values that they show.
 
     The noise from run to run is learned from all runs of the sides' testbeds that the store holds. One family of cells per
-    metric shares a false discovery rate of 5 %. Leaks have a rule of their own (`analysis.compare.leaks`).
+    metric shares a false discovery rate of 5 %. Leaks have a rule of their own (`analysis.compare.leaks`). `read` gives the
+    rows of a run, if they need not be read from the store (`read_run`).
     """
-    rows = RepeatRows.behind(source, (base, new), {*min_effects, *ALSO_READ})
-    return judge_pairs(PairedCells(rows, base, new, cells), min_effects)
+    rows = RepeatRows.behind(source, (base, new), READ, read=read)
+    return judge_pairs(PairedCells(rows, base, new, cells))
+
+
+def read_run(source: Source, run: int) -> pd.DataFrame:
+    """The rows of a run that `judge_cells` looks at."""
+    return rows_of_runs(source, [run], READ)
 
 
 def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFECT) -> Judgement:
@@ -176,9 +187,9 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
     if f"{LEAK}_ratio" in pairs.cells:
         columns |= judge_leaks(pairs, _passes_twice(pairs))
     verdicts = {name: columns[f"{name}_verdict"] for name in JUDGED if f"{name}_verdict" in columns}
-    columns |= _overall(pairs, verdicts)
-    columns["throttled"] = pairs.throttled
-    return Judgement(pd.DataFrame(columns, index=pairs.cells.index), drift, noise, degrees)
+    named = {name: pd.Series(words, dtype=object) for name, words in _overall(pairs, verdicts).items()}
+    columns |= {**named, "throttled": pairs.throttled}
+    return Judgement(pd.DataFrame(columns).set_axis(pairs.cells.index), drift, noise, degrees)
 
 
 def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect: float) -> dict[str, Any]:
@@ -202,7 +213,7 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect:
         "explained": np.where(is_known, adjustment.change, np.nan),
     }
     return {
-        f"{metric}_verdict": [word.value if known else None for word, known in zip(verdicts, is_known, strict=True)],
+        f"{metric}_verdict": words_where(is_known, verdicts),
         **{f"{metric}_{name}": np.expm1(values) for name, values in logs.items()},
         f"{metric}_p": tested.p,
         f"{metric}_q": q,
@@ -215,59 +226,51 @@ def _passes_twice(pairs: PairedCells) -> Mask:
     return passes
 
 
-def _overall(pairs: PairedCells, verdicts: Mapping[str, Sequence[str | None]]) -> dict[str, Any]:
+def _overall(pairs: PairedCells, verdicts: Mapping[str, Words]) -> dict[str, Words]:
     """The outcome of each cell, and the metric that decided."""
-    flaky, cells = pairs.rows.flaky(), pairs.cells
+    cells, passes = pairs.cells, _passes_twice(pairs)
     same_code = set(pairs.sides["base"].commits) == set(pairs.sides["new"].commits)
-    columns = ("transition", "testbed_changed", "environment_id_base", "environment_id_new", "cell_id_new")
-    outcomes, metrics = [], []
-    for row, of_metrics in zip(
-        zip(*(cells[name].tolist() for name in columns), strict=True), zip(*verdicts.values(), strict=True), strict=True
-    ):
-        transition, testbed_changed, base_environment, new_environment, cell_id = row
-        outcome, metric = _STATUS_OUTCOMES.get(transition), None
-        if transition == Transition.BOTH_PASS.value:
-            outcome, metric = _of_metrics(dict(zip(verdicts, of_metrics, strict=True)))
-            if testbed_changed is True and outcome is not None:
-                outcome = Outcome.ENVIRONMENT_CHANGED if same_code else Outcome.INCONCLUSIVE
-            elif same_code and outcome in _CHANGES and _differ(base_environment, new_environment):
-                outcome = Outcome.ENVIRONMENT_CHANGED
-        elif outcome in (Outcome.BROKE, Outcome.FIXED) and cell_id in flaky:
-            outcome = Outcome.FLAKY
-        outcomes.append(None if outcome is None else outcome.value)
-        metrics.append(metric)
-    named = {"verdict": outcomes, "verdict_metric": metrics}
-    return {name: pd.Series(values, index=cells.index, dtype=object) for name, values in named.items()}
+    outcomes, metrics = _of_metrics(verdicts, len(cells))
+    is_judged, is_changed = pd.notna(outcomes), np.isin(outcomes.astype(str), _CHANGES)
+    moved = cells["testbed_changed"].eq(True).to_numpy(dtype=bool)
+    outcomes[is_judged & moved] = (Outcome.ENVIRONMENT_CHANGED if same_code else Outcome.INCONCLUSIVE).value
+    if same_code:
+        base, new = cells["environment_id_base"], cells["environment_id_new"]
+        other = (base.notna() & new.notna() & (base != new)).to_numpy(dtype=bool)
+        outcomes[is_changed & ~moved & other] = Outcome.ENVIRONMENT_CHANGED.value
+    of_status = cells["transition"].map(_STATUS_OUTCOMES).to_numpy(dtype=object)
+    turned = np.isin(of_status.astype(str), (Outcome.BROKE.value, Outcome.FIXED.value))
+    of_status[turned & cells["cell_id_new"].isin(pairs.rows.flaky()).to_numpy(dtype=bool)] = Outcome.FLAKY.value
+    of_status[pd.isna(of_status)] = None
+    return {"verdict": np.where(passes, outcomes, of_status), "verdict_metric": words_where(passes, metrics)}
 
 
 _STATUS_OUTCOMES = {
-    Transition.BROKE.value: Outcome.BROKE,
-    Transition.FIXED.value: Outcome.FIXED,
-    Transition.STILL_FAILING.value: Outcome.STILL_FAILING,
-    Transition.MISSING.value: Outcome.MISSING,
-    Transition.MISSING_IN_BOTH.value: Outcome.MISSING,
+    Transition.BROKE.value: Outcome.BROKE.value,
+    Transition.FIXED.value: Outcome.FIXED.value,
+    Transition.STILL_FAILING.value: Outcome.STILL_FAILING.value,
+    Transition.MISSING.value: Outcome.MISSING.value,
+    Transition.MISSING_IN_BOTH.value: Outcome.MISSING.value,
 }
-_CHANGES = (Outcome.REGRESSED, Outcome.IMPROVED)
-_CONCLUSIVE: tuple[str | None, ...] = (Verdict.REGRESSED.value, Verdict.IMPROVED.value, Verdict.UNCHANGED.value)
+_CHANGES = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
+_CONCLUSIVE = (*_CHANGES, Outcome.UNCHANGED.value)
 
 
-def _of_metrics(verdicts: Mapping[str, str | None]) -> tuple[Outcome | None, str | None]:
+def _of_metrics(verdicts: Mapping[str, Words], count: int) -> tuple[Words, Words]:
     """Something that got worse is named first, then something that got better; else the time decides.
 
     Time is wall-clock time, which a user waits for. Where that is inconclusive, device time decides.
     """
-    for wanted in _CHANGES:
-        for name, verdict in verdicts.items():
-            by_wall = name == "compiled_kernel_ms" and verdicts.get("compiled_ms") in _CONCLUSIVE
-            if verdict == wanted.value and not by_wall:
-                return wanted, name
-    for name in ("compiled_ms", "compiled_kernel_ms"):
-        verdict = verdicts.get(name)
-        if verdict in _CONCLUSIVE:
-            return Outcome(str(verdict)), name
-    judged = [name for name, verdict in verdicts.items() if verdict is not None]
-    return (Outcome.INCONCLUSIVE, judged[0]) if judged else (None, None)
-
-
-def _differ(base: object, new: object) -> bool:
-    return isinstance(base, str) and isinstance(new, str) and base != new
+    outcomes, metrics = np.full((2, count), None)
+    none = np.full(count, None)
+    by_wall = np.isin(verdicts.get("compiled_ms", none).astype(str), _CONCLUSIVE)
+    # The least important first: what comes later overwrites it.
+    rules = [(name, pd.notna(words), Outcome.INCONCLUSIVE.value) for name, words in reversed(list(verdicts.items()))]
+    for name in ("compiled_kernel_ms", "compiled_ms"):
+        rules += [(name, verdicts.get(name, none) == word, word) for word in _CONCLUSIVE]
+    for word in reversed(_CHANGES):
+        for name, words in reversed(list(verdicts.items())):
+            rules.append((name, (words == word) & ~(by_wall & (name == "compiled_kernel_ms")), word))
+    for name, where, word in rules:
+        outcomes[where], metrics[where] = word, name
+    return outcomes, metrics

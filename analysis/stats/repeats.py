@@ -106,11 +106,14 @@ def sums(values: Numbers, owners: Labels, count: int) -> Numbers:
 
 
 def _ranked(values: Numbers, owners: Labels, count: int, parts: Sequence[float]) -> list[Numbers]:
-    """For each part: each owner's value below or at which that part of its others lie; 0 for an owner without any."""
-    size = np.bincount(owners, minlength=count)
-    start, has = np.cumsum(size) - size, np.flatnonzero(size)
-    ordered = values[np.lexsort((values, owners))]
-    ranked = [np.zeros(count) for _ in parts]
-    for part, of_part in zip(parts, ranked, strict=True):
-        of_part[has] = ordered[start[has] + np.floor(part * (size[has] - 1)).astype(np.int64)]
-    return ranked
+    """For each part: each owner's value below or at which that part of its others lie; 0 for an owner without any.
+
+    The values of one owner stand one after the other.
+    """
+    size, index = np.bincount(owners, minlength=count), np.arange(len(owners))
+    first = np.maximum.accumulate(np.where(np.diff(owners, prepend=-1) != 0, index, 0))
+    ordered = np.full((count, max(size.max(initial=0), 1)), np.inf)
+    ordered[owners, index - first] = values
+    ordered.sort(axis=1)
+    last, each = np.maximum(size - 1, 0), np.arange(count)
+    return [np.where(size > 0, ordered[each, np.floor(part * last).astype(np.int64)], 0.0) for part in parts]

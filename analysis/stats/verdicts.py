@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,8 +82,8 @@ def false_discovery_rates(p: Numbers) -> Numbers:
     return found
 
 
-def judge(found: Difference, q: Numbers, smallest: float, *, lower_is_better: bool) -> list[Verdict]:
-    """A verdict per cell, given the adjusted p of its family and the smallest relative change that matters.
+def judge(found: Difference, q: Numbers, smallest: float, *, lower_is_better: bool) -> npt.NDArray[np.str_]:
+    """The word of a `Verdict` per cell, given the adjusted p of its family and the smallest relative change that matters.
 
     - a change: q is at most 0.05 and the change itself at least `smallest` (0.02 is 2 %)
     - `unchanged`: the 95 % interval lies within plus or minus `smallest`, so that a change that matters is ruled out
@@ -94,13 +95,15 @@ def judge(found: Difference, q: Numbers, smallest: float, *, lower_is_better: bo
         ruled_out = (found.low >= -limit) & (found.high <= limit)
         changed = (q <= LEVEL) & (np.abs(found.change) >= limit)
         worse = found.change > 0 if lower_is_better else found.change < 0
-    return [_word(*flags) for flags in zip(ruled_out, changed, worse, strict=True)]
+    words = Verdict.REGRESSED.value, Verdict.IMPROVED.value, Verdict.UNCHANGED.value
+    return np.select([changed & worse, changed, ruled_out], words, Verdict.INCONCLUSIVE.value)
 
 
-def _word(is_ruled_out: bool, is_changed: bool, is_worse: bool) -> Verdict:
-    if is_changed:
-        return Verdict.REGRESSED if is_worse else Verdict.IMPROVED
-    return Verdict.UNCHANGED if is_ruled_out else Verdict.INCONCLUSIVE
+def words_where(known: npt.NDArray[np.bool_], words: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
+    """The words where they are known, None elsewhere."""
+    found = words.astype(object)
+    found[~known] = None
+    return found
 
 
 def further_runs(found: Difference, base_runs: Numbers, new_runs: Numbers, smallest: float) -> Numbers:

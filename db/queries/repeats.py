@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from sqlalchemy import ColumnElement, Double, Select, case, cast, select
+from sqlalchemy import ColumnElement, Connection, Double, Integer, Select, case, cast, select
 
 from collector.metrics import METRICS
+from collector.vocabulary import Status
 from db.connecting import Source, connected, frame
 from db.queries.sides import Side
 from db.schema import CellRow, Run, Testbed, measurements
@@ -19,57 +21,71 @@ LOOK_BACK = 30
 THROTTLED = "throttled"
 _OF_CELL = (CellRow.cell_id, CellRow.model, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
 
+#: Reads `rows_of_runs` of one run, by its number; a server keeps what it has read.
+ReadRun = Callable[[int], pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What the store holds of some cells. All numbers of runs, cells, commits, models, testbeds and programs are the store's.
+
+    - `rows`: as `rows_of_runs`, of the chosen cells only
+    - `runs`: run, branch, commit and testbed of each run, oldest first
+    - `cells`: cell, cell_id, model, phase, dtype, device and batch_size of each cell
+    """
+
+    rows: pd.DataFrame
+    runs: pd.DataFrame
+    cells: pd.DataFrame
+
 
 def repeats(
-    source: Source, sides: Sequence[Side], metrics: Sequence[str], *, look_back: int = LOOK_BACK
-) -> pd.DataFrame:
+    source: Source,
+    sides: Sequence[Side],
+    metrics: Sequence[str],
+    *,
+    look_back: int = LOOK_BACK,
+    read: ReadRun | None = None,
+) -> Repeats:
     """The measurements that the cells of some sides have on the sides' testbeds.
 
     Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
-    those. A row a measurement, oldest run first. Columns: cell_id, model, phase, dtype, device, batch_size, run, branch,
-    commit, testbed, program, replicate, status, started_at (seconds since 1970) and the metrics (NaN where not measured);
-    model, run (as in `Side.keys`), commit, testbed and program are the database's own numbers. `THROTTLED` can be asked
-    for like a metric.
+    those. `read` is called for the rows of each run instead of reading them all at once.
 
     Raises:
         KeyError: a metric that does not exist.
     """
+    own = sorted({key for side in sides for key in side.keys})
+    measured = select(measurements.c.cell).where(measurements.c.run.in_(own)).distinct()
     with connected(source) as conn:
-        runs = runs_behind(conn, sides, look_back=look_back)
-        return rows_of_runs(conn, runs, metrics, cells_of=[key for side in sides for key in side.keys])
-
-
-def runs_behind(source: Source, sides: Sequence[Side], *, look_back: int = LOOK_BACK) -> list[int]:
-    """The runs (by number) whose rows `repeats` gives, oldest first."""
-    found = {key for side in sides for key in side.keys}
-    with connected(source) as conn:
-        for testbed_id, newest in _testbeds(sides).items():
-            found.update(conn.execute(_newest(testbed_id, newest, look_back)).scalars())
-        ordered = select(Run.id).where(Run.id.in_(sorted(found))).order_by(Run.started_at, Run.id)
-        return list(conn.execute(ordered).scalars())
+        runs = _runs(conn, sides, look_back)
+        cells = frame(conn, select(CellRow.id.label("cell"), *_OF_CELL).where(CellRow.id.in_(measured)))
+        if read is None:
+            rows = rows_of_runs(conn, runs["run"].tolist(), metrics, of_cells=measured)
+        else:
+            rows = pd.concat([read(run) for run in runs["run"].tolist()], ignore_index=True)
+            rows = rows[rows["cell"].isin(cells["cell"])]
+    return Repeats(rows, runs, cells)
 
 
 def rows_of_runs(
-    source: Source, runs: Collection[int], metrics: Sequence[str], *, cells_of: Collection[int] | None = None
+    source: Source, runs: Iterable[int], metrics: Sequence[str], *, of_cells: Select[int] | None = None
 ) -> pd.DataFrame:
-    """The rows of `repeats` of these runs (by number): of the cells that the runs `cells_of` measured, or of all.
+    """A row for each measurement of these runs (by number), in the order of run, cell and replicate.
+
+    Columns: run, cell, replicate, program (NaN where it is not known), passed (1 or 0), started_at (seconds since 1970)
+    and the metrics (NaN where not measured); `THROTTLED` can be asked for like a metric.
 
     Raises:
         KeyError: a metric that does not exist.
     """
     row = measurements.c
-    query = select(row.cell, row.run, row.program, row.replicate, row.status, row.started_at)
+    passed = cast(row.status == Status.PASS.value, Integer).label("passed")
+    query = select(row.run, row.cell, row.replicate, cast(row.program, Double).label("program"), passed, row.started_at)
     query = query.add_columns(*(_column(name) for name in metrics)).where(row.run.in_(sorted(runs)))
-    measured = select(row.cell).where(row.run.in_(sorted(runs if cells_of is None else cells_of))).distinct()
-    with connected(source) as conn:
-        # Names are joined here: of 50,000 rows a query would fetch each of them 30 times.
-        rows = frame(conn, query if cells_of is None else query.where(row.cell.in_(measured)))
-        cells = frame(conn, select(CellRow.id.label("cell"), *_OF_CELL).where(CellRow.id.in_(measured)))
-        of_run = (Run.id.label("run"), Run.branch, Run.commit, Run.testbed)
-        ordered = frame(conn, select(*of_run).where(Run.id.in_(sorted(runs))).order_by(Run.started_at, Run.id))
-    ordered["place"] = range(len(ordered))
-    found = rows.astype({"program": "float64"}).merge(ordered, on="run").merge(cells, on="cell")
-    return found.sort_values(["place", "cell", "replicate"], ignore_index=True).drop(columns=["place", "cell"])
+    if of_cells is not None:
+        query = query.where(row.cell.in_(of_cells))
+    return frame(source, query.order_by(row.run, row.cell, row.replicate))
 
 
 def _column(name: str) -> ColumnElement[Any]:
@@ -79,19 +95,15 @@ def _column(name: str) -> ColumnElement[Any]:
     return measurements.c[METRICS[name].name]
 
 
-def _testbeds(sides: Sequence[Side]) -> dict[str, float]:
-    """The testbeds of the sides, and when the newest of the sides' runs on each started."""
+def _runs(conn: Connection, sides: Sequence[Side], look_back: int) -> pd.DataFrame:
+    """The sides' own runs, and for each testbed those that the noise is learned from."""
+    wanted = {key for side in sides for key in side.keys}
     newest: dict[str, float] = {}
     for run in (run for side in sides for run in side.runs):
         newest[run.testbed_id] = max(newest.get(run.testbed_id, 0.0), run.started_at.timestamp())
-    return newest
-
-
-def _newest(testbed_id: str, newest: float, look_back: int) -> Select[int]:
-    return (
-        select(Run.id)
-        .join(Testbed, Testbed.id == Run.testbed)
-        .where(Testbed.testbed_id == testbed_id, Run.started_at <= newest)
-        .order_by(Run.started_at.desc(), Run.run_id.desc())
-        .limit(look_back)
-    )
+    for testbed_id, started_at in newest.items():
+        of_testbed = select(Run.id).join(Testbed, Testbed.id == Run.testbed).where(Testbed.testbed_id == testbed_id)
+        in_order = of_testbed.where(Run.started_at <= started_at).order_by(Run.started_at.desc(), Run.run_id.desc())
+        wanted.update(conn.execute(in_order.limit(look_back)).scalars())
+    query = select(Run.id.label("run"), Run.branch, Run.commit, Run.testbed).where(Run.id.in_(sorted(wanted)))
+    return frame(conn, query.order_by(Run.started_at, Run.id))

@@ -43,5 +43,5 @@ def test_the_reasons_are_a_plain_column_and_can_be_asked_for_like_a_metric(store
     with store.connect() as conn:
         query = select(results.c.model, results.c.throttled).order_by(results.c.model)
         assert conn.execute(query).all() == [("a", "power_cap,software_thermal"), ("b", ""), ("c", None)]
-    rows = repeats(store, [resolve_side(store, "r1")], ["throttled"])
+    rows = repeats(store, [resolve_side(store, "r1")], ["throttled"]).rows
     assert rows["throttled"].fillna(-1).sort_values().tolist() == [-1, 0, 1]

@@ -89,7 +89,7 @@ def test_failures_and_other_testbeds_are_no_repeats(store, tmp_path):
     ingest_bundle(store, write_bundle(tmp_path, elsewhere, [measured(cell(model), 401, 5.0) for model in MODELS]))
     assert learn_noise(RepeatRows(rows_of(store, "r01")), "compiled_ms").repeats == 12
     both = rows_of(store, "rx", "ry")
-    assert set(both["run"].unique()) == set(rows_of(store, "rx")["run"]) | set(rows_of(store, "ry")["run"])
+    assert set(both.runs["run"]) == set(rows_of(store, "rx").runs["run"]) | set(rows_of(store, "ry").runs["run"])
     assert learn_noise(RepeatRows(both), "compiled_ms").repeats == 12
 
 
@@ -98,7 +98,7 @@ def test_only_so_many_runs_are_looked_back_on_and_none_that_came_later(store, tm
         ingest_bundle(store, night(tmp_path, f"r{number}", minutes=60 * number, cells=[cell()]))
     with store.connect() as conn:
         side = resolve_side(conn, "r3")
-        assert len(repeats(conn, [side], ["speedup"])) == 4
-        assert len(repeats(conn, [side], ["speedup"], look_back=2)) == 2
+        assert len(repeats(conn, [side], ["speedup"]).rows) == 4
+        assert len(repeats(conn, [side], ["speedup"], look_back=2).rows) == 2
         with pytest.raises(KeyError):
             repeats(conn, [side], ["fastness"])
