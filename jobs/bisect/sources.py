@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.version import Version
+
 from jobs.bisect.judges import Reading
-from jobs.builds.build import Build, BuildError, in_order, parse_build
+from jobs.builds.build import BuildError, parse_build
 from jobs.builds.environment import Environments
 from jobs.builds.index import list_builds
 from jobs.builds.options import BuildOptions
@@ -32,24 +34,25 @@ def builds_between(good: str, bad: str, named: Sequence[str], options: BuildOpti
         BuildError: good is not older than bad, or the index cannot be read.
     """
     first, last = parse_build(good), parse_build(bad)
-    if first.key >= last.key:
+    if first >= last:
         raise BuildError(
-            f"--good {first.version} is not older than --bad {last.version}: --good is the older end, even if it is the "
-            "slower one"
+            f"--good {first} is not older than --bad {last}: --good is the older end, even if it is the slower one"
         )
     candidates = [parse_build(text) for text in named] if named else _offered(options, (first, last))
-    inside = [build for build in candidates if first.key < build.key < last.key]
-    return [build.version for build in in_order([first, *inside, last])]
+    inside = {build for build in candidates if first < build < last}
+    return [str(build) for build in sorted({first, *inside, last})]
 
 
-def _offered(options: BuildOptions, ends: tuple[Build, Build]) -> list[Build]:
+def _offered(options: BuildOptions, ends: tuple[Version, Version]) -> list[Version]:
     """The builds of the index, without pre-releases unless an end is one; one of 2.13.0 and 2.13.0+cpu is enough."""
-    by_public: dict[str, Build] = {}
-    for build in in_order(Build(version) for version in list_builds(options.words()).versions):
+    by_public: dict[str, Version] = {}
+    for build in sorted(map(Version, list_builds(options.words()).versions)):
         by_public.setdefault(build.public, build)  # the one without a local version comes first
-    with_nightlies = not all(end.is_release for end in ends)
+    with_nightlies = any(end.is_prerelease for end in ends)
     others = by_public.keys() - {end.public for end in ends}
-    return [build for public, build in by_public.items() if public in others and (with_nightlies or build.is_release)]
+    return [
+        build for public, build in by_public.items() if public in others and (with_nightlies or not build.is_prerelease)
+    ]
 
 
 def commits_between(folder: Path, good: str, bad: str) -> list[str]:
@@ -76,7 +79,7 @@ class TorchBuilds:
         """Measures run `number` of a build. Raises ChildError where it cannot be installed, or nothing can be measured in it."""
         build = parse_build(name)
         environment = self.environments.ready(build)
-        bundles = self.folder / build.name / str(number)
+        bundles = self.folder / f"torch-{build}" / str(number)
         return read_run(environment.python, self.request, bundles, self.metric, self.folder)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from packaging.version import Version
+
 from collector.bundle import BundleContents
-from jobs.builds.build import Build
 from jobs.builds.environment import Environment, Environments
 from jobs.builds.index import Listing
 from jobs.pool.child import ChildError, Request, bundle_files, complete_bundles, measure_in
@@ -22,9 +23,12 @@ RELEASES, NIGHTLIES = "releases", "nightly"
 
 @dataclass(slots=True)
 class BuildResult:
-    """The outcome of one build: the torch and commit that were measured, statuses counted, or why it was skipped."""
+    """The outcome of one build: the torch and commit that were measured, statuses counted, or why it was skipped.
 
-    build: Build
+    `seconds` is 0 where nothing was left to measure.
+    """
+
+    build: str
     torch: str = ""
     commit: str = ""
     date: str | None = None
@@ -34,21 +38,13 @@ class BuildResult:
     skipped: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `seconds` is 0 where nothing was left to measure."""
-        return {
-            "build": self.build.version,
-            "torch": self.torch,
-            "commit": self.commit,
-            "date": self.date,
-            "runs": self.runs,
-            "statuses": dict(self.statuses),
-            "seconds": round(self.seconds, 1),
-            "skipped": self.skipped,
-        }
+        """A JSON object with a key for every field."""
+        data = {name: getattr(self, name) for name in self.__slots__}
+        return data | {"statuses": dict(self.statuses), "seconds": round(self.seconds, 1)}
 
     def __str__(self) -> str:
         if self.skipped:
-            return f"torch {self.build.version}: skipped: {self.skipped}"
+            return f"torch {self.build}: skipped: {self.skipped}"
         counts = ", ".join(f"{number} {status}" for status, number in self.statuses.most_common())
         took = f"{self.seconds:.0f} s" if self.seconds else "at hand"
         return f"torch {self.torch} @{self.commit[:10]} {(self.date or 'no date')[:10]}: {counts}; {took}"
@@ -66,9 +62,9 @@ class Backfill:
     store: Callable[[Path], str] | None
     say: Callable[[str], None]
 
-    def fill(self, build: Build) -> BuildResult:
+    def fill(self, build: Version) -> BuildResult:
         """Measures one build, or says why not. Bundles that are complete are not measured again, but stored again."""
-        result = BuildResult(build, date=self.listing.date_of(build))
+        result = BuildResult(str(build), date=self.listing.date_of(build))
         start = monotonic()
         try:
             if self._measure(build, result):
@@ -78,29 +74,27 @@ class Backfill:
             self.say(str(result))
         return result
 
-    def _measure(self, build: Build, result: BuildResult) -> bool:
+    def _measure(self, build: Version, result: BuildResult) -> bool:
         """Makes the runs that are not complete yet; says whether there were any."""
-        folders = [
-            self.folder / build.name / f"{self.request.key}-{number}" for number in range(1, self.replicates + 1)
-        ]
+        folders = [self.folder / f"torch-{build}" / f"{self.request.key}-{run + 1}" for run in range(self.replicates)]
         complete = [complete_bundles(folder) for folder in folders]
         environment = None if all(complete) else self._environment(build)
         night = self._night(complete)
         for number, (folder, bundles) in enumerate(zip(folders, complete, strict=True), start=1):
             if environment and not bundles:
                 self.say(f"torch {environment.torch} @{environment.commit[:10]}, run {number}")
-                branch = self.request.names.branch or (RELEASES if build.is_release else NIGHTLIES)
+                branch = self.request.names.branch or (NIGHTLIES if build.is_prerelease else RELEASES)
                 request = self.request.called(branch=branch, commit_date=result.date, night=night)
                 bundles = measure_in(environment.python, request, folder)
             self._take(result, folder, bundles)
         return environment is not None
 
-    def _environment(self, build: Build) -> Environment:
-        self.say(f"torch {build.version}: environment {self.environments.path_of(build)}")
+    def _environment(self, build: Version) -> Environment:
+        self.say(f"torch {build}: environment {self.environments.path_of(build)}")
         start = monotonic()
         environment = self.environments.ready(build)
         if environment.is_new:
-            self.say(f"torch {build.version}: made in {monotonic() - start:.0f} s")
+            self.say(f"torch {build}: made in {monotonic() - start:.0f} s")
         return environment
 
     def _night(self, complete: Sequence[Sequence[BundleContents]]) -> str:

@@ -15,9 +15,10 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from collector.vocabulary import short_hash
-from jobs.builds.build import Build, BuildError, parse_build
+from jobs.builds.build import BuildError, parse_build
 from jobs.builds.installer import Installer, torch_of
 from jobs.builds.options import BuildOptions
 from jobs.pool.child import code_path
@@ -46,8 +47,8 @@ class Environment:
 class Environments:
     """The environments below a folder, each named for its build and a hash of all that was requested in it.
 
-    Besides torch each gets `options.packages`, or the packages of `pins_here` with all that these bring along held to the
-    versions installed here. On a host without a GPU, or without `cuda_builds`, CUDA builds are refused.
+    Besides torch each gets `options.packages`, else those of `pins_here`, with all that they require in the versions
+    installed here. CUDA builds are refused on a host without a GPU, or as `cuda_builds` says.
     """
 
     def __init__(self, options: BuildOptions, device: str | None) -> None:
@@ -58,13 +59,13 @@ class Environments:
         has_gpu = device != "cpu" and bool(list_gpus())
         self._cuda_builds = has_gpu if options.cuda_builds is None else options.cuda_builds
 
-    def path_of(self, build: Build) -> Path:
+    def path_of(self, build: Version) -> Path:
         """The folder of a build's environment, whether it is there or not."""
         options = self._options
-        requested = [build.requirement, str(options.base), self._packages, self._constraints, options.words()]
-        return self.folder / f"{build.name}-{short_hash(requested)[:8]}"
+        requested = [f"torch=={build}", str(options.base), self._packages, self._constraints, options.words()]
+        return self.folder / f"torch-{build}-{short_hash(requested)[:8]}"
 
-    def ready(self, build: Build) -> Environment:
+    def ready(self, build: Version) -> Environment:
         """The environment of a build, made if it is not there.
 
         Raises:
@@ -81,7 +82,7 @@ class Environments:
                 shutil.rmtree(path, ignore_errors=True)
                 raise
 
-    def remove(self, builds: Sequence[Build] = ()) -> list[str]:
+    def remove(self, builds: Sequence[Version] = ()) -> list[str]:
         """Deletes the environments of these builds, or all that were made here; returns the names of the folders."""
         removed = []
         for path in sorted(self.folder.glob("torch-*/")):
@@ -94,21 +95,21 @@ class Environments:
             removed.append(path.name)
         return removed
 
-    def _make(self, path: Path, build: Build) -> Environment:
-        installer = Installer(self._options)
+    def _make(self, path: Path, build: Version) -> Environment:
+        installer, requirement = Installer(self._options), f"torch=={build}"
         python = installer.create(path)
-        if not self._cuda_builds and installer.is_cuda(python, build):
+        if not self._cuda_builds and installer.is_cuda(python, requirement):
             raise BuildError(
-                f"{build.requirement} is there as a CUDA build only, with gigabytes of libraries: name an index of CPU "
+                f"{requirement} is there as a CUDA build only, with gigabytes of libraries: name an index of CPU "
                 "wheels with --index-url, or say --cuda-builds"
             )
-        installer.install(python, [build.requirement])
+        installer.install(python, [requirement])
         torch, commit = torch_of(python, code_path())
         if torch.partition("+")[0] != build.public:
-            raise BuildError(f"{build.requirement} was asked for and torch {torch} is imported: see PYTHONPATH")
+            raise BuildError(f"{requirement} was asked for and torch {torch} is imported: see PYTHONPATH")
         if self._packages:
             installer.install(python, self._packages, [f"torch=={torch}", *self._constraints], of_torch=False)
-        contents = {"torch": torch, "commit": commit, "requirement": build.requirement, "with": self._packages}
+        contents = {"torch": torch, "commit": commit, "requirement": requirement, "with": self._packages}
         partial = path / f"{_MARKER}.partial"
         partial.write_text(json.dumps(contents) + "\n")
         partial.replace(path / _MARKER)
@@ -126,10 +127,9 @@ def pins_here() -> list[str]:
 
 
 def constraints_here() -> list[str]:
-    """`name==version` of all that is installed here, except torch and what torch itself requires.
+    """`name==version` of all that is installed here, without torch and its requirements, of which builds need different ones.
 
-    Torch's own requirements are left to each build: some need a version that others refuse. So are local versions such as
-    0.28.0+cpu, which an index may not have.
+    Local versions such as 0.28.0+cpu are left out, since an index may not have them.
     """
     of_torch = set(_TORCH_REQUIRES)
     with suppress(PackageNotFoundError):
@@ -154,13 +154,12 @@ def _read(path: Path) -> Environment | None:
     return None
 
 
-def _build_of(name: str) -> Build | None:
+def _build_of(name: str) -> Version | None:
     """The build of a folder's name, None for a folder that was not made here."""
-    version_text, _, digest = name.removeprefix("torch-").rpartition("-")
-    try:
-        return parse_build(version_text) if len(digest) == 8 else None
-    except BuildError:
-        return None
+    version, _, digest = name.removeprefix("torch-").rpartition("-")
+    with suppress(BuildError):
+        return parse_build(version) if len(digest) == 8 else None
+    return None
 
 
 def _lock_of(path: Path) -> Path:

@@ -1,7 +1,6 @@
-"""The versions of torch that a package index offers, and when each was uploaded.
+"""The versions of torch that a package index offers to this Python, by pip's own configuration, and when each was uploaded.
 
-`pip index versions` lists the versions that fit this Python, by pip's own configuration. Upload times are in the JSON form of
-the index's pages (PEP 691 and 700); an index without it gives no dates.
+Upload times are in the JSON form of the index's pages (PEP 691 and 700); an index without it gives no dates.
 """
 
 from __future__ import annotations
@@ -11,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 
 import httpx
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
 
-from jobs.builds.build import Build, BuildError
+from jobs.builds.build import BuildError
 
 #: The media type of a page in its JSON form.
 JSON_PAGE = "application/vnd.pypi.simple.v1+json"
@@ -32,9 +33,14 @@ class Listing:
     versions: tuple[str, ...] = ()
     dates: dict[str, str] = field(default_factory=dict)
 
-    def date_of(self, build: Build) -> str | None:
+    def date_of(self, build: Version) -> str | None:
         """When a build was uploaded, or the day in a nightly's version; None where neither is known."""
-        return self.dates.get(build.version) or self.dates.get(build.public) or build.date
+        if uploaded := self.dates.get(str(build)) or self.dates.get(build.public):
+            return uploaded
+        try:
+            return datetime.strptime(str(build.dev), "%Y%m%d").date().isoformat()
+        except ValueError:
+            return None
 
 
 def list_builds(words: Sequence[str]) -> Listing:

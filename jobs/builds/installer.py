@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from jobs.builds.build import Build, BuildError
+from jobs.builds.build import BuildError
 from jobs.builds.options import BuildOptions
 from jobs.output.terminal import one_line
 from jobs.pool.child import clean_environment
@@ -58,15 +59,15 @@ class Installer:
         compiled = ["--compile-bytecode"] if self._uv else []
         self._install(python, [*compiled, *words, *packages], packages[0], constraints)
 
-    def is_cuda(self, python: Path, build: Build) -> bool:
-        """Whether a build would bring CUDA's libraries; they are not downloaded to find that out."""
+    def is_cuda(self, python: Path, requirement: str) -> bool:
+        """Whether a build of torch would bring CUDA's libraries; they are not downloaded to find that out."""
         words = ["--dry-run", *self._target(python), *self._options.words()]
         if self._uv:
-            output = self._install(python, [*words, build.requirement], build.requirement)
+            output = self._install(python, [*words, requirement], requirement)
             return any(line.strip().removeprefix("+ ").startswith(_CUDA) for line in output.splitlines())
         report = python.parent.parent / "report.json"
         words += ["--no-deps", "--report", str(report)]
-        self._install(python, [*words, build.requirement], build.requirement)
+        self._install(python, [*words, requirement], requirement)
         (torch,) = json.loads(report.read_text())["install"]
         return any(name.startswith(_CUDA) for name in torch["metadata"].get("requires_dist", ()))
 
@@ -106,7 +107,7 @@ def torch_of(python: Path, variables: Mapping[str, str]) -> tuple[str, str]:
 
 
 def last_message(output: str) -> str:
-    """The line of an installer's output that says what is wrong: uv's cause, pip's last error, or a traceback's last line."""
+    """The line of an installer's output that says what is wrong."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for index, line in reversed(list(enumerate(lines))):
         if line.startswith(("cause:", "╰─▶")):  # uv's cause goes on until its hints
@@ -120,7 +121,7 @@ def last_message(output: str) -> str:
 def conflict(output: str, files: Sequence[str], own: Sequence[str] = ()) -> str | None:
     """The requirements that exclude each other by pip's output, None where it names none.
 
-    Each constraint comes with the one of `files` that holds it; `own` are the constraints that this program gave.
+    A constraint comes with the one of `files` that holds it; `own` are the constraints that this program gave.
     """
     _, marker, after = output.partition(_CONFLICT)
     if not marker:
@@ -150,10 +151,9 @@ def _located(item: str, files: Sequence[str], own: Sequence[str]) -> str:
 
 
 def _lines_of(file: str) -> set[str]:
-    try:
+    with suppress(OSError, ValueError):
         return {_plain(line.partition("#")[0]) for line in Path(file).read_text().splitlines()}
-    except (OSError, ValueError):
-        return set()
+    return set()
 
 
 def _plain(requirement: str) -> str:

@@ -55,13 +55,13 @@ def backfill_command(
     They are stored under their own commits. The same command again continues where it was stopped.
     """
     from jobs.builds.backfill import Backfill
-    from jobs.builds.build import in_order, parse_build
+    from jobs.builds.build import parse_build
     from jobs.builds.environment import Environments
     from jobs.builds.index import list_or_nothing
     from jobs.pool.child import Request
     from jobs.pool.session import storing
 
-    builds = in_order(map(parse_build, versions))
+    builds = sorted(set(map(parse_build, versions)))
     environments = Environments(options, selection.device)
     if remove:
         for name in environments.remove(builds):
@@ -82,7 +82,7 @@ def backfill_command(
         print_json([result.to_json() for result in results])
     else:
         print_lines(map(str, results))
-        if undated := [result.build.version for result in results if not result.skipped and not result.date]:
+        if undated := [result.build for result in results if not result.skipped and not result.date]:
             names = ", ".join(undated)
             click.echo(f"no date is known of {names}: histories order these builds by when they were measured")
     if all(result.skipped for result in results):

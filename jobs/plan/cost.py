@@ -3,6 +3,10 @@
 Imports no torch. A worker's seconds are those for which a cell occupied a worker, less the time for which it was stopped
 or waited for the device: more workers can share the rest. The device's seconds are those for which the cell held it, which
 only one cell does at a time.
+
+A quantity of a cell that was not measured is estimated from the most similar cells, with medians only: its model and phase
+under another config, times the ratio of the two configs on the models that have both; else the median of the config in
+that phase; of the phase; of the device. Cells of another device are never used: a CPU says nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from collector.bundle import BundleContents, BundleError, check_bundle, read_bundle
-from collector.vocabulary import NOT_APPLICABLE, Cell, Measurement, Status
-from jobs.plan.fallback_estimates import FallbackEstimates, Source
+from collector.vocabulary import NOT_APPLICABLE, Cell, Measurement, Phase, Status
 
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
 #: session, templates without autotuning on an H200.
@@ -30,6 +35,105 @@ NEWEST = 20
 
 #: Such a cell ended before any work: it costs next to nothing itself and says nothing about another.
 _NO_WORK = NOT_APPLICABLE | {Status.CONFIG_ERROR}
+
+#: Device, suite, model, phase: what the configs of a model are compared within.
+ModelKey = tuple[str, str, str, Phase]
+#: Device, phase, config: what a median is taken of where the model itself says nothing.
+Group = tuple[str, Phase | None, str | None]
+
+
+class Source(StrEnum):
+    """Where an estimate comes from, the best first."""
+
+    MEASURED = "measured"
+    MODEL = "model"
+    CONFIG = "config"
+    PHASE = "phase"
+    OVERALL = "overall"
+    DEFAULT = "default"
+
+
+class Estimates:
+    """Estimates one quantity in its own unit. A cell measured several times counts once, by its median."""
+
+    def __init__(self, values: Iterable[tuple[Cell, float]]) -> None:
+        cells: dict[str, Cell] = {}
+        measured: dict[str, list[float]] = defaultdict(list)
+        for cell, value in values:
+            cells[cell.cell_id] = cell
+            measured[cell.cell_id].append(value)
+        self._exact = {name: median(several) for name, several in measured.items()}
+        # By model and phase the value of each config; several sizes or dtypes of one config count by their median.
+        several: dict[ModelKey, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for name, cell in cells.items():
+            several[_model_key(cell)][cell.config.config_id].append(self._exact[name])
+        self._models = {
+            key: {config: median(sizes) for config, sizes in configs.items()} for key, configs in several.items()
+        }
+        groups: dict[Group, list[float]] = defaultdict(list)
+        for (device, _, _, phase), known in self._models.items():
+            for config, value in known.items():
+                for _, group in _groups(device, phase, config):
+                    groups[group].append(value)
+        self._medians = {group: median(members) for group, members in groups.items()}
+        self._ratio = cache(self._find_ratio)
+
+    def estimate(self, cell: Cell) -> tuple[float, Source] | None:
+        """The value for a cell and its source; None where nothing of its device was measured."""
+        if (value := self._exact.get(cell.cell_id)) is not None:
+            return value, Source.MEASURED
+        config = cell.config.config_id
+        if (value := self._from_model(cell, config)) is not None:
+            return value, Source.MODEL
+        groups = _groups(cell.device, cell.phase, config)
+        return next(((self._medians[group], source) for source, group in groups if group in self._medians), None)
+
+    def of_other_phases(self, cell: Cell) -> float | None:
+        """The model's value in another phase, times the ratio of the phases on the models that have both; else None."""
+        here = {key[:3]: median(values.values()) for key, values in self._models.items() if key[3] == cell.phase}
+        ratios: dict[Phase, list[float]] = defaultdict(list)
+        own: dict[Phase, float] = {}
+        for (device, suite, model, phase), values in self._models.items():
+            if phase == cell.phase or device != cell.device or (there := median(values.values())) <= 0:
+                continue
+            if (value := here.get((device, suite, model))) is not None:
+                ratios[phase].append(value / there)
+            if (suite, model) == (cell.suite, cell.model):
+                own[phase] = there
+        scaled = [value * median(ratios[phase]) for phase, value in own.items() if ratios[phase]]
+        return median(scaled) if scaled else None
+
+    def _from_model(self, cell: Cell, config: str) -> float | None:
+        known = self._models.get(_model_key(cell), {})
+        if config in known:  # under another dtype or batch size: nearer than any other config
+            return known[config]
+        ratios = {other: self._ratio(cell.device, cell.phase, config, other) for other in known}
+        scaled = [known[other] * ratio for other, ratio in ratios.items() if ratio is not None]
+        return median(scaled) if scaled else None
+
+    def _find_ratio(self, device: str, phase: Phase, config: str, other: str) -> float | None:
+        """The ratio of `config` to `other` in this phase; over all phases where no model of this one has both."""
+        for within in (phase, None):
+            both = [
+                (values[config], values[other])
+                for key, values in self._models.items()
+                if key[0] == device and within in (None, key[3]) and config in values and other in values
+            ]
+            if both and (under := median(value for _, value in both)) > 0:
+                return median(value for value, _ in both) / under
+        return None
+
+
+def _model_key(cell: Cell) -> ModelKey:
+    return cell.device, cell.suite, cell.model, cell.phase
+
+
+def _groups(device: str, phase: Phase, config: str) -> list[tuple[Source, Group]]:
+    return [
+        (Source.CONFIG, (device, phase, config)),
+        (Source.PHASE, (device, phase, None)),
+        (Source.OVERALL, (device, None, None)),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +157,7 @@ class CostModel:
     """Estimates cells from measured ones. The same measurements in any order give the same estimates."""
 
     def __init__(self, samples: Mapping[str, list[tuple[Cell, float]]], no_work: Mapping[str, float]) -> None:
-        self._estimates = {name: FallbackEstimates(samples.get(name, [])) for name in _QUANTITIES}
+        self._estimates = {name: Estimates(samples.get(name, [])) for name in _QUANTITIES}
         self._no_work = no_work
         self._known: dict[str, Cost] = {}
 
@@ -83,16 +187,11 @@ class CostModel:
         if source is not Source.MEASURED and cell.cell_id in self._no_work:
             return Cost(self._no_work[cell.cell_id], 0.0, 0, Source.MEASURED, 0.0, 0.0)
         plain = {name: answer[0] if answer else None for name, answer in estimates.items()}
-        return Cost(seconds, plain["device_s"], self._own_bytes(cell), source, plain["measure_s"], plain["tune_s"])
-
-    def _own_bytes(self, cell: Cell) -> int | None:
-        """A model's memory under some config, else in its other phase; what other models need says nothing about it."""
-        memory = self._estimates["memory_bytes"]
-        estimate = memory.estimate(cell)
-        if estimate and estimate[1] in (Source.MEASURED, Source.MODEL):
-            return int(estimate[0])
-        other = memory.of_other_phases(cell)
-        return None if other is None else int(other)
+        memory = plain["memory_bytes"]
+        if not estimates["memory_bytes"] or estimates["memory_bytes"][1] not in (Source.MEASURED, Source.MODEL):
+            memory = self._estimates["memory_bytes"].of_other_phases(cell)  # what other models need says nothing
+        memory_bytes = None if memory is None else int(memory)
+        return Cost(seconds, plain["device_s"], memory_bytes, source, plain["measure_s"], plain["tune_s"])
 
 
 def worker_s(measurement: Measurement) -> float:
@@ -143,24 +242,22 @@ def learn_from(path: Path) -> CostModel:
 def read_history(path: Path) -> list[BundleContents]:
     """The bundles that `learn_from` learns from, the newest first; what cannot be read below a folder is skipped.
 
-    With `--tune-together` cells share the device and each records that it held it for as long as all together: the time for
-    which it was held is not learned from such runs.
+    With `--tune-together` cells share the device: the time for which they held it is not learned from such runs.
 
     Raises:
         BundleError: `path` is a file and no bundle.
     """
     if not path.is_dir():
-        return [_holding_alone(read_bundle(path))] if path.exists() else []
-    newest = sorted(_dated(path), reverse=True)[:NEWEST]
-    return [_holding_alone(read_bundle(bundle)) for _, bundle in newest]
-
-
-def _holding_alone(contents: BundleContents) -> BundleContents:
-    execution = (contents.header.asked or {}).get("pace")
-    if isinstance(execution, Mapping) and execution.get("tune_together"):
-        for item in contents.measurements:
-            item.details.pop("held_s", None)
-    return contents
+        paths = [path] if path.exists() else []
+    else:
+        paths = [bundle for _, bundle in sorted(_dated(path), reverse=True)[:NEWEST]]
+    history = [read_bundle(bundle) for bundle in paths]
+    for contents in history:
+        execution = (contents.header.asked or {}).get("pace")
+        if isinstance(execution, Mapping) and execution.get("tune_together"):
+            for item in contents.measurements:
+                item.details.pop("held_s", None)
+    return history
 
 
 def _dated(folder: Path) -> Iterator[tuple[str, Path]]:

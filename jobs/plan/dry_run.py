@@ -21,9 +21,8 @@ from rich.console import Console
 from collector.bundle import BundleContents, BundleError
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.output.tables import add_row, console, make_table, plain
-from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, read_history
+from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history
 from jobs.plan.duplicate_programs import SAME_PROGRAM, Identify, plan_work
-from jobs.plan.fallback_estimates import Source
 from jobs.plan.planning import Plan
 from jobs.plan.schedule import longest_first, predict, shares
 from jobs.pool.requested_options import ExecutionOptions

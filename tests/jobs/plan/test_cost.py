@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collector.bundle import BundleError
-from collector.vocabulary import Phase, Status
-from jobs.plan.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, learn_from, read_history
-from jobs.plan.fallback_estimates import Source
-from tests.factories import CUDAGRAPHS, cell, failing, header, passing, write_bundle
+from collector.vocabulary import Config, Phase, Status
+from jobs.plan.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, Estimates, Source, learn_from, read_history
+from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, failing, header, passing, write_bundle
 
 ROOT = Path(__file__).resolve().parents[3]
 MEASURED = ROOT / "data" / "releases"
@@ -123,3 +124,73 @@ def test_costs_and_schedules_need_no_torch_and_no_command_line():
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# --- from the cell itself to what is further away
+
+TRAINING = Phase.TRAINING
+
+
+def test_a_measured_cell_is_its_own_median():
+    found = Estimates([(cell(), value) for value in (10.0, 90.0, 12.0)])
+    assert found.estimate(cell()) == (12.0, Source.MEASURED)
+
+
+def test_the_same_config_in_another_size_comes_before_another_config():
+    found = Estimates([(replace(cell(), batch_size=64), 10.0), (cell(config=CUDAGRAPHS), 99.0)])
+    assert found.estimate(cell()) == (10.0, Source.MODEL)
+
+
+def test_another_config_is_scaled_by_the_models_that_have_both():
+    values = [
+        (cell("a", DEFAULT), 10.0),
+        (cell("a", MAX_AUTOTUNE), 40.0),
+        (cell("b", DEFAULT), 20.0),
+        (cell("b", MAX_AUTOTUNE), 80.0),
+        (cell("only tuned", MAX_AUTOTUNE), 1000.0),  # no part of the ratio: it lacks the other config
+        (cell("new", DEFAULT), 7.0),
+    ]
+    assert Estimates(values).estimate(cell("new", MAX_AUTOTUNE)) == (28.0, Source.MODEL)
+
+
+def test_a_ratio_that_its_phase_does_not_tell_comes_from_the_other():
+    values = [
+        (cell("a", DEFAULT), 10.0),
+        (cell("a", MAX_AUTOTUNE), 30.0),
+        (cell("a", DEFAULT, phase=TRAINING), 20.0),
+    ]
+    assert Estimates(values).estimate(cell("a", MAX_AUTOTUNE, phase=TRAINING)) == (60.0, Source.MODEL)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (cell("new", DEFAULT), (11.0, Source.CONFIG)),
+        (cell("new", Config(template="tma")), (12.0, Source.PHASE)),
+        (cell("a", Config(template="tma")), (12.0, Source.PHASE)),
+        (cell("new", DEFAULT, phase=TRAINING), (12.0, Source.OVERALL)),
+        (cell("new", DEFAULT, device="cpu"), None),
+    ],
+)
+def test_without_the_model_it_is_the_config_then_the_phase_then_the_device(asked, answer):
+    values = [(cell("a", DEFAULT), 10.0), (cell("b", DEFAULT), 12.0), (cell("c", CUDAGRAPHS), 50.0)]
+    assert Estimates(values).estimate(asked) == answer
+
+
+def test_nothing_measured_is_no_estimate_and_zeros_give_no_ratio():
+    assert Estimates([]).estimate(cell()) is None
+    values = [(cell("a", DEFAULT), 0.0), (cell("a", CUDAGRAPHS), 5.0), (cell("b", DEFAULT), 0.0)]
+    assert Estimates(values).estimate(cell("b", CUDAGRAPHS)) == (5.0, Source.CONFIG)
+
+
+def test_the_order_of_the_measurements_does_not_matter():
+    rng = random.Random(0)
+    configs = (DEFAULT, CUDAGRAPHS, MAX_AUTOTUNE)
+    values = [
+        (cell(f"m{n}", config), rng.uniform(5, 200)) for n in range(9) for config in configs if rng.random() < 0.7
+    ]
+    asked = [cell(f"m{n}", config) for n in range(12) for config in configs]
+    answers = [Estimates(values).estimate(item) for item in asked]
+    for _ in range(5):
+        rng.shuffle(values)
+        assert [Estimates(values).estimate(item) for item in asked] == answers
