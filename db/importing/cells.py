@@ -67,21 +67,18 @@ class _Request:
     fullgraph: bool = False
     overrides: dict[str, OptionValue] = field(default_factory=dict)
 
-    def say(self, name: str, value: Any) -> None:
+    def set(self, name: str, value: Any) -> None:
         """Sets a field, or the option of that name."""
-        if name in self.__dataclass_fields__ and name != "overrides":
+        if name in self.__dataclass_fields__:
             setattr(self, name, value)
         else:
             self.overrides[name] = value
 
     def config(self) -> Config:
         """The config. Cudagraphs and the C++ wrapper are templates here, and a config has only one template."""
-        template = "cudagraphs" if self.cudagraphs else None
-        if self.cpp_wrapper:
-            if template:
-                self.overrides["cpp_wrapper"] = True
-            else:
-                template = "cpp_wrapper"
+        template = "cudagraphs" if self.cudagraphs else "cpp_wrapper" if self.cpp_wrapper else None
+        if self.cudagraphs and self.cpp_wrapper:
+            self.overrides["cpp_wrapper"] = True
         return Config(
             self.backend, template, self.mode, self.overrides, self.freezing or None, self.dynamic, self.fullgraph
         )
@@ -110,10 +107,10 @@ def _read_words(request: _Request, words: str) -> None:
             break
     unknown: list[str] = []
     while rest:
-        for word, says in _WORDS:
+        for word, settings in _WORDS:
             if rest == word or rest.startswith(f"{word}_"):
-                for name, value in says.items():
-                    request.say(name, value)
+                for name, value in settings.items():
+                    request.set(name, value)
                 rest = rest[len(word) :].strip("_")
                 break
         else:
@@ -199,13 +196,12 @@ def identify(row: Row, given: Given) -> Identity | str:
     name = parse_name(row.source.stem)
     if not name.suite and isinstance(written, str):
         name = parse_name(written.rpartition("/")[2].removesuffix(".csv"))
-    is_record = row.kind.benchmark is not None or row.target is Target.GRAPHNET
+    is_record = row.benchmark is not None or row.target is Target.GRAPHNET
     fallback = NOT_SET if is_record else None
-    suite = row.kind.suite or name.suite or given.suite or (row.kind.benchmark if is_record else None)
-    phase = (
-        _phase(row.kind.mode) or _phase(name.mode) or _phase(given.phase) or (Phase.INFERENCE if is_record else None)
-    )
-    dtype = row.kind.dtype or name.dtype or given.dtype or fallback
+    suite = row.suite or name.suite or given.suite or row.benchmark
+    mode = next((mode for mode in (row.mode, name.mode, given.phase) if mode in _PHASES), None)
+    phase = Phase(mode) if mode else Phase.INFERENCE if is_record else None
+    dtype = row.dtype or name.dtype or given.dtype or fallback
     device = row.device or _device(name) or given.device or fallback
     words = {"suite": suite, "phase": phase, "dtype": dtype, "device": device}
     if missing := [word for word, value in words.items() if value is None]:
@@ -213,18 +209,16 @@ def identify(row: Row, given: Given) -> Identity | str:
         return f"no {in_words(missing, 'or')} in the file or its name: pass {options}, or name it as PyTorch's nightly does"
     assert suite and phase and dtype and device  # noqa: S101 - all four were just looked at
     config = given.config if given.config and not name.config and not row.arguments else _config(row, name)
-    return Identity(suite, row.model, phase, dtype, device, config, _accelerator(row, name, device))
+    # The device's kind in PyTorch's words (`cuda_h100`, `cpu_x86_zen`), where somebody says it.
+    accelerator = name.device or str(row.arguments.get("arch") or "") or device
+    return Identity(suite, row.model, phase, dtype, device, config, accelerator)
 
 
 def _config(row: Row, name: FileName) -> Config:
     if isinstance(own := row.arguments.get(REQUEST), str):
         with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
             return Config.from_json(json.loads(own))
-    return config_of(name.config, row.kind.backend, row.arguments)
-
-
-def _phase(word: str | None) -> Phase | None:
-    return Phase(word) if word in _PHASES else None
+    return config_of(name.config, row.backend, row.arguments)
 
 
 def _device(name: FileName) -> str | None:
@@ -232,9 +226,3 @@ def _device(name: FileName) -> str | None:
         return None
     first = name.device.partition("_")[0]
     return _DEVICES.get(first, first)
-
-
-def _accelerator(row: Row, name: FileName, device: str) -> str:
-    """The device's kind in PyTorch's words (`cuda_h100`, `cpu_x86_zen`), where somebody says it."""
-    told: Any = row.arguments.get("arch")
-    return name.device or (str(told) if told else "") or device

@@ -13,7 +13,7 @@ from typing import Any
 
 from collector.vocabulary import Failure, Measurement, Stage, Status
 from db.errors import one_line
-from db.importing.rows import ImportingError, Kind, Row, Source, Target, Value, lines_of, number, plain, spelled
+from db.importing.rows import ImportingError, Row, Source, Target, Value, lines_of, number, plain, spelled
 
 _TAGS = "Processing|Config|Datatype|DataType|Performance|Correctness|Result|Speedup|max_diff|mean_diff|Fail|Profiling"
 _LINE = re.compile(rf"^(?P<prompt>.*?)\[(?P<tag>{_TAGS})\](?:\[(?P<of>[^\]]*)\])?\s*:?\s*(?P<text>.*)$")
@@ -62,7 +62,8 @@ def _begin(source: Source, line: int, path: str) -> Row:
     parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
     # What lies below `samples/` names a sample: source and model.
     below = parts[parts.index("samples") + 1 :] if "samples" in parts else parts[-2:]
-    return Row(source, line, Target.GRAPHNET, "/".join(below) or "unnamed", {}, kind=Kind("graphnet", "inference"))
+    name = "/".join(below) or "unnamed"
+    return Row(source, line, Target.GRAPHNET, name, {}, suite="graphnet", mode="inference")
 
 
 def _take(row: Row, line: int, match: re.Match[str], damage: list[str]) -> None:
@@ -71,7 +72,6 @@ def _take(row: Row, line: int, match: re.Match[str], damage: list[str]) -> None:
         key, _, value = text.partition(":")
         row.extra.setdefault("config", {})[key.strip()] = value.strip()
         return
-    name = f"{tag}.{of}" if of else tag
     if tag == "Performance":
         try:
             statistics = plain(json.loads(text))
@@ -81,16 +81,16 @@ def _take(row: Row, line: int, match: re.Match[str], damage: list[str]) -> None:
             statistics = text
         row.extra.setdefault("performance", {})[of] = statistics
         return
-    row.values.setdefault(name, []).append(spelled(text) if text else None)
+    row.values.setdefault(f"{tag}.{of}" if of else tag, []).append(spelled(text) if text else None)
 
 
 def _name(row: Row) -> None:
     """Fills in the cell's fields from the sample's [Config] and data types."""
     config: dict[str, str] = row.extra.get("config", {})
     types = " ".join(str(row.first(name)) for name in ("Datatype.eager", "DataType", "Datatype") if row.first(name))
-    dtype = next((name for name in (*_RTOL, "int8") if name in types), None)
+    row.dtype = next((name for name in (*_RTOL, "int8") if name in types), None)
     row.device = (config.get("device") or "").partition(":")[0] or None
-    row.kind = Kind("graphnet", "inference", dtype, config.get("compiler") or None, None)
+    row.backend = config.get("compiler") or None
     if hardware := config.get("hardware"):
         row.extra["runners"] = [{"gpu_info" if row.device == "cuda" else "cpu_info": hardware}]
 
@@ -100,16 +100,11 @@ def judge(measurement: Measurement, row: Row) -> None:
     performance = row.extra.get("performance", {})
     eager, compiled = (_median(performance.get(side)) for side in ("eager", "compiled"))
     speedup = number(row.first(f"Speedup.{_WALL}"))
-    found = {"eager_ms": eager, "compiled_ms": compiled, "speedup": speedup}
-    measurement.metrics = {name: value for name, value in found.items() if value is not None and value > 0}
-    measurement.status, said = _status(row, eager is not None)
+    metrics = {"eager_ms": eager, "compiled_ms": compiled, "speedup": speedup}
+    measurement.metrics = {name: value for name, value in metrics.items() if value is not None and value > 0}
+    measurement.status, stage, reason = _outcome(row, eager is not None)
     if measurement.status is not Status.PASS:
-        stage = {
-            Status.EAGER_FAIL: Stage.EAGER,
-            Status.FAIL_ACCURACY: Stage.CORRECTNESS,
-            Status.FAIL_TO_RUN: Stage.COMPILE,
-        }.get(measurement.status, Stage.START)
-        measurement.failure = Failure(stage, one_line(said), f"GraphNet's log says so in {row.place}")
+        measurement.failure = Failure(stage, one_line(reason), f"GraphNet's log says so in {row.place}")
 
 
 def _median(statistics: Any) -> float | None:
@@ -117,24 +112,27 @@ def _median(statistics: Any) -> float | None:
     return number(wall.get("median")) if isinstance(wall, dict) else None
 
 
-def _status(row: Row, eager_ran: bool) -> tuple[Status, str]:
+def _outcome(row: Row, eager_ran: bool) -> tuple[Status, Stage, str]:
+    """Status, stage and reason of a sample."""
     told = str(row.first("Result") or "")
     result = told.partition(":")[2].strip() or told.strip()
     if not result:
-        return Status.CRASHED, "the log ends before the result"
+        return Status.CRASHED, Stage.START, "the log ends before the result"
     if result != "success":
         # A failed compilation and a failed eager run look alike there but for the eager statistics.
-        return (Status.FAIL_TO_RUN if eager_ran else Status.EAGER_FAIL), result
-    if any(
-        "match:false" in str(value).lower() for name in ("DataType", "Datatype") for value in row.values.get(name, [])
-    ):
-        return Status.FAIL_ACCURACY, "data types differ"
-    return (Status.PASS, "") if _is_correct(row) is not False else (Status.FAIL_ACCURACY, "outputs differ")
+        failed = (Status.FAIL_TO_RUN, Stage.COMPILE) if eager_ran else (Status.EAGER_FAIL, Stage.EAGER)
+        return (*failed, result)
+    types = (value for name in ("DataType", "Datatype") for value in row.values.get(name, []))
+    if any("match:false" in str(value).lower() for value in types):
+        return Status.FAIL_ACCURACY, Stage.CORRECTNESS, "data types differ"
+    if _is_correct(row) is False:
+        return Status.FAIL_ACCURACY, Stage.CORRECTNESS, "outputs differ"
+    return Status.PASS, Stage.DONE, ""
 
 
 def _is_correct(row: Row) -> bool | None:
     """Judged by the tolerances of torch.testing, else by equality; None if the log has neither."""
-    rtol = _RTOL.get(row.kind.dtype or "")
+    rtol = _RTOL.get(row.dtype or "")
     for name, values in row.values.items():
         close = _CLOSE.search(name)
         if close and number(close[1]) == _ATOL and number(close[2]) == rtol:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from collector.bundle import BundleContents, BundleError, BundleWriter
+from collector.bundle_file import both_paths
 from collector.output_file import write_output
 from collector.vocabulary import Measurement
 from db.errors import one_line
@@ -46,34 +46,6 @@ def pack_run(contents: BundleContents, folder: Path) -> Path:
         return writer.close(contents.finished_at)
     writer.abandon()
     return writer.path
-
-
-def put_run(contents: BundleContents, folder: Path) -> tuple[Path, bool]:
-    """The bundle of a run in a folder, and whether it is new there.
-
-    An existing bundle of the run is kept: a name stands for one run, and a measured bundle holds more than a copy.
-
-    Raises:
-        BundleError: no database takes its first line.
-        ValueError, TypeError: a value does not fit into JSON.
-        Nothing is written then.
-    """
-    name = contents.header.run_id
-    for path in (folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz"):
-        if path.exists():
-            return path, False
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
-        made = pack_run(contents, Path(workshop))
-        read_incoming(made)
-        return place(made, folder / made.name), True
-
-
-def place(made: Path, target: Path) -> Path:
-    """Copies a file to its target, where it appears whole or not at all."""
-    with made.open("rb") as source:
-        write_output(target, lambda stream: shutil.copyfileobj(source, stream))
-    return target
 
 
 def _fit_for_json(measurement: Measurement) -> Measurement:
@@ -123,14 +95,6 @@ class ImportReport:
         return not self.runs
 
 
-@dataclass(slots=True)
-class _Read:
-    """The rows and runs in the files, before rows are assigned to runs."""
-
-    rows: list[Row] = field(default_factory=list)
-    runs: list[BundleContents] = field(default_factory=list)
-
-
 def import_files(
     places: Iterable[Path],
     asked: Provenance,
@@ -143,8 +107,9 @@ def import_files(
         ImportingError: the caller's date or repository cannot be used.
     """
     report = ImportReport()
-    _ = asked.epoch
-    read = _Read()
+    _ = asked.epoch  # a date that is none is refused before anything is read
+    rows: list[Row] = []
+    runs: list[BundleContents] = []
     seen: set[tuple[str, int]] = set()
     for path in find_files(places):
         file = FileReport(one_line(str(path), 200))
@@ -153,17 +118,26 @@ def import_files(
             source = read_source(path)
             mark = (source.stem, hash(source.text))
             if mark in seen:
-                file.problem = f"{one_line(str(path), 200)}: read already, under the same name: left out"
-                continue
+                raise ImportingError(f"{one_line(str(path), 200)}: read already, under the same name: left out")
             seen.add(mark)
-            _read(source, file, read, report.problems)
+            found, own = _read(source, report.problems)
         except ImportingError as error:
             file.problem = str(error)
-    runs = [*read.runs, *runs_of(join_pairs(read.rows), asked, given, report.problems)]
-    for contents in runs:
+            continue
+        rows += found
+        runs += own
+        file.rows = len(found) + sum(len(contents.measurements) for contents in own)
+        file.values = sum(len(values) for row in found for values in row.values.values()) + _count_values(own)
+        if not found and not own:
+            file.problem = f"{source.name} holds no row that could be read"
+    for contents in [*runs, *runs_of(join_pairs(rows), asked, given, report.problems)]:
         if run := _put(contents, folder, report.problems):
             report.runs.append(run)
     return report
+
+
+def _count_values(runs: Iterable[BundleContents]) -> int:
+    return sum(len(item.metrics) + sum(map(len, item.samples.values())) for run in runs for item in run.measurements)
 
 
 def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> None:
@@ -183,53 +157,55 @@ def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> 
         report.problems += [f"{Path(run.bundle).name}: {line}" for line in run.stored.damage]
 
 
-def _read(source: Source, file: FileReport, read: _Read, problems: list[str]) -> None:
+def _read(source: Source, problems: list[str]) -> tuple[list[Row], list[BundleContents]]:
+    """The rows of a file, and the whole runs in it, which an export wrote."""
     start = source.text.lstrip("\ufeff \t\r\n")[:1]
     is_log = graphnet.is_log(source.text)
     is_list = start == "[" and not (is_log and not source.name.endswith(".json"))
     # A file of records that lost its beginning still has whole lines.
     if start == "{" or is_list or (not is_log and re.search(r'^\{"', source.text, re.MULTILINE)):
-        rows = _read_records(source, file, read, problems)
-    else:
-        rows = graphnet.read_log(source, problems) if is_log else read_table(source, problems)
-    file.rows += len(rows)
-    file.values += sum(len(values) for row in rows for values in row.values.values())
-    read.rows += rows
-    if not rows and not file.values:
-        file.problem = file.problem or f"{source.name} holds no row that could be read"
+        return _read_records(source, problems)
+    return (graphnet.read_log(source, problems) if is_log else read_table(source, problems)), []
 
 
-def _read_records(source: Source, file: FileReport, read: _Read, problems: list[str]) -> list[Row]:
+def _read_records(source: Source, problems: list[str]) -> tuple[list[Row], list[BundleContents]]:
     rows, own = RowsOfRecords(source, problems), OwnRecords(source.name, problems)
     for line, record in records_of(source, problems):
-        if line == 1 and _is_bundle(record):
+        if line == 1 and isinstance(record, dict) and record.get("record") == "run":
             raise ImportingError(f"{source.name} is a bundle: `inductor-watch ingest` takes it")
         if not own.take(line, record):
             rows.take(line, record)
     runs, others = own.runs()
     for line, record in others:
         rows.take(line, record)
-    for contents in runs:
-        file.rows += len(contents.measurements)
-        file.values += sum(len(item.metrics) + sum(map(len, item.samples.values())) for item in contents.measurements)
-    read.runs += runs
-    if runs and not file.values:
-        file.values = len(runs)
-    return rows.rows
-
-
-def _is_bundle(record: Any) -> bool:
-    return isinstance(record, dict) and record.get("record") == "run"
+    return rows.rows, runs
 
 
 def _put(contents: BundleContents, folder: Path, problems: list[str]) -> ImportedRun | None:
-    """Puts the run's bundle into the folder; None, with a problem, for a run that no database can store."""
+    """Puts the run's bundle into the folder; None, with a problem, for a run that no database can store.
+
+    An existing bundle of the run is kept: a name stands for one run, and a measured bundle holds more than a copy.
+    """
     header = contents.header
-    try:
-        path, is_new = put_run(contents, folder)
-    except (BundleError, *UNFIT) as error:
-        problems.append(f"run {one_line(str(header.run_id))} cannot be stored: {said(error)}: left out")
-        return None
+    plain, packed = both_paths(folder / f"{header.run_id}.jsonl")
+    path = next((path for path in (plain, packed) if path.exists()), None)
+    is_new = path is None
+    if path is None:
+        try:
+            path = _write_checked(contents, folder)
+        except (BundleError, *UNFIT) as error:
+            problems.append(f"run {one_line(str(header.run_id))} cannot be stored: {said(error)}: left out")
+            return None
     counts = Counter(item.status.value for item in contents.latest().values())
     where = (one_line(header.branch), one_line(header.commit))
     return ImportedRun(header.run_id, str(path), is_new, *where, len(contents.measurements), dict(counts))
+
+
+def _write_checked(contents: BundleContents, folder: Path) -> Path:
+    """Writes the bundle elsewhere, reads it as a database will, and copies it: it appears whole or not at all."""
+    with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
+        made = pack_run(contents, Path(workshop))
+        read_incoming(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_output(folder / made.name, made.read_bytes())
+        return folder / made.name

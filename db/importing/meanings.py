@@ -9,17 +9,15 @@ other columns stay among the details, under their own names. Sources of the word
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from collector.vocabulary import Stage, Status
-from db.importing.rows import Row, Target, Value, number
+from db.importing.rows import Row, Target, number
 from db.importing.tables import parse_name
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(NamedTuple):
     """Our status of a word, and where in a cell's life it happened. `is_known` is False for a guess by its spelling."""
 
     status: Status
@@ -46,12 +44,12 @@ _KNOWN = {
     "model_fail_to_load": Meaning(Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL),
     "timeout": Meaning(Status.TIMEOUT, Stage.START),
     "infra_error": Meaning(Status.CRASHED, Stage.START),
+    "fail_batch_invariance_at_N": Meaning(Status.FAIL_ACCURACY, Stage.CORRECTNESS),
+    "fail_to_run_at_batch_N": Meaning(Status.FAIL_TO_RUN, Stage.COMPILE),
 }
+#: Words with a number at their end.
+_NUMBERED = re.compile(r"(fail_batch_invariance_at|fail_to_run_at_batch)_\d+")
 _OURS = frozenset(status.value for status in Status)
-_NUMBERED = (
-    (re.compile(r"fail_batch_invariance_at_\d+"), Meaning(Status.FAIL_ACCURACY, Stage.CORRECTNESS)),
-    (re.compile(r"fail_to_run_at_batch_\d+"), Meaning(Status.FAIL_TO_RUN, Stage.COMPILE)),
-)
 _GUESSES = (
     ("oom", Meaning(Status.OOM, Stage.COMPILE, False)),
     ("timeout", Meaning(Status.TIMEOUT, Stage.START, False)),
@@ -70,31 +68,31 @@ _UNKNOWN = Meaning(Status.FAIL_TO_RUN, Stage.COMPILE, False)
 def meaning_of(word: str) -> Meaning:
     """What a word stands for; one that nobody knows is never taken for a pass."""
     word = word.strip()
+    if match := _NUMBERED.fullmatch(word):
+        word = f"{match[1]}_N"
     if word in _KNOWN:
         return _KNOWN[word]
     if word in _OURS:
         return Meaning(Status(word), Stage.START)
-    for pattern, meaning in _NUMBERED:
-        if pattern.fullmatch(word):
-            return meaning
     return next((meaning for part, meaning in _GUESSES if part in word.lower()), _UNKNOWN)
 
 
+#: Gigabytes as PyTorch counts them.
+_GB = 1e9
 #: Counters that mean here what they mean there.
-_COUNTS = {"unique_graphs": "graphs", "graph_breaks": "graph_breaks", "cudagraph_skips": "cudagraph_skips"}
-#: Ratios and times of a performance row.
-_TIMES = {"speedup": "speedup", "abs_latency": "compiled_ms"}
-_PEAKS = {"eager_peak_mem": "eager_peak_bytes", "dynamo_peak_mem": "compiled_peak_bytes"}
+_COUNTS = ("unique_graphs", "graph_breaks", "cudagraph_skips")
 #: Every column that can become a metric.
 METRIC_OF = {
-    **_COUNTS,
-    **_TIMES,
-    **_PEAKS,
+    "unique_graphs": "graphs",
+    "graph_breaks": "graph_breaks",
+    "cudagraph_skips": "cudagraph_skips",
+    "speedup": "speedup",
+    "abs_latency": "compiled_ms",
+    "eager_peak_mem": "eager_peak_bytes",
+    "dynamo_peak_mem": "compiled_peak_bytes",
     "compilation_latency": "compile_cold_s",
     "compression_ratio": "compression",
 }
-#: Gigabytes as PyTorch counts them.
-_GB = 1e9
 
 
 def metrics_of(
@@ -103,26 +101,38 @@ def metrics_of(
     """Metrics and samples of a cell; a value of zero that means "failed" is none of them."""
     metrics: dict[str, float] = {}
     samples: dict[str, list[float]] = {}
-    ran = performance is not None and _positive(performance.values.get("speedup", [])) is not False
-    if performance is not None and ran:
-        for column, metric in _TIMES.items():
-            _take(metrics, samples, metric, performance.values.get(column, []), 1.0)
-        if is_cold(performance):
-            _take(metrics, samples, "compile_cold_s", performance.values.get("compilation_latency", []), 1.0)
+
+    def take(row: Row, column: str, factor: float = 1.0) -> None:
+        """A zero or a text is no metric: the details have it. A count may be 0."""
+        numbers = [value if factor == 1 else round(value * factor) for value in row.numbers(column)]
+        if not numbers or not all(value > 0 or (value == 0 and column in _COUNTS) for value in numbers):
+            return
+        metrics[METRIC_OF[column]] = float(median(numbers))
+        if len(numbers) > 1:
+            samples[METRIC_OF[column]] = numbers
+
+    ran = performance if performance is not None and _ran(performance) else None
+    if ran is not None:
+        take(ran, "speedup")
+        take(ran, "abs_latency")
+        if is_cold(ran):
+            take(ran, "compilation_latency")
         if device == "cuda":
-            _memory(metrics, samples, performance)
-    counted = performance if performance is not None and ran and _counts(performance) else accuracy
-    if counted is not None:
-        for column, metric in _counts(counted).items():
-            _take(metrics, samples, metric, counted.values[column], 1.0, is_count=True)
+            # On a CPU these columns are the share of the host's memory that the whole process has, another quantity.
+            take(ran, "compression_ratio")
+            take(ran, "eager_peak_mem", _GB)
+            take(ran, "dynamo_peak_mem", _GB)
+    counted = ran if ran is not None and any(ran.values.get(column) for column in _COUNTS) else accuracy
+    # The counters of a row that failed before anything was compiled are padding.
+    if counted is not None and not (counted.target is Target.ACCURACY and counted.padded):
+        for column in _COUNTS:
+            take(counted, column)
     return metrics, samples
 
 
-def _memory(metrics: dict[str, float], samples: dict[str, list[float]], row: Row) -> None:
-    # On a CPU these columns are the share of the host's memory that the whole process has, another quantity.
-    _take(metrics, samples, "compression", row.values.get("compression_ratio", []), 1.0)
-    for column, metric in _PEAKS.items():
-        _take(metrics, samples, metric, row.values.get(column, []), _GB)
+def _ran(performance: Row) -> bool:
+    speedups = [value for value in map(number, performance.values.get("speedup", ())) if value is not None]
+    return not speedups or max(speedups) > 0
 
 
 def is_cold(row: Row) -> bool:
@@ -133,32 +143,3 @@ def is_cold(row: Row) -> bool:
     if row.arguments:
         return bool(row.flag("cold_start_latency")) and not row.flag("warm_start_latency")
     return parse_name(row.source.stem).suite is not None
-
-
-def _counts(row: Row) -> dict[str, str]:
-    """The counters that a row has; one that failed before anything was compiled has none."""
-    if row.target is Target.ACCURACY and row.padded:
-        return {}
-    return {column: metric for column, metric in _COUNTS.items() if row.values.get(column)}
-
-
-def _positive(values: Sequence[Value]) -> bool | None:
-    found = [value for value in map(number, values) if value is not None]
-    return any(value > 0 for value in found) if found else None
-
-
-def _take(
-    metrics: dict[str, float],
-    samples: dict[str, list[float]],
-    metric: str,
-    values: Sequence[Value],
-    factor: float,
-    is_count: bool = False,
-) -> None:
-    numbers = [value if factor == 1 else round(value * factor) for value in map(number, values) if value is not None]
-    numbers = [value for value in numbers if value > 0 or (is_count and value == 0)]
-    if len(numbers) != len(values) or not numbers:
-        return  # a zero, or a text: the details have it
-    metrics[metric] = float(median(numbers))
-    if len(numbers) > 1:
-        samples[metric] = numbers

@@ -7,7 +7,7 @@ A table's names can be wrong: its writer replaces a header by a longer one and l
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from db.importing.merging import SURROUNDINGS, shared_arguments
@@ -19,28 +19,23 @@ _ROUNDED = 5.01e-7
 
 def join_pairs(rows: Sequence[Row]) -> list[Row]:
     """The rows in their order, with each table's row joined to the JSON's row for it."""
-    records: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    records: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        if row.kind.benchmark is not None:
+        if row.benchmark is not None:
             records[row.source.stem, row.target, row.model].append(row)
-    found: list[Row] = []
     joined: set[int] = set()
     for row in rows:
-        if row.kind.benchmark is not None:
+        if row.benchmark is not None:
             continue
         waiting = records.get((row.source.stem, row.target, row.model), [])
         near = sorted(waiting, key=lambda other: other.source.folder != row.source.folder)
         partner = next((other for other in near if id(other) not in joined and _agree(row, other)), None)
-        if partner is None:
-            found.append(row)
-        else:
-            joined.add(id(partner))
+        if partner is not None:
+            joined |= {id(partner), id(row)}
             _join(partner, row)
-    everything = [row for row in rows if row.kind.benchmark is not None] + found
-    _inherit(everything)
-    # In the order of reading, so that of two rows of one cell the later one counts.
-    order = {id(row): index for index, row in enumerate(rows)}
-    return sorted(everything, key=lambda row: order[id(row)])
+    kept = [row for row in rows if row.benchmark is not None or id(row) not in joined]
+    _inherit(kept)
+    return kept
 
 
 def _agree(table: Row, record: Row) -> bool:
@@ -48,19 +43,16 @@ def _agree(table: Row, record: Row) -> bool:
         return False
     if table.batch_size and record.batch_size and table.batch_size != record.batch_size:
         return False
-    return _by_place(table, record) or _by_name(table, record)
+    common = [name for name in table.values if name in record.values]
+    by_name = bool(common) and all(_same(table.values[name][0], record.values[name][0]) for name in common)
+    return _by_place(table, record) or by_name
 
 
 def _by_place(table: Row, record: Row) -> bool:
     """Whether the table's fields are the record's values in the same order, whatever the header says."""
-    cells = [values[0] for values in table.values.values()]
-    told = [values[0] for values in record.values.values() if len(values) == 1]
-    return len(cells) >= len(told) > 0 and all(map(_same, cells, told)) and not any(cells[len(told) :])
-
-
-def _by_name(table: Row, record: Row) -> bool:
-    common = [name for name in table.values if name in record.values]
-    return bool(common) and all(_same(table.values[name][0], record.values[name][0]) for name in common)
+    fields = [values[0] for values in table.values.values()]
+    exact = [values[0] for values in record.values.values() if len(values) == 1]
+    return len(fields) >= len(exact) > 0 and all(map(_same, fields, exact)) and not any(fields[len(exact) :])
 
 
 def _same(rounded: Value, exact: Value) -> bool:
@@ -83,32 +75,33 @@ def _join(record: Row, table: Row) -> None:
     record.surplus |= {name: values[0] for name, values in table.values.items() if name not in record.values}
 
 
-def _inherit(rows: Iterable[Row]) -> None:
+def _inherit(rows: Sequence[Row]) -> None:
     """Gives table rows without a record the values on which all records of the same file agree.
 
     One command writes one file, so a failed model has the flags, the run and the runner of the others.
     """
-    beside: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    by_file: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        if row.kind.benchmark is not None:
-            beside[row.source.folder, row.source.stem].append(row)
-    common = {place: _in_common(found) for place, found in beside.items()}
+        if row.benchmark is not None:
+            by_file[row.source.folder, row.source.stem].append(row)
+    common = {file: _in_common(records) for file, records in by_file.items()}
     for row in rows:
-        place = (row.source.folder, row.source.stem)
-        if row.kind.benchmark is not None or place not in common:
+        file = (row.source.folder, row.source.stem)
+        if row.benchmark is not None or file not in common:
             continue
-        flags, teller = common[place]
-        if flags is not None and not row.arguments:
-            row.arguments = flags
+        arguments, of_run = common[file]
+        if arguments is not None and not row.arguments:
+            row.arguments = arguments
             row.notes.append("its arguments are those of the other rows of its file")
-        if teller is not None and row.told.is_silent:
-            row.told = teller.told
-            row.extra |= {name: teller.extra[name] for name in SURROUNDINGS if name in teller.extra}
+        if of_run is not None and row.told.is_silent:
+            row.told = of_run.told
+            row.extra |= {name: of_run.extra[name] for name in SURROUNDINGS if name in of_run.extra}
 
 
 def _in_common(records: Sequence[Row]) -> tuple[dict[str, Any] | None, Row | None]:
-    """The flags of all records, and a record that names the run of all; None where the records disagree."""
+    """The arguments of all records, and a record that names the run of all; None where the records disagree."""
     first = records[0]
-    flags = shared_arguments(first)
-    agree = all(shared_arguments(other) == flags for other in records)
-    return flags if agree else None, first if len({other.told.commit for other in records}) == 1 else None
+    arguments = shared_arguments(first)
+    agree = all(shared_arguments(other) == arguments for other in records)
+    one_run = len({other.told.commit for other in records}) == 1
+    return arguments if agree else None, first if one_run else None

@@ -21,7 +21,6 @@ from collector.vocabulary import Cell, Measurement
 from db.errors import one_line
 from db.importing.rows import (
     ImportingError,
-    Kind,
     Row,
     Source,
     Target,
@@ -44,7 +43,6 @@ _MILLISECONDS = 1e11
 _END = 9e9
 #: What reading a record that is none can raise.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
-_KNOWN_FIELDS = ("benchmark", "model", "metric")
 
 
 def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
@@ -54,16 +52,10 @@ def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
         ImportingError: nothing in it is JSON.
     """
     text = source.text.lstrip("\ufeff \t\r\n")
-    if text.startswith("["):
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            # Lines of records whose first one lost its beginning may start like an array.
-            if not _RECORD.search(text):
-                raise ImportingError(f"{source.name} is no JSON array: {_said(error)}") from error
-        else:
-            yield from enumerate(found, start=1)
-            return
+    # Lines of records whose first one lost its beginning may start like an array.
+    if text.startswith("[") and (array := _array(source, text)) is not None:
+        yield from enumerate(array, start=1)
+        return
     problems: list[str] = []
     read = 0
     for line, content in enumerate(lines_of(source.text), start=1):
@@ -75,20 +67,25 @@ def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
                 continue
             read += 1
             yield line, record
-    if not read:
-        yield 1, _single(source, text)
-        return
-    damage += problems
-
-
-def _single(source: Source, text: str) -> Any:
-    """One object over several lines."""
-    if not text:
+    if read:
+        damage += problems
+    elif not text:
         raise ImportingError(f"{source.name} is empty: nothing to import")
+    else:  # one object over several lines
+        try:
+            yield 1, json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ImportingError(f"{source.name} holds no JSON: {_said(error)}") from error
+
+
+def _array(source: Source, text: str) -> list[Any] | None:
     try:
-        return json.loads(text)
+        array: list[Any] = json.loads(text)
+        return array
     except (ValueError, RecursionError) as error:
-        raise ImportingError(f"{source.name} holds no JSON: {_said(error)}") from error
+        if not _RECORD.search(text):
+            raise ImportingError(f"{source.name} is no JSON array: {_said(error)}") from error
+        return None
 
 
 def _said(error: Exception) -> str:
@@ -135,13 +132,6 @@ class RowsOfRecords:
         benchmark, model = record["benchmark"], record["model"]
         arguments = dict(benchmark.get("extra_info") or {})
         origins = model.get("origins") or []
-        kind = Kind(
-            suite=_text(origins[0]) if origins else None,
-            mode=_text(benchmark.get("mode")),
-            dtype=_text(benchmark.get("dtype")),
-            backend=_text(model.get("backend")),
-            benchmark=_text(benchmark.get("name")) or "unnamed",
-        )
         return Row(
             self._source,
             line,
@@ -150,7 +140,11 @@ class RowsOfRecords:
             {},
             device=_text(arguments.get("device")),
             batch_size=whole_number(arguments.get("batch_size")) or None,
-            kind=kind,
+            suite=_text(origins[0]) if origins else None,
+            mode=_text(benchmark.get("mode")),
+            dtype=_text(benchmark.get("dtype")),
+            backend=_text(model.get("backend")),
+            benchmark=_text(benchmark.get("name")) or "unnamed",
             told=_told(record),
             arguments=arguments,
             extra=_extra(record),
@@ -172,36 +166,36 @@ def _values(metric: Mapping[str, Any]) -> tuple[list[Value], bool]:
     """The values, and whether they are texts: those stand in `extra_info`."""
     extra = metric.get("extra_info")
     texts = extra.get("benchmark_values") if isinstance(extra, Mapping) else None
-    found = metric.get("benchmark_values")
-    chosen = texts if not found and texts else found
+    numbers = metric.get("benchmark_values")
+    chosen = texts if not numbers and texts else numbers
     if chosen is None:
         return [], False
     listed = chosen if isinstance(chosen, list) else [chosen]
     return [item if not isinstance(item, list | dict) else json.dumps(item) for item in listed], chosen is texts
 
 
+def _without(record: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in known}
+
+
 def _rest(metric: Mapping[str, Any]) -> dict[str, Any]:
     """What a metric says besides its name and values."""
-    found = {key: value for key, value in metric.items() if key not in ("name", "benchmark_values", "extra_info")}
     extra = metric.get("extra_info")
-    if isinstance(extra, Mapping):
-        extra = {key: value for key, value in extra.items() if key != "benchmark_values"}
-    elif extra is None:
-        extra = {}
-    if extra:
-        found["extra_info"] = extra
-    return found
+    extra = _without(extra, "benchmark_values") if isinstance(extra, Mapping) else extra
+    rest = _without(metric, "name", "benchmark_values", "extra_info")
+    return {**rest, "extra_info": extra} if extra else rest
 
 
 def _extra(record: Mapping[str, Any]) -> dict[str, Any]:
     """Every field that no other part of a row holds."""
-    found = {key: value for key, value in record.items() if key not in (*_KNOWN_FIELDS, *_TOLD) and value is not None}
+    rest = _without(record, "benchmark", "model", "metric", *_TOLD)
+    extra = {key: value for key, value in rest.items() if value is not None}
     if record.get("timestamp") is not None and _moment(record["timestamp"]) is None:
-        found["timestamp"] = record["timestamp"]
+        extra["timestamp"] = record["timestamp"]
     for part, known in (("benchmark", ("name", "mode", "dtype", "extra_info")), ("model", ("name", "backend"))):
-        if rest := {key: value for key, value in record[part].items() if key not in known}:
-            found[part] = rest
-    return found
+        if of_part := _without(record[part], *known):
+            extra[part] = of_part
+    return extra
 
 
 #: The uploader's fields that say which run it was; the others are kept with the row.
@@ -238,9 +232,9 @@ def _text(value: Any) -> str | None:
 
 def _key(row: Row) -> str:
     told = row.told
-    named = (row.target, row.model, row.device, row.batch_size, row.kind.suite, row.kind.mode, row.kind.dtype)
+    of_cell = (row.target, row.model, row.device, row.batch_size, row.suite, row.mode, row.dtype, row.backend)
     of_run = (told.commit, told.branch, told.workflow_id, told.run_attempt)
-    return repr((*named, row.kind.backend, row.kind.benchmark, of_run, sorted(row.arguments.items(), key=str)))
+    return repr((*of_cell, row.benchmark, of_run, sorted(row.arguments.items(), key=str)))
 
 
 KEY = "inductor_watch"
@@ -303,8 +297,7 @@ class OwnRecords:
             try:
                 whole.append(self._contents(run_id, pieces))
             except _UNREADABLE as error:
-                said = one_line(f"{type(error).__name__}: {error}", 120)
-                self._damage.append(f"{self._name}: run {shown} cannot be read ({said}): left out")
+                self._damage.append(f"{self._name}: run {shown} cannot be read ({_said(error)}): left out")
         return whole, others
 
     def _contents(self, run_id: str, pieces: _Pieces) -> BundleContents:

@@ -132,23 +132,14 @@ class Told:
         return self == Told()
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What is measured, as far as the row itself says."""
-
-    suite: str | None = None
-    mode: str | None = None
-    dtype: str | None = None
-    backend: str | None = None
-    benchmark: str | None = None
-
-
 @dataclass(slots=True)
 class Row:
     """One row. `values` has the file's column names in their order; several values of a column are samples.
 
-    `arguments` are those of the program that measured; `extra` is whatever else the record holds. `padded` says that
-    the file filled the row up with zeros; `surplus` holds values of a table that differ from those of the JSON beside it.
+    What the row itself says of its cell is in `device` to `backend`. `benchmark` is the name of the benchmark in a JSON
+    record, None for a row of a table. `arguments` are those of the program that measured; `extra` is whatever else the
+    record holds. `padded` says that the file filled the row up with zeros; `surplus` holds values of a table that differ
+    from those of the JSON beside it.
     """
 
     source: Source
@@ -158,7 +149,11 @@ class Row:
     values: dict[str, list[Value]]
     device: str | None = None
     batch_size: int | None = None
-    kind: Kind = Kind()
+    suite: str | None = None
+    mode: str | None = None
+    dtype: str | None = None
+    backend: str | None = None
+    benchmark: str | None = None
     told: Told = Told()
     arguments: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
@@ -177,8 +172,13 @@ class Row:
 
     def first(self, name: str) -> Value:
         """The first value of a column, or None where there is none."""
-        found = self.values.get(name)
-        return found[0] if found else None
+        values = self.values.get(name)
+        return values[0] if values else None
+
+    def numbers(self, name: str) -> list[float]:
+        """The values of a column, if there are any and all are numbers."""
+        numbers = [value for value in map(number, self.values.get(name, ())) if value is not None]
+        return numbers if len(numbers) == len(self.values.get(name, ())) else []
 
 
 #: Bytes of one file, unpacked. A night of PyTorch's is below ten megabytes.

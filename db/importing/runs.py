@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents, RunHeader
-from collector.process.outcome import Outcome
 from collector.vocabulary import canonical_json, short_hash
 from db.errors import in_words, one_line
 from db.importing.cells import Given, Identity, identify
@@ -72,20 +71,12 @@ class Provenance:
             raise ImportingError(f"--date {one_line(self.date)!r} is no date: write it as 2026-08-01T02:00") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Repository, branch, commit and date of a run. `date` is in seconds since 1970."""
-
-    repo: str
-    branch: str
-    commit: str
-    date: float
-    commit_date: str | None = None
-    commit_title: str | None = None
+#: The trigger of imported runs; the cost model leaves such runs out.
+TRIGGER = "import"
 
 
-def settle(told: Told, asked: Provenance) -> Origin | str:
-    """The origin of rows, or a text that says what is missing."""
+def settle(told: Told, asked: Provenance) -> RunHeader | str:
+    """Repository, branch, commit and date of rows as a run without name and testbed, or a text that says what is missing."""
     commit, branch, date = asked.commit or told.commit, asked.branch or told.branch, asked.epoch or told.timestamp
     here = asked.repository(told.commit)
     if here is not None:
@@ -96,12 +87,22 @@ def settle(told: Told, asked: Provenance) -> Origin | str:
         return f"no {in_words(missing, 'or')}: pass {options}, or --git PATH"
     assert commit and branch and date is not None  # noqa: S101 - all three were just looked at
     try:
-        from_epoch(date)
-        to_epoch(from_epoch(date).isoformat())
+        started_at = from_epoch(date).isoformat()
+        to_epoch(started_at)
     except (ValueError, OverflowError, OSError):
         return f"{date!r} is no date: pass --date"
-    known = (here.authored, here.title) if here else (None, None)
-    return Origin(asked.repo or told.repo or _DEFAULT_REPO, branch, commit, date, *known)
+    return RunHeader(
+        run_id="",
+        branch=branch,
+        commit=commit,
+        testbed={},
+        started_at=started_at,
+        repo=asked.repo or told.repo or _DEFAULT_REPO,
+        trigger=TRIGGER,
+        label=asked.label,
+        commit_date=here.authored if here else None,
+        commit_title=here.title if here else None,
+    )
 
 
 @cache
@@ -143,16 +144,11 @@ def _git(path: Path, *words: str) -> str:
     return done.stdout
 
 
-#: The trigger of imported runs; the cost model leaves such runs out.
-TRIGGER = "import"
-
-
 @dataclass(slots=True)
 class _Group:
     """Rows of one run."""
 
-    origin: Origin
-    testbed: dict[str, Any]
+    header: RunHeader
     rows: list[tuple[Identity, Row]]
 
 
@@ -172,9 +168,9 @@ def runs_of(rows: Sequence[Row], asked: Provenance, given: Given, problems: list
                 lacking[row.source.name, lack].append(row.line)
         if isinstance(identity, str) or isinstance(origin, str):
             continue
-        testbed = _testbed(row, identity)
-        key = canonical_json([origin.repo, origin.branch, origin.commit, row.told.workflow_id, testbed])
-        groups.setdefault(key, _Group(origin, testbed, [])).rows.append((identity, row))
+        header = replace(origin, testbed=_testbed(row, identity))
+        key = canonical_json([header.repo, header.branch, header.commit, row.told.workflow_id, header.testbed])
+        groups.setdefault(key, _Group(header, [])).rows.append((identity, row))
     for (name, lack), lines in lacking.items():
         problems.append(f"{name}: {len(lines)} row{'s' * (len(lines) > 1)} left out (line {lines[0]}): {lack}")
     return [_run(group, asked, problems) for group in groups.values()]
@@ -185,40 +181,22 @@ def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContent
     ordered = sorted(group.rows, key=lambda pair: pair[1].told.run_attempt or 1)
     told = [row.told for _, row in ordered]
     moments = [item.timestamp for item in told if item.timestamp is not None] if asked.date is None else []
-    begin, end = min(moments, default=group.origin.date), max(moments, default=group.origin.date)
-    started_at, finished_at = from_epoch(begin).isoformat(), from_epoch(end).isoformat()
-    outcomes = merge(ordered, started_at, asked.date is not None, problems)
-    header = RunHeader(
-        run_id="",
-        branch=group.origin.branch,
-        commit=group.origin.commit,
-        testbed=group.testbed,
-        started_at=started_at,
-        repo=group.origin.repo,
-        trigger=TRIGGER,
-        label=asked.label,
-        attempt=max((item.run_attempt or 1 for item in told), default=1),
-        commit_date=group.origin.commit_date,
-        commit_title=group.origin.commit_title,
-        ci_url=_ci_url(group.origin.repo, told),
-    )
-    return _contents(header, outcomes, finished_at, asked.tool_version)
-
-
-def _contents(header: RunHeader, outcomes: Sequence[Outcome], finished_at: str, tool_version: str) -> BundleContents:
-    measurements = [outcome.measurement for outcome in outcomes]
-    environments = {o.measurement.environment_id: o.environment for o in outcomes if o.measurement.environment_id}
+    # The caller's date, or that of the repository, where no record has one.
+    times = [from_epoch(moment).isoformat() for moment in (min(moments), max(moments))] if moments else []
+    started_at, finished_at = times or (group.header.started_at, group.header.started_at)
+    measurements, environments = merge(ordered, started_at, asked.date is not None, problems)
+    attempt = max((item.run_attempt or 1 for item in told), default=1)
+    header = replace(group.header, started_at=started_at, attempt=attempt, ci_url=_ci_url(group.header.repo, told))
     content = [header.to_json(), sorted(canonical_json(item.to_json()) for item in measurements), environments]
     # A hash of the content alone: the same files give the same run, and any difference gives another one.
-    run_id = f"import-{header.started_at[:10].replace('-', '')}-{short_hash(content)}"
-    planned = list(dict.fromkeys(item.cell for item in measurements))
+    run_id = f"import-{started_at[:10].replace('-', '')}-{short_hash(content)}"
     return BundleContents(
-        replace(header, run_id=run_id, tool_version=tool_version),
-        planned,
-        {str(name): data for name, data in environments.items()},
+        replace(header, run_id=run_id, tool_version=asked.tool_version),
+        list(dict.fromkeys(item.cell for item in measurements)),
+        environments,
         measurements=measurements,
         finished_at=finished_at,
-        attempt=header.attempt,
+        attempt=attempt,
     )
 
 
@@ -231,8 +209,8 @@ def _ci_url(repo: str, told: Sequence[Told]) -> str:
 def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
     """The testbed, as far as it is known; another harness is another testbed."""
     harness = "GraphNet" if row.target is Target.GRAPHNET else "benchmarks/dynamo"
-    if row.kind.benchmark not in (None, "TorchInductor"):
-        harness = str(row.kind.benchmark)
+    if row.benchmark not in (None, "TorchInductor"):
+        harness = str(row.benchmark)
     found: dict[str, Any] = {"harness": harness, "device": identity.device, "accelerator": identity.accelerator}
     runners = row.extra.get("runners")
     runner = runners[0] if isinstance(runners, list) and runners and isinstance(runners[0], dict) else {}
