@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, update
 
-from collector.vocabulary import Cell
 from db.connecting import chunks
 from db.incoming import Incoming
 from db.schema import Base, Branch, CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
@@ -49,14 +48,10 @@ def branch_key(conn: Connection, repo: str, name: str, start: Mapping[str, Any] 
     if start is not None:
         given = commit_key(conn, start)
         known = conn.execute(select(Branch.start).where(Branch.id == number)).scalar()
-        conn.execute(update(Branch).where(Branch.id == number).values(start=_later(conn, given, known)))
+        order = (func.coalesce(Commit.position, -1).desc(), Commit.sha.desc())
+        later = select(Commit.id).where(Commit.id.in_((given, known))).order_by(*order).limit(1).scalar_subquery()
+        conn.execute(update(Branch).where(Branch.id == number).values(start=later))
     return number
-
-
-def _later(conn: Connection, given: int, known: int | None) -> int:
-    """Of two commits the one that landed later, as far as that is known."""
-    order = (func.coalesce(Commit.position, -1).desc(), Commit.sha.desc())
-    return conn.execute(select(Commit.id).where(Commit.id.in_((given, known))).order_by(*order).limit(1)).scalar_one()
 
 
 def testbed_key(conn: Connection, testbed: Mapping[str, Any]) -> int:
@@ -82,31 +77,28 @@ def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
     new = {cell_id: incoming.cells[cell_id] for _, cell_id in sorted(unknown)}
     if not new:
         return known
-    cells = list(new.values())
-    models = ensure(conn, Model, ("suite", "name"), map(_model, cells))
-    configs = ensure(conn, ConfigRow, ("config_id",), map(_config, cells))
+    models: dict[Key, dict[str, Any]] = {}
+    configs: dict[str, dict[str, Any]] = {}
+    for cell in new.values():
+        models[cell.suite, cell.model] = {"suite": clean(cell.suite), "name": clean(cell.model)}
+        if (config := cell.config).config_id not in configs:
+            request = clean_json(config.to_json())
+            configs[config.config_id] = {"config_id": config.config_id, "name": clean(config.name), "request": request}
+    model_keys = ensure(conn, Model, ("suite", "name"), models.values())
+    config_keys = ensure(conn, ConfigRow, ("config_id",), configs.values())
     rows = [
         {
             "cell_id": cell_id,
-            "model": models[clean(cell.suite), clean(cell.model)],
+            "model": model_keys[clean(cell.suite), clean(cell.model)],
             "phase": cell.phase.value,
             "dtype": clean(cell.dtype),
             "device": clean(cell.device),
             "batch_size": cell.batch_size,
-            "config": configs[(cell.config.config_id,)],
+            "config": config_keys[(cell.config.config_id,)],
         }
         for cell_id, cell in new.items()
     ]
     return known | {name: number for (name,), number in ensure(conn, CellRow, ("cell_id",), rows).items()}
-
-
-def _model(cell: Cell) -> dict[str, Any]:
-    return {"suite": clean(cell.suite), "name": clean(cell.model)}
-
-
-def _config(cell: Cell) -> dict[str, Any]:
-    config = cell.config
-    return {"config_id": config.config_id, "name": clean(config.name), "request": clean_json(config.to_json())}
 
 
 def _records(

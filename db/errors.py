@@ -131,6 +131,11 @@ def in_words(words: Sequence[str], last: str) -> str:
     return f"{', '.join(others)} {last} {final}" if others else final
 
 
+def counted(number: int, word: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
 def one_line(text: str, limit: int = 80) -> str:
     """A name fit for an error line: no line breaks or control characters, at most `limit` characters."""
     flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -14,19 +14,16 @@ from collector.metrics import METRICS
 from collector.vocabulary import Cell, Measurement, short_hash
 from db.arrays import pack, relative_spread
 from db.errors import one_line
-from db.fitness import UNFIT, finite, said, whole
 from db.queries.moments import to_epoch
-from db.texts import clean, clean_compact, clean_json
+from db.texts import UNFIT, clean, clean_compact, clean_json, finite, said, whole
 from db.throttling import throttled_by
 
 
 @dataclass(slots=True)
 class IncomingMeasurement:
-    """One row of `measurements` and its metrics, with its rows of `evidence` and `samples`; program and environment by name."""
+    """One row of `measurements`, with program and environment by name, and its rows of `evidence` and `samples`."""
 
     row: dict[str, Any]
-    program_id: str | None
-    environment_id: str | None
     evidence: dict[str, Any] | None
     samples: list[dict[str, Any]]
 
@@ -79,7 +76,12 @@ def version_of(attempt: int, line: int) -> int:
 def _begin(path: Path, contents: BundleContents) -> Incoming:
     header, damage = contents.header, list(contents.damage)
     try:
-        _check_header(header)
+        for name in ("run_id", "branch", "commit", "started_at"):
+            value = getattr(header, name)
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{name} is no text")
+        if not isinstance(header.testbed, Mapping):
+            raise ValueError("testbed is no JSON object")
         run = {
             "run_id": clean(header.run_id),
             "night": clean(str(header.night or header.run_id)),
@@ -88,31 +90,26 @@ def _begin(path: Path, contents: BundleContents) -> Incoming:
             "label": clean(str(header.label)),
             "attempt": whole(contents.attempt, "attempt"),
             "started_at": to_epoch(header.started_at),
-            "finished_at": _end(contents.finished_at, damage),
+            "finished_at": _moment(contents.finished_at, "the end of the run", "the run counts as open", damage),
             "tool_version": clean(str(header.tool_version)),
             "bundle": clean(path.name),
             "lines": len(contents.measurements),
             "ci_url": clean(str(header.ci_url)),
         }
         testbed = clean_json(header.testbed)
-        return Incoming(
-            run,
-            _commit(header, damage),
-            {"testbed_id": short_hash(testbed), "data": testbed},
-            _start(header),
-            damage=damage,
-        )
+        testbed_row = {"testbed_id": short_hash(testbed), "data": testbed}
+        return Incoming(run, _commit(header, damage), testbed_row, _start(header), damage=damage)
     except UNFIT as error:
         raise BundleError(f"{one_line(str(path), 200)}: its first line says no usable run: {said(error)}") from error
 
 
-def _check_header(header: RunHeader) -> None:
-    for name in ("run_id", "branch", "commit", "started_at"):
-        value = getattr(header, name)
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"{name} is no text")
-    if not isinstance(header.testbed, Mapping):
-        raise ValueError("testbed is no JSON object")
+def _moment(text: str | None, what: str, instead: str, damage: list[str]) -> float | None:
+    """Seconds since 1970; None without a text, and for one that is no time, which is reported with what is done instead."""
+    try:
+        return None if text is None else to_epoch(text)
+    except UNFIT:
+        damage.append(f"{what} is not ISO 8601: {one_line(str(text))}; {instead}")
+        return None
 
 
 def _commit(header: RunHeader, damage: list[str]) -> dict[str, Any]:
@@ -122,7 +119,7 @@ def _commit(header: RunHeader, damage: list[str]) -> dict[str, Any]:
     return {
         "repo": clean(str(header.repo)),
         "sha": clean(header.commit),
-        "author_date": _commit_date(header, damage),
+        "author_date": _moment(header.commit_date or None, "the commit's date", "left out", damage),
         "title": title,
         "pr_number": int(number[1]) if number else None,
     }
@@ -136,30 +133,14 @@ def _start(header: RunHeader) -> dict[str, Any] | None:
     return {"repo": clean(str(header.repo)), "sha": clean(str(header.branch_start)), **blank}
 
 
-def _commit_date(header: RunHeader, damage: list[str]) -> float | None:
-    try:
-        return to_epoch(header.commit_date) if header.commit_date else None
-    except UNFIT:
-        damage.append(f"the commit's date is not ISO 8601: {one_line(str(header.commit_date))}; left out")
-        return None
-
-
-def _end(finished_at: str | None, damage: list[str]) -> float | None:
-    try:
-        return to_epoch(finished_at) if finished_at is not None else None
-    except UNFIT:
-        damage.append(f"the end of the run is not ISO 8601: {one_line(str(finished_at))}; the run counts as open")
-        return None
-
-
 def _records(kind: str, records: Mapping[str, dict[str, Any]], damage: list[str]) -> dict[str, dict[str, Any] | None]:
-    found: dict[str, dict[str, Any] | None] = {}
+    by_name: dict[str, dict[str, Any] | None] = {}
     for name, data in records.items():
         try:
-            found[clean(str(name))] = clean_json(data)
+            by_name[clean(str(name))] = clean_json(data)
         except UNFIT as error:
             damage.append(f"{kind} {one_line(str(name))} cannot be stored: {said(error)}; left out")
-    return found
+    return by_name
 
 
 def _cell(incoming: Incoming, cell: Cell) -> str | None:
@@ -181,51 +162,48 @@ def _cell(incoming: Incoming, cell: Cell) -> str | None:
 def _measurement(incoming: Incoming, measurement: Measurement, version: int) -> None:
     if (cell_id := _cell(incoming, measurement.cell)) is None:
         return
+    instead = "the run's start stands in for it"
+    started_at = _moment(measurement.started_at, "a measurement's start", instead, incoming.damage)
     try:
-        found = to_rows(measurement, _started(incoming, measurement), version)
+        rows = to_rows(measurement, incoming.run["started_at"] if started_at is None else started_at, version)
     except UNFIT as error:
         incoming.damage.append(f"a measurement of cell {cell_id} cannot be stored: {said(error)}; left out")
         return
-    for name, table in ((found.program_id, incoming.programs), (found.environment_id, incoming.environments)):
+    for name, table in ((rows.row["program"], incoming.programs), (rows.row["environment"], incoming.environments)):
         if name is not None:
             table.setdefault(name, None)
     # The later line wins: a cell that was measured again was measured again for a reason.
-    incoming.measurements[cell_id, found.row["replicate"]] = found
-
-
-def _started(incoming: Incoming, measurement: Measurement) -> float:
-    try:
-        return to_epoch(measurement.started_at)
-    except UNFIT:
-        written = one_line(measurement.started_at)
-        incoming.damage.append(f"a measurement's start is not ISO 8601: {written}; the run's start stands in for it")
-        return float(incoming.run["started_at"])
+    incoming.measurements[cell_id, rows.row["replicate"]] = rows
 
 
 def to_rows(measurement: Measurement, started_at: float, version: int) -> IncomingMeasurement:
     """The rows of one measurement that began at `started_at`, seconds since 1970. Raises one of `UNFIT` if it cannot be."""
     details = dict(measurement.details)
     metrics = _metrics(measurement, details)
-    samples = {clean(metric): values for metric, values in measurement.samples.items()}
-    failure = measurement.failure
+    failure, reasons = measurement.failure, throttled_by(details)
     row = {
         "replicate": whole(measurement.replicate, "replicate"),
         "status": measurement.status.value,
         "started_at": started_at,
         "wall_s": finite(measurement.wall_s, "wall_s"),
         **{name: metrics.get(name) for name in METRICS},
-        "throttled": _throttled(details),
+        "throttled": None if reasons is None else ",".join(reasons),
         "stage": failure.stage.value if failure else None,
         "exception": clean(str(failure.exception)) if failure else None,
         "message": clean(str(failure.message)) if failure else None,
         "hint": clean(str(failure.hint)) if failure and failure.hint is not None else None,
         "version": version,
+        "program": None if measurement.program_id is None else clean(str(measurement.program_id)),
+        "environment": None if measurement.environment_id is None else clean(str(measurement.environment_id)),
     }
+    evidence = {
+        "details": clean_compact(details) if details else None,
+        "log_tail": clean(str(measurement.log_tail)) if measurement.log_tail else None,
+    }
+    samples = {clean(metric): values for metric, values in measurement.samples.items()}
     return IncomingMeasurement(
         row,
-        _name(measurement.program_id),
-        _name(measurement.environment_id),
-        _evidence(details, measurement.log_tail),
+        evidence if any(evidence.values()) else None,
         [_samples(metric, values) for metric, values in sorted(samples.items())],
     )
 
@@ -243,26 +221,7 @@ def _metrics(measurement: Measurement, details: dict[str, Any]) -> dict[str, flo
     return numbers
 
 
-def _throttled(details: Mapping[str, Any]) -> str | None:
-    reasons = throttled_by(details)
-    return None if reasons is None else ",".join(reasons)
-
-
-def _evidence(details: dict[str, Any], log_tail: str | None) -> dict[str, Any] | None:
-    if not details and not log_tail:
-        return None
-    return {
-        "details": clean_compact(details) if details else None,
-        "log_tail": clean(str(log_tail)) if log_tail else None,
-    }
-
-
 def _samples(metric: str, values: list[float]) -> dict[str, Any]:
     number_format, data = pack(values)
     spread = relative_spread(values) if all(map(math.isfinite, values)) else None
-    found = {"metric": metric, "count": len(values), "spread": spread}
-    return {**found, "number_format": number_format, "data": data}
-
-
-def _name(value: Any) -> str | None:
-    return None if value is None else clean(str(value))
+    return {"metric": metric, "count": len(values), "spread": spread, "number_format": number_format, "data": data}

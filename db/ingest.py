@@ -103,8 +103,7 @@ def _store(conn: Connection, incoming: Incoming) -> IngestReport:
     stored, given = _stored(conn, run), _rows(conn, run, incoming, cells)
     new = [key for key in given.measured if key not in stored.measured]
     updated = [key for key in given.measured if key in stored.measured and given.supersedes(stored, key)]
-    _remove(conn, run, updated)
-    _add(conn, given, new + updated)
+    _replace(conn, run, given, new, updated)
     planned = {cells[cell_id] for cell_id in incoming.planned}
     newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored.measured, *given.measured)})
     changed = bool(run_changed or newly_planned or new or updated)
@@ -134,7 +133,12 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
         conn.execute(insert(Run), {**row, **blank, "commit": commit, "testbed": testbed})
         return conn.execute(select(Run.id).where(Run.run_id == row["run_id"])).scalar_one(), True
     if (known.branch, known.commit, known.testbed) != (row["branch"], commit, testbed):
-        raise _two_runs(conn, known, row["bundle"])
+        sha = conn.execute(select(Commit.sha).where(Commit.id == known.commit)).scalar_one()
+        raise OtherRunError(
+            f"{one_line(row['bundle'], 200)}: run {one_line(known.run_id)} is already stored for"
+            f" {one_line(known.branch)}@{one_line(sha[:12])} on its testbed: another branch, commit or testbed needs a run"
+            " id of its own"
+        )
     grown = {"finished_at": _finished_at(row, known)}
     if _rank(row) > _rank(known._asdict()):
         grown |= {name: row[name] for name in _OF_THE_BUNDLE}
@@ -163,15 +167,6 @@ def _finished_at(row: dict[str, Any], known: Any) -> float | None:
     return max((end for end in (stored, incoming) if end is not None), default=None)
 
 
-def _two_runs(conn: Connection, known: Any, bundle: str) -> OtherRunError:
-    sha = conn.execute(select(Commit.sha).where(Commit.id == known.commit)).scalar_one()
-    return OtherRunError(
-        f"{one_line(bundle, 200)}: run {one_line(known.run_id)} is already stored for"
-        f" {one_line(known.branch)}@{one_line(sha[:12])} on its testbed: another branch, commit or testbed needs a run id"
-        " of its own"
-    )
-
-
 def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> bool:
     """Adds what is neither planned nor measured yet, and drops what is measured now; says whether anything was added."""
     known = set(conn.execute(select(Planned.cell).where(Planned.run == run)).scalars())
@@ -187,45 +182,43 @@ def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> 
 def _rows(conn: Connection, run: int, incoming: Incoming, cells: Mapping[str, int]) -> _Rows:
     programs = program_keys(conn, incoming.programs)
     environments = environment_keys(conn, incoming.environments)
-    found = _Rows()
+    rows = _Rows()
     for (cell_id, replicate), item in incoming.measurements.items():
         key = (cells[cell_id], replicate)
         place = {"run": run, "cell": key[0], "replicate": replicate}
-        named = {"program": programs[item.program_id], "environment": environments[item.environment_id]}
-        found.measured[key] = {**place, **item.row, **named}
+        named = {"program": programs[item.row["program"]], "environment": environments[item.row["environment"]]}
+        rows.measured[key] = {**item.row, **place, **named}
         if item.evidence:
-            found.evidence[key] = {**place, **item.evidence}
+            rows.evidence[key] = {**place, **item.evidence}
         if item.samples:
-            found.samples[key] = [{**place, **sample} for sample in item.samples]
-    return found
+            rows.samples[key] = [{**place, **sample} for sample in item.samples]
+    return rows
 
 
 def _stored(conn: Connection, run: int) -> _Rows:
-    found = _Rows()
+    rows = _Rows()
     for row in conn.execute(select(measurements).where(measurements.c.run == run)).mappings():
-        found.measured[row["cell"], row["replicate"]] = dict(row)
+        rows.measured[row["cell"], row["replicate"]] = dict(row)
     for row in conn.execute(select(Evidence).where(Evidence.run == run)).mappings():
-        found.evidence[row["cell"], row["replicate"]] = dict(row)
+        rows.evidence[row["cell"], row["replicate"]] = dict(row)
     for row in conn.execute(select(Samples).where(Samples.run == run).order_by(Samples.metric)).mappings():
-        found.samples.setdefault((row["cell"], row["replicate"]), []).append(dict(row))
-    return found
+        rows.samples.setdefault((row["cell"], row["replicate"]), []).append(dict(row))
+    return rows
 
 
-def _remove(conn: Connection, run: int, keys: list[tuple[int, int]]) -> None:
-    found = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in keys]
-    for table in (Samples, Evidence, MeasurementRow) if found else ():
+def _replace(conn: Connection, run: int, rows: _Rows, new: list[tuple[int, int]], gone: list[tuple[int, int]]) -> None:
+    """Writes the rows of some cells, of which those of `gone` are removed first."""
+    places = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in gone]
+    for table in (Samples, Evidence, MeasurementRow) if places else ():
         at = (table.cell == bindparam("at_cell"), table.replicate == bindparam("at_replicate"))
-        conn.execute(delete(table).where(table.run == run, *at), found)
-
-
-def _add(conn: Connection, rows: _Rows, keys: list[tuple[int, int]]) -> None:
+        conn.execute(delete(table).where(table.run == run, *at), places)
     # In the order of the clustered key: each page of the table is then written once.
-    in_order = sorted(keys)
+    in_order = sorted(new + gone)
     tables: list[tuple[Any, list[dict[str, Any]]]] = [
         (measurements, [rows.measured[key] for key in in_order]),
         (Evidence, [rows.evidence[key] for key in in_order if key in rows.evidence]),
         (Samples, [sample for key in in_order for sample in rows.samples.get(key, [])]),
     ]
-    for table, found in tables:
-        if found:
-            conn.execute(insert(table), found)
+    for table, of_table in tables:
+        if of_table:
+            conn.execute(insert(table), of_table)

@@ -130,7 +130,7 @@ class Verbs(click.Group):
         except Exception as error:
             # A host that only measures may lack SQLAlchemy.
             if DATABASE in ctx.meta and is_bug(error) and find_spec("sqlalchemy"):
-                from db.maintenance.damage import damage_of
+                from db.maintenance.check import damage_of
 
                 if damage := damage_of(ctx.meta[DATABASE]):
                     raise damage from error

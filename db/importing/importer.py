@@ -18,7 +18,6 @@ from collector.bundle_file import both_paths
 from collector.output_file import write_output
 from collector.vocabulary import Measurement
 from db.errors import one_line
-from db.fitness import UNFIT, said
 from db.importing import graphnet
 from db.importing.cells import Given
 from db.importing.pairing import join_pairs
@@ -28,6 +27,7 @@ from db.importing.runs import Provenance, runs_of
 from db.importing.tables import read_table
 from db.incoming import read_incoming
 from db.ingest import IngestReport, ingest_bundle
+from db.texts import UNFIT, said
 
 
 def pack_run(contents: BundleContents, folder: Path) -> Path:

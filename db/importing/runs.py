@@ -12,7 +12,7 @@ from typing import Any
 
 from collector.bundle import BundleContents, RunHeader
 from collector.vocabulary import canonical_json, short_hash
-from db.errors import in_words, one_line
+from db.errors import counted, in_words, one_line
 from db.importing.cells import Given, Identity, identify
 from db.importing.merging import merge
 from db.importing.rows import ImportingError, Row, Target, Told
@@ -172,7 +172,7 @@ def runs_of(rows: Sequence[Row], asked: Provenance, given: Given, problems: list
         key = canonical_json([header.repo, header.branch, header.commit, row.told.workflow_id, header.testbed])
         groups.setdefault(key, _Group(header, [])).rows.append((identity, row))
     for (name, lack), lines in lacking.items():
-        problems.append(f"{name}: {len(lines)} row{'s' * (len(lines) > 1)} left out (line {lines[0]}): {lack}")
+        problems.append(f"{name}: {counted(len(lines), 'row')} left out (line {lines[0]}): {lack}")
     return [_run(group, asked, problems) for group in groups.values()]
 
 

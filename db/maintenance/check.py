@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import (
@@ -24,6 +27,7 @@ from sqlalchemy.exc import DBAPIError
 
 from db.arrays import unpack
 from db.connecting import Source, connected
+from db.engine import file_of, shown
 from db.errors import DamagedError, one_line
 from db.schema import Base, CellRow, Evidence, Meta, Run, Samples, summaries
 from db.summaries import GROUP, computed
@@ -56,6 +60,25 @@ def check_store(source: Source) -> list[Finding]:
     with connected(source) as conn:
         _check_pages(conn)
         return [*_revision(conn), *_references(conn), *_sums(conn), *_blobs(conn)]
+
+
+def damage_of(place: str | Path | None) -> DamagedError | None:
+    """What to say of a damaged file after an unexpected error; None for a sound one, and for a server.
+
+    SQLite keeps no checksums: it notices pages that contradict each other, and no byte that changed within a value.
+    """
+    path = file_of(place)
+    if path is None or not path.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except sqlite3.OperationalError:
+        return None  # locked, or not to be read: another trouble than damage
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    advice = "move it away and ingest the bundles again, they hold everything"
+    return None if found == "ok" else DamagedError(f"{shown(place)} is damaged ({one_line(found)}); {advice}")
 
 
 def _check_pages(conn: Connection) -> None:
@@ -107,14 +130,11 @@ def _sums(conn: Connection) -> Iterator[Finding]:
                 text = f"run {one_line(run.run_id)} says {getattr(run, name)} {name}: its rows {value}"
                 yield Finding("different", run.run_id, text)
         stored = [dict(row) for row in conn.execute(select(summaries).where(summaries.c.run == run.id)).mappings()]
-        of_store, expected = ({_group(row): row for row in some} for some in (stored, rows))
+        by_group = ({tuple(row[name] for name in GROUP): row for row in some} for some in (stored, rows))
+        of_store, expected = by_group
         for group in sorted(group for group in of_store | expected if of_store.get(group) != expected.get(group)):
             text = f"run {one_line(run.run_id)}: the summary of {group} is not that of its rows"
             yield Finding("different", run.run_id, text)
-
-
-def _group(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in GROUP)
 
 
 def _blobs(conn: Connection) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, delete, func, or_, select, update
 from db.connecting import changing, connected
 from db.errors import SideError, StoreError, nearest, one_line
 from db.queries.moments import from_epoch
-from db.regressions.states import OPEN
+from db.regressions.records import OPEN
 from db.schema import Base, Branch, Commit, Evidence, Regression, Run, Samples, Series, measurements
 
 

@@ -1,81 +1,29 @@
-"""What is in the store: branches, commits, and the names that cells are made of.
+"""What is in the store: branches, and the names that cells are made of. The other questions can be asked from here, too.
 
-Further questions, importable from here too: runs and nights (`db.runs`), one measurement (`db.queries.details`), histories
-(`db.queries.history`), the rows of a side (`db.queries.side_rows`), what a person's text stands for
-(`db.queries.sides`). All take an engine or
-a connection.
+Runs and nights are read by `db.runs`, one measurement by `db.queries.details`, histories by `db.queries.history`, the rows
+of a side by `db.queries.side_rows`; `db.queries.sides` reads what a person's text stands for. All take an engine or a
+connection.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select
 
 from db.connecting import Source, connected
-from db.errors import FilterError, SideError, StoreError
-from db.queries.details import (
-    CellInfo,
-    MeasurementInfo,
-    cell,
-    environment,
-    evidence,
-    measurement,
-    program,
-    samples,
-)
-from db.queries.filters import EVERYTHING, CellFilter, check_filter
+from db.queries.details import MeasurementInfo, cell, environment, evidence, measurement, program, samples
+from db.queries.filters import CellFilter, check_filter
 from db.queries.history import model_history, suite_history
-from db.queries.moments import from_epoch
 from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side, resolve_side
-from db.runs import NightInfo, RunInfo, list_nights, list_runs
+from db.runs import NightInfo, list_nights, list_runs
 from db.schema import CellRow, ConfigRow, Meta, Model, Run
 
-__all__ = [
-    "EVERYTHING",
-    "Axes",
-    "BranchInfo",
-    "CellFilter",
-    "CellInfo",
-    "ConfigInfo",
-    "FilterError",
-    "MeasurementInfo",
-    "ModelInfo",
-    "NightInfo",
-    "RunInfo",
-    "Side",
-    "SideError",
-    "StoreError",
-    "axes",
-    "branches",
-    "cell",
-    "check_filter",
-    "environment",
-    "evidence",
-    "list_nights",
-    "list_runs",
-    "measurement",
-    "model_history",
-    "program",
-    "resolve_side",
-    "revision",
-    "samples",
-    "side_environments",
-    "side_rows",
-    "suite_history",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class BranchInfo:
-    """A branch with its number of runs and the start of the newest one."""
-
-    branch: str
-    runs: int
-    newest: datetime
+__all__ = ["Axes", "CellFilter", "MeasurementInfo", "NightInfo", "Side", "axes", "branches", "cell", "check_filter"]
+__all__ += ["environment", "evidence", "list_nights", "list_runs", "measurement", "model_history", "program"]
+__all__ += ["resolve_side", "revision", "samples", "side_environments", "side_rows", "suite_history"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +61,11 @@ def revision(source: Source) -> int:
         return int(conn.execute(select(Meta.value).where(Meta.key == "revision")).scalar() or 0)
 
 
-def branches(source: Source) -> list[BranchInfo]:
+def branches(source: Source) -> list[str]:
     """Branches that have runs, the one that ran last first."""
-    newest = func.max(Run.started_at).label("newest")
-    query = select(Run.branch, func.count().label("runs"), newest).group_by(Run.branch).order_by(newest.desc())
+    query = select(Run.branch).group_by(Run.branch).order_by(func.max(Run.started_at).desc())
     with connected(source) as conn:
-        return [BranchInfo(row.branch, row.runs, from_epoch(row.newest)) for row in conn.execute(query)]
+        return list(conn.execute(query).scalars())
 
 
 def axes(source: Source) -> Axes:
@@ -131,9 +78,9 @@ def axes(source: Source) -> Axes:
         ).all()
     return Axes(
         suites=tuple(sorted({row.suite for row in models})),
-        models=tuple(ModelInfo(row.suite, row.name) for row in models),
+        models=tuple(ModelInfo(*row) for row in models),
         phases=tuple(sorted({row.phase for row in kinds})),
         dtypes=tuple(sorted({row.dtype for row in kinds})),
         devices=tuple(sorted({row.device for row in kinds})),
-        configs=tuple(ConfigInfo(row.config_id, row.name, row.request) for row in configs),
+        configs=tuple(ConfigInfo(*row) for row in configs),
     )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from db.connecting import Source, connected
-from db.errors import SideError, nearest, one_line
+from db.errors import SideError, counted, nearest, one_line
 from db.runs import RunInfo, find_runs, newest_nights
 from db.schema import Commit, Run, Tag
 from db.tags import measured_tags, tagged
@@ -68,7 +68,7 @@ class Side:
             return f"night {self.nights[0]}, {self._devices}"
         if runs == 1:
             return self.run_ids[0]
-        return f"{runs} runs" if nights == runs else f"{nights} night{'s' * (nights > 1)}, {runs} runs"
+        return f"{runs} runs" if nights == runs else f"{counted(nights, 'night')}, {runs} runs"
 
     @property
     def _devices(self) -> str:
@@ -77,7 +77,7 @@ class Side:
             f"{run.testbed.get('node')}/{run.testbed['gpu_index']}" for run in self.runs if "gpu_index" in run.testbed
         }
         what = "GPU" if len(found) == len(self.runs) else "run"
-        return f"{len(self.runs)} {what}{'s' * (len(self.runs) > 1)}"
+        return counted(len(self.runs), what)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
@@ -109,17 +109,20 @@ def resolve_side(source: Source, text: str) -> Side:
     with connected(source) as conn:
         if match := re.fullmatch(r"latest(?:~(\d{1,9}))?", text):
             return _latest(conn, text, int(match[1] or 0))
-        for resolve in (
-            _exact_run,
-            _exact_night,
-            _exact_branch,
-            _exact_tag,
-            _branch_and_commit,
-            _exact_commit,
-            _prefix,
-        ):
-            if side := resolve(conn, text):
-                return side
+        if runs := _runs(conn, Run.run_id == text):
+            return Side(text, "run", runs)
+        if runs := _runs(conn, Run.night == text):
+            return Side(text, "night", runs)
+        if runs := _of_branch(conn, text):
+            return Side(text, "branch", runs)
+        if runs := _runs(conn, _is_tagged(text)):
+            return _commit_side(text, "tag", runs)
+        if runs := _of_branch_and_commit(conn, text):
+            return _commit_side(text, "branch@commit", runs)
+        if runs := _runs(conn, Commit.sha == text):
+            return _commit_side(text, "commit", runs)
+        if side := _beginning(conn, text):
+            return side
         raise _unknown(conn, text)
 
 
@@ -129,9 +132,7 @@ def _latest(conn: Connection, text: str, back: int) -> Side:
         return Side(text, "latest", _runs(conn, Run.night == night))
     count = len(conn.execute(newest_nights()).all())
     raise SideError(
-        f"{text}: the database has {count} night{'s' * (count > 1)}: the oldest is latest~{count - 1}"
-        if count
-        else _EMPTY
+        f"{text}: the database has {counted(count, 'night')}: the oldest is latest~{count - 1}" if count else _EMPTY
     )
 
 
@@ -140,58 +141,42 @@ _EMPTY = (
 )
 
 
-def _exact_run(conn: Connection, text: str) -> Side | None:
-    return _side(text, "run", _runs(conn, Run.run_id == text))
-
-
-def _exact_night(conn: Connection, text: str) -> Side | None:
-    return _side(text, "night", _runs(conn, Run.night == text))
-
-
-def _exact_branch(conn: Connection, text: str) -> Side | None:
+def _of_branch(conn: Connection, text: str) -> tuple[RunInfo, ...]:
+    """The runs of the newest commit of a branch."""
     newest = conn.execute(
         select(Run.commit).where(Run.branch == text).order_by(Run.started_at.desc(), Run.run_id.desc()).limit(1)
     ).scalar()
     if newest is None:
-        return None
+        return ()
     runs = _runs(conn, Run.branch == text, Run.commit == newest)
     if others := {run.commit for run in _runs(conn, _is_tagged(text))} - {run.commit for run in runs}:
         sha, name = min(others), one_line(text)
         raise SideError(
             f"{name} is a branch and also a tag: write {name}@{runs[0].commit[:10]} for the branch, or {sha[:10]} for the tag"
         )
-    return _side(text, "branch", runs)
-
-
-def _exact_tag(conn: Connection, text: str) -> Side | None:
-    return _commit_side(text, "tag", _runs(conn, _is_tagged(text)))
+    return runs
 
 
 def _is_tagged(name: str) -> ColumnElement[bool]:
     return exists().where(Tag.name == name, Tag.repo == Commit.repo, Tag.sha == Commit.sha)
 
 
-def _exact_commit(conn: Connection, text: str) -> Side | None:
-    return _commit_side(text, "commit", _runs(conn, Commit.sha == text))
-
-
-def _branch_and_commit(conn: Connection, text: str) -> Side | None:
+def _of_branch_and_commit(conn: Connection, text: str) -> tuple[RunInfo, ...]:
     branch, at, sha = text.rpartition("@")
     if not at or not sha or conn.execute(select(Run.id).where(Run.branch == branch).limit(1)).first() is None:
-        return None
+        return ()
     on_branch = Run.branch == branch
     of_name = _runs(conn, on_branch, Commit.sha == sha) or _runs(conn, on_branch, _is_tagged(sha))
-    found = of_name or _by_sha(conn, sha, on_branch)
-    if side := _commit_side(text, "branch@commit", found):
-        return side
+    if runs := of_name or _by_sha(conn, sha, on_branch):
+        return runs
     known = conn.execute(select(Commit.sha).join(Run, Run.commit == Commit.id).where(on_branch)).scalars()
     raise SideError(
         f"branch {one_line(branch)} has no runs of commit {one_line(sha)}{nearest(sha, known)}{_too_short(sha)}"
     )
 
 
-def _prefix(conn: Connection, text: str) -> Side | None:
-    """A beginning of a run id, a night or a commit.
+def _beginning(conn: Connection, text: str) -> Side | None:
+    """The side of which the text begins the name of a run, a night or a commit.
 
     Naming several is fine only if one holds the others: a commit its runs, a night of several runs its own.
     """
@@ -203,10 +188,10 @@ def _prefix(conn: Connection, text: str) -> Side | None:
         return _commit_side(text, "commit", by_sha)
     nights = dict.fromkeys(run.night for run in by_night)
     if len(nights) == 1 and not by_sha and named == {run.key for run in by_night}:
-        return _side(text, "night", _runs(conn, Run.night.in_(nights)))
+        return Side(text, "night", _runs(conn, Run.night.in_(nights)))
     if len(by_run) + len(nights) + len({run.commit for run in by_sha}) > 1:
         raise _ambiguous(text, [*nights, *(run.run_id for run in by_run), *(run.commit for run in by_sha)])
-    return _side(text, "run", by_run)
+    return Side(text, "run", by_run) if by_run else None
 
 
 def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[RunInfo, ...]:
@@ -215,15 +200,11 @@ def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[Ru
     return _runs(conn, func.lower(func.substr(Commit.sha, 1, len(sha))) == sha.lower(), *where)
 
 
-def _commit_side(text: str, kind: SideKind, runs: tuple[RunInfo, ...]) -> Side | None:
+def _commit_side(text: str, kind: SideKind, runs: tuple[RunInfo, ...]) -> Side:
     """The side, unless the digits begin several commits or the same commit of several repositories."""
     if len({(run.repo, run.commit) for run in runs}) > 1:
         raise _ambiguous(text, [f"{run.repo}@{run.commit}" for run in runs])
-    return _side(text, kind, runs)
-
-
-def _side(text: str, kind: SideKind, runs: tuple[RunInfo, ...]) -> Side | None:
-    return Side(text, kind, runs) if runs else None
+    return Side(text, kind, runs)
 
 
 def _runs(conn: Connection, *where: ColumnElement[bool]) -> tuple[RunInfo, ...]:

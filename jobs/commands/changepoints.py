@@ -105,7 +105,7 @@ def changepoints_command(
 def _check_branch(conn: Connection, branch: str | None) -> None:
     from db.queries.cells import branches
 
-    if branch is not None and branch not in (known := [one.branch for one in branches(conn)]):
+    if branch is not None and branch not in (known := branches(conn)):
         raise click.UsageError(f"no runs of branch {branch!r}: {nearest(branch, known)}")
 
 

@@ -62,7 +62,7 @@ def import_(
     as_json: bool,
 ) -> None:
     """Read a clone's history into the database, all of it or nothing. A later import adds what is new."""
-    from db.commits.branch_starts import check_repo
+    from db.commits.storing import check_repo
     from db.engine import open_store
     from jobs.git.commit_import import Wanted, import_commits, read_history
     from jobs.git.log import Repository
@@ -175,7 +175,7 @@ def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
 @json_option
 def branch(name: str | None, start: str | None, repo: str, database: str, as_json: bool) -> None:
     """Show where a branch left the main line, or store it with --base. Without NAME all branches."""
-    from db.commits.branch_starts import branch_starts, check_repo, set_branch_start
+    from db.commits.storing import branch_starts, check_repo, set_branch_start
     from db.engine import open_store
 
     if start is not None and name is None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from db.commits.branch_starts import measured_commits, unplaced_commits
 from db.commits.links import CommitsReport
-from db.commits.storing import store_commits
+from db.commits.storing import measured_commits, store_commits, unplaced_commits
 from db.errors import CommitError, one_line
 from jobs.git.log import GitError, Repository
 

@@ -15,8 +15,7 @@ from analysis.reports.words import interval, percent, several
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.connecting import changing
-from db.regressions.records import Finding, RegressionInfo, change_state, list_regressions, open_regression
-from db.regressions.states import OPEN
+from db.regressions.records import OPEN, Finding, RegressionInfo, change_state, list_regressions, open_regression
 
 _KINDS = {"ms": "slower", "s": "slower", "B": "larger"}
 

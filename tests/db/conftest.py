@@ -46,6 +46,20 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "store.db")
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """A store that a module fills once; its tests only read it."""
+    if request.param == "sqlite":
+        engine = new_store(tmp_path_factory.mktemp("shared") / "store.db")
+        yield engine
+        engine.dispose()
+        return
+    server: Server = request.getfixturevalue("postgres")
+    url = server.migrated()
+    yield server.engine(url)
+    server.give_back(url)
+
+
 @pytest.fixture
 def store(request: pytest.FixtureRequest, location: str) -> Iterator[Engine]:
     """An empty store, open for writing; its bundles may go to the test's own folder."""

@@ -1,8 +1,6 @@
 """A bundle cut or scratched anywhere: what was whole is stored, what was not is reported, nothing else happens."""
 
-import gzip
 import json
-import random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,84 +10,13 @@ from collector.bundle import BundleError
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
-from tests.factories import cell, failing, header, matrix, passing, write_bundle
+from tests.factories import cell, header, passing, write_bundle
 
 REUSED = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 #: What a server would make of it is asked in test_postgres.py, where it costs less.
 IN_FILES = pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    lines = [passing(item) if item.model != "t5" else failing(item) for item in matrix()]
-    return write_bundle(tmp_path_factory.mktemp("whole"), header("r1"), lines, closed=False).read_bytes()
-
-
-def whole_measurements(data):
-    """Cells of the measurement lines that end before the cut."""
-    lines = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-    return {json.dumps(line["cell"], sort_keys=True) for line in lines if line["record"] == "measurement"}
-
-
-@IN_FILES
-@REUSED
-@given(at=st.integers(min_value=0, max_value=10**6))
-def test_a_plain_bundle_cut_anywhere_keeps_its_whole_lines(whole, fresh, tmp_path, at):
-    cut = whole[: at % (len(whole) + 1)]
-    path = tmp_path / "cut.jsonl"
-    path.write_bytes(cut)
-    store = fresh()
-    try:
-        report = ingest_bundle(store, path)
-    except BundleError as error:
-        assert cut.count(b"\n") == 0
-        assert "\n" not in str(error)
-        return
-    assert report.new == len(whole_measurements(cut))
-    assert bool(report.damage) == (not cut.endswith(b"\n"))
-    store.dispose()
-
-
-@IN_FILES
-@REUSED
-@given(at=st.integers(min_value=0, max_value=10**6))
-def test_a_compressed_bundle_cut_anywhere_gives_a_beginning_of_it(whole, fresh, tmp_path, at):
-    packed = gzip.compress(whole, mtime=0)
-    path = tmp_path / "cut.jsonl.gz"
-    path.write_bytes(packed[: at % len(packed)])
-    store = fresh()
-    try:
-        report = ingest_bundle(store, path)
-    except BundleError:
-        assert queries.list_runs(store) == []
-        return
-    assert report.damage
-    expected = [item.cell_id for item in matrix()][: report.new]
-    assert [item for item in expected if queries.measurement(store, "r1", item) is None] == []
-    store.dispose()
-
-
-@IN_FILES
-@REUSED
-@given(seed=st.integers(min_value=0, max_value=10**9))
-def test_scratched_bytes_never_raise_anything_unforeseen(whole, fresh, tmp_path, seed):
-    rng = random.Random(seed)
-    data = bytearray(whole)
-    for _ in range(rng.randint(1, 30)):
-        data[rng.randrange(len(data))] = rng.randrange(256)
-    path = tmp_path / "scratched.jsonl"
-    path.write_bytes(bytes(data))
-    store = fresh()
-    try:
-        report = ingest_bundle(store, path)
-    except BundleError as error:
-        assert "\n" not in str(error)
-        return
-    stored = queries.side_rows(store, queries.resolve_side(store, report.run_id))
-    assert stored["status"].notna().sum() == report.new
-    store.dispose()
 
 
 VALUES = st.recursive(

@@ -32,11 +32,6 @@ def test_reading_where_no_database_is_says_how_to_get_one(tmp_path):
     assert not (tmp_path / "none.db").exists()
 
 
-def test_reading_an_empty_file_says_how_to_fill_it(tmp_path):
-    (tmp_path / "empty.db").touch()
-    assert "is empty" in refusal(tmp_path / "empty.db", write=False)
-
-
 @pytest.mark.parametrize("write", [True, False])
 def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path, write):
     (tmp_path / "notes.txt").write_text("not a database at all")
@@ -62,10 +57,6 @@ def test_the_database_of_another_program_is_refused_and_kept(tmp_path, write):
 @pytest.mark.parametrize("write", [True, False])
 def test_a_folder_is_refused(tmp_path, write):
     assert "is a folder" in refusal(tmp_path, write=write)
-
-
-def test_writing_into_a_missing_folder_is_refused(tmp_path):
-    assert "its folder does not exist" in refusal(tmp_path / "no" / "store.db", write=True)
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder in which even root can create nothing")
@@ -148,30 +139,6 @@ def test_a_row_that_refers_to_nothing_is_refused(store):
         conn.execute(text("INSERT INTO planned (run, cell) VALUES (99, 99)"))
 
 
-def test_deleting_a_run_takes_all_that_hangs_on_it(store, tmp_path):
-    ingest_bundle(store, night(tmp_path, "r1"))
-    with store.begin() as conn:
-        conn.execute(text("DELETE FROM runs"))
-        left = (
-            "SELECT run FROM measurements UNION ALL SELECT run FROM samples UNION ALL SELECT run FROM evidence"
-            " UNION ALL SELECT run FROM planned UNION ALL SELECT run FROM summaries"
-        )
-        assert conn.execute(text(left)).all() == []
-
-
-def test_ingest_through_a_reader_is_one_line(store, location, tmp_path):
-    with pytest.raises(StoreError) as caught:
-        ingest_bundle(open_store(location, write=False), night(tmp_path, "r1"))
-    assert "\n" not in str(caught.value)
-
-
-def test_a_reader_sees_what_a_writer_commits_later(store, location, tmp_path):
-    reader = open_store(location, write=False)
-    assert revision(reader) == 0
-    ingest_bundle(store, night(tmp_path, "r1"))
-    assert revision(reader) == 1
-
-
 def test_a_reader_works_beside_a_writer_in_the_middle_of_its_work(store, location):
     reader = open_store(location, write=False)
     with store.begin() as conn:
@@ -238,15 +205,6 @@ def test_concurrent_ingests_of_different_runs_all_arrive(location, tmp_path):
     assert errors == []
     assert sorted(run.run_id for run in list_runs(reader)) == ["r0", "r1", "r2", "r3"]
     assert revision(reader) == 4
-    reader.dispose()
-
-
-def test_a_file_is_written_ahead_of_and_a_reader_asks_only(file_store, tmp_path):
-    reader = open_store(tmp_path / "store.db", write=False)
-    with file_store.connect() as conn, reader.connect() as other:
-        assert conn.execute(text("PRAGMA journal_mode")).scalar() == "wal"
-        assert conn.execute(text("PRAGMA foreign_keys")).scalar() == 1
-        assert other.execute(text("PRAGMA query_only")).scalar() == 1
     reader.dispose()
 
 

@@ -1,7 +1,5 @@
 """Nights: the runs that several GPUs make of one plan."""
 
-import itertools
-
 import pytest
 
 from collector.bundle import check_bundle
@@ -9,16 +7,9 @@ from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries.cells import list_nights, list_runs, resolve_side, revision, side_rows
 from db.runs import describe_places
-from tests.db.answers import answers
 from tests.factories import COMMIT_A, TESTBED, at, cell, failing, header, night, passing, write_bundle
 
 GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for index in range(3)]
-
-
-def test_a_run_is_a_night_of_its_own_unless_its_header_says_otherwise(store, tmp_path):
-    for number, (run_id, name) in enumerate({"r1": "", "r2": "n", "r3": "n"}.items()):
-        ingest_bundle(store, night(tmp_path, run_id, minutes=number, night=name))
-    assert [(run.run_id, run.night) for run in list_runs(store)] == [("r3", "n"), ("r2", "n"), ("r1", "r1")]
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
@@ -63,21 +54,6 @@ def test_a_limit_counts_nights_and_leaves_none_of_their_runs_out(store, tmp_path
         ingest_bundle(store, night(tmp_path, run_id, minutes=number, night=name, branch="main" if number else "side"))
     assert [len(found.runs) for found in list_nights(store, limit=2)] == [2, 1]
     assert [run.run_id for found in list_nights(store, branch="main") for run in found.runs] == ["r4", "r3", "r2", "r1"]
-
-
-def test_nights_come_out_equal_in_whatever_order_their_bundles_come(fresh, tmp_path):
-    paths = [
-        night(tmp_path, f"g{index}", minutes=index, night="n", testbed=gpu, cells=[cell(f"m{index}")])
-        for index, gpu in enumerate(GPUS)
-    ]
-    found = []
-    for order in itertools.permutations(paths):
-        store = fresh()
-        for path in order:
-            ingest_bundle(store, path)
-        found.append(answers(store))
-        store.dispose()
-    assert all(item == found[0] for item in found)
 
 
 def test_a_bundle_that_tells_its_night_at_last_is_a_change_and_then_none(store, tmp_path):

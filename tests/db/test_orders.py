@@ -11,7 +11,6 @@ from collector.bundle import BundleWriter
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
-from db.maintenance.check_bundles import check_bundles
 from tests.db.answers import answers
 from tests.factories import CONFIGS, at, cell, failing, header, matrix, passing, write_bundle
 
@@ -81,25 +80,3 @@ def test_all_pieces_forwards_backwards_and_mixed(pieces, fresh):
     assert found[0] == found[1] == found[2]
     (run,) = found[0]["runs"]
     assert (run.attempt, run.statuses, run.planned, run.missing) == (3, {"pass": 5}, 5, 0)
-
-
-@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
-@settings(DRAWN, max_examples=8)
-@given(cuts=st.lists(st.integers(min_value=0, max_value=10**6), min_size=1, max_size=4), whole_first=st.booleans())
-def test_a_bundle_cut_at_any_bytes_adds_nothing_to_the_whole_and_takes_nothing(
-    pieces, fresh, tmp_path, cuts, whole_first
-):
-    data = pieces[4].read_bytes()
-    first = data.index(b"\n") + 1  # without a first line it is no bundle
-    paths = []
-    for number, cut in enumerate(cuts):
-        path = tmp_path / f"cut{number}" / "r1.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data[: first + cut % (len(data) - first)])
-        paths.append(path)
-    engine = fresh()
-    for path in [pieces[4], *paths] if whole_first else [*paths, pieces[4]]:
-        ingest_bundle(engine, path)
-    assert check_store(engine) == []
-    assert check_bundles(engine, [pieces[4]]).findings == ()  # each measurement, its samples and its evidence
-    engine.dispose()

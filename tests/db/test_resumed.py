@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 
 import pytest
@@ -11,7 +10,6 @@ from collector.bundle import BundleWriter
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
-from tests.db.answers import answers
 from tests.factories import at, cell, failing, header, passing, write_bundle
 
 CELLS = [cell("bert"), cell("gpt2"), cell("t5")]
@@ -60,25 +58,3 @@ def test_every_state_is_stored_as_it_stands(store, states):
     assert [(report.new, report.updated) for report in reports] == [(2, 0), (0, 0), (1, 0), (0, 1), (0, 0)]
     assert all(report.damage == () for report in reports)
     assert all(report.changed for report in reports)
-
-
-def test_a_state_that_is_stored_again_changes_nothing(store, states):
-    for path in states:
-        ingest_bundle(store, path)
-        before, revision = answers(store), queries.revision(store)
-        assert not ingest_bundle(store, path).changed
-        assert (answers(store), queries.revision(store)) == (before, revision)
-
-
-@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)  # a server is asked in test_orders.py
-def test_the_states_give_the_same_answers_in_any_order(fresh, states):
-    # The two states of most lines differ in nothing but the file that they are read from.
-    found = []
-    for order in itertools.permutations([states[0], states[1], states[2], states[4]]):
-        store = fresh()
-        for path in order:
-            ingest_bundle(store, path)
-        found.append(answers(store))
-        store.dispose()
-    assert all(item == found[0] for item in found)
-    assert found[0]["runs"][0].statuses == {"pass": 3}

@@ -11,8 +11,7 @@ import streamlit as st
 from dashboard.data import store_address
 from db.engine import open_store
 from db.errors import RecordError, StoreError
-from db.regressions.records import RegressionInfo, change_state, note_regression
-from db.regressions.states import following
+from db.regressions.records import RegressionInfo, change_state, following, note_regression
 
 #: Set to 1 by whoever starts the dashboard for people who may change records.
 WRITE_VARIABLE = "INDUCTOR_WATCH_WRITE"

@@ -11,8 +11,7 @@ from dashboard import url
 from dashboard.components import code_host
 from dashboard.components.formats import ABSENT, moment, number, signed
 from dashboard.components.markup import anchor, joined, span, table
-from db.regressions.records import RegressionInfo
-from db.regressions.states import OPEN
+from db.regressions.records import OPEN, RegressionInfo
 
 
 def record_table(caption: str, records: Sequence[Listed], note: str = "") -> Markup:

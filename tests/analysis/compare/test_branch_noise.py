@@ -73,7 +73,7 @@ def test_nights_on_another_testbed_say_nothing_of_the_branch(store, tmp_path):
 
 
 def test_the_branchs_start_is_stored_with_it(store, tmp_path):
-    from db.commits.branch_starts import branch_starts
+    from db.commits.storing import branch_starts
 
     make_run(store, tmp_path, 11)
     branch_run(store, tmp_path)

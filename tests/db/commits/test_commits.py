@@ -5,9 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from db.commits.branch_starts import branch_starts, measured_commits, set_branch_start, unplaced_commits
 from db.commits.ranges import commit_range, find_commit, find_commits, landings, list_commits
-from db.commits.storing import LandedCommit, store_commits
+from db.commits.storing import (
+    LandedCommit,
+    branch_starts,
+    measured_commits,
+    set_branch_start,
+    store_commits,
+    unplaced_commits,
+)
 from db.errors import CommitError, StoreError
 from db.ingest import ingest_bundle
 from db.queries.cells import revision
@@ -64,19 +70,11 @@ def test_the_same_line_again_changes_nothing(store):
     assert (revision(store), list_commits(store)) == before
 
 
-def test_a_longer_line_adds_its_end(store):
-    whole = pytorch()
-    store_commits(store, REPO, whole[:20])
-    number = revision(store)
-    report = store_commits(store, REPO, whole)
-    assert (report.new, report.unchanged, revision(store)) == (30, 20, number + 1)
-    assert [entry.position for entry in list_commits(store)] == list(range(49, -1, -1))
-
-
 def test_it_does_not_matter_in_how_many_imports_a_line_came(store, fresh):
     whole = pytorch()
-    for end in (7, 20, 33, 50):
-        store_commits(store, REPO, whole[:end])
+    for start, end in ((0, 7), (7, 20), (20, 33), (33, 50)):
+        report = store_commits(store, REPO, whole[:end])
+        assert (report.new, report.unchanged) == (end - start, start)
     other = fresh()
     store_commits(other, REPO, whole)
     assert list_commits(store) == list_commits(other)
@@ -178,14 +176,17 @@ def test_a_revert_of_what_was_left_out_is_linked_once_that_is_there(store):
 
 def test_places_go_by_the_line_when_clocks_go_backwards(store):
     store_commits(
-        store, REPO, [landed(0, "A", at=2e9), landed(1, "B", at=1e9), landed(2, "C", at=None), landed(3, "D", at=5.0)]
+        store,
+        REPO,
+        [
+            landed(0, "A", at=2e9),
+            landed(1, "B", at=1e9),
+            LandedCommit(2, sha(2), None, None, "C", "C"),
+            landed(3, "D", at=5.0),
+        ],
     )
+    assert find_commit(store, sha(2)).committed_at is None
     assert [entry.title for entry in commit_range(store, sha(0), sha(3)).commits] == ["B", "C", "D"]
-
-
-def test_a_commit_without_a_usable_date_has_none(store):
-    store_commits(store, REPO, [LandedCommit(0, sha(0), None, None, "A", "A")])
-    assert list_commits(store)[0].committed_at is None
 
 
 def test_gits_facts_replace_what_a_bundle_told(store, tmp_path):

@@ -27,10 +27,6 @@ def test_every_config_of_the_nightly_has_its_own_request(name):
     assert config_of(name, None, {}) == NIGHTLY[name]
 
 
-def test_no_two_configs_of_the_nightly_are_one():
-    assert len({config.config_id for config in NIGHTLY.values()}) == len(NIGHTLY)
-
-
 FLAGS = {
     "inductor_no_cudagraphs": {"disable_cudagraphs": True},
     "inductor_with_cudagraphs": {"disable_cudagraphs": False},

@@ -10,7 +10,7 @@ from collector.vocabulary import Config, Status
 from db.importing.cells import Given
 from db.importing.importer import import_files
 from db.importing.runs import Provenance
-from tests.db.importing.foreign import COMMIT, FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
+from tests.db.importing.foreign import FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
 
 UPLOADED = {
     "timestamp": 1_785_000_000,
@@ -137,6 +137,10 @@ def test_a_failed_row_of_a_table_has_the_flags_and_the_run_of_the_others(tmp_pat
 
 
 def test_commit_branch_date_and_runner_come_from_the_uploader(tmp_path):
+    # The caller's date is that of every measurement.
+    dated = only(read(tmp_path / "dated", lines(tmp_path / "dated", "x.json", uploaded("speedup", 1.5))))
+    assert dated.started_at == "2026-08-01T02:00:00+00:00"
+    assert dated.details["imported"]["performance"]["told"]["timestamp"] == 1_785_000_000
     report = read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5)), asked=NOBODY)
     (run,) = runs(report)
     header = run.header
@@ -150,20 +154,10 @@ def test_commit_branch_date_and_runner_come_from_the_uploader(tmp_path):
     assert run.measurements[0].details["imported"]["performance"]["record"]["job_id"] == 77
 
 
-def test_flags_of_the_caller_win_over_the_uploader(tmp_path):
-    asked = Provenance(commit=COMMIT, branch="mine", date="2026-01-02", repo="me/fork")
-    (run,) = runs(read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5)), asked=asked))
-    assert (run.header.commit, run.header.branch, run.header.repo) == (COMMIT, "mine", "me/fork")
-    assert run.header.started_at.startswith("2026-01-02")
-
-
-def test_several_commits_in_one_file_are_several_runs(tmp_path):
-    path = lines(tmp_path, "x.json", *(uploaded("speedup", 1.5, head_sha=sha * 20) for sha in ("a1", "b2", "c3")))
-    assert {run.header.commit for run in runs(read(tmp_path, path, asked=NOBODY))} == {"a1" * 20, "b2" * 20, "c3" * 20}
-
-
-def test_two_workflows_of_one_commit_are_two_runs(tmp_path):
-    path = lines(tmp_path, "x.json", *(uploaded("speedup", 1.5, workflow_id=number) for number in (1, 2)))
+@pytest.mark.parametrize("field", ["head_sha", "head_branch", "repo", "workflow_id"])
+def test_commits_branches_and_workflows_in_one_file_are_several_runs(tmp_path, field):
+    values = (1, 2) if field == "workflow_id" else ("a1" * 20, "b2" * 20)
+    path = lines(tmp_path, "x.json", *(uploaded("speedup", 1.5, **{field: value}) for value in values))
     assert len(runs(read(tmp_path, path, asked=NOBODY))) == 2
 
 
@@ -250,9 +244,13 @@ def test_values_that_are_no_measurement_stay_evidence(tmp_path, value):
 
 @pytest.mark.parametrize("moment", [-5, 9e10, 1e300, float("nan"), "yesterday", "0001-01-01", [1], True])
 def test_a_moment_that_is_none_is_evidence_where_the_caller_knows_better(tmp_path, moment):
-    found = only(read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=moment))))
+    path = lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=moment))
+    found = only(read(tmp_path, path))
     assert found.started_at == "2026-08-01T02:00:00+00:00"
     assert "timestamp" in found.details["imported"]["performance"]["record"]
+    unknown = read(tmp_path, path, asked=NOBODY)
+    assert unknown.is_empty
+    assert "--date" in unknown.problems[0]
 
 
 def test_milliseconds_and_texts_are_times_as_well(tmp_path):
@@ -261,19 +259,6 @@ def test_milliseconds_and_texts_are_times_as_well(tmp_path):
             read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=moment)), asked=NOBODY)
         )
         assert run.header.started_at == "2026-07-25T17:20:00+00:00"
-
-
-def test_the_callers_date_is_that_of_every_measurement(tmp_path):
-    found = only(read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5))))
-    assert found.started_at == "2026-08-01T02:00:00+00:00"
-    assert found.details["imported"]["performance"]["told"]["timestamp"] == 1_785_000_000
-
-
-def test_a_moment_that_no_database_can_keep_is_asked_for(tmp_path):
-    path = lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=9e10))
-    report = read(tmp_path, path, asked=NOBODY)
-    assert report.is_empty
-    assert "--date" in report.problems[0]
 
 
 def test_a_bundle_is_sent_to_ingest(tmp_path):

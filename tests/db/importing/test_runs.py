@@ -2,8 +2,9 @@ import subprocess
 
 import pytest
 
+from collector.bundle import RunHeader
 from db.importing.rows import ImportingError, Told
-from db.importing.runs import Origin, Provenance, read_git, settle
+from db.importing.runs import Provenance, read_git, settle
 from db.queries.moments import to_epoch
 
 DATE = "2026-08-01T02:00:00+00:00"
@@ -26,34 +27,42 @@ def repository(tmp_path_factory):
     return folder
 
 
-def test_the_caller_wins_over_the_record():
-    asked = Provenance("x/y", "mine", "b2" * 20, DATE)
-    assert settle(TOLD, asked) == Origin("x/y", "mine", "b2" * 20, to_epoch(DATE))
+def settled(told, asked):
+    header = settle(told, asked)
+    assert isinstance(header, RunHeader)
+    return header
 
 
-def test_the_record_tells_what_the_caller_does_not():
-    assert settle(TOLD, Provenance(branch="mine")) == Origin("me/fork", "mine", "a1" * 20, to_epoch("2026-07-01"))
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (Provenance("x/y", "mine", "b2" * 20, DATE), ("x/y", "mine", "b2" * 20, DATE)),  # the caller wins
+        (Provenance(branch="mine"), ("me/fork", "mine", "a1" * 20, "2026-07-01T00:00:00+00:00")),
+    ],
+)
+def test_the_record_tells_what_the_caller_does_not(asked, expected):
+    header = settled(TOLD, asked)
+    assert (header.repo, header.branch, header.commit, header.started_at) == expected
 
 
 def test_the_repository_tells_what_nobody_else_does(repository):
-    found = settle(Told(), Provenance(git=repository))
-    assert isinstance(found, Origin)
-    assert (found.branch, len(found.commit), found.commit_title) == ("trunk", 40, "Second (#2)")
-    assert found.date == to_epoch("2026-05-02T10:00:00+00:00")
-    assert to_epoch(found.commit_date or "") == to_epoch("2026-05-01T10:00:00+00:00")
+    header = settled(Told(), Provenance(git=repository))
+    assert (header.branch, len(header.commit), header.commit_title) == ("trunk", 40, "Second (#2)")
+    assert header.started_at == "2026-05-02T10:00:00+00:00"
+    assert to_epoch(header.commit_date or "") == to_epoch("2026-05-01T10:00:00+00:00")
 
 
-def test_a_commit_of_the_caller_is_looked_up_in_the_repository(repository):
+def test_a_commit_of_the_caller_or_of_a_record_is_looked_up_in_the_repository(repository):
     first = read_git(repository, "HEAD~1")
-    found = settle(Told(), Provenance(commit=first.sha[:10], git=repository))
-    assert isinstance(found, Origin)
-    assert (found.commit, found.commit_title) == (first.sha, "First (#1)")
+    of_caller = settled(Told(), Provenance(commit=first.sha[:10], git=repository))
+    assert (of_caller.commit, of_caller.commit_title) == (first.sha, "First (#1)")
+    of_record = settled(Told(commit=first.sha, branch="release"), Provenance(git=repository))
+    assert (of_record.commit_title, of_record.branch) == ("First (#1)", "release")
 
 
 def test_the_repository_lends_no_date_to_another_commit(repository):
     found = settle(Told(commit="a1" * 20, branch="main"), Provenance(git=repository))
-    assert isinstance(found, str)
-    assert "--date" in found
+    assert "--date" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -65,16 +74,7 @@ def test_the_repository_lends_no_date_to_another_commit(repository):
     ],
 )
 def test_what_is_missing_is_named(asked, missing):
-    found = settle(Told(), asked)
-    assert isinstance(found, str)
-    assert missing in found
-
-
-def test_the_repository_dates_a_commit_that_only_a_record_names(repository):
-    first = read_git(repository, "HEAD~1")
-    found = settle(Told(commit=first.sha, branch="release"), Provenance(git=repository))
-    assert isinstance(found, Origin)
-    assert (found.commit_title, found.branch) == ("First (#1)", "release")
+    assert missing in str(settle(Told(), asked))
 
 
 @pytest.mark.parametrize("commit", ["no-such-thing", "--output=x", "HEAD~99"])

@@ -111,11 +111,3 @@ def test_the_two_models_are_two_cells_of_one_run(stored):
     assert (info.cell.suite, info.cell.config, info.cell.batch_size) == ("huggingface", "default", 1)
     assert info.metrics["compiled_ms"] == 128.5646430005727
     assert "eager_peak_bytes" not in info.metrics
-
-
-def test_the_memory_of_a_cpu_run_is_a_hundred_times_whole_pages_of_the_process(stored):
-    # Why those columns are no metrics of ours: percent of the host's memory times its size.
-    for info, _ in stored[0].values():
-        values = info.details["imported"]["performance"]["values"]
-        for name in ("eager_peak_mem", "dynamo_peak_mem"):
-            assert round(values[name] * 1e7) % 4096 == 0

@@ -148,13 +148,6 @@ def test_attempts_and_damage_are_told_together(store, tmp_path):
     assert any("measurement differs in status" in text for text in alone)
 
 
-def test_a_reader_can_check_and_changes_nothing(filled, location, tmp_path):
-    reader = open_store(location, write=False)
-    assert check_store(reader) == []
-    assert check_bundles(reader, bundles(tmp_path)).findings == ()
-    reader.dispose()
-
-
 def test_a_damaged_page_is_one_line_that_says_how_to_rebuild(file_store, tmp_path):
     for number in range(6):
         ingest_bundle(file_store, night(tmp_path, f"r{number}", minutes=number))

@@ -95,14 +95,6 @@ def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(o
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_the_new_database_takes_new_commits_and_bundles(old, place, tmp_path):
-    rebuild(place, paths(tmp_path), old)
-    new = open_store(place, write=True)
-    assert ingest_bundle(new, night(tmp_path / "more", "r4", commit="e" * 40, branch="third", minutes=200)).new == 9
-    new.dispose()
-
-
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 def test_runs_that_no_bundle_tells_of_are_named(old, place, tmp_path):
     assert rebuild(place, [path for path in paths(tmp_path) if "r2" not in path.name], old).lost == ("r2",)
 

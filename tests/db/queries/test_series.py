@@ -10,7 +10,7 @@ from db.ingest import ingest_bundle
 from db.queries.cell_names import cell_names
 from db.queries.series import environments_of, programs_of, series_runs, series_values, surroundings
 from db.schema import Commit
-from tests.factories import ENVIRONMENT, TESTBED, cell, failing, header, night, passing, write_bundle
+from tests.factories import ENVIRONMENT, cell, failing, header, night, passing, write_bundle
 
 SHAS = [f"{number:040x}" for number in range(6)]
 
@@ -59,17 +59,6 @@ def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
     assert (one.status, one.environment) == ("fail_to_compile", run.environment)
     assert environments_of(store, [one.environment, None]) == {one.environment: ENVIRONMENT}
     assert programs_of(store, [one.program])[one.program]["backend"] == "inductor"
-
-
-def test_many_runs_are_read_some_at_a_time(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("db.queries.series._CHUNK", 2)
-    for number in range(5):
-        ingest_bundle(store, night(tmp_path, f"r{number}", minutes=number, cells=[cell()], testbed=TESTBED))
-    keys = [run.key for run in series_runs(store)]
-    chunks = list(series_values(store, keys, ("compiled_ms",)))
-    assert [len(rows) for rows in chunks] == [2, 2, 1]
-    assert sorted(np.concatenate(chunks)[:, 0].tolist()) == sorted(keys)
-    assert list(series_values(store, [], ("compiled_ms",))) == []
 
 
 def test_released_builds_come_by_the_dates_that_their_bundles_tell_unless_one_has_none(store, tmp_path):

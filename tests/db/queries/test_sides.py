@@ -4,7 +4,7 @@ from db.engine import open_store
 from db.errors import SideError
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
-from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header, night, passing, write_bundle
+from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header, new_store, night, passing, write_bundle
 
 A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
 
@@ -27,8 +27,7 @@ STANDS_FOR = [
 ]
 
 
-@pytest.fixture
-def runs(store, tmp_path):
+def fill(store, folder):
     """A commit in two runs, the next in one, and a branch of its own; newest last."""
     for number, (run_id, branch, commit) in enumerate(
         [
@@ -39,33 +38,26 @@ def runs(store, tmp_path):
             ("try-2", "gh/feature", COMMIT_A),
         ]
     ):
-        one = [passing(cell())]
-        ingest_bundle(
-            store, write_bundle(tmp_path, header(run_id, minutes=60 * number, branch=branch, commit=commit), one)
-        )
+        ingest_bundle(store, night(folder, run_id, minutes=60 * number, branch=branch, commit=commit, cells=[cell()]))
     return store
 
 
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    ("text", "kind", "expected"),
-    STANDS_FOR,
-)
+@pytest.fixture(scope="module")
+def runs(shared, tmp_path_factory):
+    return fill(shared, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def more_runs(store, tmp_path):
+    """The same, for tests that add to them."""
+    return fill(store, tmp_path)
+
+
+@pytest.mark.parametrize(("text", "kind", "expected"), STANDS_FOR)
 def test_a_text_stands_for_its_runs_newest_first(runs, text, kind, expected):
     side = resolve_side(runs, text)
     assert (side.kind, side.run_ids) == (kind, expected)
     assert side.text == text
-
-
-@pytest.mark.parametrize("location", ["postgresql"], indirect=True)
-def test_a_server_finds_the_same_runs(runs):
-    found = [(text, side.kind, side.run_ids) for text, _, _ in STANDS_FOR if (side := resolve_side(runs, text))]
-    assert found == STANDS_FOR
-
-
-def test_two_runs_of_one_commit_resolve_to_one_run_each(runs):
-    assert resolve_side(runs, "night-1").keys != resolve_side(runs, "night-1b").keys
-    assert len(resolve_side(runs, "night-1").runs) == 1
 
 
 def test_a_unique_beginning_of_a_run_id_is_enough(store, tmp_path):
@@ -86,27 +78,27 @@ def test_an_ambiguous_run_names_the_candidates(runs):
     assert "night-1, night-1b, night-2" in message
 
 
-def test_an_ambiguous_commit_names_the_candidates(runs, tmp_path):
-    ingest_bundle(runs, night(tmp_path, "other", commit=A2))
-    message = refusal(runs, COMMIT_A[:8])
+def test_an_ambiguous_commit_names_the_candidates(more_runs, tmp_path):
+    ingest_bundle(more_runs, night(tmp_path, "other", commit=A2))
+    message = refusal(more_runs, COMMIT_A[:8])
     assert COMMIT_A in message
     assert A2 in message
-    assert resolve_side(runs, COMMIT_A).run_ids == ("try-2", "night-1b", "night-1")
+    assert resolve_side(more_runs, COMMIT_A).run_ids == ("try-2", "night-1b", "night-1")
 
 
-def test_the_same_commit_of_two_repositories_is_ambiguous(runs, tmp_path):
-    ingest_bundle(runs, night(tmp_path, "fork", repo="someone/pytorch"))
-    assert "someone/pytorch" in refusal(runs, COMMIT_A)
+def test_the_same_commit_of_two_repositories_is_ambiguous(more_runs, tmp_path):
+    ingest_bundle(more_runs, night(tmp_path, "fork", repo="someone/pytorch"))
+    assert "someone/pytorch" in refusal(more_runs, COMMIT_A)
 
 
-def test_a_beginning_of_a_run_and_of_another_commit_is_ambiguous(runs, tmp_path):
-    ingest_bundle(runs, night(tmp_path, f"{COMMIT_B[:8]}-run", commit=COMMIT_C))
-    assert "could be" in refusal(runs, COMMIT_B[:7])
+def test_a_beginning_of_a_run_and_of_another_commit_is_ambiguous(more_runs, tmp_path):
+    ingest_bundle(more_runs, night(tmp_path, f"{COMMIT_B[:8]}-run", commit=COMMIT_C))
+    assert "could be" in refusal(more_runs, COMMIT_B[:7])
 
 
-def test_a_run_named_after_its_own_commit_is_no_ambiguity(runs, tmp_path):
-    ingest_bundle(runs, night(tmp_path, f"{COMMIT_B[:8]}-run", minutes=999, commit=COMMIT_B))
-    assert resolve_side(runs, COMMIT_B[:7]).run_ids == (f"{COMMIT_B[:8]}-run", "night-2")
+def test_a_run_named_after_its_own_commit_is_no_ambiguity(more_runs, tmp_path):
+    ingest_bundle(more_runs, night(tmp_path, f"{COMMIT_B[:8]}-run", minutes=999, commit=COMMIT_B))
+    assert resolve_side(more_runs, COMMIT_B[:7]).run_ids == (f"{COMMIT_B[:8]}-run", "night-2")
 
 
 def test_an_unknown_text_names_the_nearest(runs):
@@ -133,7 +125,6 @@ def test_an_empty_database_says_how_to_fill_it(store, text):
     assert "inductor-watch nightly" in refusal(store, text)
 
 
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "text", ["%", "_ight-1", "NIGHT-2", "", "night-1' OR '1'='1", "a\nb", "latest~", "latest~-1", "@", "main@", "@x"]
 )
@@ -141,10 +132,10 @@ def test_odd_texts_match_nothing_and_break_nothing(runs, text):
     refusal(runs, text)
 
 
-def test_a_branch_called_like_a_commit_or_with_an_at_sign_is_found(runs, tmp_path):
+def test_a_branch_called_like_a_commit_or_with_an_at_sign_is_found(more_runs, tmp_path):
     for branch in ("abcdef12", "user@feature", "latest~x"):
-        ingest_bundle(runs, night(tmp_path, f"on-{branch}", branch=branch, minutes=-10))
-        assert resolve_side(runs, branch).branches == (branch,)
+        ingest_bundle(more_runs, night(tmp_path, f"on-{branch}", branch=branch, minutes=-10))
+        assert resolve_side(more_runs, branch).branches == (branch,)
 
 
 def test_a_side_says_what_it_is(runs):
@@ -155,24 +146,26 @@ def test_a_side_says_what_it_is(runs):
     assert [run["run_id"] for run in side.to_json()["runs"]] == ["night-1b", "night-1"]
 
 
-@pytest.fixture
-def nights(store, tmp_path):
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
     """A night of one run, one of three GPUs, one of one run again, and one of two runs that tell no GPU; newest last."""
-    found = {"n-1": ["n-1"], "g-night": ["a1", "b2", "b3"], "n-2": ["n-2"], "pair": ["p1", "p2"]}
-    for number, (name, runs_of_it) in enumerate(found.items()):
-        for index, run_id in enumerate(runs_of_it):
+    folder = tmp_path_factory.mktemp("nights")
+    store = new_store(folder / "store.db")
+    by_night = {"n-1": ["n-1"], "g-night": ["a1", "b2", "b3"], "n-2": ["n-2"], "pair": ["p1", "p2"]}
+    for number, (name, run_ids) in enumerate(by_night.items()):
+        for index, run_id in enumerate(run_ids):
             head = header(
                 run_id,
                 minutes=60 * number + index,
-                night="" if [name] == runs_of_it else name,
+                night="" if [name] == run_ids else name,
                 commit=(COMMIT_A, COMMIT_B, COMMIT_C, COMMIT_C)[number],
                 testbed={**TESTBED, "gpu_index": index} if name == "g-night" else TESTBED,
             )
-            ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell(f"m{index}"))]))
-    return store
+            ingest_bundle(store, write_bundle(folder, head, [passing(cell(f"m{index}"))]))
+    yield store
+    store.dispose()
 
 
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
@@ -196,7 +189,6 @@ def test_a_night_stands_for_all_its_runs_and_a_run_for_itself(nights, text, kind
     assert (side.kind, side.run_ids) == (kind, expected)
 
 
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("text", "title"),
     [
@@ -240,10 +232,5 @@ def test_an_unknown_text_names_the_nearest_night(nights):
     assert "g-night" in refusal(nights, "g-nigth")
 
 
-def test_each_run_tells_its_night(nights):
-    assert [run["night"] for run in resolve_side(nights, "b2").to_json()["runs"]] == ["g-night"]
-    assert resolve_side(nights, "main").nights == ("pair", "n-2")
-
-
-def test_resolving_works_on_a_read_only_store(runs, location):
+def test_resolving_works_on_a_read_only_store(more_runs, location):
     assert resolve_side(open_store(location, write=False), "latest").run_ids == ("try-2",)

@@ -10,6 +10,8 @@ from db.errors import RecordError
 from db.ingest import ingest_bundle
 from db.queries.cells import revision
 from db.regressions.records import (
+    OPEN,
+    STATES,
     Finding,
     change_state,
     find_regression,
@@ -18,7 +20,6 @@ from db.regressions.records import (
     open_regression,
     regression,
 )
-from db.regressions.states import OPEN, STATES
 from db.schema import Regression
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, night
 
@@ -94,7 +95,7 @@ def test_a_state_that_cannot_follow_is_refused_with_those_that_can(nights, state
 
 
 def test_every_state_but_new_can_be_left_and_none_can_become_new():
-    from db.regressions.states import _AFTER
+    from db.regressions.records import _AFTER
 
     assert set(_AFTER) == set(STATES)
     assert all(after and "new" not in after and state not in after for state, after in _AFTER.items())

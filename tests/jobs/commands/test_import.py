@@ -40,8 +40,8 @@ def test_a_file_becomes_a_bundle_and_rows_in_the_database(called, timed, tmp_pat
     assert done.exit_code == 0, done.output
     (bundle,) = (tmp_path / "runs").iterdir()
     run_id = bundle.name.removesuffix(".jsonl.gz")
-    assert f"{timed}: 1 rows, 13 values" in done.output
-    assert f"run {run_id}  main@{COMMIT[:10]}: 1 measurements (1 pass)" in done.output
+    assert f"{timed}: 1 row, 13 values" in done.output
+    assert f"run {run_id}  main@{COMMIT[:10]}: 1 measurement (1 pass)" in done.output
     with open_store(tmp_path / "s.db", write=False).connect() as conn:
         (row,) = queries.side_rows(conn, queries.resolve_side(conn, run_id)).to_dict("records")
     assert (row["model"], row["speedup"], row["config"]) == ("hf_Bert_large", 1.912345, "cudagraphs")
@@ -67,7 +67,7 @@ def test_a_bad_file_is_a_line_and_the_good_one_is_imported(called, timed, tmp_pa
     bad = put(tmp_path, "bad.csv", "nothing")
     done = called(bad, timed, tmp_path / "nowhere.csv", *TOLD)
     assert done.exit_code == 0
-    assert "1 measurements" in done.output
+    assert "1 measurement (" in done.output
     assert [line for line in done.output.splitlines() if "bad.csv" in line or "nowhere" in line] == [
         "bad.csv: its first line names no column `name`: not a table of benchmarks/dynamo",
         f"cannot read {tmp_path}/nowhere.csv: No such file or directory",

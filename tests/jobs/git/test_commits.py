@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from db.commits.branch_starts import branch_starts
 from db.commits.ranges import commit_range, list_commits
+from db.commits.storing import branch_starts
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
