@@ -180,8 +180,11 @@ def import_command(
 
 
 def _show(report: ImportReport) -> None:
+    from db.errors import counted
+
     for file in report.files:
-        click.echo(file.problem or f"{file.file}: {file.rows} rows, {file.values} values", err=bool(file.problem))
+        read = f"{file.file}: {counted(file.rows, 'row')}, {counted(file.values, 'value')}"
+        click.echo(file.problem or read, err=bool(file.problem))
     for problem in report.problems:
         click.echo(problem, err=True)
     for run in report.runs:
@@ -191,9 +194,12 @@ def _show(report: ImportReport) -> None:
 
 
 def _line(run: ImportedRun) -> str:
+    from db.errors import counted
+
     counts = ", ".join(f"{count} {status}" for status, count in sorted(run.statuses.items()))
     bundle = f"bundle {run.bundle}" + ("" if run.is_new else " (was there)")
-    line = f"run {run.run_id}  {run.branch}@{run.commit[:10]}: {run.measurements} measurements ({counts}); {bundle}"
+    measured = f"{counted(run.measurements, 'measurement')} ({counts})"
+    line = f"run {run.run_id}  {run.branch}@{run.commit[:10]}: {measured}; {bundle}"
     if stored := run.stored:
         line += f"; {stored.new} new, {stored.updated} updated, {stored.unchanged} unchanged in the database"
     return line
