@@ -56,7 +56,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
     selection.remember(chosen)
     with st.sidebar:
         sidebar.permalink(chosen)
-    alert(*notes, *chosen.warnings, *chosen.problems)
+    alert(*notes, *chosen.warnings)
     page.run()
 
 

@@ -1,7 +1,7 @@
 """What the pages read, cached until the data's revision changes. Nothing here decides anything.
 
-All sessions share the cached values (`st.cache_resource`), since a copy of a comparison of 1,800 cells for each page takes
-longer than all else on the page. So nobody may change what comes from here: pages make new frames (`assign`) instead.
+All sessions share the cached values (`st.cache_resource`): to copy a comparison of 1,800 cells takes longer than all else on
+a page. So nobody may change what comes from here: pages make new frames (`assign`) instead.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import pandas as pd
 import streamlit as st
-from numpy.typing import NDArray
 from sqlalchemy import Engine
 
 from analysis.compare.tables import EVERYTHING, Comparison, SideSummary, compare, compare_configs, summarise
@@ -27,6 +25,7 @@ from dashboard.views.overview.groups import Sure, group_intervals
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
+from db.queries.details import checked_by_cosine
 from db.queries.filters import CellFilter
 from db.queries.sides import Side
 from db.schema import HISTORY_METRICS
@@ -129,25 +128,10 @@ class Data:
         new = self.side(side)
         return recent(self.suite_history(new.branches[0], filters), nights_up_to(self.nights(), new), new, figures)
 
-    @_cached(512)
-    def measurement(self, run_id: str, cell_id: str) -> queries.MeasurementInfo | None:
-        """The newest measurement of a cell in a run."""
-        return queries.measurement(self.engine, run_id, cell_id)
-
-    @_cached(512)
-    def samples(self, run_id: str, cell_id: str) -> dict[str, NDArray[np.float64]]:
-        """The samples of a measurement by metric."""
-        return queries.samples(self.engine, run_id, cell_id)
-
-    @_cached(512)
-    def program(self, program_id: str | None) -> dict[str, Any]:
-        """Effective options; empty where they are unknown."""
-        return (queries.program(self.engine, program_id) if program_id else None) or {}
-
-    @_cached(512)
-    def environment(self, environment_id: str | None) -> dict[str, Any]:
-        """A fingerprint of a machine and its software; empty where it is unknown."""
-        return (queries.environment(self.engine, environment_id) if environment_id else None) or {}
+    @_cached(32)
+    def checked_by_cosine(self, side: str, cell_ids: frozenset[str]) -> frozenset[tuple[str, str, int]]:
+        """Which measurements (run_id, cell_id, replicate) of some cells of a side no reference confirms."""
+        return checked_by_cosine(self.engine, self.side(side).keys, cell_ids)
 
     @_cached(12)
     def default_program(self, run_id: str) -> str | None:
@@ -162,7 +146,6 @@ class Data:
         """The records of regressions, the newest first."""
         return listed(self.engine, with_closed=with_closed)
 
-    @_cached(12)
     def record(self, name: str) -> Record | None:
         """One record by its id, with what the store knows around it; None where there is none."""
         info = next((each.info for each in self.records(True) if each.info.regression_id == name), None)

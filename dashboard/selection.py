@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import streamlit as st
@@ -10,10 +10,11 @@ import streamlit as st
 from analysis.reports.permalinks import fixed_side as fixed
 from dashboard import url
 from dashboard.data import Data, Pair
-from db.errors import SideError, nearest, one_line
-from db.queries.cells import Axes, NightInfo
+from db.errors import SideError
+from db.queries.cells import Axes
 from db.queries.filters import CellFilter
 from db.queries.sides import Side
+from db.runs import NightInfo
 
 LATEST, PREVIOUS, NOTHING = "latest", "previous", "none"
 #: What an address without the key stands for.
@@ -25,14 +26,14 @@ _KEY = "selection"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Both sides, the filters, and what to say about them. Without a base only one side is shown."""
+    """Both sides, the filters, and what to say about the address. Without a base only one side is shown."""
 
     data: Data
     new: Side
     base: Side | None
     filters: CellFilter
     warnings: tuple[str, ...] = ()
-    problems: tuple[str, ...] = field(default=())
+    base_is_unknown: bool = False
 
     @property
     def pair(self) -> Pair | None:
@@ -52,21 +53,12 @@ def read(data: Data) -> Selection:
         SideError: the new side names nothing; without it there is nothing to show.
     """
     filters, warnings = _filters(data.axes())
-    warnings += [
-        f"The address has {one_line(key)!r}, which nothing here reads{nearest(key, url.SHARED + url.OF_PAGES)}."
-        for key in url.unknown()
-    ]
-    warnings += [
-        f"The address has {key}={one_line(url.get(key))!r}; there is only {' and '.join(url.CHOICES[key])}. It is not applied."
-        for key in url.impossible()
-    ]
+    warnings += url.problems()
     new = data.side(url.get("new") or LATEST)
-    base, problems = None, []
     try:
-        base = _base(data, new)
+        return Selection(data, new, _base(data, new), filters, tuple(warnings))
     except SideError as error:
-        problems.append(f"Base: {error}")
-    return Selection(data, new, base, filters, tuple(warnings), tuple(problems))
+        return Selection(data, new, None, filters, (*warnings, f"Base: {error}"), base_is_unknown=True)
 
 
 def remember(selection: Selection | None) -> None:
@@ -96,9 +88,7 @@ def previous(data: Data, new: Side) -> NightInfo | None:
         for night in data.nights()
         if night.started_at < before and any(run.testbed_id in testbeds for run in night.runs)
     ][:_LOOK_BACK]
-    if not earlier:
-        return None
-    wanted = data.cell_ids(fixed(new))
+    wanted = data.cell_ids(fixed(new)) if earlier else frozenset()
     any_shared = None
     for night in earlier:
         shared = len(wanted & data.cell_ids(night.night))
@@ -110,35 +100,19 @@ def previous(data: Data, new: Side) -> NightInfo | None:
 
 def _base(data: Data, new: Side) -> Side | None:
     wanted = url.get("base") or PREVIOUS
-    if wanted == NOTHING:
-        return None
-    if wanted != PREVIOUS:
-        return data.side(wanted)
-    found = previous(data, new)
-    return data.side(found.night) if found else None
+    if wanted == PREVIOUS:
+        night = previous(data, new)
+        return data.side(night.night) if night else None
+    return None if wanted == NOTHING else data.side(wanted)
 
 
 def _filters(axes: Axes) -> tuple[CellFilter, list[str]]:
-    """Known names only; a name that no cell has is told and not applied."""
-    known = {"suite": axes.suites, "phase": axes.phases, "dtype": axes.dtypes, "device": axes.devices}
-    chosen: dict[str, tuple[str, ...]] = {}
-    warnings = []
-    for key, names in known.items():
-        wanted = url.get(key)
-        if wanted and wanted not in names:
-            warnings.append(
-                f"The address asks for {key} {one_line(wanted)!r}, which no stored cell has{nearest(wanted, names)}. "
-                f"It is not applied: all are shown."
-            )
-        elif wanted:
-            chosen[f"{key}s"] = (wanted,)
-    configs = {info.name for info in axes.configs}
-    for wanted in url.get_all("configs"):
-        if wanted in configs:
-            chosen["configs"] = (*chosen.get("configs", ()), wanted)
-        else:
-            warnings.append(
-                f"The address asks for the config {one_line(wanted)!r}, which no stored cell has{nearest(wanted, configs)}. "
-                "It is not applied."
-            )
+    """The filters of the address that some cell has, and a sentence for each other one."""
+    names = {"suite": axes.suites, "phase": axes.phases, "dtype": axes.dtypes, "device": axes.devices}
+    names |= {"configs": tuple(info.name for info in axes.configs)}
+    chosen, warnings = {}, []
+    for key, known in names.items():
+        wanted = url.get_all(key) if key == "configs" else [url.get(key)]
+        chosen[key if key == "configs" else f"{key}s"] = tuple(name for name in wanted if name in known)
+        warnings += [url.not_known(key, name, known) for name in wanted if name and name not in known]
     return CellFilter(**chosen), warnings

@@ -11,22 +11,22 @@ from collections.abc import Iterable
 import streamlit as st
 
 from analysis.reports.permalinks import address as address
+from db.errors import nearest, one_line
 
 #: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
 SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")
 #: What belongs to one page or another. The page says of any other key that nothing reads it.
-OF_PAGES = (
+_OF_PAGES = (
     *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "model", "setting", "versus"),
     *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels"),
 )
 #: Keys with few values: these, besides none.
-CHOICES = {
-    "mode": ("configs",),
-    "versus": ("configs",),
-    "rows": ("all",),
-    "runs": ("all",),
-    "kernels": ("compiled", "eager"),
+_CHOICES = {
+    **dict.fromkeys(("mode", "versus"), ("configs",)),
+    **dict.fromkeys(("rows", "runs"), ("all",)),
     **dict.fromkeys(("log", "dates", "closed"), ("1",)),
+    "kernels": ("compiled", "eager"),
+    "by": ("day", "week", "month"),
 }
 #: Streamlit's own keys, and what older addresses have.
 _IGNORED = ("embed", "embed_options", "charts")
@@ -34,9 +34,9 @@ _IGNORED = ("embed", "embed_options", "charts")
 Value = str | Iterable[str] | None
 
 
-def get(key: str, default: str = "") -> str:
-    """The value under `key`, or `default`."""
-    return st.query_params.get(key, default)
+def get(key: str) -> str:
+    """The value under `key`; empty where there is none."""
+    return st.query_params.get(key, "")
 
 
 def get_all(key: str) -> list[str]:
@@ -44,19 +44,32 @@ def get_all(key: str) -> list[str]:
     return list(dict.fromkeys(st.query_params.get_all(key)))
 
 
-def unknown() -> list[str]:
-    """The keys of this address that nothing here reads."""
-    return [key for key in st.query_params if key not in (*SHARED, *OF_PAGES, *_IGNORED)]
+def choice(key: str) -> str:
+    """The value under a key with few values; empty where it is none of them, of which `problems` has a sentence."""
+    return get(key) if get(key) in _CHOICES[key] else ""
 
 
-def impossible() -> list[str]:
-    """The keys of `CHOICES` whose value in this address is none of theirs."""
-    return [key for key, values in CHOICES.items() if get(key) and get(key) not in values]
+def problems() -> list[str]:
+    """A sentence for each key of this address that nothing here reads, and for each impossible value of a `_CHOICES` key."""
+    keys = (*SHARED, *_OF_PAGES)
+    return [
+        *(
+            f"The address has {one_line(key)!r}, which nothing here reads{nearest(key, keys)}."
+            for key in st.query_params
+            if key not in (*keys, *_IGNORED)
+        ),
+        *(not_known(key, get(key), values) for key, values in _CHOICES.items() if get(key) not in ("", *values)),
+    ]
+
+
+def not_known(key: str, wanted: str, known: Iterable[str]) -> str:
+    """Says that the address has a value that does not exist, with the nearest ones that do."""
+    return f"The address has {key} {one_line(wanted)!r}, which is not known here{nearest(wanted, known)}. It is not applied."
 
 
 def put(key: str, value: Value) -> None:
     """Writes a value, or takes the key away for None, an empty text or no values."""
-    if any(values := as_list(value)):
+    if any(values := _as_list(value)):
         st.query_params[key] = values
     else:
         st.query_params.pop(key, None)
@@ -64,14 +77,8 @@ def put(key: str, value: Value) -> None:
 
 def parameters(**changes: Value) -> dict[str, list[str]]:
     """What all pages share as it is now, with changes; an empty change takes a key away."""
-    now: dict[str, Value] = {key: get_all(key) for key in SHARED if key in st.query_params}
-    values = {key: as_list(value) for key, value in (dict.fromkeys(SHARED) | now | changes).items()}
+    values = {key: get_all(key) for key in SHARED} | {key: _as_list(value) for key, value in changes.items()}
     return {key: value for key, value in values.items() if any(value)}
-
-
-def as_list(value: Value) -> list[str]:
-    """One value, several or none as a list."""
-    return [value] if isinstance(value, str) else list(value or ())
 
 
 def link(page: str, **changes: Value) -> str:
@@ -94,3 +101,7 @@ def changed(key: str, default: str | list[str] = "") -> None:
     """For `on_change`: writes what the widget shows to the address, where a default is no entry."""
     value = st.session_state[widget(key)]
     put(key, None if value == default else value)
+
+
+def _as_list(value: Value) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or ())

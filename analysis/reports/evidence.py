@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from analysis.compare.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
+from analysis.reports.words import percent
 from collector.vocabulary import Status, status_words
 from db.queries.details import evidence, program
 from db.throttling import throttled_by
@@ -149,8 +150,8 @@ def eager_lines(row: Mapping[Any, Any]) -> list[str]:
     asked = ": another model?" if abs(change) >= _ANOTHER_MODEL else ""
     lines = [f"eager of the same processes: {base:.4g} ms -> {new:.4g} ms ({100 * change:+.1f} %){asked}"]
     if abs(row.get("compiled_ms_explained", float("nan"))) >= _EAGER_PART:
-        change, adjusted = (100 * row[f"compiled_ms_{name}"] for name in ("change", "adjusted"))
-        lines.append(f"compiled: {change:+.1f} % as measured, {adjusted:+.1f} % adjusted for eager")
+        change, adjusted = (percent(row[f"compiled_ms_{name}"]) for name in ("change", "adjusted"))
+        lines.append(f"compiled: {change} as measured, {adjusted} adjusted for eager")
     return lines
 
 

@@ -35,11 +35,17 @@ def comparison_link(dashboard: str, base: Side, new: Side, across: tuple[str, st
 def cell_link(
     dashboard: str, base: Side, new: Side, cell: Mapping[Any, Any], across: tuple[str, str] | None = None
 ) -> str:
-    """The page of one cell of two sides; `cell` has suite, model, phase, dtype, device, batch_size and config."""
+    """The page of one cell (see `cell_query`) of two sides, or of two configs of one side."""
+    query = _sides(base, new) | cell_query(cell)
+    if across:
+        query |= {"config": list(across), "versus": ["configs"]}
+    return address(f"{dashboard.rstrip('/')}/model", query)
+
+
+def cell_query(cell: Mapping[Any, Any]) -> dict[str, list[str]]:
+    """What the model page's address has of a cell: suite, model, phase, dtype, device, batch_size and config."""
     setting = ",".join(str(cell[name]) for name in ("phase", "dtype", "device", "batch_size"))
-    configs = {"config": list(across), "versus": ["configs"]} if across else {"config": [str(cell["config"])]}
-    query = {"model": [f"{cell['suite']}/{cell['model']}"], "setting": [setting], **configs}
-    return address(f"{dashboard.rstrip('/')}/model", _sides(base, new) | query)
+    return {"model": [f"{cell['suite']}/{cell['model']}"], "setting": [setting], "config": [str(cell["config"])]}
 
 
 def _sides(base: Side, new: Side) -> dict[str, list[str]]:

@@ -38,12 +38,10 @@ _NOISE_OWN = (
     f"Noise from run to run: fewer than {FEWEST_REPEATS} cells have repeats. Each cell is judged by its own repeats. A cell "
     "without repeats is inconclusive."
 )
+#: What a ratio above or below 1 means for a unit.
 _WORDS = {
-    "ms": ("slower", "faster"),
-    "s": ("slower", "faster"),
-    "B": ("larger", "smaller"),
-    "x": ("higher", "lower"),
-    "": ("more", "fewer"),
+    **dict.fromkeys(("ms", "s"), ("slower", "faster")),
+    **{"B": ("larger", "smaller"), "x": ("higher", "lower"), "": ("more", "fewer")},
 }
 
 
@@ -84,10 +82,11 @@ class Change:
     @property
     def interval(self) -> str:
         """For example `[+1.2, +5.0]` or `adjusted +3.1 [+1.2, +5.0]`, in percent; nothing where it is not known."""
-        shown = interval(self.low, self.high)
+        low, adjusted, high = (signed(percent(value), unit="") for value in (self.low, self.adjusted, self.high))
+        shown = "" if math.isnan(self.low) or math.isnan(self.high) else f"[{low}, {high}]"
         if math.isnan(self.adjusted) or abs(self.adjusted - self.ratio) < _NONE:
             return shown
-        return f"adjusted {signed(percent(self.adjusted), unit='')} {shown}".strip()
+        return f"adjusted {adjusted} {shown}".strip()
 
 
 def change(metric: str, base: float | None, new: float | None) -> Change | None:
@@ -123,20 +122,8 @@ def averaged(
     sense = direction(metric, 1.0, new_over_base) if is_sure else None
     if sense not in ("better", "worse"):
         return Change(metric, new_over_base, low=within.low, high=within.high)
-    return Change(metric, new_over_base, sense, word(metric, new_over_base), within.low, within.high)
-
-
-def word(metric: str, value: float) -> str:
-    """What a ratio above or below 1 means for this metric."""
     more, less = _WORDS[METRICS[metric].unit]
-    return more if value > 1 else less
-
-
-def interval(low: float, high: float) -> str:
-    """The ends of an interval of ratios, in percent without the sign of it; nothing where they are not known."""
-    if math.isnan(low) or math.isnan(high):
-        return ""
-    return f"[{', '.join(signed(percent(end), unit='') for end in (low, high))}]"
+    return Change(metric, new_over_base, sense, more if new_over_base > 1 else less, within.low, within.high)
 
 
 def noise_line(judgement: Judgement, metrics: Iterable[str] = tuple(MIN_EFFECT)) -> str:

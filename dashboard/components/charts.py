@@ -25,19 +25,19 @@ from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.components import palette
 from dashboard.components.formats import ABSENT
 
+Make = Callable[[], bytes]
+
 #: Lines with a colour of their own in one chart: nobody tells more apart.
 MOST_LINES = 6
 #: Branches in one chart, each with dashes (pixels) and a shape of its own.
 DASHES, _SHAPES = ([1, 0], [7, 4], [2, 3]), ("circle", "square", "triangle-up")
 #: How each way to end is marked.
 _SHAPE_OF = {"pass": "circle", "failed": "cross", "missing": "square", "unavailable or skipped": "triangle-up"}
-#: Up to so many places each has a mark of its own.
-_WITH_POINTS = 45
-#: Labels of an axis at most.
-_TICKS = 12
-#: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes; the width of a saved picture.
-_HEIGHT, _LEGEND, _LANE, _AROUND, _WIDTH = 300, 20, 26, 90, 720
-_PAPER = {"light": ("#ffffff", "#31333f", "#dfe2e6"), "dark": ("#0e1117", "#fafafa", "#3a3f4a")}
+#: Up to so many places each has a mark of its own; labels of an axis at most.
+_WITH_POINTS, _TICKS = 45, 12
+#: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes, a line of the names of sides; the
+#: width of a saved picture.
+_HEIGHT, _LEGEND, _LANE, _AROUND, _NAME, _WIDTH = 300, 20, 26, 90, 13, 720
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,12 @@ def show(figures: Sequence[Figure], columns: int = 2) -> None:
         places[number % len(places)].altair_chart(figure.chart, key=figure.key, alt=figure.alt)
 
 
+def from_to(rows: pd.DataFrame, highlighted: Sequence[str]) -> str:
+    """What the rows of `lines`, in their order in time, say in words: the first and the newest value of each highlighted line."""
+    texts = {name: found.tolist() for name, found in rows.groupby("line", sort=False)["text"]}
+    return "; ".join(f"{name} from {texts[name][0]} to {texts[name][-1]}" for name in highlighted if name in texts)
+
+
 def offer(figures: Sequence[Figure]) -> None:
     """Draws a fold with buttons that save each chart as SVG and PNG."""
     if not figures:
@@ -64,22 +70,34 @@ def offer(figures: Sequence[Figure]) -> None:
     if not fold.open:
         return
     with fold:
-        try:
-            converter()
-        except PictureError as error:
-            st.caption(f"{error}. Without it each chart has a button at its corner that saves it as PNG.")
-            return
-        st.caption("The charts as they are now, in the colours of this page.")
-        for figure in figures:
-            name = figure.key.replace("_", " ")
-            with st.container(horizontal=True):
-                for kind, draw, mime in (("SVG", svg, "image/svg+xml"), ("PNG", png, "image/png")):
-                    make = partial(draw, figure.chart, palette.theme())
-                    file = f"{file_name(name)}.{kind.lower()}"
-                    download(f"{kind} of {name}", make, file, mime, key=f"picture_{figure.key}_{kind}")
+        if can_make_pictures():
+            st.caption("The charts as they are now, in the colours of this page.")
+            for figure in figures:
+                name = figure.key.replace("_", " ")
+                picture_buttons(
+                    name, file_name(name), *(partial(draw, figure.chart, palette.theme()) for draw in (svg, png))
+                )
 
 
-def download(label: str, make: Callable[[], bytes], name: str, mime: str, *, key: str, help: str | None = None) -> None:
+def picture_buttons(title: str, name: str, make_svg: Make, make_png: Make) -> None:
+    """Draws two buttons that save a picture as files of a name."""
+    with st.container(horizontal=True):
+        for kind, make, mime in (("SVG", make_svg, "image/svg+xml"), ("PNG", make_png, "image/png")):
+            label = f"{kind} of {title}"
+            download(label, make, f"{name}.{kind.lower()}", mime, key=label)
+
+
+def can_make_pictures() -> bool:
+    """Whether pictures can be made here; draws a sentence that says what is missing if they cannot."""
+    try:
+        converter()
+    except PictureError as error:
+        st.caption(f"{error}. Without it each chart has a button at its corner that saves it as PNG.")
+        return False
+    return True
+
+
+def download(label: str, make: Make, name: str, mime: str, *, key: str, help: str | None = None) -> None:
     """A button that makes its file once it is pressed."""
     st.download_button(
         label, make, name, mime, key=key, help=help, on_click="ignore", icon=":material/download:", type="tertiary"
@@ -128,32 +146,31 @@ def lines(
     """
     if log:
         rows = rows.assign(value=rows["value"].where(rows["value"] > 0))
-    x = alt.X("date:T", title=None, axis=alt.Axis(grid=False)) if dates else _places("place", labels)
+    is_told = rows["line"].isin(list(highlighted))
+    told, others = rows[is_told], rows[~is_told]
+    x = alt.X("date:T", title=None, axis=alt.Axis(grid=False)) if dates else _places(labels)
     scale = alt.Scale(zero=False, type="log" if log else "linear")
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
     picked = alt.selection_point(fields=["line"], bind="legend")
-    faded = alt.condition(picked, alt.value(1), alt.value(0.12))
-    scale = alt.Scale(domain=list(highlighted), range=list(palette.series())[: len(highlighted)])
-    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=330, symbolType="stroke")
-    color = alt.Color("line:N", scale=scale, legend=legend if len(highlighted) > 1 else None)
-    told = rows[rows["line"].isin(list(highlighted))]
-    point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
+    several = len(highlighted) > 1
+    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=330, symbolType="stroke")
+    scale = alt.Scale(domain=list(highlighted), range=list(palette.colors().series)[: len(highlighted)])
+    color = alt.Color("line:N", scale=scale, legend=legend if several else None)
+    look = {"color": color, "opacity": alt.condition(picked, alt.value(1), alt.value(0.12))}
+    point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
     coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
-    coloured = coloured.encode(x=x, y=y, color=color, opacity=faded, **_of_branches(branches, bool(point)))
-    layers = [coloured.add_params(picked, zoom)]
-    if len(told) < len(rows):
-        others = alt.Chart(_with_breaks(rows[~rows["line"].isin(list(highlighted))])).encode(x=x, y=y, detail="line:N")
-        layers.insert(0, others.mark_line(strokeWidth=1.6, opacity=0.4, color=palette.NEUTRAL))
+    layers = [coloured.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(picked, zoom)]
+    if len(others):
+        grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=palette.NEUTRAL)
+        layers.insert(0, grey.encode(x=x, y=y, detail="line:N"))
     if levels is not None and len(levels):
         triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
-        layers.append(triangles.encode(x=x, y=y, color=color, opacity=faded))
-    if sides:
-        layers.append(_rules(sides, labels))
+        layers.append(triangles.encode(x=x, y=y, **look))
     if len(told):
         layers.append(_hover(told, facts).encode(x=x))
-    in_legend = (len(highlighted) if len(highlighted) > 1 else 0) + (2 if len(branches) > 1 else 0)
-    return _layered(layers, height=_HEIGHT + _LEGEND * in_legend, title=title)
+    in_legend = (len(highlighted) if several else 0) + (2 if len(branches) > 1 else 0)
+    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT + _LEGEND * in_legend, title)
 
 
 def statuses(
@@ -163,28 +180,26 @@ def statuses(
     rows = rows.assign(ended=[_kind(status) for status in rows["status"]], status=rows["status"].fillna("missing"))
     kinds = [kind for kind in _SHAPE_OF if kind in set(rows["ended"])]
     shapes = alt.Scale(domain=kinds, range=[_SHAPE_OF[kind] for kind in kinds])
+    bad = alt.value(palette.colors().bad)
     marks = alt.Chart(rows).mark_point(size=70, strokeWidth=2)
     marks = marks.encode(
-        x=_places("place", labels),
+        x=_places(labels),
         y=alt.Y("config:N", title=None, sort=list(configs), axis=alt.Axis(labelLimit=220, grid=True)),
-        shape=alt.Shape("ended:N", title=None, scale=shapes, legend=alt.Legend(orient="top")),
-        color=alt.condition("datum.ended == 'failed'", alt.value(palette.bad()), alt.value(palette.NEUTRAL)),
+        shape=alt.Shape("ended:N", title=None, scale=shapes, legend=alt.Legend(orient="bottom")),
+        color=alt.condition("datum.ended == 'failed'", bad, alt.value(palette.NEUTRAL)),
         tooltip=[alt.Tooltip(f"{name}:N") for name in ("config", "status", "started", "commit", "run")],
     )
-    height = _LANE * max(len(configs), 1) + _AROUND + 30  # pixels of the legend
-    return _layered([*([_rules(sides, labels)] if sides else []), marks], height=height, title="how each run ended")
+    above = _NAME * len(sides)
+    height = _LANE * max(len(configs), 1) + _AROUND + 2 * _LEGEND + above
+    return _layered([*_rules(sides, labels, -above), marks], height, "how each run ended", above)
 
 
 def samples(values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str]) -> alt.LayerChart:
-    """Every sample (ms) as a thin tick and the median as a thick one, a lane per side."""
-    rows = [
-        {"side": side, "ms": float(value), "median": float(np.median(found))}
-        for side, found in values.items()
-        for value in found
-    ]
+    """Every sample (ms) as a thin tick and the median as a thick one, a lane per side (its role is base or new)."""
+    rows = pd.concat(pd.DataFrame({"side": side, "ms": of, "median": np.median(of)}) for side, of in values.items())
     names = list(values)
-    scale = alt.Scale(domain=names, range=[palette.sides()[role] for role in roles])
-    base = alt.Chart(pd.DataFrame(rows)).encode(
+    scale = alt.Scale(domain=names, range=[getattr(palette.colors(), role) for role in roles])
+    base = alt.Chart(rows).encode(
         y=alt.Y("side:N", title=None, sort=names, axis=alt.Axis(labelLimit=230)),
         color=alt.Color("side:N", legend=None, scale=scale),
     )
@@ -195,28 +210,24 @@ def samples(values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequenc
     medians = base.mark_tick(thickness=4, size=30).encode(
         x="median:Q", tooltip=["side:N", alt.Tooltip("median:Q", format=".4f", title="median ms")]
     )
-    return _layered([ticks, medians], height=42 * len(names) + _AROUND + 14, title=f"{kind} latency")
+    return _layered([ticks, medians], _LANE * 2 * len(names) + _AROUND, f"{kind} latency")
 
 
 def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None = None) -> alt.LayerChart:
     """A small line without axes, a dot on the last value and a ring on the one at `marked`; NaN is a gap."""
     rows = pd.DataFrame({"place": range(len(values)), "value": values, "text": texts})
     known = rows.dropna(subset=["value"])
+    ink = palette.colors().ink
     base = alt.Chart(rows).encode(
         x=alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, len(values) - 0.5], nice=False)),
         y=alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False)),
         tooltip=alt.Tooltip("text:N", title="night"),
     )
-    line = base.mark_line(strokeWidth=1.4, color=palette.ink())
-    hover = base.mark_rule(strokeWidth=6, opacity=0)
-    dots = [base.properties(data=known.tail(1)).mark_circle(size=32, color=palette.ink())]
+    layers = [base.mark_line(strokeWidth=1.4, color=ink), base.properties(data=known.tail(1)).mark_circle(color=ink)]
     if marked in known.index:
-        dots.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=palette.ink()))
-    return (
-        alt.layer(line, *dots, hover)
-        .properties(height=38, padding={"left": 2, "right": 2, "top": 2, "bottom": 2})
-        .configure_view(stroke=None)
-    )
+        layers.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=ink))
+    drawn = alt.layer(*layers, base.mark_rule(strokeWidth=6, opacity=0))
+    return drawn.properties(height=38, padding=2).configure_view(stroke=None)
 
 
 def labels_of(starts: pd.Series) -> list[str]:
@@ -224,9 +235,24 @@ def labels_of(starts: pd.Series) -> list[str]:
     return [f"{when:%m-%d %H:%M}" for when in starts]
 
 
-def _layered(layers: Sequence[Any], *, height: int, title: str) -> alt.LayerChart:
-    head = alt.TitleParams(text=title, anchor="start", fontSize=13, fontWeight=600)
+def _layered(layers: Sequence[Any], height: int, title: str, above: int = 0) -> alt.LayerChart:
+    """The layers in one chart, with a title so many pixels above what they draw."""
+    head = alt.TitleParams(text=title, anchor="start", fontSize=13, fontWeight=600, offset=10 + above)
     return alt.layer(*layers).properties(height=height, title=head)
+
+
+def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> list[alt.Chart]:
+    """A dashed rule at the place of each side, and its name from `top` on (pixels below the upper edge).
+
+    Base and new are often neighbours: each name is a line lower than the one before.
+    """
+    rules = []
+    for number, (side, place) in enumerate(sides.items()):
+        base = alt.Chart(pd.DataFrame({"place": [place]})).encode(x=_places(labels))
+        name = base.mark_text(text=side, color=palette.NEUTRAL, align="left", baseline="top", dx=4, fontSize=11)
+        rules.append(base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=palette.NEUTRAL))
+        rules.append(name.encode(y=alt.value(top + _NAME * number)))
+    return rules
 
 
 def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
@@ -249,8 +275,8 @@ def _hover(rows: pd.DataFrame, facts: pd.DataFrame) -> alt.Chart:
     fields = {f"c{number}": str(name) for number, name in enumerate(table.columns)}
     dates = rows.drop_duplicates("place").set_index("place")["date"]
     data = table.set_axis(list(fields), axis=1).assign(date=dates).rename_axis("place").reset_index()
-    width = max(2.0, _WIDTH / max(1, len(data)))
     tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in fields.items()]
+    width = max(2.0, _WIDTH / max(1, len(data)))
     return alt.Chart(data).mark_rule(strokeWidth=width, opacity=0).encode(tooltip=tooltip)
 
 
@@ -258,33 +284,18 @@ def _of_branches(branches: Sequence[str], with_points: bool) -> dict[str, Any]:
     """The channels that tell branches apart without a colour; none where there is one."""
     if len(branches) < 2:
         return {}
-    domain, legend = list(branches), alt.Legend(title=None, orient="bottom", symbolType="stroke")
-    dashes = alt.Scale(domain=domain, range=list(DASHES[: len(domain)]))
+    legend = alt.Legend(title=None, orient="bottom", symbolType="stroke")
+    dashes, shapes = (alt.Scale(domain=list(branches), range=list(of[: len(branches)])) for of in (DASHES, _SHAPES))
     channels: dict[str, Any] = {"strokeDash": alt.StrokeDash("branch:N", scale=dashes, legend=legend)}
-    if with_points:
-        shapes = alt.Scale(domain=domain, range=list(_SHAPES[: len(domain)]))
-        channels["shape"] = alt.Shape("branch:N", scale=shapes, legend=None)
-    return channels
+    return channels | ({"shape": alt.Shape("branch:N", scale=shapes, legend=None)} if with_points else {})
 
 
-def _places(field: str, labels: Sequence[str]) -> alt.X:
+def _places(labels: Sequence[str]) -> alt.X:
     """An axis of evenly spaced places, 0 for the first label."""
     shown = list(range(0, len(labels), max(1, math.ceil(len(labels) / _TICKS))))
     texts = json.dumps({place: labels[place] for place in shown})
     axis = alt.Axis(values=shown, labelExpr=f"{texts}[datum.value]", labelOverlap="parity", title=None, grid=False)
-    return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(domain=[-0.5, len(labels) * 1.05 - 0.4], nice=False))
-
-
-def _rules(sides: Mapping[str, int], labels: Sequence[str]) -> alt.LayerChart:
-    """A dashed rule at each named place."""
-    layers = []
-    for number, (side, place) in enumerate(sides.items()):
-        base = alt.Chart(pd.DataFrame({"place": [place]})).encode(x=_places("place", labels))
-        # Base and new are often neighbours: each name is a line lower than the one before.
-        name = {"align": "left", "baseline": "top", "dx": 4, "dy": 13 * number, "fontSize": 11}
-        layers.append(base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=palette.NEUTRAL))
-        layers.append(base.mark_text(text=side, color=palette.NEUTRAL, **name).encode(y=alt.value(0)))
-    return alt.layer(*layers)
+    return alt.X("place:Q", axis=axis, scale=alt.Scale(domain=[-0.5, len(labels) * 1.05 - 0.4], nice=False))
 
 
 def _kind(status: object) -> str:
@@ -297,9 +308,10 @@ def _kind(status: object) -> str:
 
 
 def _spec(chart: Any, theme: str) -> dict[str, Any]:
-    paper, ink, line = _PAPER[theme]
+    colors = palette.COLORS[theme]
+    line, ink = colors.grid, colors.text
     whole = (
-        chart.properties(width=_WIDTH, background=paper, padding=16)
+        chart.properties(width=_WIDTH, background=colors.background, padding=16)
         .configure(font="sans-serif")
         .configure_axis(labelColor=ink, titleColor=ink, gridColor=line, domainColor=line, tickColor=line)
         .configure_legend(labelColor=ink, titleColor=ink)

@@ -10,7 +10,6 @@ import re
 
 from markupsafe import Markup, escape
 
-from dashboard.components.markup import joined
 from db.queries.sides import Side
 
 _HOST = "https://github.com"
@@ -53,24 +52,12 @@ def reference(repo: str, written: str) -> Markup:
     return escape(written)
 
 
-def side(named: Side, words: str) -> Markup:
-    """`words`, in which the side is spelled as `Side.title` does, with links for its commits."""
-    branches = f"{'+'.join(named.branches)}@"
-    before, between, after = words.partition(branches + "+".join(sha[:SHOWN] for sha in named.commits))
-    if not between:
-        return escape(words)
-    repos = {run.commit: run.repo for run in named.runs}
-    linked = joined("+", (commit(repos[sha], sha) for sha in named.commits))
-    return escape(before) + branches + linked + after
-
-
 def between(base: Side, new: Side) -> Markup:
     """What landed between two sides of one commit each; empty where that is no range."""
-    ends = [{(run.repo, run.commit) for run in side.runs} for side in (base, new)]
-    if any(len(end) != 1 for end in ends):
-        return Markup("")
-    ((first_repo, first),), ((second_repo, second),) = ends
-    return commits(first_repo, first, second) if first_repo == second_repo and first != second else Markup("")
+    repos = {run.repo for side in (base, new) for run in side.runs}
+    if len(repos) == len(base.commits) == len(new.commits) == 1 and base.commits != new.commits:
+        return commits(repos.pop(), base.commits[0], new.commits[0])
+    return Markup("")
 
 
 def _link(repo: str, path: str, shown: str, what: str, *, linked: bool = True) -> Markup:

@@ -8,11 +8,11 @@ from functools import partial
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.reports.charts import PictureError, converter, draw, png, svg
+from analysis.reports.charts import draw, png, svg
 from analysis.reports.facts import Report, build_config_report, build_report
 from analysis.reports.html import html
 from analysis.reports.permalinks import fixed_side
-from dashboard.components.charts import download, file_name
+from dashboard.components.charts import can_make_pictures, download, file_name, picture_buttons
 from dashboard.selection import Selection
 from db.queries.filters import CellFilter
 
@@ -29,8 +29,7 @@ def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | 
         return
     new = fixed_side(selection.new)
     base = fixed_side(selection.base) if selection.base else new
-    place = dashboard_address(st.context.url or "")
-    build = partial(_built, selection.data.engine, base, new, filters, configs, place)
+    build = partial(_built, selection.data.engine, base, new, filters, configs, dashboard_address(st.context.url or ""))
     name = file_name(" ".join([*configs, new] if configs else [base, new]))
     with menu:
         st.caption(
@@ -44,25 +43,21 @@ def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | 
             key="report_html",
             help="Verdict, evidence, suites, environment and what to measure again; it loads nothing from anywhere.",
         )
-        try:
-            converter()
-        except PictureError as error:
-            st.caption(str(error))
-            return
-        for chart, title in _TITLES.items():
-            _chart(build, chart, title, f"{name}-{chart}")
+        for chart, title in _TITLES.items() if can_make_pictures() else ():
+            makers = (partial(_picture, build, chart, kind) for kind in ("svg", "png"))
+            picture_buttons(title, f"{name}-{chart}", *makers)
 
 
-def _chart(build: Build, chart: str, title: str, name: str) -> None:
-    with st.container(horizontal=True):
-        drawn = partial(_svg, build, chart)
-        download(f"SVG of {title}", lambda: drawn().encode(), f"{name}.svg", "image/svg+xml", key=f"{chart}_svg")
-        download(f"PNG of {title}", lambda: png(drawn()), f"{name}.png", "image/png", key=f"{chart}_png")
+def dashboard_address(page: str) -> str:
+    """The dashboard's own address, from that of its compare page."""
+    return page.partition("?")[0].rstrip("/").removesuffix("/compare")
 
 
-def _svg(build: Build, chart: str) -> str:
+def _picture(build: Build, chart: str, kind: str) -> bytes:
     report = build()
-    return svg(report, chart) or draw(report.sentence, ["There is no change for this picture to show."], [], [], [])
+    none = "There is no change for this picture to show."
+    drawn = svg(report, chart) or draw(report.sentence, [none], [], [], [])
+    return png(drawn) if kind == "png" else drawn.encode()
 
 
 def _built(
@@ -72,8 +67,3 @@ def _built(
         if configs:
             return build_config_report(connection, new, configs, filters, place)
         return build_report(connection, base, new, filters, place)
-
-
-def dashboard_address(page: str) -> str:
-    """The dashboard's own address, from that of its compare page."""
-    return page.partition("?")[0].rstrip("/").removesuffix("/compare")

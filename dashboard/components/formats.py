@@ -23,10 +23,8 @@ def number(metric: str, value: float | None) -> str:
             return f"{milliseconds(value)}{THIN}ms"
         case "s":
             return f"{value:.1f}{THIN}s"
-        case "B" if value < 1e6:
-            return f"{value:,.0f}{THIN}B"
         case "B":
-            return f"{value / 1e9:.2f}{THIN}GB"
+            return f"{value:,.0f}{THIN}B" if value < 1e6 else f"{value / 1e9:.2f}{THIN}GB"
         case "x":
             return f"{value:.2f}\N{MULTIPLICATION SIGN}"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3f}"

@@ -17,12 +17,12 @@ from dashboard.components.changes import Change
 
 #: Characters with a meaning in Markdown, Streamlit's colours, icons and formulas included.
 _MARKDOWN = frozenset(r"\`*_{}[]()<>#+-.!|~$:&")
-_TEMPLATES = Environment(
+_TABLE = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
-)
+).get_template("table.html.j2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,7 @@ class Cell:
     """A table's cell with a CSS class of its own."""
 
     content: str
-    css: str
-
-
-#: What a cell of a table shows: a text, which is escaped, HTML, or either with a class.
-Content = str | Cell
+    css: str = ""
 
 
 def markdown(name: str) -> str:
@@ -67,7 +63,7 @@ def lines(*parts: str) -> Markup:
     return joined("<br>", parts)
 
 
-def change_cells(change: Change | None) -> list[Content]:
+def change_cells(change: Change | None) -> list[Markup | str]:
     """The cells of a change: its size with glyph and sign, its interval, and the word."""
     if change is None:
         return ["", "", ""]
@@ -81,9 +77,8 @@ def status_tag(status: object, details: Mapping[str, Any] = MappingProxyType({})
     """
     if not isinstance(status, str):
         return span("tag missing", "missing")
-    if status == Status.PASS:
-        return span("tag pass", status_words(status, details))
-    return span("tag" if status in NOT_APPLICABLE else "tag fail", status)
+    css = "tag pass" if status == Status.PASS else "tag" if status in NOT_APPLICABLE else "tag fail"
+    return span(css, status_words(status, details))
 
 
 def table(
@@ -95,17 +90,12 @@ def table(
     numbers: Container[int] = (),
     of: str = "",
 ) -> Markup:
-    """A table whose first column names the rows; other values are `Content`. The columns in `numbers` are right-aligned.
+    """A table whose first column names the rows; other values are texts, HTML, or a `Cell`. `numbers` are aligned right.
 
     `of` tells it from another table of the page with the same caption, for screen readers.
     """
-
-    def css(cell: Content, column: int) -> str:
-        return cell.css if isinstance(cell, Cell) else "n" if column in numbers else ""
-
-    template = _TEMPLATES.get_template("table.html.j2")
-    words = {"caption": caption, "note": note, "of": of, "head": head}
-    return Markup(template.render(**words, rows=list(rows), numbers=numbers, css=css))  # noqa: S704 -- escaped by Jinja2
+    words = {"caption": caption, "note": note, "of": of, "head": head, "numbers": numbers}
+    return Markup(_TABLE.render(**words, rows=list(rows)))  # noqa: S704 -- escaped by Jinja2
 
 
 def cards(items: Iterable[tuple[str, str, str]]) -> list[Markup]:

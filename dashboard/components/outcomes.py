@@ -30,17 +30,9 @@ OUTCOMES = {
     "entered": "only planned in new",
     "left": "only planned in base",
 }
-#: Outcomes that are neither good nor bad have no colour.
+#: Outcomes that are neither good nor bad have no colour. The glyphs say the same without one.
 LOOKS: dict[str, Look] = {"broke": "worse", "regressed": "worse", "improved": "better", "fixed": "better"}
-#: The same without colour; `?` and `=` are neither good nor bad.
-GLYPHS = {
-    "broke": "\N{MULTIPLICATION X}",
-    "regressed": "\N{MULTIPLICATION X}",
-    "improved": "\N{CHECK MARK}",
-    "fixed": "\N{CHECK MARK}",
-    "inconclusive": "?",
-    "unchanged": "=",
-}
+GLYPHS = {"worse": "\N{MULTIPLICATION X}", "better": "\N{CHECK MARK}", "inconclusive": "?", "unchanged": "="}
 #: Words of older addresses.
 _FORMER = {"slower": "regressed", "faster": "improved", "within": "unchanged"}
 CHANGED = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)

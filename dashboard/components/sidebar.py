@@ -31,19 +31,24 @@ _HELP = (
 
 def pickers(data: Data) -> None:
     """Draws the choice of sides and filters; it is read back from the address."""
-    labels = _choices(data.nights(), data.revision)
-    offered = _offered(data.nights(), labels)
-    _side(data, "base", "Base", [PREVIOUS, NOTHING, *offered], labels)
+    nights = data.nights()
+    labels = _choices(nights, data.revision) | {LATEST: "latest night", PREVIOUS: "previous night", NOTHING: "none"}
+    offered = [name for name in labels if name not in (LATEST, PREVIOUS, NOTHING)]
+    if len(nights) > _AT_ONCE and not st.session_state.get(_KEY, False):
+        older = {night.night for night in nights[_AT_ONCE:]}
+        labels[_OLDER] = f"{_OLDER} {len(older):,} older nights: list them, too"
+        offered = [*(name for name in offered if name not in older), _OLDER]
+    _side(data, "base", [PREVIOUS, NOTHING, *offered], labels)
     st.button("Swap base and new", icon=":material/swap_vert:", key="swap", on_click=_swap, width="stretch")
-    _side(data, "new", "New", [LATEST, *offered], labels)
-    axes = data.axes()
-    columns = st.columns(2, gap="small")
-    _filter(columns[0], "phase", axes.phases)
-    _filter(columns[1], "dtype", axes.dtypes)
-    _filter(columns[0], "device", axes.devices)
-    _filter(columns[1], "suite", axes.suites)
-    names = list(dict.fromkeys(info.name for info in axes.configs))
-    select_many("configs", "Configs", names, [name for name in url.get_all("configs") if name in names])
+    _side(data, "new", [LATEST, *offered], labels)
+    axes, columns = data.axes(), st.columns(2, gap="small")
+    filters = {"phase": axes.phases, "dtype": axes.dtypes, "device": axes.devices, "suite": axes.suites}
+    for place, (key, names) in enumerate(filters.items()):
+        value = url.get(key) if url.get(key) in names else ""
+        title = key if key == "dtype" else key.capitalize()
+        select(key, title, ["", *names], value, names={"": "all"}, where=columns[place % 2])
+    configs = list(dict.fromkeys(info.name for info in axes.configs))
+    select_many("configs", "Configs", configs, [name for name in url.get_all("configs") if name in configs])
 
 
 def permalink(selection: Selection) -> None:
@@ -52,15 +57,15 @@ def permalink(selection: Selection) -> None:
     if not fold.open:
         return
     now = {key: url.get_all(key) for key in st.query_params}
-    place = (st.context.url or "").partition("?")[0]
+    page = (st.context.url or "").partition("?")[0]
     base, new = selection.base, selection.new
+    nights = {"new": [fixed(new)], "base": [fixed(base) if base else NOTHING]}
     commits = {"new": [_commit(new)], "base": [_commit(base) if base else NOTHING]}
     with fold:
-        nights = {"new": [fixed(new)], "base": [fixed(base) if base else NOTHING]}
-        st.code(url.address(place, now | nights), language=None, wrap_lines=True)
+        st.code(url.address(page, now | nights), language=None, wrap_lines=True)
         st.caption("Both sides are spelled out in it: it shows the same comparison after newer runs have come in.")
         if all(sides[0] for sides in commits.values()) and commits["base"] != commits["new"]:
-            st.code(url.address(place, now | commits), language=None, wrap_lines=True)
+            st.code(url.address(page, now | commits), language=None, wrap_lines=True)
             st.caption("The same by commits: with every run of them, those to come included.")
         elif shas := [sha for side in (base, new) if side for sha in side.commits]:
             st.caption(f"Of {' and '.join(dict.fromkeys(shas))}.")
@@ -85,48 +90,33 @@ def _choices(_nights: list[NightInfo], revision: str) -> dict[str, str]:
     return choices | {run.run_id: label(run.run_id, [run]) for run in runs}
 
 
-def _offered(nights: Sequence[NightInfo], labels: dict[str, str]) -> list[str]:
-    """What the boxes list of all that can be picked."""
-    if len(nights) <= _AT_ONCE or st.session_state.get(_KEY, False):
-        return list(labels)
-    older = {night.night for night in nights[_AT_ONCE:]}
-    return [*(name for name in labels if name not in older), _OLDER]
-
-
 def _commit(side: Side) -> str:
     """The side as a branch and a whole sha; empty where it is of several."""
     is_one = len(side.branches) == 1 and len(side.commits) == 1
     return f"{side.branches[0]}@{side.commits[0]}" if is_one else ""
 
 
-def _side(data: Data, key: str, title: str, options: Sequence[str], labels: dict[str, str]) -> None:
-    labels = labels | {
-        LATEST: "latest night",
-        PREVIOUS: "previous night",
-        NOTHING: "none",
-        _OLDER: f"{_OLDER} {len(data.nights()) - _AT_ONCE:,} older nights: list them, too",
-    }
-    default = DEFAULTS[key]
-    value = url.get(key) or default
+def _side(data: Data, key: str, options: Sequence[str], labels: dict[str, str]) -> None:
+    value = url.get(key) or DEFAULTS[key]
     st.selectbox(
-        title,
+        key.capitalize(),
         options if value in options else [*options, value],
         format_func=lambda option: labels.get(option, option),
         key=url.bind(key, value),
         on_change=_chosen,
-        args=(data, key, default),
+        args=(data, key),
         accept_new_options=True,
         help=_HELP,
     )
 
 
-def _chosen(data: Data, key: str, default: str) -> None:
+def _chosen(data: Data, key: str) -> None:
     """Writes what was picked or typed to the address; a text that names no side may be a part of what one is called."""
     value = st.session_state[url.widget(key)]
     if value == _OLDER:
         st.session_state[_KEY] = True
-        return
-    url.put(key, None if value == default else found_side(data, value))
+    else:
+        url.put(key, None if value == DEFAULTS[key] else found_side(data, value))
 
 
 def found_side(data: Data, wanted: str) -> str:
@@ -141,18 +131,12 @@ def found_side(data: Data, wanted: str) -> str:
     except SideError:
         part = wanted.casefold().strip()
         labels = _choices(data.nights(), data.revision)
-        nights = [night for night in data.nights() if part in labels[night.night].casefold()]
+        nights = [night for night in data.nights() if part and part in labels[night.night].casefold()]
         commits = {f"{run.branch}@{run.commit}" for night in nights for run in night.runs}
-        if part and len(nights) == 1:
+        if len(nights) == 1:
             return nights[0].night
-        return commits.pop() if part and len(commits) == 1 else wanted
+        return commits.pop() if len(commits) == 1 else wanted
     return wanted
-
-
-def _filter(where: st.delta_generator.DeltaGenerator, key: str, names: Sequence[str]) -> None:
-    value = url.get(key) if url.get(key) in names else ""
-    title = key if key == "dtype" else key.capitalize()
-    select(key, title, ["", *names], value, names={"": "all"}, where=where)
 
 
 def _swap() -> None:

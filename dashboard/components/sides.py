@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from analysis.compare.results import Comparison
 from dashboard.components import code_host
 from dashboard.components.formats import moment
+from dashboard.components.markup import joined
 from db.queries.sides import Side
 from db.runs import RunInfo, describe_places, device_name
 
@@ -34,20 +35,24 @@ def commit_words(run: RunInfo) -> list[str]:
     return [run.commit[:10], run.branch, *([title] if title else [])]
 
 
-def describe(side: Side) -> str:
-    """A side in a few words: what it is of, when its newest run started, its devices and labels."""
+def describe(side: Side) -> Markup:
+    """A side in a few words, with links to its commits: what it is of, when its newest run started, its devices and labels."""
     labels = dict.fromkeys(run.label for run in side.runs if run.label)
     devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
-    return " · ".join([side.title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels])
-
-
-def described(side: Side) -> Markup:
-    """`describe` with links to the side's commits."""
-    return code_host.side(side, describe(side))
+    parts = [_title(side), f"{moment(side.runs[0].started_at)} UTC", *devices, *labels]
+    return joined(" · ", parts)
 
 
 def pair_lines(comparison: Comparison) -> list[Markup]:
     """Both sides, and what landed between them, a line each."""
     landed = code_host.between(comparison.base, comparison.new)
-    sides = [Markup("base ") + described(comparison.base), Markup("new ") + described(comparison.new)]
+    sides = [Markup("base ") + describe(comparison.base), Markup("new ") + describe(comparison.new)]
     return [*sides, *([Markup("commits ") + landed] if landed else [])]
+
+
+def _title(side: Side) -> Markup:
+    """The title of a side with links for its commits."""
+    repos = {run.commit: run.repo for run in side.runs}
+    branches = f"{'+'.join(side.branches)}@"
+    rest = side.title.removeprefix(branches + "+".join(sha[: code_host.SHOWN] for sha in side.commits))
+    return escape(branches) + joined("+", (code_host.commit(repos[sha], sha) for sha in side.commits)) + rest

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import streamlit as st
 
 from dashboard import url
 from dashboard.components.markup import alert
-from db.errors import nearest, one_line
+
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def select(
@@ -19,13 +21,17 @@ def select(
     value: str | None,
     *,
     default: str = "",
-    names: Mapping[str, str] | Callable[[str], str] | None = None,
+    names: Mapping[str, str] = _NO_NAMES,
     where: Any = st,
 ) -> None:
     """A box of which one option is picked; `default` is no entry in the address, `names` are what options are called."""
-    name = names if callable(names) else lambda option: (names or {}).get(option, option)
     where.selectbox(
-        title, options, format_func=name, key=url.bind(key, value), on_change=url.changed, args=(key, default)
+        title,
+        options,
+        format_func=lambda option: names.get(option, option),
+        key=url.bind(key, value),
+        on_change=url.changed,
+        args=(key, default),
     )
 
 
@@ -35,7 +41,7 @@ def select_many(
     options: Iterable[str],
     value: Sequence[str],
     *,
-    names: Mapping[str, str] | None = None,
+    names: Mapping[str, str] = _NO_NAMES,
     most: int | None = None,
     placeholder: str = "all",
     where: Any = st,
@@ -45,7 +51,7 @@ def select_many(
     where.multiselect(
         title,
         list(options),
-        format_func=lambda option: (names or {}).get(option, option),
+        format_func=lambda option: names.get(option, option),
         key=url.bind(key, list(value)),
         on_change=url.changed,
         args=(key, list(default)),
@@ -74,23 +80,15 @@ def segments(key: str, title: str, names: Mapping[str, str], value: str, default
     )
 
 
-def known(key: str, options: Iterable[str], default: str, message: str) -> str:
-    """The value that the address has, if it is one of `options`; else the default, with a message if it has another one.
-
-    `message` has places for `key`, the `wanted` value, the `nearest` options and the `default`.
-    """
-    wanted, options = url.get(key), list(options)
-    if wanted and wanted not in options:
-        alert(message.format(key=key, wanted=one_line(wanted), nearest=nearest(wanted, options), default=default))
-    return wanted if wanted in options else default
+def known(key: str, options: Iterable[str], default: str) -> str:
+    """The value that the address has, if it is one of `options`; else the default, with a message if it has another one."""
+    return next(iter(known_many(key, options)), default)
 
 
-def known_many(key: str, options: Iterable[str], message: str, wanted: Sequence[str] | None = None) -> list[str]:
-    """The values that the address has and that are among `options`, with a message for each other one."""
+def known_many(key: str, options: Iterable[str], wanted: Sequence[str] | None = None) -> list[str]:
+    """The values that the address has (or `wanted`) and that are among `options`, with a message for each other one."""
     wanted, options = url.get_all(key) if wanted is None else wanted, list(options)
-    for name in wanted:
-        if name not in options:
-            alert(message.format(key=key, wanted=one_line(name), nearest=nearest(name, options)))
+    alert(*(url.not_known(key, name, options) for name in wanted if name not in options))
     return [name for name in wanted if name in options]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Row, select
 
 from collector.metrics import METRICS
-from collector.vocabulary import Cell, Config, Phase
+from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase
 from db.arrays import unpack
 from db.connecting import Source, chunks, connected
 from db.queries.cell_names import names_query
@@ -122,6 +122,24 @@ def evidence(
             return {}, None
         found = conn.execute(select(Evidence.details, Evidence.log_tail).where(*_key(Evidence, row))).first()
     return (json.loads(found.details or "{}"), found.log_tail) if found else ({}, None)
+
+
+def checked_by_cosine(source: Source, runs: Iterable[int], cell_ids: Iterable[str]) -> frozenset[tuple[str, str, int]]:
+    """The measurements (run_id, cell_id, replicate) whose outputs were compared with eager's alone, by no reference.
+
+    `runs` are the database's numbers of runs.
+    """
+    query = (
+        select(Run.run_id, CellRow.cell_id, Evidence.replicate, Evidence.details)
+        .join(Run, Run.id == Evidence.run)
+        .join(CellRow, CellRow.id == Evidence.cell)
+        .where(Evidence.run.in_(list(runs)), CellRow.cell_id.in_(list(cell_ids)))
+    )
+    with connected(source) as conn:
+        rows = [row for row in conn.execute(query) if BY_COSINE in (row.details or "")]
+    return frozenset(
+        (row.run_id, row.cell_id, row.replicate) for row in rows if json.loads(row.details).get(CHECKED_BY) == BY_COSINE
+    )
 
 
 def program(source: Source, program_id: str) -> dict[str, Any] | None:

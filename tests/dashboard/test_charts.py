@@ -84,9 +84,10 @@ def test_the_report_knows_filters_and_links(two_nights):
     assert found.link == "http://127.0.0.1:1/iw/compare?base=night-0&new=night-1"
     across = downloads._built(store, "night-1", "night-1", EVERYTHING, ("default", "cudagraphs"), "")
     assert "base default<br>new cudagraphs" in html(across)
-    assert "There is no change for this picture" in downloads._svg(
-        lambda: downloads._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes"
+    picture = downloads._picture(
+        lambda: downloads._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes", "svg"
     )
+    assert b"There is no change for this picture" in picture
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_coverage_counts_what_was_planned_and_never_shows_a_zero_for_it():
     assert found.count("not planned") == 2
 
 
-def history(values, models=3, config="triton"):
+def history(values, models=3, config="triton", night=None):
     began = datetime(2026, 7, 1, tzinfo=UTC)
     return pd.DataFrame(
         {
@@ -103,6 +103,9 @@ def history(values, models=3, config="triton"):
             "config": config,
             "branch": "main",
             "line": config,
+            "night": [night or f"n{place}" for place in range(len(values))],
+            "commit_title": "",
+            "repo": "pytorch/pytorch",
             "speedup": values,
             "n_speedup": models,
         }
@@ -110,30 +113,25 @@ def history(values, models=3, config="triton"):
 
 
 def test_the_runs_of_a_night_are_put_together_by_their_models():
-    found = by_night(history([2.0, 8.0], models=[3, 1]), "speedup", {"r0": "night", "r1": "night"})
+    found = by_night(history([2.0, 8.0], models=[3, 1], night="n"), "speedup")
     assert list(found["models"]) == [4]
     assert found["value"].iloc[0] == pytest.approx(2.0 ** (3 / 4) * 8.0 ** (1 / 4))
 
 
 def test_a_run_without_values_is_a_gap_and_no_zero():
-    found = by_night(
-        history([2.0, float("nan"), 4.0], models=[3, 0, 3]), "speedup", {f"r{n}": f"n{n}" for n in range(3)}
-    )
+    found = by_night(history([2.0, float("nan"), 4.0], models=[3, 0, 3]), "speedup")
     assert list(found["value"]) == pytest.approx([2.0, 4.0])
 
 
 def test_a_line_ends_where_the_number_of_models_changes():
-    night_of = {f"r{n}": f"n{n}" for n in range(5)}
-    found = by_night(history([2.0, 2.0, 5.0, 5.0, 2.0], models=[3, 3, 2, 2, 3]), "speedup", night_of)
+    found = by_night(history([2.0, 2.0, 5.0, 5.0, 2.0], models=[3, 3, 2, 2, 3]), "speedup")
     assert list(found["segment"]) == [1, 1, 2, 2, 3]
 
 
 def test_a_new_level_names_the_nights_around_it_and_other_models():
     values = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
     models = [3] * 12 + [4] * 12
-    (step,) = steps(
-        by_night(history(values, models=models), "speedup", {f"r{n}": f"n{n}" for n in range(24)}), "speedup"
-    )
+    (step,) = steps(by_night(history(values, models=models), "speedup"), "speedup")
     assert (step.before["night"], step.after["night"]) == ("n11", "n12")
     assert step.level_after / step.level_before == pytest.approx(0.8, abs=0.01)
     assert step.other_models
@@ -208,17 +206,18 @@ def test_two_branches_are_lines_of_their_own_in_charts_table_and_address(open_ap
 
 def test_a_branch_that_is_not_there_is_said(open_app, branches):
     said = plain(open_app(branches, "trends", branch=["main", "relaese"]))
-    assert "asks for the branch &#39;relaese&#39;" in said and "nearest: release" in said
+    assert "branch &#39;relaese&#39;, which is not known here" in said and "nearest: release" in said
     assert "Highlighted lines" not in said
 
 
 def test_new_levels_are_those_of_each_branch_alone():
     stepping = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
     calm = [5.0 + 0.001 * (place % 3) for place in range(24)]
-    found = joined({"main": history(stepping), "release": history(calm).assign(run_id=[f"s{n}" for n in range(24)])})
-    night_of = {f"{name}{n}": f"{name}{n}" for n in range(24) for name in "rs"}
-    (step,) = steps(by_night(found, "speedup", night_of), "speedup")
-    assert (step.line, step.before["night"], step.after["night"]) == ("triton, main", "r11", "r12")
+    counts = {"pass_rate": 1.0, "planned": 3, "not_applicable": 0}
+    other = history(calm).assign(night=[f"s{n}" for n in range(24)])
+    found = joined({name: rows.assign(**counts) for name, rows in (("main", history(stepping)), ("release", other))})
+    (step,) = steps(by_night(found, "speedup"), "speedup")
+    assert (step.line, step.before["night"], step.after["night"]) == ("triton, main", "n11", "n12")
 
 
 def test_a_week_of_two_branches_names_the_commit_of_each(open_app, branches):

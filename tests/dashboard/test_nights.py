@@ -5,6 +5,7 @@ import re
 import pandas as pd
 import pytest
 
+from analysis.compare.results import Counts
 from dashboard.views.overview import headline
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran, unfolded
@@ -100,8 +101,10 @@ def test_a_program_under_two_names_weighs_once_in_an_average_and_counts_twice():
     twice = [measured(cell("a"), 1, 4.0), measured(cell("a"), 1, 4.0), measured(cell("b"), 1, 1.0)]
     again = measured(cell("b"), 2, 1.0)  # measured again is no copy
 
-    cards = {card.title: (card.figure, card.note) for card in headline.alone_cards(pd.DataFrame([*twice, again]))}
+    counts = Counts(4, 4, 4, 0, 0)
+    shown = headline.alone_cards(pd.DataFrame([*twice, again]), counts)
+    cards = {card.title: (card.figure, card.note) for card in shown}
 
     assert cards["Passing"][1] == "4/4 asked"
     assert cards["Device speedup"] == ("1.59\N{MULTIPLICATION SIGN}", "geometric mean, 3 cells, equal programs once")
-    assert all("once" not in card.note for card in headline.alone_cards(pd.DataFrame([twice[0], again])))
+    assert all("once" not in card.note for card in headline.alone_cards(pd.DataFrame([twice[0], again]), counts))

@@ -76,9 +76,8 @@ def test_without_records_it_says_so(open_app, three_nights):
 
 def test_the_newest_nights_begin_on_a_day():
     rows = history([2.0] * 6)
-    night_of = {f"r{n}": f"n{n}" for n in range(6)}
-    assert trends.newest(rows, night_of, count=2) == datetime(2026, 7, 5, tzinfo=UTC).date()
-    assert trends.newest(rows, night_of, count=99) == datetime(2026, 7, 1, tzinfo=UTC).date()
+    assert trends.newest(rows, count=2) == datetime(2026, 7, 5, tzinfo=UTC).date()
+    assert trends.newest(rows, count=99) == datetime(2026, 7, 1, tzinfo=UTC).date()
 
 
 def test_of_many_runs_the_newest_are_drawn(monkeypatch):

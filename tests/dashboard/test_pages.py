@@ -143,7 +143,7 @@ def test_model_shows_why_it_failed(open_app, two_nights):
     assert "fail_to_compile" in plain(app)
 
 
-def test_model_says_which_pass_no_reference_vouches_for(open_app, tmp_path):
+def test_model_and_compare_say_which_pass_no_reference_vouches_for(open_app, tmp_path):
     def make(which):
         return replace(
             stores.measure(1)(which), details={"checked_by": "cosine" if which.model == "gpt2" else "float64"}
@@ -155,6 +155,12 @@ def test_model_says_which_pass_no_reference_vouches_for(open_app, tmp_path):
     assert "pass (checked by cosine)" in text_of(weak)
     strong = open_app(store, "model", model="huggingface/bert", config="default")
     assert "checked by" not in text_of(strong)
+    table = open_app(store, "compare").dataframe[0].value
+    weak = table["model"] == "gpt2"
+    assert set(table["status"][weak]) == {"pass (checked by cosine)"} and set(table["status"][~weak]) == {
+        "pass",
+        "unavailable",
+    }
 
 
 def test_model_sets_two_configs_side_by_side(open_app, two_nights):

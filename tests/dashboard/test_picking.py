@@ -9,8 +9,7 @@ import pytest
 from dashboard.components import sidebar
 from dashboard.components.sidebar import found_side
 from dashboard.data import opened
-from dashboard.views.trends.levels import RATE, by_night, with_pass_rate
-from dashboard.views.trends.periods import averaged
+from dashboard.views.trends.levels import RATE, by_night, by_period, joined
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, plain, ran, text_of, unfolded
 from tests.dashboard.test_more_pages import history
@@ -103,22 +102,22 @@ def test_configs_are_a_filter_of_every_page(open_app, titled):
 @pytest.mark.parametrize(
     ("page", "query", "said"),
     [
-        (
-            "",
-            {"configs": "cudagraph"},
-            "the config &#39;cudagraph&#39;, which no stored cell has; nearest: cudagraphs",
-        ),
+        ("", {"configs": "cudagraph"}, "configs &#39;cudagraph&#39;, which is not known here; nearest: cudagraphs"),
         ("", {"bse": "t-0"}, "&#39;bse&#39;, which nothing here reads; nearest: base"),
         ("", {"base": "gone"}, "Base: no night, run, branch, tag or commit is called &#39;gone&#39;"),
-        ("", {"log": "maybe"}, "log=&#39;maybe&#39;; there is only 1. It is not applied."),
-        ("compare", {"mode": "models"}, "mode=&#39;models&#39;; there is only configs"),
-        ("model", {"model": "huggingface/gpt2", "kernels": "all"}, "there is only compiled and eager"),
-        ("trends", {"by": "fortnight"}, "a point a &#39;fortnight&#39;"),
+        ("", {"log": "maybe"}, "log &#39;maybe&#39;, which is not known here; known: 1. It is not applied."),
+        ("compare", {"mode": "models"}, "mode &#39;models&#39;, which is not known here; known: configs"),
+        (
+            "model",
+            {"model": "huggingface/gpt2", "kernels": "all"},
+            "kernels &#39;all&#39;, which is not known here",
+        ),
+        ("trends", {"by": "fortnight"}, "by &#39;fortnight&#39;, which is not known here; nearest: month"),
         ("trends", {"since": "yesterday"}, "since &#39;yesterday&#39;, which is no date such as 2026-11-21"),
         ("trends", {"since": "2026-08-09", "until": "2026-08-01"}, "ends before it begins"),
-        ("trends", {"metric": "speed"}, "metric &#39;speed&#39;, which is not among these; nearest: speedup"),
+        ("trends", {"metric": "speed"}, "metric &#39;speed&#39;, which is not known here; nearest: speedup"),
         ("trends", {"setting": "inference, int8, cuda"}, "setting &#39;inference, int8, cuda&#39;"),
-        ("trends", {"config": "eagre"}, "the config &#39;eagre&#39;, which has no line here"),
+        ("trends", {"config": "eagre"}, "config &#39;eagre&#39;, which is not known here"),
     ],
 )
 def test_what_an_address_asks_for_in_vain_is_said(open_app, titled, page, query, said):
@@ -150,32 +149,32 @@ def test_points_can_be_weeks(open_app, titled):
 
 def nights(values, models=3, config="default"):
     found = history(values, models=models, config=config)
-    return found.assign(value=values, models=models, night=found["run_id"], place=0, segment=0)
+    return found.assign(value=values, models=models, place=0, segment=0)
 
 
 def test_a_week_is_the_mean_of_its_nights_and_of_no_others():
     # 2026-07-01 is a Wednesday: five nights in the first week, two in the second.
-    found = averaged(nights([2.0, 8.0, 4.0, 4.0, 4.0, 1.0, 4.0]), "week", is_mean=False)
+    found = by_period(nights([2.0, 8.0, 4.0, 4.0, 4.0, 1.0, 4.0]), "speedup", "week")
     assert found["value"].tolist() == pytest.approx([(2 * 8 * 4**3) ** 0.2, 2.0])
-    assert found["night"].tolist() == ["r4", "r6"]
-    arithmetic = averaged(nights([1.0, 3.0]), "day", is_mean=True)
+    assert found["night"].tolist() == ["n4", "n6"]
+    arithmetic = by_period(nights([1.0, 3.0]), "compile_cold_s", "day")
     assert arithmetic["value"].tolist() == pytest.approx([1.0, 3.0])
 
 
 def test_nights_with_other_models_are_not_averaged_with_the_newest():
-    found = averaged(nights([2.0, 9.0, 4.0], models=[3, 2, 3]), "week", is_mean=True)
+    found = by_period(nights([2.0, 9.0, 4.0], models=[3, 2, 3]), "compile_cold_s", "week")
     assert (found["value"].tolist(), found["models"].tolist()) == ([3.0], [3])
 
 
 def test_configs_keep_their_own_points():
     both = pd.concat([nights([2.0, 2.0]), nights([8.0, 8.0], config="triton")])
-    found = averaged(both, "month", is_mean=False).set_index("config")["value"]
+    found = by_period(both, "speedup", "month").set_index("config")["value"]
     assert found.to_dict() == pytest.approx({"default": 2.0, "triton": 8.0})
 
 
 def test_the_pass_rate_of_a_night_is_of_all_its_runs_missing_cells_included(open_app, titled):
-    runs = history([2.0, 2.0]).assign(pass_rate=[1.0, 0.5], planned=[2, 8], not_applicable=[0, 2])
-    found = by_night(with_pass_rate(runs), RATE, {"r0": "night", "r1": "night"})
+    runs = history([2.0, 2.0], night="n").assign(pass_rate=[1.0, 0.5], planned=[2, 8], not_applicable=[0, 2])
+    found = by_night(joined({"main": runs}), RATE)
     assert (found["value"].tolist(), found["models"].tolist()) == ([pytest.approx(100 * 5 / 8)], [8])
     app = open_app(titled, "trends", metric=RATE, by="day")
     assert app.selectbox(key="metric_widget").value == RATE

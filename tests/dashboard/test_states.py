@@ -63,7 +63,7 @@ def test_an_unknown_base_is_told_and_new_is_shown_alone(open_app, two_nights):
 def test_an_unknown_filter_is_told_and_not_applied(open_app, two_nights):
     said = text_of(open_app(two_nights, suite="timmm"))
 
-    assert "asks for suite &#39;timmm&#39;, which no stored cell has; nearest: timm" in said
+    assert "has suite &#39;timmm&#39;, which is not known here; nearest: timm" in said
     assert "Of 24 cells" in said
 
 

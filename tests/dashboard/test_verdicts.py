@@ -80,13 +80,12 @@ def test_the_sentence_says_what_would_settle_most(more, said):
 
 
 def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everything(judged):
-    found = rows.compared_rows(judged[0], list(rows.METRIC_COLUMNS))
+    found = judged[0].iloc[rows.compared_order(judged[0])]
 
-    order = [word.partition(":")[0].lstrip("\N{MULTIPLICATION X}\N{CHECK MARK}?= ") for word in found.shown["outcome"]]
-    assert list(dict.fromkeys(order))[:2] == ["broke", "regressed"]
-    changes = found.cells[found.cells["outcome"] == "regressed"]["outcome_change"].tolist()
+    assert list(dict.fromkeys(found["outcome"]))[:2] == ["broke", "regressed"]
+    changes = found[found["outcome"] == "regressed"]["outcome_change"].tolist()
     assert changes == sorted(changes, reverse=True)
-    head = rows.csv(found.cells).decode().partition("\n")[0].split(",")
+    head = rows.csv(found).decode().partition("\n")[0].split(",")
     parts = ("verdict", "change", "low", "high", "q", "more_runs")
     assert {f"{metric}_{part}" for metric in MIN_EFFECT for part in parts} <= set(head)
 
@@ -94,10 +93,10 @@ def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everythin
 def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machine(judged):
     cells = judged[0][judged[0]["outcome"] == "regressed"]
 
-    looks = rows.compared_rows(cells, list(rows.METRIC_COLUMNS)).looks
+    _, looks = rows.compared(cells, cells, list(rows.METRIC_COLUMNS))
     assert set(looks["compiled latency ms Δ"]) == set(looks["device time ms Δ"]) == {"worse"}
     assert set(looks["speedup Δ"]) == set(looks["peak memory GB Δ"]) == {"calm"}
-    elsewhere = rows.compared_rows(cells.assign(comparable=False), list(rows.METRIC_COLUMNS)).looks
+    _, elsewhere = rows.compared(cells.assign(comparable=False), cells, list(rows.METRIC_COLUMNS))
     assert set(elsewhere["compiled latency ms Δ"]) == {"calm"}
 
 

@@ -19,28 +19,30 @@ from dashboard.components.markup import markdown, soft
 from dashboard.components.widgets import known, known_many, segments, select, select_many
 from dashboard.selection import Selection
 from db.errors import nearest, one_line
-from db.queries.cells import MeasurementInfo, cell
+from db.queries import details
+from db.queries.details import MeasurementInfo
 from db.queries.filters import EVERYTHING
 from db.queries.sides import Side
 
-_UNKNOWN = "This model has no {key} '{wanted}'{nearest}. Another one is shown."
-
-Setting = tuple[str, str, str, int]
+_SETTING = ["phase", "dtype", "device", "batch_size"]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A model in one setting (phase, dtype, device, batch size), and configs, the first of which is looked at closely."""
+    """A model in one setting (phase, dtype, device, batch size), and configs, the first of which is looked at closely.
+
+    `history` has the rows of the setting.
+    """
 
     suite: str
     model: str
-    setting: Setting
+    setting: tuple[str, str, str, int]
     configs: tuple[str, ...]
     across_configs: bool
     history: pd.DataFrame
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Half:
     """One of two sides of a cell.
 
@@ -56,6 +58,11 @@ class Half:
     why: str = ""
     values: Mapping[str, float | None] = field(default_factory=dict)
     count: int = 0
+
+    @property
+    def passes(self) -> bool:
+        """Whether it was measured and passed."""
+        return self.measured is not None and self.measured.status == Status.PASS
 
     @property
     def started(self) -> Markup:
@@ -85,9 +92,8 @@ def choose(selection: Selection) -> Choice | None:
     history = selection.data.history(suite, model)
     in_new = history["run_id"].isin(selection.new.run_ids)
     settings = _settings(history)
-    first = next(iter(_settings(history[in_new])), next(iter(settings)))
-    setting = known("setting", settings, first, _UNKNOWN)
-    names = {key: f"{phase}, {dtype}, {device}, batch {size}" for key, (phase, dtype, device, size) in settings.items()}
+    setting = known("setting", settings, next(iter({**_settings(history[in_new]), **settings})))
+    names = {key: "{}, {}, {}, batch {}".format(*parts) for key, parts in settings.items()}
     select("setting", "Setting", list(settings), setting, names=names, where=columns[1])
     of_setting = history[_in_setting(history, settings[setting])]
     configs = _configs(of_setting, in_new, columns[2])
@@ -97,10 +103,8 @@ def choose(selection: Selection) -> Choice | None:
 def halves(selection: Selection, choice: Choice) -> list[Half]:
     """One or two halves: base and new of one config, or two configs of the new side."""
     if choice.across_configs:
-        return [
-            _half(selection, selection.new, choice, config, config, role)
-            for config, role in zip(choice.configs, ("base", "new"), strict=False)
-        ]
+        pairs = zip(choice.configs, ("base", "new"), strict=False)
+        return [_half(selection, selection.new, choice, config, config, role) for config, role in pairs]
     sides = {"base": selection.base, "new": selection.new}
     return [_half(selection, side, choice, choice.configs[0], role, role) for role, side in sides.items() if side]
 
@@ -110,19 +114,18 @@ def _half(selection: Selection, side: Side, choice: Choice, config: str, title: 
     rows = selection.data.summary(fixed(side), EVERYTHING).cells
     rows = rows[(rows["model"] == choice.model) & (rows["suite"] == choice.suite) & (rows["config"] == config)]
     rows = rows[_in_setting(rows, choice.setting)]
-    known_ids = choice.history["cell_id"][choice.history["config"] == config]
-    info = cell(selection.data.engine, str(known_ids.iloc[0])) if len(known_ids) else None
+    engine, known_ids = selection.data.engine, choice.history["cell_id"][choice.history["config"] == config]
+    info = details.cell(engine, str(known_ids.iloc[0])) if len(known_ids) else None
     which = info.as_cell() if info else None
-    if rows.empty:
-        return Half(role, title, side, which, None, "not planned")
+    if rows.empty or not isinstance(rows.iloc[0]["run_id"], str):
+        return Half(role, title, side, which, None, "not planned" if rows.empty else "missing")
     row = rows.iloc[0]
-    if not isinstance(row["run_id"], str):
-        return Half(role, title, side, which, None, "missing")
-    measured = selection.data.measurement(row["run_id"], row["cell_id"])
+    measured = details.measurement(engine, row["run_id"], row["cell_id"])
     values = {name: float(row[name]) if pd.notna(row[name]) else None for name in METRICS}
-    of_side = choice.history[choice.history["run_id"].isin(side.run_ids)]
-    passed = (of_side["cell_id"] == row["cell_id"]) & (of_side["status"] == Status.PASS)
-    return Half(role, title, side, which, measured, values=values, count=int(passed.sum()))
+    history = choice.history
+    passed = (history["cell_id"] == row["cell_id"]) & (history["status"] == Status.PASS)
+    count = int((passed & history["run_id"].isin(side.run_ids)).sum())
+    return Half(role, title, side, which, measured, values=values, count=count)
 
 
 def _first_model(selection: Selection, models: Sequence[str]) -> str:
@@ -132,16 +135,15 @@ def _first_model(selection: Selection, models: Sequence[str]) -> str:
     return f"{measured.iloc[0]['suite']}/{measured.iloc[0]['model']}" if len(measured) else models[0]
 
 
-def _settings(history: pd.DataFrame) -> dict[str, Setting]:
-    kinds = history[["phase", "dtype", "device", "batch_size"]].drop_duplicates().itertuples(index=False)
+def _settings(history: pd.DataFrame) -> dict[str, tuple[str, str, str, int]]:
+    """The settings of a history by what the address has for each."""
+    kinds = history[_SETTING].drop_duplicates().itertuples(index=False)
     settings = sorted((str(phase), str(dtype), str(device), int(batch)) for phase, dtype, device, batch in kinds)
     return {",".join(map(str, setting)): setting for setting in settings}
 
 
-def _in_setting(rows: pd.DataFrame, setting: Setting) -> pd.Series:
-    phase, dtype, device, batch = setting
-    is_device = (rows["device"] == device) & (rows["batch_size"] == batch)
-    return (rows["phase"] == phase) & (rows["dtype"] == dtype) & is_device
+def _in_setting(rows: pd.DataFrame, setting: tuple[str, str, str, int]) -> pd.Series:
+    return (rows[_SETTING] == list(setting)).all(axis=1)
 
 
 def _configs(history: pd.DataFrame, in_new: pd.Series, where: st.delta_generator.DeltaGenerator) -> list[str]:
@@ -149,7 +151,7 @@ def _configs(history: pd.DataFrame, in_new: pd.Series, where: st.delta_generator
     names = sorted(history["config"].unique())
     measured = history["config"][in_new & history["status"].notna()]
     default = str(measured.iloc[0]) if len(measured) else names[0]
-    chosen = known_many("config", names, _UNKNOWN)[: charts.MOST_LINES] or [default]
+    chosen = known_many("config", names)[: charts.MOST_LINES] or [default]
     title = "Configs (the first is looked at closely)"
     select_many("config", title, names, chosen, most=charts.MOST_LINES, where=where)
     return chosen
@@ -161,6 +163,5 @@ def _across(configs: Sequence[str]) -> bool:
         return False
     first, second = markdown(configs[0]), markdown(configs[1])
     titles = {"": f"{first}, base against new", "configs": f"{first} against {second}, new side"}
-    value = "configs" if url.get("versus") == "configs" else ""
-    segments("versus", "Side by side", titles, value)
-    return value == "configs"
+    segments("versus", "Side by side", titles, url.choice("versus"))
+    return bool(url.choice("versus"))

@@ -25,30 +25,31 @@ _NEWEST, _FIRST = 120, 2
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The history with a column `place` (of the run, in time), the labels of the places, and where base and new are."""
+    """The history in time, as charts take it: its rows, the labels of the places, and where base and new are."""
 
-    history: pd.DataFrame
+    rows: pd.DataFrame
     labels: Sequence[str]
     configs: Sequence[str]
     sides: Mapping[str, int]
 
     def metric(self, metric: str) -> charts.Figure:
         """The chart of a metric."""
-        rows = self.history.dropna(subset=[metric]).sort_values("place", kind="stable")
-        scale = 1e9 if METRICS[metric].unit == "B" else 1.0
+        title, unit = METRICS[metric].title, METRICS[metric].unit
+        rows = self.rows.dropna(subset=[metric])
         texts = [number(metric, value) for value in rows[metric]]
-        rows = rows.assign(line=rows["config"], value=rows[metric] / scale, date=rows["started_at"], text=texts)
+        rows = rows.assign(value=rows[metric] / (1e9 if unit == "B" else 1.0), text=texts)
         facts = rows.drop_duplicates("place").set_index("place")[["started", "commit", "run"]]
-        title = METRICS[metric].title + {"": "", "B": " [GB]"}.get(METRICS[metric].unit, f" [{METRICS[metric].unit}]")
-        chart = charts.lines(rows, facts, self.labels, self.configs, title=title, sides=self.sides)
-        return charts.Figure(f"history_{metric}", chart, _in_words(rows, metric))
+        head = f"{title} [{'GB' if unit == 'B' else unit}]" if unit else title
+        chart = charts.lines(rows, facts, self.labels, self.configs, title=head, sides=self.sides)
+        words = f"{title} over {count(rows['place'].nunique(), 'run')}: {charts.from_to(rows, self.configs)}"
+        return charts.Figure(f"history_{metric}", chart, words)
 
     def statuses(self) -> charts.Figure:
         """The chart of how each run ended."""
         columns = ["place", "config", "status", "started", "commit", "run"]
-        tally = self.history["status"].fillna("missing").value_counts()
+        tally = self.rows["status"].fillna("missing").value_counts()
         words = "How each run ended: " + ", ".join(f"{number_of} {status}" for status, number_of in tally.items())
-        chart = charts.statuses(self.history[columns], self.labels, self.configs, self.sides)
+        chart = charts.statuses(self.rows[columns], self.labels, self.configs, self.sides)
         return charts.Figure("history_status", chart, words)
 
 
@@ -90,32 +91,27 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
 
 def newest(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the newest runs."""
-    runs = rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"])["run_id"]
-    return rows[rows["run_id"].isin(runs.iloc[-_NEWEST:])]
+    return rows[rows["run_id"].isin(_in_time(rows)["run_id"].iloc[-_NEWEST:])]
+
+
+def _in_time(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row of each run, the oldest first."""
+    return rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"], ignore_index=True)
 
 
 def _runs(selection: Selection, choice: Choice, rows: pd.DataFrame) -> _Runs:
-    once = rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"])
-    places = {run_id: place for place, run_id in enumerate(once["run_id"])}
+    runs = _in_time(rows)
+    places = {run_id: place for place, run_id in enumerate(runs["run_id"])}
     history = rows.assign(
         place=rows["run_id"].map(places),
+        date=rows["started_at"],
         started=[moment(when) for when in rows["started_at"]],
         commit=rows["commit"].astype(str).str[:10],
         run=rows["run_id"],
-    )
-    sides = {"base": selection.base, "new": selection.new}
-    marked = {
-        name: next(places[run] for run in side.run_ids if run in places)
-        for name, side in sides.items()
-        if side is not None and any(run in places for run in side.run_ids)
-    }
-    return _Runs(history, charts.labels_of(once["started_at"]), choice.configs, marked)
-
-
-def _in_words(rows: pd.DataFrame, metric: str) -> str:
-    """The chart in words: where each config began and where it is now."""
-    parts = [
-        f"{config} from {number(metric, values.iloc[0])} to {number(metric, values.iloc[-1])}"
-        for config, values in rows.groupby("config", sort=False)[metric]
-    ]
-    return f"{METRICS[metric].title} over {count(rows['place'].nunique(), 'run')}: {'; '.join(parts)}"
+        line=rows["config"],
+    ).sort_values("place", kind="stable")
+    marked: dict[str, int] = {}
+    for name, side in (("base", selection.base), ("new", selection.new)):
+        of_side = [places[run] for run in side.run_ids if run in places] if side else []
+        marked |= {name: of_side[0]} if of_side else {}
+    return _Runs(history, charts.labels_of(runs["started_at"]), choice.configs, marked)

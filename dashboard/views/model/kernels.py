@@ -16,38 +16,39 @@ from dashboard.views.model.choice import Half
 
 _TOP_KERNELS = 14
 
+Kernels = dict[str, tuple[float, float]]
+
 
 def show(halves: Sequence[Half]) -> None:
     """Draws which kernels the time goes to, and which of them changed."""
-    kinds = [kind for kind in ("compiled", "eager") if any(_kernels(half, kind) for half in halves)]
+    of_kind = {
+        kind: [evidence.kernels(half.measured.details, kind) if half.measured else {} for half in halves]
+        for kind in ("compiled", "eager")
+    }
+    kinds = [kind for kind, of_halves in of_kind.items() if any(of_halves)]
     if not kinds:
         return
     st.header("Kernels", anchor=False)
     kind = url.get("kernels") if url.get("kernels") in kinds else kinds[0]
     if len(kinds) > 1:
         segments("kernels", "Kernels of", {name: name for name in kinds}, kind, default="compiled")
-    draw(_table(halves, kind))
+    draw(_table([half.role for half in halves], of_kind[kind], kind))
     st.caption(
         "Device time of one call by kernel, from the profiler pass. Numbers at the end of generated names are left out, "
         "since they shift when a fusion comes or goes. Kernels of one name are added up."
     )
 
 
-def _kernels(half: Half, kind: str) -> dict[str, tuple[float, float]]:
-    return evidence.kernels(half.measured.details, kind) if half.measured else {}
-
-
-def _table(halves: Sequence[Half], kind: str) -> Markup:
-    kernels = [_kernels(half, kind) for half in halves]
-    base, new = kernels if len(halves) == 2 else ({}, kernels[0])
+def _table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Markup:
+    base, new = kernels if len(kernels) == 2 else ({}, kernels[0])
     compared = bool(base) and bool(new)
     listed = evidence.kernel_changes(base, new)
     if not compared:
         listed.sort(key=lambda item: (item.name == evidence.REST, -max(item.new_ms or 0.0, item.base_ms or 0.0)))
-    rows = [_row(_name(item.name), [item], len(halves), compared) for item in listed[:_TOP_KERNELS]]
+    rows = [_row(_name(item.name), [item], len(roles), compared) for item in listed[:_TOP_KERNELS]]
     if rest := listed[_TOP_KERNELS:]:
-        rows.append(_row(span("soft", "all others"), rest, len(halves), compared))
-    sides = [f"{half.role} {unit}" for half in halves for unit in ("launches", "ms")]
+        rows.append(_row(span("soft", "all others"), rest, len(roles), compared))
+    sides = [f"{role} {unit}" for role in roles for unit in ("launches", "ms")]
     head = ["kernel", *sides, *(["change, ms"] if compared else [])]
     note = "by change of time" if compared else "by time"
     return table(f"{kind.capitalize()} kernels per call", head, rows, note=note, numbers=range(1, 6))

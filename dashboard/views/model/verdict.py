@@ -41,26 +41,22 @@ class CellVerdict:
         if not metrics:
             return ""
         eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in eager_lines(self.row)).replace("?. ", "? ")
-        noise = noise_line(self.judgement, metrics)
-        line = f"{eager}{noise} This cell's own repeats, if any, count too."
-        return (
-            line if self.row["comparable"] else f"{line} The machine differs between the sides, so there is no verdict."
-        )
+        line = f"{eager}{noise_line(self.judgement, metrics)} This cell's own repeats, if any, count too."
+        moved = "" if self.row["comparable"] else " The machine differs between the sides, so there is no verdict."
+        return line + moved
 
 
 def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -> CellVerdict | None:
     """None where there are no two measurements to judge."""
     measured = [half.measured for half in halves if half.measured]
     pair = selection.pair
-    if len(measured) < 2:
-        return None
     if choice.across_configs:
         pair = Pair(selection.fixed_new, selection.fixed_new, (choice.configs[0], choice.configs[1]))
-    try:
-        cells = selection.data.judged(pair, EVERYTHING) if pair else None
-    except FilterError:  # two configs of one name
+    if pair is None or len(measured) < 2:
         return None
-    if pair is None or cells is None:
+    try:
+        cells = selection.data.judged(pair, EVERYTHING)
+    except FilterError:  # two configs of one name
         return None
     rows = cells[cells["cell_id"] == measured[1].cell.cell_id].to_dict("records")
     return CellVerdict(rows[0], selection.data.judgement(pair)) if rows else None

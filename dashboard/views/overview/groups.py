@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 from markupsafe import Markup
@@ -31,29 +30,14 @@ _ARROW = span("arrow", " → ")
 Item = SuiteChange | SuiteSummary
 #: Of a group's average: its interval, and whether its cells were measured on the same machines.
 Sure = tuple[Interval | None, bool]
-Draw = Callable[[Item], Cell]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Setting:
-    """What the tables of one section have in common."""
-
-    phase: str
-    dtype: str
-    device: str
-
-    @property
-    def title(self) -> str:
-        """For a heading."""
-        return f"{self.phase.capitalize()}, {self.dtype}, {self.device}"
-
-
-def sections(items: Iterable[Item]) -> dict[Setting, list[Item]]:
-    """Groups by phase, dtype and device, in that order."""
-    of_setting: dict[Setting, list[Item]] = {}
-    for item in items:
-        of_setting.setdefault(Setting(item.group.phase, item.group.dtype, item.group.device), []).append(item)
-    return dict(sorted(of_setting.items()))
+def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
+    """Groups by phase, dtype and device, under a heading for each, in the order of these names."""
+    of_setting: dict[str, list[Item]] = {}
+    for item in sorted(items, key=lambda item: (item.group.phase, item.group.dtype, item.group.device)):
+        of_setting.setdefault(_setting(item.group), []).append(item)
+    return of_setting
 
 
 def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]) -> Markup:
@@ -76,13 +60,9 @@ def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
 
     A ratio is formed on one machine; compile times of two machines are shown and not called a change.
     """
-    columns = [
-        "model",
-        "testbed_changed",
-        *_GROUP,
-        *(f"{metric}_{side}" for metric in TABLES for side in ("base", "new")),
-    ]
-    passing = cells[columns][cells["transition"] == Transition.BOTH_PASS.value]
+    values = [f"{metric}_{side}" for metric in TABLES for side in ("base", "new")]
+    passing = cells[["model", "testbed_changed", *_GROUP, *values]]
+    passing = passing[cells["transition"] == Transition.BOTH_PASS.value]
     intervals: dict[tuple[str, str], Sure] = {}
     for names, rows in passing.groupby(list(_GROUP), sort=False, observed=True):
         moved = bool(rows["testbed_changed"].eq(True).any())
@@ -92,11 +72,15 @@ def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
     return intervals
 
 
+def _setting(group: Group) -> str:
+    return f"{group.phase.capitalize()}, {group.dtype}, {group.device}"
+
+
 def _key(group: Group) -> str:
     return "\n".join(str(getattr(group, name)) for name in _GROUP)
 
 
-def _matrix(items: Sequence[Item], title: str, note: str, draw: Draw) -> Markup:
+def _matrix(items: Sequence[Item], title: str, note: str, draw: Callable[[Item], Cell]) -> Markup:
     suites = sorted({item.group.suite for item in items})
     names = {item.group.config_id: item.group.config for item in items}
     by_place = {(item.group.config_id, item.group.suite): item for item in items}
@@ -104,12 +88,10 @@ def _matrix(items: Sequence[Item], title: str, note: str, draw: Draw) -> Markup:
         (names[config_id], *(_linked(by_place.get((config_id, suite)), draw) for suite in suites))
         for config_id in sorted(names, key=names.__getitem__)
     ]
-    group = items[0].group
-    setting = Setting(group.phase, group.dtype, group.device).title
-    return table(title.capitalize(), ["config", *suites], rows, note=note, of=setting)
+    return table(title.capitalize(), ["config", *suites], rows, note=note, of=_setting(items[0].group))
 
 
-def _linked(item: Item | None, draw: Draw) -> Cell:
+def _linked(item: Item | None, draw: Callable[[Item], Cell]) -> Cell:
     if item is None:
         return Cell("not planned", "c unplanned")
     drawn, group = draw(item), item.group
@@ -119,16 +101,16 @@ def _linked(item: Item | None, draw: Draw) -> Cell:
 
 def _pass_cell(item: Item) -> Cell:
     if isinstance(item, SuiteSummary):
-        return Cell(lines(_rate(item.counts), _left_out(item.counts)), "")
+        return Cell(lines(_rate(item.counts), _left_out(item.counts)))
     base, new = item.base, item.new
     if not base.planned:
-        return Cell(lines(joined(" ", [_rate(new), span("soft", "new here")]), _left_out(new)), "")
+        return Cell(lines(joined(" ", [_rate(new), span("soft", "new here")]), _left_out(new)))
     if not new.planned:
-        return Cell(span("soft", "not planned in new"), "")
+        return Cell(span("soft", "not planned in new"))
     # Only cells that passed and fail now, or the other way round, are good or bad: a rate also moves as more is measured.
-    turned = {which.value: len(item.listed.get(which, ())) for which in (Transition.BROKE, Transition.FIXED)}
-    look = "worse" if turned["broke"] else "better" if turned["fixed"] else ""
-    words = ", ".join(f"{number_of} {word}" for word, number_of in turned.items() if number_of)
+    broke, fixed = (len(item.listed.get(turned, ())) for turned in (Transition.BROKE, Transition.FIXED))
+    look = "worse" if broke else "better" if fixed else ""
+    words = _tally({"broke": broke, "fixed": fixed})
     same = (base.passed, base.asked) == (new.passed, new.asked)
     rates = _rate(new) if same else joined("", [_rate(base), _ARROW, _rate(new)])
     return Cell(lines(rates, span(look, words) if words else "", _left_out(new)), look)
@@ -144,23 +126,26 @@ def _rate(counts: Counts) -> Markup:
 
 def _left_out(counts: Counts) -> str:
     """What a pass rate leaves out or hides."""
-    numbers = {"failed": counts.failed, "missing": counts.missing, "unavailable": counts.not_applicable}
-    words = ", ".join(f"{number_of} {word}" for word, number_of in numbers.items() if number_of)
+    words = _tally({"failed": counts.failed, "missing": counts.missing, "unavailable": counts.not_applicable})
     return span("soft", words) if words else ""
+
+
+def _tally(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{number_of} {word}" for word, number_of in numbers.items() if number_of)
 
 
 def _figure_cell(item: Item, metric: str, sure: Sure) -> Cell:
     if isinstance(item, SuiteSummary):
-        return Cell(_average(metric, item.figures[metric], item.counts), "")
+        return Cell(_average(metric, item.figures[metric], item.counts))
     figure = item.figures[metric]
     if not figure.n:
         # Nothing passes on both sides: what one side has is shown, and no change.
         sides = [_average(metric, figure.base_all, item.base), _average(metric, figure.new_all, item.new)]
-        return Cell(joined(_ARROW, dict.fromkeys(sides)), "")
+        return Cell(joined(_ARROW, dict.fromkeys(sides)))
     change = changes.averaged(metric, figure.ratio, sure[0], comparable=sure[1])
     shown = joined(_ARROW, [number(metric, figure.base), number(metric, figure.new)])
     if change is None:
-        return Cell(shown, "")
+        return Cell(shown)
     partial = f"n={figure.n}" if figure.n != max(item.base.passed, item.new.passed) else ""
     below = " ".join(part for part in (change.interval, partial) if part)
     parts = [shown, span(f"line {change.look}", change.text), span("line soft", below) if below else ""]
@@ -169,17 +154,13 @@ def _figure_cell(item: Item, metric: str, sure: Sure) -> Cell:
 
 def _average(metric: str, figure: Figure, counts: Counts) -> Markup:
     """An average of one side, with its number of cells where not all passing ones have it; else why there is none."""
-    if figure.value is None:
-        return span("soft", _why_none(counts))
-    partial = span("soft", f"n={figure.n}") if figure.n != counts.passed else ""
-    return joined(" ", [number(metric, figure.value), partial])
-
-
-def _why_none(counts: Counts) -> str:
+    if figure.value is not None:
+        partial = span("soft", f"n={figure.n}") if figure.n != counts.passed else ""
+        return joined(" ", [number(metric, figure.value), partial])
     if not counts.planned:
-        return "not planned"
+        return span("soft", "not planned")
     if counts.passed:
-        return f"{ABSENT} not measured"
+        return span("soft", f"{ABSENT} not measured")
     if counts.missing == counts.planned:
-        return "missing"
-    return "unavailable" if not counts.asked else "none pass"
+        return span("soft", "missing")
+    return span("soft", "none pass" if counts.asked else "unavailable")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import pandas as pd
@@ -19,10 +19,10 @@ from analysis.reports.suites import average_interval
 from analysis.stats.averages import geomean
 from analysis.stats.bootstrap import geomean_interval
 from collector.metrics import METRICS
-from collector.vocabulary import NOT_APPLICABLE, Status
+from collector.vocabulary import Status
 from dashboard import url
 from dashboard.components import changes, charts
-from dashboard.components.formats import ABSENT, THIN, count, moment, share, signed
+from dashboard.components.formats import ABSENT, THIN, count, moment, number, share, signed
 from dashboard.components.markup import anchor, cards, draw, joined, span
 from dashboard.components.outcomes import OUTCOMES
 
@@ -67,52 +67,46 @@ def _advice(cells: pd.DataFrame) -> str:
     return f" ({count(int(needed), 'more run')} of each side would settle most)"
 
 
-def alone_sentence(cells: pd.DataFrame) -> str:
+def total(counts: Iterable[Counts]) -> Counts:
+    """The counts over all groups together."""
+    return Counts(*(sum(numbers) for numbers in zip(*map(astuple, counts), strict=True)))
+
+
+def alone_sentence(side: Counts) -> str:
     """One sentence about one side."""
-    total = counts(cells, "")
-    parts = [f"{total.passed:,} of {total.asked:,} asked pass"]
-    parts += [
-        f"{number:,} {what}" for number, what in ((total.failed, "fail"), (total.missing, "are missing")) if number
-    ]
-    parts += [f"{total.not_applicable:,} could not be asked here"] if total.not_applicable else []
-    return f"One side alone: {count(len(cells), 'cell')}, {', '.join(parts)}."
+    numbers = {
+        "{:,} fail": side.failed,
+        "{:,} are missing": side.missing,
+        "{} could not be asked here": side.not_applicable,
+    }
+    parts = [words.format(number_of) for words, number_of in numbers.items() if number_of]
+    passing = f"{side.passed:,} of {side.asked:,} asked pass"
+    return f"One side alone: {', '.join([count(side.planned, 'cell'), passing, *parts])}."
 
 
-def compared_cards(cells: pd.DataFrame) -> list[Card]:
+def compared_cards(cells: pd.DataFrame, base: Counts, new: Counts) -> list[Card]:
     """The key figures of a comparison: what passes, and what became of time, compile time and memory."""
-    base, new = (counts(cells[[f"status{side}"]][cells[f"expected{side}"]], side) for side in ("_base", "_new"))
     was = f"{new.passed:,}/{new.asked:,}, base {_rate(base)} ({base.passed:,}/{base.asked:,})"
     timed = "compiled_kernel_ms" if cells["compiled_kernel_ms_adjusted"].notna().any() else "compiled_ms"
     averages = (_average(cells, metric) for metric in (timed, "compile_cold_s", "compression"))
     return [Card("Passing", _rate(new), was, RATE), *averages]
 
 
-def alone_cards(cells: pd.DataFrame) -> list[Card]:
+def alone_cards(cells: pd.DataFrame, side: Counts) -> list[Card]:
     """The key figures of one side."""
-    total = counts(cells, "")
     measured, once = _once(cells[cells["status"] == Status.PASS.value], "")
     speedups = []
     for metric in ("device_speedup", "speedup"):
         values = measured[metric][measured[metric] > 0].tolist()
-        average = geomean(values)
-        shown = f"{average:.2f}\N{MULTIPLICATION SIGN}" if average is not None else ABSENT
         note = f"geometric mean, {count(len(values), 'cell')}{once}"
-        speedups.append(Card(METRICS[metric].title.capitalize(), shown, note, metric))
+        title = METRICS[metric].title.capitalize()
+        speedups.append(Card(title, number(metric, geomean(values)), note, metric))
     return [
-        Card("Passing", _rate(total), f"{total.passed}/{total.asked} asked", RATE),
+        Card("Passing", _rate(side), f"{side.passed}/{side.asked} asked", RATE),
         *speedups,
-        Card("Failing", f"{total.failed:,}", "see below for the reasons"),
-        Card("Missing", f"{total.missing:,}", "planned, not measured"),
+        Card("Failing", f"{side.failed:,}", "see below for the reasons"),
+        Card("Missing", f"{side.missing:,}", "planned, not measured"),
     ]
-
-
-def counts(cells: pd.DataFrame, side: str) -> Counts:
-    """The counts over all groups together."""
-    status = cells[f"status{side}"]
-    passed = int((status == Status.PASS.value).sum())
-    not_applicable = int(status.isin([each.value for each in NOT_APPLICABLE]).sum())
-    measured = int(status.notna().sum())
-    return Counts(len(cells), measured, passed, measured - passed - not_applicable, not_applicable)
 
 
 def draw_cards(items: Sequence[Card], recent: Recent, base: str = "") -> None:
@@ -121,13 +115,13 @@ def draw_cards(items: Sequence[Card], recent: Recent, base: str = "") -> None:
     An average is drawn relative to the newest night's, over groups of as many cells; a card's own figure is paired.
     """
     html = cards((card.title, card.figure, card.note) for card in items)
+    marked = recent.nights.index(base) if base in recent.nights else None
     for column, card, body in zip(st.columns(len(items)), items, html, strict=True):
         with column, st.container(border=True):
             draw(body)
             values = recent.values.get(card.recent, ())
             if sum(value == value for value in values) < 2:
                 continue
-            marked = recent.nights.index(base) if base in recent.nights else None
             texts = [
                 f"{moment(when)}: {_spelled(card.recent, value)}" if value == value else ""
                 for when, value in zip(recent.started_at, values, strict=True)
@@ -158,34 +152,25 @@ def _average(cells: pd.DataFrame, metric: str) -> Card:
 
     Of times the drift of the machine is removed, as in the verdicts.
     """
-    title = METRICS[metric].title.capitalize()
+    title, is_geometric = METRICS[metric].title.capitalize(), METRICS[metric].average == "geomean"
     sides = [f"{metric}_base", f"{metric}_new"]
-    needed = [*AXES, *(f"{name}_{side}" for name in _IDENTITY for side in ("base", "new"))]
-    here = cells[list(dict.fromkeys([*needed, *sides]))][cells["comparable"]]
-    base, new = (here[side].to_numpy(dtype=float) for side in sides)
-    ratios = np.divide(new, base, out=np.full(base.shape, np.nan), where=(base > 0) & (new > 0))
-    kind = METRICS[metric].average
-    if kind == "geomean" and f"{metric}_adjusted" in cells:
-        ratios = 1 + cells[f"{metric}_adjusted"][cells["comparable"]].to_numpy(dtype=float)
-    both, once = _once(here.assign(ratio=ratios)[np.isfinite(ratios)], "_base", "_new")
-    change = _change(both, metric)
-    if change is None:
+    needed = [*AXES, *(f"{name}_{side}" for name in _IDENTITY for side in ("base", "new")), *sides]
+    here = cells[list(dict.fromkeys(needed))][cells["comparable"]]
+    ratios = (here[sides[1]] / here[sides[0]]).where((here[sides] > 0).all(axis=1))
+    if is_geometric and f"{metric}_adjusted" in cells:
+        ratios = 1 + cells[f"{metric}_adjusted"][cells["comparable"]]
+    both, once = _once(here.assign(ratio=ratios.astype(float)).dropna(subset="ratio"), "_base", "_new")
+    if both.empty:
         return Card(title, ABSENT, "no cell has it on both sides, on one machine", metric)
-    mean = "geometric mean" if kind == "geomean" else "mean"
+    if is_geometric:
+        interval = geomean_interval(both["ratio"].to_numpy(), pd.factorize(both["model"], sort=True)[0])
+        change = changes.averaged(metric, geomean(both["ratio"].tolist()), interval)
+    else:
+        change = changes.averaged(metric, ratio(*both[sides].sum()), average_interval(metric, both))
+    assert change is not None  # noqa: S101 -- there are ratios
+    mean = "geometric mean" if is_geometric else "mean"
     words = [change.word, change.interval, mean, f"{count(len(both), 'cell')}{once}"]
     return Card(title, span(change.look, signed(percent(change.ratio))), ", ".join(filter(None, words)), metric)
-
-
-def _change(both: pd.DataFrame, metric: str) -> changes.Change | None:
-    if both.empty:
-        return None
-    if METRICS[metric].average == "geomean":
-        models = pd.factorize(both["model"], sort=True)[0]
-        return changes.averaged(
-            metric, geomean(both["ratio"].tolist()), geomean_interval(both["ratio"].to_numpy(), models)
-        )
-    sums = ratio(both[f"{metric}_base"].sum(), both[f"{metric}_new"].sum())
-    return changes.averaged(metric, sums, average_interval(metric, both))
 
 
 def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:

@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import url
 from dashboard.components import changes, empty_states, outcomes
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
-from dashboard.components.sides import describe, described, pair_lines
+from dashboard.components.sides import describe, pair_lines
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
 from dashboard.views.overview import groups, headline, lists
@@ -35,14 +35,15 @@ def _compared(selection: Selection, pair: Pair) -> None:
         # Tables of one side beside tables of another would only look like a comparison.
         empty_states.show(
             "Nothing to compare",
-            f"No cell is planned on both sides under these filters. Base is {describe(comparison.base)}; new is "
-            f"{describe(comparison.new)}. Pick another base at the left, or none to see new alone.",
+            f"No cell is planned on both sides under these filters. Base is {comparison.base.title}; new is "
+            f"{comparison.new.title}. Pick another base at the left, or none to see new alone.",
         )
         return
     sentence = headline.compared_sentence(cells, outcomes.counts(cells))
     draw(paragraph("iw-verdict", sentence), paragraph("soft", *pair_lines(comparison)))
     recent = data.recent(pair.new, filters, headline.COMPARED)
-    headline.draw_cards(headline.compared_cards(cells), recent, comparison.base.nights[0])
+    base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
+    headline.draw_cards(headline.compared_cards(cells, base, new), recent, comparison.base.nights[0])
     _notes([changes.noise_line(data.judgement(pair)), *comparison.notes])
     _records(selection)
     lists.changes(cells)
@@ -54,29 +55,27 @@ def _compared(selection: Selection, pair: Pair) -> None:
 
 
 def _alone(selection: Selection) -> None:
-    pair_new = selection.fixed_new
-    summary = selection.data.summary(pair_new, selection.filters)
+    summary = selection.data.summary(selection.fixed_new, selection.filters)
     if summary.cells.empty:
-        sentence = f"{describe(summary.side)} has no cell under these filters. Widen them at the left."
+        sentence = f"{summary.side.title} has no cell under these filters. Widen them at the left."
         empty_states.show("Nothing to show", sentence)
         return
-    draw(paragraph("iw-verdict", headline.alone_sentence(summary.cells)), paragraph("soft", described(summary.side)))
-    recent = selection.data.recent(pair_new, selection.filters, headline.ALONE)
-    headline.draw_cards(headline.alone_cards(summary.cells), recent)
-    no_base = (
-        "No base is chosen"
-        if url.get("base") == NOTHING
-        else "No earlier night on this testbed planned any of these cells"
-    )
-    why = [] if selection.problems else [f"{no_base}. Pick a base at the left to see changes."]
-    _notes([*summary.notes, *why])
+    counts = headline.total(suite.counts for suite in summary.suites)
+    draw(paragraph("iw-verdict", headline.alone_sentence(counts)), paragraph("soft", describe(summary.side)))
+    recent = selection.data.recent(selection.fixed_new, selection.filters, headline.ALONE)
+    headline.draw_cards(headline.alone_cards(summary.cells, counts), recent)
+    if url.get("base") == NOTHING:
+        why = ["No base is chosen. Pick a base at the left to see changes."]
+    else:
+        why = ["No earlier night on this testbed planned any of these cells. Pick a base at the left to see changes."]
+    _notes([*summary.notes, *([] if selection.base_is_unknown else why)])
     _tables(groups.sections(summary.suites), {})
     lists.alone(summary.cells)
 
 
-def _tables(sections: dict[groups.Setting, list[groups.Item]], intervals: dict[tuple[str, str], groups.Sure]) -> None:
-    for setting, items in sections.items():
-        st.header(markdown(setting.title), anchor=False)
+def _tables(sections: dict[str, list[groups.Item]], intervals: dict[tuple[str, str], groups.Sure]) -> None:
+    for heading, items in sections.items():
+        st.header(markdown(heading), anchor=False)
         draw(groups.section_tables(items, intervals))
 
 

@@ -14,7 +14,7 @@ from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
 from dashboard.components import code_host
 from dashboard.components.formats import ABSENT, count, moment, share
-from dashboard.components.markup import Cell, Content, anchor, joined, lines, span, table
+from dashboard.components.markup import Cell, anchor, joined, lines, span, table
 from db.runs import NightInfo
 
 _UNASKED = [status.value for status in NOT_APPLICABLE]
@@ -89,7 +89,7 @@ def coverage_table(cells: pd.DataFrame, caption: str) -> Markup:
     return table(caption, ("config", *suites), rows, note="measured of planned", numbers=range(1, 1 + len(suites)))
 
 
-def _coverage_cell(statuses: pd.Series | None) -> Content:
+def _coverage_cell(statuses: pd.Series | None) -> Cell | str:
     if statuses is None:
         return Cell("not planned", "unplanned n")
     planned, missing = len(statuses), int(statuses.isna().sum())

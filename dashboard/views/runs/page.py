@@ -10,7 +10,6 @@ from dashboard.components import empty_states
 from dashboard.components.changes import noise_line
 from dashboard.components.formats import count
 from dashboard.components.markup import alert, draw, paragraph
-from dashboard.components.sides import describe
 from dashboard.selection import Selection, current
 from dashboard.views.runs.night_rows import coverage_table, nights_table, silent_days
 
@@ -32,7 +31,7 @@ def page(selection: Selection) -> None:
     st.header("Coverage of new", anchor=False)
     cells = selection.data.summary(selection.fixed_new, selection.filters).cells
     if cells.empty:
-        empty_states.show("Nothing to show", f"{describe(selection.new)} has no cell under these filters.")
+        empty_states.show("Nothing to show", f"{selection.new.title} has no cell under these filters.")
     for (phase, dtype, device), rows in cells.groupby(["phase", "dtype", "device"]):
         draw(coverage_table(rows, f"{str(phase).capitalize()}, {dtype}, {device}"))
     if selection.pair is not None:

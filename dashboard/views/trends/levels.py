@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -11,14 +11,16 @@ import pandas as pd
 
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
-from dashboard.components.formats import count, moment, number
-from dashboard.views.trends.periods import averaged
+from dashboard.components.formats import moment, number
+from db.runs import NightInfo
 
 #: In percent of the cells that were asked: those planned, missing ones too, less those that do not apply.
 RATE = "pass_rate"
 #: What a suite has an average of, the most telling first.
 FIGURES = ("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression", RATE)
 _MEANS = ("compile_cold_s", RATE)
+#: How pandas calls what a point of a chart stands for.
+_PERIODS = {"day": "D", "week": "W", "month": "M"}
 #: Nights that are shown where the address names no time: what is older is a choice of days away.
 NIGHTS = 120
 #: The smallest relative change of an average that matters, where its metric has none of its own.
@@ -47,13 +49,6 @@ class Step:
         return bool(self.before["models"] != self.after["models"])
 
 
-def with_pass_rate(history: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `db.queries.history.suite_history` with the pass rate as one more figure, in percent, of
-    `n_pass_rate` cells."""
-    asked = history["planned"] - history["not_applicable"]
-    return history.assign(pass_rate=100 * history["pass_rate"], n_pass_rate=asked)
-
-
 def title(metric: str) -> str:
     """What a figure is called."""
     return "pass rate" if metric == RATE else METRICS[metric].title
@@ -71,58 +66,75 @@ def with_unit(metric: str) -> str:
 
 
 def joined(histories: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The histories of some branches in one, with `branch`, and `line`: what one line of a chart is of.
+    """The histories (`db.queries.history.suite_history`) of some branches in one, a row a run, suite and config.
 
-    That is a config, or where there are several branches a config on a branch: each is a series of its own.
+    It has `branch`, `line` (what one line of a chart is of: a config, where there are several branches on one of them), and
+    the pass rate as one more figure, in percent, of `n_pass_rate` cells.
     """
-    if len(histories) == 1:
-        ((branch, history),) = histories.items()
-        return history.assign(branch=branch, line=history["config"])
-    parts = [
-        history.assign(branch=branch, line=history["config"] + f", {branch}") for branch, history in histories.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
+    parts = [history.assign(branch=branch) for branch, history in histories.items()]
+    rows = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+    line = rows["config"] + ", " + rows["branch"] if len(parts) > 1 else rows["config"]
+    asked = rows["planned"] - rows["not_applicable"]
+    return rows.assign(line=line, pass_rate=100 * rows["pass_rate"], n_pass_rate=asked)
 
 
-def by_night(history: pd.DataFrame, metric: str, night_of: Mapping[str, str]) -> pd.DataFrame:
+def with_nights(history: pd.DataFrame, nights: Iterable[NightInfo]) -> pd.DataFrame:
+    """The rows with `night`, and `commit_title` and `repo` of their commits."""
+    runs = {run.run_id: (night.night, run.commit_title or "", run.repo) for night in nights for run in night.runs}
+    columns = zip(*(runs[run_id] for run_id in history["run_id"]), strict=True)
+    return history.assign(**dict(zip(("night", "commit_title", "repo"), columns, strict=True)))
+
+
+def by_night(history: pd.DataFrame, metric: str) -> pd.DataFrame:
     """A row a night, suite and line: value and models, with `place`, the night's number in time, and `segment`.
 
-    `history` is what `joined` gives, a row a run; the runs of a night on several GPUs have a part of the
-    models each, so that their averages are put together by the number of models behind them.
+    `history` is what `with_nights` gives. The runs of a night on several GPUs have a part of the models each, so that their
+    averages are put together by the number of models behind them.
     """
-    rows = history[history[f"n_{metric}"] > 0].assign(night=history["run_id"].map(night_of))
-    weight = rows[f"n_{metric}"].astype(float)
-    each = rows[metric] if metric in _MEANS else np.log(rows[metric])
-    rows = rows.assign(weighted=each * weight, models=rows[f"n_{metric}"])
-    keys = ["night", "suite", "line"]
-    found = rows.groupby(keys, sort=False).agg(
-        weighted=("weighted", "sum"),
-        models=("models", "sum"),
-        started_at=("started_at", "max"),
-        commit=("commit", "first"),
-        config=("config", "first"),
-        branch=("branch", "first"),
-    )
-    mean = found["weighted"] / found["models"]
-    found = found.assign(value=mean if metric in _MEANS else np.exp(mean)).drop(columns="weighted").reset_index()
-    return _placed(found, "night")
+    rows = history[history[f"n_{metric}"] > 0]
+    models = rows[f"n_{metric}"]
+    rows = rows.assign(models=models, value=_linear(metric, rows[metric]) * models.astype(float))
+    first = dict.fromkeys(("commit", "commit_title", "repo", "config", "branch"), "first")
+    sums = {"models": "sum", "value": "sum", "started_at": "max"}
+    nights = rows.groupby(["night", "suite", "line"], sort=False).agg(sums | first).reset_index()
+    return _placed(nights.assign(value=_of_linear(metric, nights["value"] / nights["models"])), "night")
 
 
 def by_period(trend: pd.DataFrame, metric: str, period: str) -> pd.DataFrame:
-    """The rows of `by_night`, put together by `day`, `week` or `month`: a row a period, suite and line; "" leaves them."""
+    """The rows of `by_night` put together by `day`, `week` or `month`: the mean of the averages of nights; "" leaves them.
+
+    Of each period those nights count that had as many models as its newest: averages over others are another thing. Every
+    other column is the newest night's.
+    """
     if not period or trend.empty:
         return trend
-    return _placed(averaged(trend, period, is_mean=metric in _MEANS), "period")
+    days = trend["started_at"].dt.tz_convert(None)
+    rows = trend.assign(period=days.dt.to_period(_PERIODS[period]).astype(str), value=_linear(metric, trend["value"]))
+    rows = rows.sort_values("started_at", kind="stable")
+    keys = ["period", "suite", "line"]
+    rows = rows[rows["models"] == rows.groupby(keys, sort=False)["models"].transform("last")]
+    columns = {name: "last" for name in rows if name not in keys} | {"value": "mean"}
+    periods = rows.groupby(keys, sort=False).agg(columns).reset_index()
+    return _placed(periods.assign(value=_of_linear(metric, periods["value"])), "period")
 
 
-def _placed(found: pd.DataFrame, what: str) -> pd.DataFrame:
+def _linear(metric: str, values: pd.Series) -> pd.Series:
+    """Values whose mean is formed: those of an arithmetic mean, or the logarithms of a geometric one."""
+    return values if metric in _MEANS else np.log(values)
+
+
+def _of_linear(metric: str, values: pd.Series) -> pd.Series:
+    return values if metric in _MEANS else np.exp(values)
+
+
+def _placed(rows: pd.DataFrame, what: str) -> pd.DataFrame:
     """With `place`, the number in time of what the column `what` names, and `segment`, a number for each unbroken line."""
-    order = found.groupby(what)["started_at"].max().sort_values()
+    order = rows.groupby(what)["started_at"].max().sort_values()
     places = {name: place for place, name in enumerate(order.index)}
-    found = found.assign(place=found[what].map(places)).sort_values(["place", "suite", "line"], ignore_index=True)
+    rows = rows.assign(place=rows[what].map(places)).sort_values(["place", "suite", "line"], ignore_index=True)
     # Averages over other models are no movement: a line connects nights that have equally many.
-    is_other = found.groupby(["suite", "line"], sort=False)["models"].shift() != found["models"]
-    return found.assign(segment=is_other.groupby([found["suite"], found["line"]], sort=False).cumsum())
+    is_other = rows.groupby(["suite", "line"], sort=False)["models"].shift() != rows["models"]
+    return rows.assign(segment=is_other.groupby([rows["suite"], rows["line"]], sort=False).cumsum())
 
 
 def steps(trend: pd.DataFrame, metric: str) -> list[Step]:
@@ -142,32 +154,24 @@ def steps(trend: pd.DataFrame, metric: str) -> list[Step]:
     return sorted(found, key=lambda step: (-int(step.after["place"]), step.suite, step.line))
 
 
-def newest(history: pd.DataFrame, night_of: Mapping[str, str], count: int = NIGHTS) -> date:
+def newest(history: pd.DataFrame, count: int = NIGHTS) -> date:
     """The day on which the first of the newest `count` nights of a history started."""
-    nights = history.assign(night=history["run_id"].map(night_of)).groupby("night")["started_at"].max().sort_values()
-    found: date = nights.iloc[-count:].iloc[0].date()
-    return found
+    nights = history.groupby("night")["started_at"].max().sort_values()
+    first: date = nights.iloc[-count:].iloc[0].date()
+    return first
 
 
-def texts(trend: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The trend as `dashboard.components.charts.lines` draws it."""
-    return trend.assign(date=trend["started_at"], text=[value(metric, number) for number in trend["value"]])
-
-
-def facts(rows: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
+def facts(rows: pd.DataFrame) -> pd.DataFrame:
     """By place when it was, of how many models, of which commits (with their titles) and which nights."""
     several = rows["branch"].nunique() > 1
     of_branch = rows.drop_duplicates(["place", "branch"]).sort_values("place", kind="stable")
-    shas = [
-        f"{sha[:10]} ({branch})" if several else f"{sha[:10]} {titles.get(sha, '')}".rstrip()
-        for sha, branch in zip(of_branch["commit"].astype(str), of_branch["branch"], strict=True)
-    ]
+    behind = " (" + of_branch["branch"] + ")" if several else " " + of_branch["commit_title"]
+    shas = (of_branch["commit"].astype(str).str[:10] + behind).str.rstrip()
     named = of_branch.assign(commit=shas).groupby("place")[["commit", "night"]].agg(", ".join)
     models = rows.groupby("place")["models"].agg(["min", "max"]).astype(int)
-    first = rows.drop_duplicates("place").set_index("place")
     counts = [str(low) if low == high else f"{low} to {high}" for low, high in models.itertuples(index=False)]
-    when = pd.Series([moment(at) for at in first["started_at"]], index=first.index, name="started (UTC)")
-    return named.join(when).assign(models=pd.Series(counts, index=models.index))
+    started = rows.drop_duplicates("place").set_index("place")["started_at"].map(moment)
+    return named.join(started.rename("started (UTC)")).assign(models=pd.Series(counts, index=models.index))
 
 
 def triangles(found: Sequence[Step], suite: str, lines: Sequence[str]) -> pd.DataFrame:
@@ -178,23 +182,3 @@ def triangles(found: Sequence[Step], suite: str, lines: Sequence[str]) -> pd.Dat
         if step.suite == suite and step.line in lines
     ]
     return pd.DataFrame(rows).rename(columns={"started_at": "date"})
-
-
-def in_words(
-    trend: pd.DataFrame,
-    suite: str,
-    metric: str,
-    highlighted: Sequence[str],
-    found: Sequence[Step],
-    period: str = "night",
-) -> str:
-    """The chart in words: where each highlighted line began and is now, and how many new levels there were."""
-    parts = []
-    rows = trend[trend["suite"] == suite]
-    ends = {name: (values.iloc[0], values.iloc[-1]) for name, values in rows.groupby("line", sort=False)["value"]}
-    for line in highlighted:
-        if line in ends:
-            parts.append(f"{line} from {value(metric, ends[line][0])} to {value(metric, ends[line][1])}")
-    levels = sum(step.suite == suite and step.line in highlighted for step in found)
-    nights = count(rows["place"].nunique(), period)
-    return f"{title(metric)} of {suite} over {nights}: {'; '.join(parts)}; {count(levels, 'new level')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -23,79 +23,75 @@ _RULE = (
     "Zoom with Ctrl and the wheel. Double-click to reset. Click the legend to highlight a line."
 )
 _PERIOD_RULE = "Of a period, only nights with as many models as its newest night enter the mean."
-_UNKNOWN = "The address asks for {key} '{wanted}', which is not among these{nearest}. {default} is shown."
-_NO_BRANCH = "The address asks for the branch '{wanted}', of which there is no run{nearest}. No line is of it."
-_NO_CONFIG = "The address asks for the config '{wanted}', which has no line here{nearest}."
 _BRANCHES = len(charts.DASHES)
+#: What a point of the charts stands for, by what the address says.
+_POINTS = {"": "night", "day": "day", "week": "week", "month": "month"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What the pickers above the charts leave: the history of one setting, of some branches, from `first` to `last`."""
+    """What the pickers above the charts leave: the history of one setting, of some branches, from `first` to `last`.
+
+    `key` names the history in a cache.
+    """
 
     history: pd.DataFrame
     branches: list[str]
     first: date
     last: date
     by: str
-    night_of: dict[str, str]
-    titles: dict[str, str]
-    repos: dict[str, str]
     key: str
 
 
 def page(selection: Selection) -> None:
     """Draws the page."""
     st.title("Trends", anchor=False)
-    runs = [(run, night.night) for night in selection.data.nights() for run in night.runs]
-    branches = _branches(selection.new.branches[0], [run.branch for run, _ in runs])
-    histories = {name: selection.data.suite_history(name, selection.filters) for name in branches}
+    nights = selection.data.nights()
+    branches = _branches(selection.new.branches[0], [run.branch for night in nights for run in night.runs])
     columns = st.columns([4, 3, 2])
-    history = levels.joined({name: levels.with_pass_rate(found) for name, found in histories.items()})
+    history = levels.joined({name: selection.data.suite_history(name, selection.filters) for name in branches})
     if history.empty:
         named = " or ".join(branches)
-        empty_states.show(
-            "Nothing to show", f"No run of {named} has figures under these filters. Widen them at the left."
-        )
+        sentence = f"No run of {named} has figures under these filters. Widen them at the left."
+        empty_states.show("Nothing to show", sentence)
         return
     history, setting = _one_setting(history, columns[0])
-    first, last, by, problems = periods.read()
+    history = levels.with_nights(history, nights)
+    since, until, problems = periods.read()
     alert(*problems)
-    night_of = {run.run_id: night for run, night in runs}
-    days = periods.days_of(history)
+    by = url.choice("by")
+    days = history["started_at"].min().date(), history["started_at"].max().date()
     # Years of nights as points are neither read nor drawn in time; of weeks and months there are few.
-    usual = days if by in ("week", "month") else (levels.newest(history, night_of), days[1])
-    periods.pick(columns[1], first, last, usual)
-    select("by", "A point is a", list(periods.PERIODS), by, names=periods.PERIODS, where=columns[2])
+    usual = days if by in ("week", "month") else (levels.newest(history), days[1])
+    first, last = periods.pick(columns[1], since, until, usual)
+    select("by", "A point is a", list(_POINTS), by, names=_POINTS, where=columns[2])
     key = "\n".join([selection.data.revision, repr(branches), repr(selection.filters.to_json()), setting])
-    titles = {run.commit: run.commit_title or "" for run, _ in runs}
-    repos = {run.commit: run.repo for run, _ in runs}
-    shown = _Shown(history, branches, first or usual[0], last or usual[1], by, night_of, titles, repos, key)
-    older = f" Older ones, from {days[0]} on, by another time." if not first and usual[0] > days[0] else ""
-    _figures(shown, older, " in this time" if first or last else "")
+    older = f" Older ones, from {days[0]} on, by another time." if not since and usual[0] > days[0] else ""
+    _figures(_Shown(history, branches, first, last, by, key), older, " in this time" if since or until else "")
 
 
 def _figures(shown: _Shown, older: str, when: str) -> None:
     measured = [name for name in levels.FIGURES if (shown.history[f"n_{name}"] > 0).any()] or list(levels.FIGURES[:1])
-    metric = known("metric", measured, measured[0], _UNKNOWN)
+    metric = known("metric", measured, measured[0])
     columns = st.columns([3.4, 1.2, 1.2], vertical_alignment="bottom")
-    select("metric", "Figure", measured, metric, default=measured[0], names=levels.title, where=columns[0])
+    names = {name: levels.title(name) for name in measured}
+    select("metric", "Figure", measured, metric, default=measured[0], names=names, where=columns[0])
     log, dates = switch("log", "log scale", where=columns[1]), switch("dates", "by date", where=columns[2])
-    trend, steps = _trend(shown.history, shown.night_of, shown.key, metric, shown.first, shown.last, shown.by)
-    title = levels.title(metric)
+    trend, steps = _trend(shown.history, shown.key, metric, shown.first, shown.last, shown.by)
     if trend.empty:
         named = " or ".join(shown.branches)
-        empty_states.show("Nothing to show", f"{title} was not measured on {named}{when} under these filters.")
+        sentence = f"{names[metric]} was not measured on {named}{when} under these filters."
+        empty_states.show("Nothing to show", sentence)
         return
     for name in shown.branches:
         if not (trend["branch"] == name).any():
-            alert(f"{name} has no {title} in this time under these filters: no line is of it.")
+            alert(f"{name} has no {names[metric]} in this time under these filters: no line is of it.")
     highlighted = _highlighted(trend, shown.branches)
     figures = _charts(shown, trend, steps, metric, highlighted, log=log, dates=dates)
     charts.show(figures)
     tables = [_newest(trend, metric, highlighted)] if len(shown.branches) > 1 else []
-    draw(*tables, *([_levels_table(steps, metric, shown)] if steps else []))
-    points = count(trend["place"].nunique(), periods.PERIODS[shown.by])
+    draw(*tables, *([_levels_table(steps, metric, shown.branches)] if steps else []))
+    points = count(trend["place"].nunique(), _POINTS[shown.by])
     branches = ", ".join(markdown(name) for name in shown.branches)
     st.caption(f"{branches}, {points}.{older} {_RULE} {_PERIOD_RULE if shown.by else ''}")
     charts.offer(figures)
@@ -103,18 +99,18 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
 
 @st.cache_resource(show_spinner=False, max_entries=12)
 def _trend(
-    _history: pd.DataFrame, _night_of: dict[str, str], key: str, metric: str, first: date, last: date, by: str
+    _history: pd.DataFrame, key: str, metric: str, first: date, last: date, by: str
 ) -> tuple[pd.DataFrame, list[levels.Step]]:
     """A figure of a history, which `key` names, over time, and where it went to new levels: shared by all, not to be changed."""
-    within = periods.within(_history, first, last)
-    trend = levels.by_period(levels.by_night(within, metric, _night_of), metric, by)
-    return trend, ([] if trend.empty else levels.steps(trend, metric))
+    trend = levels.by_period(levels.by_night(periods.within(_history, first, last), metric), metric, by)
+    texts = [levels.value(metric, number) for number in trend["value"]]
+    return trend.assign(date=trend["started_at"], text=texts), ([] if trend.empty else levels.steps(trend, metric))
 
 
 def _branches(own: str, listed: Sequence[str]) -> list[str]:
     """Draws the choice of branches, where there are several; that of the new side where the address names none."""
     names = list(dict.fromkeys([own, *listed]))
-    asked = known_many("branch", names, _NO_BRANCH)
+    asked = known_many("branch", names)
     if len(asked) > _BRANCHES:
         alert(f"More than {_BRANCHES} branches are not told apart: the first {_BRANCHES} are shown.")
     chosen = asked[:_BRANCHES] or [own]
@@ -127,7 +123,7 @@ def _one_setting(history: pd.DataFrame, where: st.delta_generator.DeltaGenerator
     """Averages of one phase, dtype and device: the one with most cells under the filters, or the chosen one."""
     names = history["phase"] + ", " + history["dtype"] + ", " + history["device"]
     options = list(history.groupby(names)["planned"].sum().sort_values(ascending=False).index)
-    chosen = known("setting", options, options[0], _UNKNOWN)
+    chosen = known("setting", options, options[0])
     select("setting", "Phase, dtype, device", options, chosen, default=options[0], where=where)
     return history[names == chosen], chosen
 
@@ -136,7 +132,7 @@ def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
     """The lines with a colour: those of the picked configs, as many as can be told apart on all branches together."""
     most = charts.MOST_LINES // len(branches)
     names = [str(name) for name in trend["config"].value_counts().index]
-    asked = known_many("config", names, _NO_CONFIG)
+    asked = known_many("config", names)
     if len(asked) > most:
         alert(f"The address asks for {len(asked)} configs; {most} have lines of their own here, the first of them.")
     configs = asked[:most] or names[:most]
@@ -156,22 +152,23 @@ def _charts(
     log: bool,
     dates: bool,
 ) -> list[charts.Figure]:
-    starts = trend.drop_duplicates("place").sort_values("place")["started_at"]
+    labels = charts.labels_of(trend.drop_duplicates("place").sort_values("place")["started_at"])
     figures = []
-    for suite in sorted(set(trend["suite"])):
-        rows = levels.texts(trend[trend["suite"] == suite], metric)
+    for suite, rows in trend.groupby("suite"):
+        triangles = levels.triangles(steps, str(suite), highlighted)
         chart = charts.lines(
             rows,
-            levels.facts(rows, shown.titles),
-            charts.labels_of(starts),
+            levels.facts(rows),
+            labels,
             highlighted,
             title=f"{suite}: {levels.with_unit(metric)}",
-            levels=levels.triangles(steps, suite, highlighted),
+            levels=triangles,
             branches=shown.branches,
             dates=dates,
             log=log,
         )
-        words = levels.in_words(rows, suite, metric, highlighted, steps, periods.PERIODS[shown.by])
+        over = f"{levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[shown.by])}"
+        words = f"{over}: {charts.from_to(rows, highlighted)}; {count(len(triangles), 'new level')}"
         figures.append(charts.Figure(f"trend_{suite}", chart, words))
     return figures
 
@@ -183,14 +180,14 @@ def _newest(trend: pd.DataFrame, metric: str, highlighted: Sequence[str]) -> str
     for (suite, config, branch), line in shown.groupby(["suite", "config", "branch"]):
         first, last = line.iloc[0], line.iloc[-1]
         change = signed(100 * (last["value"] / first["value"] - 1)) if first["value"] > 0 else ABSENT
-        values = [levels.value(metric, side["value"]) for side in (first, last)]
-        rows.append((f"{suite}, {config}", branch, *values, change, f"{last['models']:,}", moment(last["started_at"])))
+        ends = (first["text"], last["text"], change, f"{last['models']:,}", moment(last["started_at"]))
+        rows.append((f"{suite}, {config}", branch, *ends))
     heads = ("suite, config", "branch", "first", "newest", "change", "models", "measured (UTC)")
     note = f"{levels.title(metric)}; averages are not paired"
     return table("Highlighted lines", heads, rows, note=note, numbers=range(2, 7))
 
 
-def _levels_table(steps: Sequence[levels.Step], metric: str, shown: _Shown) -> str:
+def _levels_table(steps: Sequence[levels.Step], metric: str, branches: Sequence[str]) -> str:
     rows = [
         (
             f"{step.suite}, {step.line}",
@@ -198,12 +195,12 @@ def _levels_table(steps: Sequence[levels.Step], metric: str, shown: _Shown) -> s
             levels.value(metric, step.level_after),
             signed(100 * (step.level_after / step.level_before - 1)),
             _nights(step),
-            _commits(step, shown.repos),
+            _commits(step),
             "another number of models" if step.other_models else "",
         )
         for step in steps
     ]
-    what = "suite, config, branch" if len(shown.branches) > 1 else "suite, config"
+    what = "suite, config, branch" if len(branches) > 1 else "suite, config"
     heads = (what, "before", "after", "change", "between", "commits", "note")
     return table("New levels", heads, rows, numbers=range(1, 4))
 
@@ -214,11 +211,10 @@ def _nights(step: levels.Step) -> str:
     return anchor(link, " and ".join(moment(side["started_at"]) for side in (step.before, step.after)))
 
 
-def _commits(step: levels.Step, repos: Mapping[str, str]) -> str:
+def _commits(step: levels.Step) -> str:
     """The commits that a new level can come from."""
-    base, new = (str(side["commit"]) for side in (step.before, step.after))
-    repo = repos.get(base, "")
-    return code_host.commits(repo if repo == repos.get(new, "") else "", base, new)
+    repo = str(step.before["repo"]) if step.before["repo"] == step.after["repo"] else ""
+    return code_host.commits(repo, str(step.before["commit"]), str(step.after["commit"]))
 
 
 page(current())
