@@ -16,7 +16,7 @@ import sys
 
 import pytest
 
-from tests.e2e.test_cli import ROOT, call, is_one_line, tell
+from tests.command_line import ROOT, call, is_one_line, tell
 from tests.jobs.builds.fake_builds import commit_of, make_extra, make_wheel
 
 SPEEDS = {"9.1.0": 1.0, "9.2.0": 1.0, "9.10.0": 1.3}

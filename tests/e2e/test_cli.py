@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.command_line import ROOT, call, is_one_line, tell
 from tests.factories import cell, header, matrix, night, passing, write_bundle
 
-ROOT = Path(__file__).resolve().parents[2]
 BUNDLES = sorted((ROOT / "data" / "releases").glob("*.gz"))
 #: Two nights of the same code, torch 2.11.0 on a CPU.
 TWICE = ("20261122-025815-9402", "20261122-090106-3d29")
-
-
-def call(*words, folder, prelude="pass", **environ):
-    code = f"import sys; sys.argv[0] = 'inductor-watch'; {prelude}; from jobs.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def tell(done):
-    return f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-
-
-def is_one_line(done, code, *said):
-    assert done.returncode == code, tell(done)
-    assert "Traceback" not in done.stdout + done.stderr
-    assert "internal error" not in done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.strip()]
-    # Click shows the usage before what is wrong with it; the last line is what counts.
-    assert [line for line in errors if not line.startswith(("Usage:", "Try "))] == errors[-1:], tell(done)
-    for word in said:
-        assert word in errors[-1], tell(done)
 
 
 @pytest.fixture(scope="module")

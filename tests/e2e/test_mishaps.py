@@ -20,8 +20,8 @@ import pytest
 from collector.bundle import read_bundle
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Config
+from tests.command_line import ROOT, call, is_one_line, tell
 from tests.e2e.killing import Storm
-from tests.e2e.test_cli import ROOT, call, is_one_line, tell
 from tests.factories import cell, matrix, night
 from tests.jobs.acting import PLAYER, player_variables
 

@@ -9,7 +9,7 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.vocabulary import Cell, Config, Phase
-from tests.e2e.test_cli import call, is_one_line, tell
+from tests.command_line import call, is_one_line, tell
 
 pytestmark = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
 

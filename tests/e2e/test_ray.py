@@ -25,7 +25,7 @@ from db.engine import open_store
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
 from db.runs import list_nights
-from tests.e2e.test_cli import ROOT
+from tests.command_line import ROOT
 from tests.jobs.acting import CORES, PLAYER, player_variables
 from tests.jobs.pool.test_device_slots import TWO, play_driver
 

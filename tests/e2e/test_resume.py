@@ -15,8 +15,8 @@ from collector.bundle import read_bundle
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.plan.duplicate_programs import SAME_PROGRAM
+from tests.command_line import call, is_one_line, tell
 from tests.e2e.killing import ROOT, Storm
-from tests.e2e.test_cli import call, is_one_line, tell
 from tests.factories import cell
 from tests.jobs.acting import CORES, PLAYER, player_variables
 from tests.jobs.pool.test_device_slots import TWO, play_driver

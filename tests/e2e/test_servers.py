@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.e2e.test_cli import call, is_one_line, tell
+from tests.command_line import call, is_one_line, tell
 from tests.factories import COMMIT_B, failing, matrix, night
 
 

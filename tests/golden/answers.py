@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.command_line import ROOT, call
+
 ANSWERS = Path(__file__).parent
 FOLDERS = ("cpu", "h100", "releases", "releases_patch")
 QUESTIONS = {
@@ -49,16 +48,15 @@ def _lines(text: str) -> list[object]:
 def store(folder: Path) -> Path:
     """A new database in `folder` with the shipped bundles."""
     database = folder / "shipped.db"
-    bundles = [str(ROOT / "data" / name) for name in FOLDERS]
-    subprocess.run(_command(["ingest", *bundles], database), cwd=ROOT, check=True, capture_output=True)
+    done = call("ingest", *(ROOT / "data" / name for name in FOLDERS), "--db", database, folder=folder)
+    if done.returncode:
+        raise AssertionError(done.stderr)
     return database
 
 
 def answer(question: str, database: Path) -> list[object]:
     """What the command line prints today, in lines."""
-    done = subprocess.run(
-        _command(QUESTIONS[question], database), cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = call(*QUESTIONS[question], "--db", database, folder=ROOT, COLUMNS="80")
     if not done.stdout:
         raise AssertionError(done.stderr)
     return _lines(done.stdout)
@@ -67,10 +65,6 @@ def answer(question: str, database: Path) -> list[object]:
 def expected(question: str) -> list[object]:
     """What it printed when the answers were written."""
     return gzip.decompress((ANSWERS / f"{question}.gz").read_bytes()).decode().splitlines()
-
-
-def _command(words: list[str], database: Path) -> list[str]:
-    return [sys.executable, "-m", "jobs.cli", *words, "--db", str(database)]
 
 
 if __name__ == "__main__":
