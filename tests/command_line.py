@@ -23,16 +23,9 @@ _IMPORTED = ("analysis", "db", "jobs.commands")
 
 
 def call(*words: object, folder: Path, prelude: str = "pass", **environ: str) -> subprocess.CompletedProcess[str]:
-    """Runs `inductor-watch WORDS` in a folder after the code `prelude`, with these variables besides the suite's own.
-
-    With a PYTHONPATH it is a new interpreter, which reads that.
-    """
+    """Runs `inductor-watch WORDS` in a folder after the code `prelude`, with these variables besides the suite's own."""
     arguments = list(map(str, words))
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environ}
-    if "PYTHONPATH" in environ:
-        code = f"import sys; sys.argv[0] = 'inductor-watch'; {prelude}; from jobs.cli import main; main()"
-        command = [sys.executable, "-c", code, *arguments]
-        return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     with tempfile.TemporaryDirectory() as files:
         outputs = [Path(files, name) for name in ("out", "err")]
         request = [arguments, str(folder), prelude, variables, list(map(str, outputs))]
@@ -97,6 +90,7 @@ def _become(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables)
+    sys.path[:0] = variables["PYTHONPATH"].split(os.pathsep)
     sys.argv = ["inductor-watch", *words]
     exec(f"import sys; {prelude}")  # noqa: S102 - the code of a test
     main()

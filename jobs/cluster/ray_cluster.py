@@ -29,12 +29,12 @@ class LostError(Exception):
     """A task ended without a result: its node, or its worker there, is gone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """A living node: Ray's id, its host name, and the CPUs and GPUs that it has for tasks."""
+    """A living node: its host name, Ray's id, and the CPUs and GPUs that it has for tasks."""
 
-    node_id: str
     host: str
+    node_id: str
     cpus: int
     gpus: int
 
@@ -57,19 +57,18 @@ class RayCluster:
 
     def nodes(self) -> list[Node]:
         """The living nodes, sorted by host name."""
+        alive = [item for item in self._ray.nodes() if item["Alive"]]
+        counts = [[int(item["Resources"].get(name, 0)) for name in ("CPU", "GPU")] for item in alive]
         nodes = [
-            Node(
-                item["NodeID"],
-                item["NodeManagerHostname"],
-                int(item["Resources"].get("CPU", 0)),
-                int(item["Resources"].get("GPU", 0)),
-            )
-            for item in self._ray.nodes()
-            if item["Alive"]
+            Node(item["NodeManagerHostname"], item["NodeID"], *both) for item, both in zip(alive, counts, strict=True)
         ]
-        return sorted(nodes, key=lambda node: (node.host, node.node_id))
+        return sorted(nodes)
 
-    def start(self, node: Node, request: str, costs: Mapping[str, str]) -> Any:
+    def share(self, value: Any) -> Any:
+        """What `start` takes in place of a value that many tasks need."""
+        return self._ray.put(value)
+
+    def start(self, node: Node, request: str, costs: Any) -> Any:
         """Starts `jobs.cluster.task.measure_shard` with all of a node's CPUs and GPUs; returns the handle."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -129,8 +128,7 @@ def connected(address: str | None) -> Iterator[RayCluster]:
             ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **local)
         except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            hint = "; one that asks for a token needs RAY_AUTH_MODE=token here"
-            hint = "" if os.environ.get("RAY_AUTH_MODE") else hint
+            hint = "" if "RAY_AUTH_MODE" in os.environ else "; one that asks for a token needs RAY_AUTH_MODE=token here"
             raise ClusterError(f"no Ray cluster at {address or 'local'}: {reason}{hint}") from error
         try:
             yield RayCluster(ray)

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from rich.console import Console
 from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.output_file import write_output
 from jobs import tool_version
-from jobs.cluster.night import SHARDS_A_NODE, ClusterNight, counted, cut_shards
+from jobs.cluster.night import ClusterNight, counted, cut_shards
 from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, usable_nodes
-from jobs.plan.cost import read_history
+from jobs.plan.cost import newest_bundles, read_history
 from jobs.plan.planning import Plan
 from jobs.pool.child import Request, bundle_files
 from jobs.pool.host import probe
@@ -26,6 +27,9 @@ from jobs.pool.progress import RunProgress
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.runner import new_run_id
 from jobs.pool.session import require_cells, storing
+
+#: Shards a node that a night is cut into. With more, less is lost with a node; each imports torch anew.
+_SHARDS_A_NODE = 4
 
 
 def measure_night(
@@ -35,28 +39,76 @@ def measure_night(
     folder: Path,
     database: str | None,
     costs: Path | None,
+    connect: Callable[[str | None], AbstractContextManager[RayCluster]] = connected,
 ) -> list[str]:
     """Connects, plans for the requested device or the one that the nodes have, and measures; returns the runs' ids.
 
+    A night that has bundles in the folder is continued: its measured cells are not measured again.
+
     Raises:
         click.UsageError: Ray is not installed, or traces are requested.
-        ClusterError: there is no such cluster, none of its nodes can measure, or cells were lost with their nodes.
+        NothingPlannedError: the plan is empty.
+        ClusterError: there is no such cluster, none of its nodes can measure, or cells were lost with their nodes; what was
+            measured is stored.
     """
     console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
-    with connected(executing.address) as cluster:
+    with connect(executing.address) as cluster:
         has_gpus = any(node.gpus for node in cluster.nodes())
         plan, names, requested = planned(device or ("cuda" if has_gpus else "cpu"))
+        require_cells(plan)
+        _usable(cluster.nodes(), plan.cells[0].device)
         if requested.settings.trace:
             raise click.UsageError("--trace goes with --executor host: traces would stay on the nodes")
         plan = replace(plan, night=names.night or new_run_id())
-        request = make_request(plan, names, requested, costs or folder)
-        return measure_on_cluster(cluster, plan, request, console, folder, database, executing.tasks)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{plan.night}.plan.json"
+        write_output(path, json.dumps({"night": plan.night, **plan.to_json()}, indent=1) + "\n")
+        request = _request(plan, names, requested)
+        store = storing(database) if database else None
+        earlier = _bundles_of(folder, plan.night)
+        measured = {cell_id for run in earlier.values() for cell_id in run.latest()}
+        left = {cell.cell_id: cell for cell in plan.cells if cell.cell_id not in measured}
+        run_ids = [run.header.run_id for run in earlier.values()]
+        with RunProgress(console, len(left)) as progress:
+            night = ClusterNight(cluster, request, left, folder, progress, store, run_ids)
+            if store:
+                for bundle in earlier:
+                    night.say(store(bundle))
+            error = _measure(night, plan, path, executing.tasks, costs or folder)
+        if left:
+            night.say(_missing(night, path))
+        if database and run_ids:
+            from db.engine import open_store
+            from jobs.plan.shards import merge_night
+
+            night.say(str(merge_night(open_store(database, write=True), plan, folder)))
+        if error or (left and request.left_s):
+            raise error or ClusterError(_missing(night, path))
+        return run_ids
 
 
-def make_request(plan: Plan, names: RunNames, requested: RequestedOptions, costs: Path) -> Request:
-    """What all shards of a plan share: names, options, the torch and the version of this program, the end of the time."""
+def _measure(night: ClusterNight, plan: Plan, path: Path, tasks: int | None, costs: Path) -> ClusterError | None:
+    """Measures what no bundle of the night has yet; returns why it ended early, if it did."""
+    nodes = night.cluster.nodes()
+    usable = _usable(nodes, plan.cells[0].device)
+    history, left = read_history(costs), list(night.left.values())
+    shards = cut_shards(left, usable, tasks or _SHARDS_A_NODE * len(usable), history) if left else []
+    night.costs = night.cluster.share({bundle.name: bundle.read_bytes() for bundle in newest_bundles(costs)})
+    _announce(night, plan, len(shards), nodes, usable)
+    try:
+        night.run(shards)
+    except ClusterError as error:
+        return error
+    except KeyboardInterrupt:
+        click.echo(f"interrupted: {_missing(night, path)}", err=True)  # `resume` is for runs of one host
+        raise SystemExit(130) from None
+    return None
+
+
+def _request(plan: Plan, names: RunNames, requested: RequestedOptions) -> Request:
+    """What all shards share: names, options, the torch and the version of this program, the end of the time."""
     # Of a node's GPUs a task has those that Ray gave it.
-    gpus = "all" if plan.cells and plan.cells[0].device == "cuda" else None
+    gpus = "all" if plan.cells[0].device == "cuda" else None
     budget_s = requested.execution.budget_s
     return Request(
         Selection(),
@@ -66,62 +118,7 @@ def make_request(plan: Plan, names: RunNames, requested: RequestedOptions, costs
         torch_git=str(probe("cpu")["torch_git"]),
         tool=tool_version(),
         until=None if budget_s == float("inf") else time.time() + budget_s,
-        costs=str(costs),
     )
-
-
-def measure_on_cluster(
-    cluster: RayCluster,
-    plan: Plan,
-    request: Request,
-    console: Console,
-    folder: Path,
-    database: str | None,
-    shards: int | None = None,
-) -> list[str]:
-    """Measures a plan on the nodes of a cluster, stores it, and returns the ids of the runs.
-
-    A night that has bundles in the folder is continued: its measured cells are not measured again. `shards` are
-    `SHARDS_A_NODE` a node by default.
-
-    Raises:
-        NothingPlannedError: the plan is empty.
-        ClusterError: cells were lost with their nodes; what was measured is stored.
-    """
-    require_cells(plan)
-    store = storing(database) if database else None
-    nodes, history = cluster.nodes(), read_history(Path(request.costs))
-    usable = _usable(nodes, plan.cells[0].device)
-    earlier = _bundles_of(folder, plan.night)
-    measured = {cell_id for run in earlier.values() for cell_id in run.latest()}
-    left = {cell.cell_id: cell for cell in plan.cells if cell.cell_id not in measured}
-    path = _write_plan(folder, plan)
-    parts = cut_shards(list(left.values()), usable, shards or SHARDS_A_NODE * len(usable), history) if left else []
-    error: ClusterError | None = None
-    with RunProgress(console, len(left)) as progress:
-        run_ids = [run.header.run_id for run in earlier.values()]
-        night = ClusterNight(cluster, request, left, folder, progress, store, history, run_ids)
-        _announce(night, plan, len(parts), nodes, usable)
-        if store:
-            for bundle in earlier:
-                night.say(store(bundle))
-        try:
-            night.run(parts)
-        except ClusterError as raised:
-            error = raised
-        except KeyboardInterrupt:
-            click.echo(f"interrupted: {_missing(len(left), path)}", err=True)  # `resume` is for runs of one host
-            raise SystemExit(130) from None
-    if left:
-        night.say(_missing(len(left), path))
-    if database and run_ids:
-        from db.engine import open_store
-        from jobs.plan.shards import merge_night
-
-        night.say(str(merge_night(open_store(database, write=True), plan, folder)))
-    if error or (left and request.left_s):
-        raise error or ClusterError(_missing(len(left), path))
-    return run_ids
 
 
 def _usable(nodes: Sequence[Node], device: str) -> list[Node]:
@@ -129,14 +126,6 @@ def _usable(nodes: Sequence[Node], device: str) -> list[Node]:
         return usable
     hint = "GPU: use --device cpu, or" if device == "cuda" else "CPU for tasks:"
     raise ClusterError(f"no node of the cluster has a {hint} see `ray status`")
-
-
-def _write_plan(folder: Path, plan: Plan) -> Path:
-    """Writes the whole plan where `nightly --plan` and `ingest --plan` can read it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{plan.night}.plan.json"
-    write_output(path, json.dumps({"night": plan.night, **plan.to_json()}, indent=1) + "\n")
-    return path
 
 
 def _bundles_of(folder: Path, night: str) -> dict[Path, BundleContents]:
@@ -164,7 +153,8 @@ def _announce(night: ClusterNight, plan: Plan, shards: int, nodes: Sequence[Node
         night.say(f"left out: {reason}")
 
 
-def _missing(number: int, path: Path) -> str:
+def _missing(night: ClusterNight, path: Path) -> str:
+    number = len(night.left)
     return (
         f"{counted(number, 'cell')} {'was' if number == 1 else 'were'} not measured; what was is in the bundles, and the "
         f"same command with --plan {path} continues the night"

@@ -19,18 +19,18 @@ from jobs.pool.child import Request, bundle_files, clean_environment, code_path,
 _THREADS = "OMP_NUM_THREADS"
 
 
-def measure_shard(request: str, costs: Mapping[str, str]) -> Generator[dict[str, Any]]:
-    """Yields `{"node": NAME, "note": TEXT}` when it begins, and `{"bundles": {NAME: BYTES}, "code": EXIT, "reason": TEXT}`.
+def measure_shard(request: str, costs: Mapping[str, bytes]) -> Generator[dict[str, Any]]:
+    """Yields `{"node": NAME, "note": TEXT}` when it begins, then `{"bundles": {NAME: BYTES}, "code": EXIT, "reason": TEXT}`.
 
-    `request` is the JSON of a `Request` without folders, `costs` the text of bundles by file name.
+    `request` is the JSON of a `Request` without folders, `costs` bundles by file name.
     """
     yield {"node": os.environ.get("INDUCTOR_WATCH_NODE") or platform.node(), "note": _reset_niceness()}
     with TemporaryDirectory(prefix="inductor-watch-") as folder:
         runs, known = Path(folder) / "runs", Path(folder) / "costs"
         for path in (runs, known):
             path.mkdir()
-        for name, text in costs.items():
-            (known / name).write_text(text)
+        for name, data in costs.items():
+            (known / name).write_bytes(data)
         shard = replace(Request.from_json(json.loads(request)), folder=str(runs), costs=str(known))
         code, reason = run_child(Path(sys.executable), shard, _environment())
         bundles = {path.name: path.read_bytes() for path in bundle_files(runs)}
@@ -38,12 +38,12 @@ def measure_shard(request: str, costs: Mapping[str, str]) -> Generator[dict[str,
 
 
 def _reset_niceness() -> str:
-    """Takes back the niceness that Ray gives its workers (15 by default); returns a note where that is not permitted."""
+    """Takes back the niceness that Ray gives its workers (15 by default); returns a warning where that is not permitted."""
     with suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) > 0:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
     nice = os.getpriority(os.PRIO_PROCESS, 0)
-    return f"measures with niceness {nice}: start Ray there with RAY_worker_niceness=0" if nice > 0 else ""
+    return f", measures with niceness {nice}: start Ray there with RAY_worker_niceness=0" if nice > 0 else ""
 
 
 def _environment() -> dict[str, str]:

@@ -247,17 +247,20 @@ def read_history(path: Path) -> list[BundleContents]:
     Raises:
         BundleError: `path` is a file and no bundle.
     """
-    if not path.is_dir():
-        paths = [path] if path.exists() else []
-    else:
-        paths = [bundle for _, bundle in sorted(_dated(path), reverse=True)[:NEWEST]]
-    history = [read_bundle(bundle) for bundle in paths]
+    history = [read_bundle(bundle) for bundle in newest_bundles(path)]
     for contents in history:
         execution = (contents.header.asked or {}).get("pace")
         if isinstance(execution, Mapping) and execution.get("tune_together"):
             for item in contents.measurements:
                 item.details.pop("held_s", None)
     return history
+
+
+def newest_bundles(path: Path) -> list[Path]:
+    """The files of `read_history`, the newest first."""
+    if not path.is_dir():
+        return [path] if path.exists() else []
+    return [bundle for _, bundle in sorted(_dated(path), reverse=True)[:NEWEST]]
 
 
 def _dated(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -22,10 +22,10 @@ from collector.bundle import read_bundle
 from db.runs import list_nights
 from jobs.cli import app
 from jobs.cluster import session
-from jobs.cluster.night import ClusterNight, costs_of, cut_shards
+from jobs.cluster.night import ClusterNight, cut_shards
+from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, check_address, connected, usable_nodes
-from jobs.cluster.session import make_request, measure_on_cluster
-from jobs.plan.cost import CostModel, read_history
+from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan, load_plan
 from jobs.pool import child
 from jobs.pool.child import Request, run_child
@@ -34,7 +34,7 @@ from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunN
 from tests.factories import CONFIGS, cell, new_store, night, passing
 
 CELLS = [cell(f"m{number}", config, device="cpu") for config in CONFIGS for number in range(4)]
-NODES = [Node("a" * 56, "alpha", 8, 0), Node("b" * 56, "beta", 8, 0)]
+NODES = [Node("alpha", "a" * 56, 8, 0), Node("beta", "b" * 56, 8, 0)]
 
 
 class PlayedCluster:
@@ -53,7 +53,11 @@ class PlayedCluster:
     def nodes(self):
         return list(self.alive)
 
+    def share(self, value):
+        return value
+
     def start(self, node, request, costs):
+        self.costs = costs
         request = Request.from_json(json.loads(request))
         self.started.append((node, request))
         self.tasks[len(self.started)] = self._play(node, request, len(self.started))
@@ -95,10 +99,18 @@ def measure(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(session, "probe", lambda _: {"torch_git": "d" * 40})
 
     def run(cluster, *, fails=None, store=None, plan=None):
-        plan = plan or Plan(CELLS, ["x: needs timm"], night="n1")
-        request = make_request(plan, RunNames(), RequestedOptions(), tmp_path)
+        plan = plan or Plan(CELLS, ["x: needs timm"])
+        names = RunNames(night="n1")
         with pytest.raises(ClusterError, match=fails) if fails else nullcontext():
-            measure_on_cluster(cluster, plan, request, Console(width=500), tmp_path / "runs", store, shards=4)
+            session.measure_night(
+                Executing("ray", tasks=4),
+                None,
+                lambda device: (plan, names, RequestedOptions()),
+                tmp_path / "runs",
+                store,
+                None,
+                connect=lambda address: nullcontext(cluster),
+            )
         paths = (tmp_path / "runs").glob("run-*.jsonl.gz")
         return [read_bundle(path) for path in sorted(paths)], capsys.readouterr().out
 
@@ -187,6 +199,7 @@ def test_the_store_has_the_whole_night_and_what_was_lost_as_missing(measure, tmp
     cluster.started = [(NODES[0], None)] * 10  # so that its runs have other names
     measure(cluster, store=store, plan=load_plan(tmp_path / "runs" / "n1.plan.json"))
     assert Counter(item.model for _, request in cluster.started[10:] for item in request.cells) == {"m0": 3}
+    assert "run-4.jsonl.gz" in cluster.costs  # from which a node learns what its cells take
     (stored,) = list_nights(engine)
     assert (sum(run.measured for run in stored.runs), sum(run.planned for run in stored.runs)) == (12, 12)
 
@@ -213,32 +226,17 @@ def test_a_model_goes_back_to_the_node_that_measured_it_last(tmp_path):
     assert {shard.home for shard in cut_shards(CELLS, duplicates, 4, history)} == {""}
 
 
-def test_a_node_learns_what_its_cells_take_and_where_they_were_measured(tmp_path):
-    made = [passing(item, wall_s=9.0, details={"device_bytes": 5e9, "kernels": ["long"]}) for item in CELLS]
-    history = [read_bundle(night(tmp_path / "there", "r1", make=lambda item: made[CELLS.index(item)], cells=CELLS))]
-    for name, text in costs_of(CELLS[:1], history).items():
-        (tmp_path / "here").mkdir()
-        (tmp_path / "here" / name).write_text(text)
-        assert "long" not in text
-    (run,) = read_history(tmp_path / "here")
-    assert {item.cell.model for item in run.measurements} == {"m0"}
-    cost = CostModel.learn(run.measurements).estimate(CELLS[0])
-    assert (cost.worker_s, cost.memory_bytes) == (9.0, 5_000_000_000)
-
-
 @given(st.lists(st.integers(0, 64), min_size=1, max_size=8), st.sampled_from(["cpu", "cuda"]))
 def test_nodes_of_at_most_half_the_largest_take_no_part(counts, device):
-    nodes = [Node(str(number), "host", count * 4, count) for number, count in enumerate(counts)]
+    nodes = [Node("host", str(number), count * 4, count) for number, count in enumerate(counts)]
     usable = usable_nodes(nodes, device)
     assert bool(usable) == any(counts)
     assert all((2 * node.gpus > max(counts)) == (node in usable) for node in nodes)
 
 
-def test_without_a_gpu_the_message_says_what_to_do(tmp_path):
-    plan = Plan([replace(CELLS[0], device="cuda")], night="n1")
-    request = Request(Selection(), (), RunNames(), RequestedOptions(), costs=str(tmp_path))
-    with pytest.raises(ClusterError, match="no node of the cluster has a GPU: use --device cpu"):
-        measure_on_cluster(PlayedCluster(), plan, request, Console(), tmp_path, None)
+def test_without_a_gpu_the_message_says_what_to_do(measure):
+    plan = Plan([replace(CELLS[0], device="cuda")])
+    measure(PlayedCluster(), plan=plan, fails="no node of the cluster has a GPU: use --device cpu")
 
 
 @pytest.mark.parametrize(
