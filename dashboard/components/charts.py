@@ -227,7 +227,8 @@ def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None 
     if marked in known.index:
         layers.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=ink))
     drawn = alt.layer(*layers, base.mark_rule(strokeWidth=6, opacity=0))
-    return drawn.properties(height=38, padding=2).configure_view(stroke=None)
+    around = dict.fromkeys(("left", "right", "top", "bottom"), 2)
+    return drawn.properties(height=38, padding=around).configure_view(stroke=None)
 
 
 def labels_of(starts: pd.Series) -> list[str]:
