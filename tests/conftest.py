@@ -73,7 +73,7 @@ if find_spec("sqlalchemy"):
 if find_spec("hypothesis"):
     from hypothesis import settings
 
-    settings.register_profile("repeatable", derandomize=True)
+    settings.register_profile("repeatable", derandomize=True, deadline=None)  # a busy machine is slow
     settings.register_profile("explore")
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 

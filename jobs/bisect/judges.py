@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
@@ -27,11 +28,7 @@ _EAGER = CONTROL[WAITS_FOR_HOST]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One run of one build: how its cell ended, the metric (None where there is none), the commit, and the bundle.
-
-    `eager` is the eager latency of the same process, `eager_kernel` its device time; None where there is none, and in
-    older logs.
-    """
+    """One run of one build; `eager` is the eager latency of the same process, `eager_kernel` its device time, if measured."""
 
     status: str
     value: float | None
@@ -88,7 +85,7 @@ class MetricJudge:
     """Judges by the level of a metric; `level` is the p that decides, `smallest` the relative change (or count) that matters.
 
     The compiled latency is judged beside the eager latency of the same process, as `compare` does: what slows both is the
-    host. It is judged as measured where a run has no eager latency, or where the device time of eager shows another program.
+    host.
     """
 
     metric: str
@@ -196,9 +193,7 @@ class StatusJudge:
 
     def shown(self, runs: Sequence[Reading]) -> str:
         """How often each status came."""
-        counts: dict[str, int] = {}
-        for run in runs:
-            counts[run.status] = counts.get(run.status, 0) + 1
+        counts = Counter(run.status for run in runs)
         return ", ".join(f"{number} x {status}" for status, number in counts.items())
 
     def _word(self, runs: Sequence[Reading]) -> Word:

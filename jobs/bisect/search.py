@@ -28,17 +28,10 @@ class EndError(click.ClickException):
 
 
 class BisectionLog:
-    """A file of JSON lines, each with `event` and `at`: `asked` first, then `run`, `skipped`, `decided`, at last `answer`.
-
-    Runs are read back; decisions are made again from them, with the same result.
-    """
+    """A file of JSON lines, each with `event` and `at`; from the runs in it a search comes to the same decisions again."""
 
     def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
-        """Opens the log, or begins it with the request.
-
-        Raises:
-            BuildError: the file is the log of another request, or no log.
-        """
+        """Opens the log, or begins it with the request. Raises `BuildError` for the log of another one, or no log."""
         self.path = path
         self._runs: dict[str, list[Reading]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,11 +90,10 @@ def _without_moment(event: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a bisection.
+    """The result of a bisection: `ends` compares the two ends, `step` the nearest decided builds around the change.
 
-    `ends` compares the two ends. Where they differ, `last_good` and `first_bad` are the nearest decided builds around the
-    change and `step` compares them; `between` are builds between these two that could not be decided, with the reason:
-    then the first bad one is one of them or `first_bad`. `is_open` says that one of them stayed open after all its runs.
+    `between` are builds between these that could not be decided, with the reason: then the first bad one is one of them or
+    `first_bad`. `is_open` says that one of them stayed open after all its runs.
     """
 
     ends: Judged
@@ -132,10 +124,10 @@ class Answer:
 
 @dataclass
 class Bisection:
-    """A search over builds (`names`, oldest first, with the good end and the bad end) by measuring runs of them.
+    """A search over builds (`names`, from the good end to the bad end) by `least` to `most` runs of each.
 
-    Each build gets at least `least` runs and at most `most`. `in_turn`: the ends are measured in turn, so that a machine that
-    slows down affects both alike; else each as a whole, where going from one build to another is costly.
+    `in_turn`: the ends are measured in turn, so that a machine that slows down affects both alike; else each as a whole,
+    where going from one build to another is costly.
     """
 
     names: Sequence[str]
@@ -152,12 +144,7 @@ class Bisection:
     _open: set[str] = field(default_factory=set)
 
     def run(self) -> Answer:
-        """Bisects.
-
-        Raises:
-            EndError: an end's cell cannot be judged, e.g. fails where a latency is requested.
-            ChildError: an end cannot be measured.
-        """
+        """Bisects. Raises `EndError` where an end cannot be judged, `ChildError` where it cannot be measured."""
         ends = self._compare_ends()
         low, high = 0, len(self.names) - 1
         while ends.word is Word.DIFFERENT and (at := self._next(low, high)) is not None:

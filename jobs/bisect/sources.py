@@ -1,7 +1,4 @@
-"""What a bisection measures: the builds or commits between its ends, and one run of each.
-
-Builds are measured in environments of their own, commits in a checkout that a command prepares.
-"""
+"""What a bisection measures: builds in environments of their own, or commits in a checkout that a command prepares."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ COMMIT_VARIABLE = "INDUCTOR_WATCH_COMMIT"
 
 
 def builds_between(good: str, bad: str, named: Sequence[str], options: BuildOptions) -> list[str]:
-    """The versions from good to bad: the named ones, else the releases that the index has (all builds where an end is no
-    release).
+    """The versions from good to bad: the named ones, else those of the index.
 
     Raises:
         BuildError: good is not older than bad, or the index cannot be read.
@@ -56,11 +52,7 @@ def _offered(options: BuildOptions, ends: tuple[Version, Version]) -> list[Versi
 
 
 def commits_between(folder: Path, good: str, bad: str) -> list[str]:
-    """The shas from good to bad, along the first parents of bad.
-
-    Raises:
-        GitError: no such repository, no such commit, or good is not among the ancestors of bad.
-    """
+    """The shas from good to bad, along the first parents of bad. Raises `GitError` where there is no such way."""
     repository = Repository(folder)
     first, last = repository.sha_of(good), repository.sha_of(bad)
     return [first, *repository.landed(first, last)]

@@ -12,11 +12,7 @@ class BuildError(ChildError):
 
 
 def parse_build(text: str) -> Version:
-    """The version in a text, written with or without `torch==`.
-
-    Raises:
-        BuildError: the text is no version of torch.
-    """
+    """The version in a text, with or without `torch==`; raises `BuildError` where it is none."""
     try:
         version = Version(text.strip().removeprefix("torch").removeprefix("=="))
     except InvalidVersion:

@@ -44,11 +44,7 @@ class Listing:
 
 
 def list_builds(words: Sequence[str]) -> Listing:
-    """What the index offers that these options of an installer name.
-
-    Raises:
-        BuildError: pip cannot list it, or there is no torch for this Python and platform.
-    """
+    """What the index that these options name offers; raises `BuildError` where pip lists no torch for this machine."""
     return _list_builds(tuple(words))
 
 

@@ -95,11 +95,7 @@ class Installer:
 
 
 def torch_of(python: Path, variables: Mapping[str, str]) -> tuple[str, str]:
-    """Version and git commit of the torch that an interpreter imports.
-
-    Raises:
-        BuildError: it imports none.
-    """
+    """Version and git commit of the torch that an interpreter imports. Raises `BuildError` if it imports none."""
     code = "import json, torch; print(json.dumps([torch.__version__, torch.version.git_version]))"
     output = _run([str(python), "-c", code], "torch does not import", variables, errors=False)
     version, commit = json.loads(output.splitlines()[-1])

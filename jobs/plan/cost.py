@@ -231,16 +231,12 @@ _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
 
 
 def learn_from(path: Path) -> CostModel:
-    """The model of a bundle, or of the newest `NEWEST` bundles below a folder; of nothing where there is no such path.
-
-    Raises:
-        BundleError: `path` is a file and no bundle.
-    """
+    """The model of the bundles of `read_history`."""
     return CostModel.learn(item for contents in read_history(path) for item in contents.measurements)
 
 
 def read_history(path: Path) -> list[BundleContents]:
-    """The bundles that `learn_from` learns from, the newest first; what cannot be read below a folder is skipped.
+    """A bundle, or the `NEWEST` bundles below a folder that can be read, the newest first; none where there is no such path.
 
     With `--tune-together` cells share the device: the time for which they held it is not learned from such runs.
 

@@ -64,8 +64,7 @@ def plan_work(
 ) -> Work:
     """What is left of a plan when `done` is recorded, by `cell_id`, of which `again` is to be measured once more.
 
-    A duplicate follows its cell: where that is measured it gets the new outcome; where its copy is lost or out of date it
-    gets the recorded one.
+    A duplicate gets the new outcome of its cell, or the recorded one where its copy is lost or out of date.
     """
     done = done or {}
     duplicates = find_duplicates(planned, identify)

@@ -57,10 +57,7 @@ class Plan:
 
 
 def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
-    """The default night of a device if nothing is narrowed, else what the options select.
-
-    Raises what `selected` raises.
-    """
+    """The default night of a device if nothing is narrowed, else what the options select; raises what `selected` raises."""
     if selection.is_narrowed or configs:
         return selected(device, selection, [parse_config(text) for text in configs] or all_configs())
     training = replace(selection, phases=(Phase.TRAINING.value,))
@@ -74,9 +71,7 @@ def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -
 
 
 def selected(device: str, selection: Selection, configs: Sequence[Config], *tags: str) -> Plan:
-    """Every cell of a selection under every config, phase by phase (inference where none is given).
-
-    Models that cannot be measured so are left out and named.
+    """Every cell of a selection under every config, phase by phase (inference where none is given), and what is left out.
 
     Raises:
         ZooError: no such suite, model or tag.
@@ -160,11 +155,7 @@ def read_plan(path: Path, device: str) -> Plan:
 
 
 def load_plan(path: Path) -> Plan:
-    """The plan in a file as it stands, on a host that may have neither torch nor the models.
-
-    Raises:
-        PlanError: no such plan in the file.
-    """
+    """The plan in a file as it stands, on a host that may have neither torch nor the models. Raises `PlanError`."""
     try:
         data = json.loads(path.read_text())
         extra = ExtraMeasurements.from_json(data.get("measure") or {})

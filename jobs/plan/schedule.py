@@ -30,9 +30,9 @@ _STICKY = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a plan takes on one GPU, in seconds: its work on the CPU, the time for which cells hold the device, all starts.
+    """What a plan takes on one GPU, in seconds, by the work on the CPU and by the time for which cells hold the device.
 
-    `starts` are the seconds at which each cell starts where the CPU is the limit.
+    `starts` has when each cell starts where the CPU is the limit.
     """
 
     cpu_limited_s: float

@@ -96,11 +96,7 @@ def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = No
 
 
 def write_plans(folder: Path, night: str, plan: Plan, shards: Sequence[Shard]) -> None:
-    """Writes `shard-01.json`, ... and `plan.json`, which `nightly --plan` and `ingest --plan` read; removes older ones.
-
-    Raises:
-        ShardError: the night's name cannot be that of a file.
-    """
+    """Writes `shard-01.json`, ... and `plan.json`, which `nightly --plan` and `ingest --plan` read; removes older ones."""
     check_night(night)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("shard-*.json"):

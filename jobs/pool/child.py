@@ -171,8 +171,6 @@ def run_child(
 ) -> tuple[int, str]:
     """Measures a request in a child and waits for it; returns its exit code and the last line of its standard error.
 
-    Standard output of the child goes to `log`, else to standard error.
-
     Raises:
         ChildError: the interpreter cannot be started.
     """
@@ -247,9 +245,7 @@ def measure(request: Request) -> None:
     """Measures the request's cells, or what is left of them, in this process.
 
     Raises:
-        NothingPlannedError: no cell can be measured here.
         RequirementError: this host has another torch, another inductor-watch, or lacks the library of a model.
-        ResumeError: the unfinished run began with another torch or on another testbed.
     """
     from jobs.plan.planning import Plan, planned_night
     from jobs.pool.resuming import find_night

@@ -38,10 +38,9 @@ def probe(device: str | None, slot: DeviceSlot | None = None) -> dict[str, Any]:
 
 @cache
 def cell_variables(start: str) -> dict[str, str]:
-    """Environment variables for the cells of a run on this machine, besides those that every cell gets.
+    """Environment variables for the cells of a run on this machine; forked cells get them from their server.
 
-    Those that are forked get them from their server. They matter on a GPU as well: a graph with one scalar on the CPU has a
-    C++ kernel.
+    They matter on a GPU as well: a graph with one scalar on the CPU has a C++ kernel.
     """
     if start == "fork" or SKIP_VARIABLE in os.environ:
         return {}

@@ -49,10 +49,7 @@ class RunNames:
 
 @dataclass(frozen=True, slots=True)
 class ExtraMeasurements:
-    """Measurements that take longer than those of every night; a plan in a file can ask for them.
-
-    The fields are those of `collector.settings.Settings`.
-    """
+    """Fields of `Settings` for measurements that take longer than those of every night; a plan's file can ask for them."""
 
     precision: float = 0.0
     warm_compile: bool = False

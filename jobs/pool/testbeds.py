@@ -94,9 +94,7 @@ def _server_for(slot: DeviceSlot, device: str) -> Launcher:
 def testbeds_of(unfinished: Sequence[Unfinished], serve: bool = False) -> list[Testbed]:
     """The testbed of each unfinished run of a night, in the same order.
 
-    Raises:
-        ResumeError: this machine or its torch is not the one that a run began on.
-        HostError, DeviceSlotError: as `find_testbeds`.
+    Raises `ResumeError` where this machine or its torch is not the one that a run began on, and what `find_testbeds` raises.
     """
     options = [run.requested.execution for run in unfinished]
     indexes = [index for execution in options for index in (execution.gpus or "").split(",") if index]
@@ -115,10 +113,7 @@ def _testbed_for(run: Unfinished, here: Sequence[Testbed]) -> Testbed:
 
 
 def last_testbeds(history: Iterable[BundleContents], testbeds: Sequence[Testbed]) -> dict[Group, int]:
-    """By group of cells, the index of the testbed that measured it last; `history` begins with the newest run.
-
-    A series stays on one GPU that way: two of a kind differ by a few tenths of a percent.
-    """
+    """By group of cells, the testbed that measured it last: two GPUs of a kind differ by a few tenths of a percent."""
     by_gpu = {extract_testbed(testbed.environment).get("gpu_index"): at for at, testbed in enumerate(testbeds)}
     last: dict[Group, int] = {}
     for run in history:

@@ -68,9 +68,8 @@ def test_the_same_plan_and_costs_give_the_same_shards_whatever_was_learned_first
     assert matrix(one) == matrix(two)
     assert [shard.cells for shard in one] == [shard.cells for shard in two]
     assert len(one) == min(count, len(costs))
-    # List scheduling by decreasing cost is at most 4/3 - 1/(3m) of the best, which is at least the mean and the longest.
-    best = max(sum(costs) / len(one), max(costs))
-    assert max(shard.worker_s for shard in one) <= best * (4 / 3) + 1e-6 * best or len(one) == 1
+    # What list scheduling never exceeds (Graham 1966).
+    assert max(shard.worker_s for shard in one) <= (sum(costs) / len(one) + max(costs) * (1 - 1 / len(one))) * 1.000001
 
 
 def test_phases_of_a_model_may_part_and_a_second_name_of_a_program_costs_nothing():

@@ -31,7 +31,6 @@ from tests.jobs.acting import (
     Stage,
     acted,
     alive,
-    end_budget_when,
     player_variables,
     read_log,
     read_trace,
@@ -162,7 +161,8 @@ def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
     assert stood["waited_s"] > 2.0
     assert stood["stood_s"] > 1.5  # of the 2.1 s for which the others measured, what it was not waiting already
     (found,) = [item.measurement for item in outcomes if item.measurement.cell.batch_size == 4]
-    assert found.metrics["compile_cold_s"] == pytest.approx(0.8, abs=0.5)
+    # What is left is what it worked, which takes longer than 0.8 s on a busy machine.
+    assert found.metrics["compile_cold_s"] == pytest.approx(ended - began - stood["stood_s"], abs=0.3)
 
 
 def test_a_cell_that_does_not_come_to_an_end_times_out_and_frees_the_device(stage):
@@ -235,15 +235,6 @@ def test_who_is_killed_while_it_waits_or_stands_is_missed_by_nobody(script, sees
     assert trace.of(2, "measure") == []
 
 
-def test_a_lost_server_costs_no_cell_its_outcome(stage):
-    with when(lambda: pids_of(stage, 2, "tick", "measure") and servers()) as killed:
-        outcomes, trace = stage.play(["work:0.5,tune:0.1", "work:0.1,measure:0.3", "work:0.4,device:0.1"], 2)
-    assert len(killed) == 1
-    all_pass(outcomes, 3)
-    # The two that were under way were measured again, from the start.
-    assert len(trace.lives[1]) == len(trace.lives[2]) == 2
-
-
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_server_that_died_before_its_first_cell_is_replaced(is_known, stage):
     early = Launcher({**os.environ, **player_variables(stage.log)})
@@ -288,28 +279,18 @@ def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp, stage
 @pytest.mark.parametrize("start", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
 def test_real_workers_measure_in_the_order_of_the_plan_with_the_server_that_was_started(start, temp):
     early = Launcher(preload=Preload("cpu") if start == "fork" else None)
-    scheduler = GpuScheduler(EARLY, LONG, DeviceSlot([[]]), os.environ, launcher=early)
+    cells = EARLY if start == "fork" else EARLY[:2]  # each of them imports torch
+    scheduler = GpuScheduler(cells, LONG, DeviceSlot([[]]), os.environ, launcher=early)
     began = time.monotonic()
     found = [outcome.measurement for _, outcome in Pool([scheduler]).run()]
     assert began < scheduler.first_at < time.monotonic()
-    assert [(item.cell, item.status) for item in found] == list(zip(EARLY, EARLY_STATUS, strict=True))
+    assert [(item.cell, item.status) for item in found] == list(zip(cells, EARLY_STATUS, strict=False))
     for item, words in zip(found, ("did you mean triton", "GPU only", "NoSuchModel"), strict=False):
         assert words in item.failure.message
     assert found[0].environment_id == found[1].environment_id is not None
     assert found[0].details["cpu_s"] > 0
     assert early.lost
     assert servers() == list(temp.iterdir()) == []
-
-
-def test_a_run_that_is_broken_off_leaves_no_process(stage):
-    cells = [acted("work:0.3,measure:0.05", 1), acted("work:60", 2)]
-    outcomes = Pool([stage.scheduler(cells, slot(2))]).run()
-    assert next(outcomes)[1].measurement.cell.batch_size == 1
-    outcomes.close()
-    assert servers() == []
-    pids = {line.pid for line in read_log(stage.log)}
-    assert len(pids) == 2
-    assert not any(map(alive, pids))
 
 
 def test_together_cells_need_no_more_memory_than_there_is(stage):
@@ -362,28 +343,12 @@ def test_no_more_than_two_tune_while_others_wait(stage):
     assert max(map(len, trace.companies())) == 4
 
 
-def test_after_the_budget_nothing_starts_and_what_runs_is_finished(stage, monkeypatch):
-    cells = [acted("work:0.5,measure:0.1", number) for number in range(1, 6)]
-    end_budget_when(monkeypatch, lambda: len(read_trace(stage.log).lives) == 2)
-    found = [outcome for _, outcome in Pool([stage.scheduler(cells, slot(2))], budget_s=1).run()]
-    all_pass(found, 2)
-    assert set(read_trace(stage.log).lives) == {1, 2}
-
-
 def test_two_devices_hold_their_devices_at_once(stage):
     schedulers = [stage.scheduler([acted("measure:0.4", number)], slot(1)) for number in (1, 2)]
     found = list(Pool(schedulers).run())
     assert sorted((scheduler, outcome.measurement.cell.batch_size) for scheduler, outcome in found) == [(0, 1), (1, 2)]
     one, other = read_trace(stage.log).named("measure")
     assert one.overlaps(other)
-
-
-def test_a_device_without_cells_starts_nothing_and_hinders_nobody(stage):
-    schedulers = [stage.scheduler([], slot(1)), stage.scheduler([acted("measure:0.1", 1)], slot(1))]
-    pool = Pool(schedulers).run()
-    index, _ = next(pool)
-    assert (index, len(servers())) == (1, 1)
-    assert list(pool) == []
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
@@ -404,23 +369,21 @@ def test_a_worker_runs_on_the_cores_of_its_slot(stage):
     assert sorted(cores.values(), key=min) == [{CORES[0]}, {CORES[-1]}]
 
 
-def on_gpu(stage, health, script="work:0.05,exit:3"):
-    cells = [acted(script, 1, "cuda"), acted("work:0.05", 2, "cuda")]
+@pytest.mark.parametrize(
+    ("health", "script", "expected"),
+    [
+        ("it fell off the bus", "exit:3", None),
+        ("", "exit:3", Status.CRASHED),  # the GPU answers: the crash is the cell's own
+        ("would say no", "end:fail_accuracy", Status.FAIL_ACCURACY),  # the GPU is not asked
+    ],
+)
+def test_a_gpu_that_no_longer_answers_ends_the_run(health, script, expected, stage):
+    cells = [acted(f"work:0.05,{script}", 1, "cuda"), acted("work:0.05", 2, "cuda")]
     scheduler = stage.scheduler(cells, slot(1, variables=player_variables(stage.log, PLAY_HEALTH=health)))
-    return [outcome for _, outcome in Pool([scheduler]).run()]
-
-
-def test_a_gpu_that_no_longer_answers_ends_the_run(stage):
+    if expected:
+        assert statuses([outcome for _, outcome in Pool([scheduler]).run()]) == {1: expected, 2: Status.PASS}
+        return
     with pytest.raises(LostDeviceError, match=r"fell off the bus.*acted/work:0.05,exit:3"):
-        on_gpu(stage, "the GPU fell off the bus")
+        list(Pool([scheduler]).run())
     assert set(read_trace(stage.log).lives) == {1}
     assert servers() == []
-
-
-def test_a_crash_beside_a_gpu_that_answers_is_the_cells_own(stage):
-    assert statuses(on_gpu(stage, "")) == {1: Status.CRASHED, 2: Status.PASS}
-
-
-def test_a_gpu_is_not_asked_after_what_was_not_its_doing(stage):
-    found = statuses(on_gpu(stage, "would say no", "work:0.05,end:fail_accuracy"))
-    assert found == {1: Status.FAIL_ACCURACY, 2: Status.PASS}
