@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import IO
 
 from collector.errors import ExpectedError
 from db.commits.storing import LandedCommit
@@ -25,8 +23,8 @@ MAIN_REFS = ("origin/main", "main", "origin/master", "master", "HEAD")
 _GIT = ("git", "--no-pager", "--no-replace-objects", "-c", "log.showSignature=false", "-c", "core.fsmonitor=false")
 _FORMAT = "%H%x00%at%x00%ct%x00%s%x00%B"
 _FIELDS = 5
-_TAG = "%(refname:lstrip=2)%00%(objecttype)%00%(objectname)%00%(*objecttype)%00%(*objectname)"
-_BLOCK = 1 << 20
+#: Commits that are read at once.
+_BATCH = 5000
 #: The latest moment that `db.queries.moments` takes, in seconds since 1970.
 _LATEST = 9e9
 
@@ -62,17 +60,11 @@ class Repository:
 
     def tags(self) -> dict[str, str]:
         """The commits that tags name, as whole shas by the tag's name; tags of files and trees are left out."""
-        with self._reading("for-each-ref", f"--format={_TAG}", "refs/tags") as stream:
-            rows = [line.rstrip(b"\n").split(b"\0") for line in stream]
-        tags: dict[str, str] = {}
-        for ref, kind, sha, peeled_kind, peeled in rows:
-            name = ref.decode("utf-8", "replace")
-            commit = {b"commit": sha}.get(kind) or {b"commit": peeled}.get(peeled_kind)
-            # A tag of a tag takes a call of its own: there are few.
-            whole = commit.decode("ascii") if commit else peeled_kind == b"tag" and self._find(f"refs/tags/{name}")
-            if whole:
-                tags[name] = whole
-        return tags
+        names = self._lines("for-each-ref", "--format=%(refname:lstrip=2)", "refs/tags")
+        wanted = b"".join(b"refs/tags/%b^{commit}\n" % name for name in names)
+        shas = self._lines("cat-file", "--batch-check=%(objectname)", stdin=wanted)
+        tags = zip(names, shas, strict=True)
+        return {name.decode("utf-8", "replace"): sha.decode() for name, sha in tags if not sha.endswith(b" missing")}
 
     def merge_base(self, branch: str, tip: str) -> str:
         """The commit at which a branch (of this clone or of its origin) left the line that ends at `tip`."""
@@ -90,8 +82,7 @@ class Repository:
         Parents come before their children, and what a merge brought comes right before the merge. So the commits between
         two of the main line are exactly those of `git log BASE..NEW`, and a history that grows at its end keeps its positions.
         """
-        with self._reading("rev-list", "--parents", "--topo-order", tip) as stream:
-            return _order(stream, tip.encode())
+        return _order(self._lines("rev-list", "--parents", "--topo-order", tip), tip.encode())
 
     def landed(self, base: str, tip: str) -> list[str]:
         """What landed after `base` up to `tip` along the first parents of `tip`, oldest first."""
@@ -99,34 +90,28 @@ class Repository:
             raise GitError(
                 f"{_shown(self.path)}: {base[:12]} did not land before {tip[:12]}: the older one comes first"
             )
-        with self._reading("rev-list", "--first-parent", "--reverse", tip, f"^{base}") as stream:
-            return [line.decode("ascii").strip() for line in stream]
+        return [line.decode() for line in self._lines("rev-list", "--first-parent", "--reverse", tip, f"^{base}")]
 
     def touching(self, tip: str, path: str) -> set[str]:
         """The commits up to `tip` that touch a path of the repository; a merge only if its own content differs."""
-        where = f":(top,literal){path}"
-        with self._reading("rev-list", "--full-history", tip, "--", where) as stream:
-            return {line.decode("ascii").strip() for line in stream}
+        lines = self._lines("rev-list", "--full-history", tip, "--", f":(top,literal){path}")
+        return {line.decode() for line in lines}
 
     def commits(self, places: Iterable[tuple[int, str]]) -> Iterator[LandedCommit]:
         """The facts and the message of each commit (position and sha), in the order given."""
-        positions = array("q")
-        with tempfile.TemporaryFile() as wanted:
-            for position, sha in places:
-                positions.append(position)
-                wanted.write(f"{sha}\n".encode())
-            if not positions:
-                return
-            wanted.seek(0)
-            options = ("-z", f"--format={_FORMAT}", "--encoding=UTF-8", "--no-walk=unsorted", "--stdin")
-            quiet = ("--no-show-signature", "--no-notes", "--no-color", "--no-patch", "--no-mailmap")
-            with self._reading("log", *quiet, *options, stdin=wanted) as stream:
-                listed = 0
-                for position, fields in zip(positions, _records(stream), strict=False):
-                    listed += 1
-                    yield _commit(position, fields)
-            if listed != len(positions):
-                raise GitError(f"{_shown(self.path)}: git listed {listed} of {len(positions)} commits: try again")
+        options = ("-z", f"--format={_FORMAT}", "--encoding=UTF-8", "--no-walk=unsorted", "--stdin")
+        quiet = ("--no-show-signature", "--no-notes", "--no-color", "--no-patch", "--no-mailmap")
+        rest = iter(places)
+        while batch := list(islice(rest, _BATCH)):
+            wanted = "".join(f"{sha}\n" for _, sha in batch).encode()
+            # Git ends each commit with a NUL, and cuts a message at its first one.
+            *fields, _ = self._git("log", *quiet, *options, stdin=wanted).split(b"\0")
+            if len(fields) != _FIELDS * len(batch):
+                raise GitError(
+                    f"{_shown(self.path)}: git listed other commits than the {len(batch)} asked for: try again"
+                )
+            for index, (position, _) in enumerate(batch):
+                yield _commit(position, fields[_FIELDS * index : _FIELDS * (index + 1)])
 
     def _find(self, ref: str) -> str | None:
         try:
@@ -135,37 +120,21 @@ class Repository:
             return None
 
     def _first_line(self, *arguments: str) -> str:
-        with self._reading(*arguments) as stream:
-            return stream.read().decode("utf-8", "replace").partition("\n")[0].strip()
+        return self._git(*arguments).decode("utf-8", "replace").partition("\n")[0].strip()
 
-    @contextmanager
-    def _reading(self, *arguments: str, stdin: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
-        """What git prints. It must end well, unless the reader has stopped early."""
+    def _lines(self, *arguments: str, stdin: bytes = b"") -> list[bytes]:
+        return self._git(*arguments, stdin=stdin).splitlines()
+
+    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        """What git prints."""
         command = [*_GIT, "-C", str(self.path), *arguments]
-        with tempfile.TemporaryFile() as errors:
-            try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=stdin or subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    env=_environment(),
-                )
-            except FileNotFoundError as error:
-                raise GitError(
-                    "git is not installed: install it, or import where it is (apt-get install git)"
-                ) from error
-            try:
-                if process.stdout is None:
-                    raise AssertionError("a pipe was asked for")
-                yield process.stdout
-                code = process.wait()
-            finally:
-                process.kill()
-                process.communicate()
-            if code:
-                errors.seek(0)
-                raise GitError(_explain(self.path, errors.read().decode("utf-8", "replace")))
+        try:
+            done = subprocess.run(command, input=stdin, capture_output=True, env=_environment(), check=False)
+        except FileNotFoundError as error:
+            raise GitError("git is not installed: install it, or import where it is (apt-get install git)") from error
+        if done.returncode:
+            raise GitError(_explain(self.path, done.stderr.decode("utf-8", "replace")))
+        return done.stdout
 
 
 def _order(stream: Iterable[bytes], tip: bytes) -> list[str]:
@@ -195,22 +164,6 @@ def _order(stream: Iterable[bytes], tip: bytes) -> list[str]:
         owners.reverse()
         shas = [shas[index] for index in sorted(range(len(shas)), key=lambda index: -owners[index])]
     return [sha.decode("ascii") for sha in shas]
-
-
-def _records(stream: IO[bytes]) -> Iterator[list[bytes]]:
-    """The fields of each commit; git ends each with a NUL, and cuts a message at its first one."""
-    rest = b""
-    while block := stream.read(_BLOCK):
-        fields = (rest + block).split(b"\0")
-        whole = len(fields) - 1 - (len(fields) - 1) % _FIELDS
-        for start in range(0, whole, _FIELDS):
-            yield fields[start : start + _FIELDS]
-        rest = b"\0".join(fields[whole:])
-    if rest:
-        fields = rest.removesuffix(b"\0").split(b"\0")
-        if len(fields) != _FIELDS:
-            raise GitError("git ended in the middle of a commit: try again")
-        yield fields
 
 
 def _commit(position: int, fields: list[bytes]) -> LandedCommit:

@@ -111,13 +111,16 @@ class GitHub:
         """Changes what is at a path; doing it twice is the same as doing it once."""
         return _parsed(self._send("PATCH", self._url(path), body))
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Creates something. It is tried again only if the server said that it did nothing.
+    def create(self, path: str, body: Mapping[str, Any], find: Callable[[], Mapping[str, Any] | None]) -> str:
+        """Creates a comment or an issue and returns its address.
 
-        Raises:
-            LostAnswerError: it may or may not have been created: look before you try again.
+        If the answer is lost, it may or may not have been created: `find` looks for it before another one is.
         """
-        return _parsed(self._send("POST", self._url(path), body))
+        url = self._url(path)
+        try:
+            return page_of(_parsed(self._send("POST", url, body)))
+        except LostAnswerError:
+            return page_of(find() or _parsed(self._send("POST", url, body)))
 
     def _url(self, path: str, query: Mapping[str, str | int] | None = None) -> httpx.URL:
         return httpx.URL(f"{self.base}/{path.lstrip('/')}", params=query or None)
@@ -161,7 +164,7 @@ class GitHub:
         what = f"{response.request.method} {response.url.path}"
         message = self._safe(_message(response))
         if code == 429 or (code == 403 and (headers.get("x-ratelimit-remaining") == "0" or headers.get("retry-after"))):
-            return _Temporary(f"GitHub's rate limit is used up{_until(headers)}", _retry_after(headers), is_undone=True)
+            return _rate_limit(headers)
         if code >= 500:
             return _Temporary(f"GitHub answered {what} with {code}: {message}", is_undone=code == 503)
         advice = ": it has moved; if the repository was renamed, say its new name" if code < 400 else ""
@@ -224,17 +227,11 @@ def _message(response: httpx.Response) -> str:
     return one_line(" ".join(str(message).split()), 200) or "no message"
 
 
-def _retry_after(headers: httpx.Headers) -> float:
-    """Seconds until the rate limit ends."""
-    text = headers.get("retry-after", "")
-    if re.fullmatch(r"[0-9]{1,6}", text):
-        return float(text)
+def _rate_limit(headers: httpx.Headers) -> _Temporary:
+    """What is said of a rate limit, and when it ends."""
     reset = headers.get("x-ratelimit-reset", "")
-    return max(0.0, float(reset) - time.time()) if re.fullmatch(r"[0-9]{1,12}", reset) else 1.0
-
-
-def _until(headers: httpx.Headers) -> str:
-    reset = headers.get("x-ratelimit-reset", "")
-    if not re.fullmatch(r"[0-9]{9,10}", reset):
-        return ": try again later"
-    return f" until {datetime.fromtimestamp(int(reset), UTC):%H:%M} UTC: try again then"
+    ends = int(reset) if re.fullmatch(r"[0-9]{9,10}", reset) else None
+    until = f" until {datetime.fromtimestamp(ends, UTC):%H:%M} UTC: try again then" if ends else ": try again later"
+    retry = headers.get("retry-after", "")
+    after_s = float(retry) if re.fullmatch(r"[0-9]{1,6}", retry) else max(0.0, ends - time.time()) if ends else 1.0
+    return _Temporary(f"GitHub's rate limit is used up{until}", after_s, is_undone=True)

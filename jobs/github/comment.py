@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.github.api import GitHub, LostAnswerError, has_body, number_of, page_of
+from jobs.github.api import GitHub, has_body, number_of, page_of
 
 #: The first line of the comment: an HTML comment, which GitHub does not show.
 MARKER = "<!-- inductor-watch report -->"
@@ -14,7 +14,7 @@ def put_comment(github: GitHub, repo: str, number: int, text: str) -> tuple[str,
     """Writes the text into our comment on a pull request or issue; returns what was done and the comment's address.
 
     What was done is `updated`, `unchanged` or `created`. Only a comment that **begins** with the marker is ours: one that
-    quotes it is not. If the answer to its creation is lost, it is looked for before another is created.
+    quotes it is not.
 
     Raises:
         GitHubError: GitHub refused or did not answer.
@@ -23,12 +23,7 @@ def put_comment(github: GitHub, repo: str, number: int, text: str) -> tuple[str,
     comments = f"repos/{repo}/issues/{number}/comments"
     existing = _ours(github, comments)
     if existing is None:
-        try:
-            return "created", page_of(github.post(comments, {"body": body}))
-        except LostAnswerError:
-            existing = _ours(github, comments)
-    if existing is None:
-        return "created", page_of(github.post(comments, {"body": body}))
+        return "created", github.create(comments, {"body": body}, lambda: _ours(github, comments))
     if has_body(existing, body):
         return "unchanged", page_of(existing)
     changed = github.patch(f"repos/{repo}/issues/comments/{number_of(existing, 'id')}", {"body": body})

@@ -15,7 +15,7 @@ from analysis.reports.markdown import BODY_BYTES, cut, render
 from analysis.reports.permalinks import address
 from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
-from jobs.github.api import GitHub, LostAnswerError, has_body, number_of, page_of
+from jobs.github.api import GitHub, has_body, number_of, page_of
 from jobs.regressions.text import blame_lines, change_of
 
 #: Issues are looked for by it if a record has lost its link.
@@ -160,16 +160,15 @@ def _linked(github: GitHub, repo: str, issue: Issue) -> dict[str, Any] | None:
 
 
 def _created(github: GitHub, repo: str, issue: Issue) -> Published:
+    path = f"repos/{repo}/issues"
+
+    def find() -> Mapping[str, Any] | None:
+        newest = github.get(path, state="all", sort="created", direction="desc", per_page=100)
+        ours = (item for item in newest if _marker(item) == issue.marker) if isinstance(newest, list) else iter(())
+        return next(ours, None)
+
     wanted = {"title": issue.title, "body": issue.body, "labels": [LABEL]}
-    try:
-        return Published("opened", page_of(github.post(f"repos/{repo}/issues", wanted)))
-    except LostAnswerError:
-        # Made or not: what was made is among the newest.
-        newest = github.get(f"repos/{repo}/issues", state="all", sort="created", direction="desc", per_page=100)
-        for existing in newest if isinstance(newest, list) else []:
-            if _marker(existing) == issue.marker:
-                return Published("opened", page_of(existing))
-    return Published("opened", page_of(github.post(f"repos/{repo}/issues", wanted)))
+    return Published("opened", github.create(path, wanted, find))
 
 
 def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any]) -> Published:
