@@ -12,10 +12,9 @@ from click.testing import CliRunner
 
 from db.engine import open_store
 from db.errors import RecordError
-from db.regressions.records import find_regression, list_regressions, note_regression, regression
 from jobs.cli import app
 from tests.analysis.compare.test_verdicts import MODELS, make_run
-from tests.factories import START, failing, new_store
+from tests.factories import failing, new_store
 from tests.jobs.github.server import TOKEN, Failure, github_server
 
 SLOW, BROKEN = (f"huggingface/{MODELS[at]} inference bfloat16 cuda bs8 default" for at in (4, 7))
@@ -85,9 +84,7 @@ def test_what_regressed_and_what_broke_is_recorded_once_with_its_base_pinned(dat
     assert slow["events"][0]["text"] == "seen in the night"
 
 
-def test_a_named_cell_is_recorded_if_it_got_worse_and_refused_if_not(database):
-    refused(database, "open", "r11", "r12", "--cell", SLOW.replace("04", "05"), said="did not get worse")
-    refused(database, "open", "r11", "r12", "--cell", "nonsense", said="these sides have no cell")
+def test_a_named_cell_is_recorded_if_it_got_worse(database):
     assert call(database, "open", "r11", "r12", "--cell", SLOW).exit_code == 0
     assert [item["cell"] for item in records(database)] == [SLOW]
     assert "nothing regressed or broke" in call(database, "open", "r09", "r10").output
@@ -111,17 +108,11 @@ def test_a_record_is_shown_with_base_range_history_and_the_command(filled):
     assert call(filled, "ack", name[:5], "--owner", "carl", "--note", "mine").exit_code == 0
     shown = call(filled, "show", name).output
     for said in (
-        "state   acknowledged",
-        f"cell    {SLOW}",
-        "run r11 (pinned)",
-        "run r12",
-        "owner   carl",
-        "ann: new: regressed",
+        *("state   acknowledged", f"cell    {SLOW}", "run r11 (pinned)", "run r12", "owner   carl"),
+        *("ann: new: regressed", "ann: acknowledged: mine", "commits import --git PATH"),
+        f"inductor-watch run --suite huggingface --model {MODELS[4]}",
     ):
         assert said in shown
-    assert "ann: acknowledged: mine" in shown
-    assert f"inductor-watch run --suite huggingface --model {MODELS[4]}" in shown
-    assert "commits import --git PATH" in shown
     told = json.loads(call(filled, "show", name, "--json").output)
     assert [event["to_state"] for event in told["events"]] == ["new", "acknowledged"]
     assert told["blame"]["distance"] is None
@@ -129,43 +120,34 @@ def test_a_record_is_shown_with_base_range_history_and_the_command(filled):
 
 def test_a_life_from_new_to_returned(filled):
     name = one(filled)["regression_id"]
-    steps = [
-        ("confirm",),
-        ("ack",),
-        ("close", "--as", "fixed"),
-        ("reopen",),
-        ("close", "--as", "false-alarm"),
-        ("reopen",),
-    ]
-    for verb, *more in steps:
-        assert call(filled, verb, name, *more).exit_code == 0
+    for verb in ("confirm", "ack", "close --as fixed", "reopen", "close --as false-alarm", "reopen"):
+        assert call(filled, *verb.split(), name).exit_code == 0
     states = [event["to_state"] for event in one(filled)["events"]]
     assert states == ["new", "confirmed", "acknowledged", "fixed", "returned", "false_alarm", "acknowledged"]
 
 
-def test_what_cannot_follow_is_refused_with_what_can(filled):
+def test_what_cannot_be_is_refused_and_nothing_changes(filled):
     name = one(filled)["regression_id"]
-    refused(
-        filled, "reopen", name, said="is new: that can become confirmed, acknowledged, expected, false_alarm, fixed"
-    )
-    call(filled, "close", name, "--as", "fixed")
-    refused(filled, "confirm", name, said="is fixed: that can become returned, acknowledged, not confirmed")
-    assert call(filled, "close", name, "--as", "wontfix").exit_code == 2
-    assert call(filled, "close", name).exit_code == 2
+    for words, said in [
+        (("reopen", name), "is new: that can become confirmed, acknowledged, expected, false_alarm, fixed"),
+        (("ack", "zzzz"), "no regression 'zzzz'"),
+        (("ack", name[:3]), "no regression"),
+        (("note", name, " "), "a note needs a text"),
+        (("set", name, "--link", "javascript:alert(1)"), "https://"),
+        (("open", "r11", "r12", "--cell", SLOW.replace("04", "05")), "did not get worse"),
+        (("open", "r11", "r12", "--cell", "nonsense"), "these sides have no cell"),
+    ]:
+        refused(filled, *words, said=said)
+    for words in (("close", name, "--as", "wontfix"), ("close", name), ("set", name)):
+        assert call(filled, *words).exit_code == 2
 
 
 def test_several_records_move_together_or_not_at_all(filled):
     names = [item["regression_id"] for item in records(filled)]
     call(filled, "close", names[0], "--as", "fixed")
-    refused(filled, "confirm", *names, said="not confirmed")
+    refused(filled, "confirm", *names, said="is fixed: that can become returned, acknowledged, not confirmed")
     assert call(filled, "ack", *names, names[0][:6]).exit_code == 0
     assert {item["state"] for item in records(filled)} == {"acknowledged"}
-
-
-def test_a_name_that_is_none_or_too_short_is_refused(filled):
-    name = one(filled)["regression_id"]
-    refused(filled, "ack", "zzzz", said="no regression 'zzzz'")
-    refused(filled, "ack", name[:3], said="no regression")
 
 
 def test_a_note_owner_and_link_change_no_state_and_stand_in_the_history(filled):
@@ -178,28 +160,8 @@ def test_a_note_owner_and_link_change_no_state_and_stand_in_the_history(filled):
         ("dora", "measured it twice"),
         ("ann", "owner: eve; link: https://example.org/1"),
     ]
-    assert call(filled, "set", name, "--owner", "eve").exit_code == 0
-    assert len(one(filled)["events"]) == 3
     call(filled, "set", name, "--owner", "")
     assert (one(filled)["owner"], one(filled)["events"][-1]["text"]) == ("", "owner: none")
-    refused(filled, "note", name, " ", said="a note needs a text")
-    assert call(filled, "set", name).exit_code == 2
-    refused(filled, "set", name, "--link", "javascript:alert(1)", said="https://")
-
-
-def test_a_note_does_not_say_when_a_state_began(filled):
-    with open_store(filled, write=True).begin() as conn:
-        found = list_regressions(conn)[0]
-        noted = note_regression(conn, found.regression_id, at=START, author="ann", text="x")
-        assert noted.state_since == found.opened_at
-        assert find_regression(conn, found.regression_id[:4]) == regression(conn, found.regression_id)
-
-
-def test_the_author_is_whoever_says_so_then_the_environment(filled):
-    name = one(filled)["regression_id"]
-    call(filled, "note", name, "a", INDUCTOR_WATCH_AUTHOR="", GITHUB_ACTOR="octo")
-    call(filled, "note", name, "b", "--author", "me", GITHUB_ACTOR="octo")
-    assert [event["author"] for event in one(filled)["events"][1:]] == ["octo", "me"]
 
 
 def test_names_on_a_terminal_steer_nothing(filled):
@@ -247,14 +209,8 @@ def test_an_alert_gets_one_issue_which_is_kept_up_to_date_and_closed(filled, ser
     (issue,) = server.issues
     assert issue["labels"] == ["inductor-watch"]
     assert issue["title"] == f"main at 0000000000: broke, {BROKEN} and 1 more"
-    for said in (
-        MODELS[4],
-        MODELS[7],
-        "slower",
-        " ms, +",
-        "inductor-watch run --suite",
-        "https://dash.example/model?base=r11&new=r12",
-    ):
+    link = "https://dash.example/model?base=r11&new=r12"
+    for said in (MODELS[4], MODELS[7], "slower", " ms, +", "inductor-watch run --suite", link):
         assert said in issue["body"]
     assert {item["link"] for item in records(filled)} == {"https://github.com/o/r/issues/1"}
     assert publish(filled, server, "--dashboard-url", "https://dash.example").output.startswith("issue unchanged")
@@ -291,19 +247,12 @@ def test_an_issue_is_found_by_its_label_or_its_link_and_never_made_twice(filled,
 
 
 def test_somebody_elses_issue_behind_a_link_is_left_alone(filled, server):
-    server.issues.append(
-        {
-            "number": 1,
-            "state": "open",
-            "html_url": "https://github.com/o/r/issues/1",
-            "labels": [],
-            "body": "own",
-            "title": "own",
-        }
-    )
-    call(filled, "set", one(filled)["regression_id"], "--link", "https://github.com/o/r/issues/1")
+    url = "https://github.com/o/r/issues/1"
+    own = {"number": 1, "state": "open", "html_url": url, "labels": [], "body": "own", "title": "own"}
+    server.issues.append(dict(own))
+    call(filled, "set", one(filled)["regression_id"], "--link", url)
     assert publish(filled, server).output == "issue opened: https://github.com/o/r/issues/2\n"
-    assert server.issues[0]["body"] == "own"
+    assert server.issues[0] == own
 
 
 @pytest.mark.parametrize("is_done", [True, False])
@@ -370,15 +319,10 @@ def test_what_was_changed_last_comes_first_and_dates_the_feed(filled, tmp_path):
     assert feed.find(f"{ATOM}link") is None
 
 
-def test_without_records_the_feed_is_empty_and_valid(database, tmp_path):
+def test_without_records_the_feed_is_empty_and_a_wrong_dashboard_is_refused(database, tmp_path):
     out = tmp_path / "feed.xml"
+    for url in ("javascript:alert(1)", "watch.example"):
+        assert call(database, "feed", "--out", str(out), "--dashboard-url", url).exit_code == 2
+        assert not out.exists()
     assert call(database, "feed", "--out", str(out)).exit_code == 0
     assert read_feed(out).findall(f"{ATOM}entry") == []
-
-
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "watch.example"])
-def test_a_dashboard_that_is_no_address_is_refused_and_nothing_written(filled, tmp_path, url):
-    out = tmp_path / "feed.xml"
-    done = call(filled, "feed", "--out", str(out), "--dashboard-url", url)
-    assert done.exit_code == 2
-    assert not out.exists()
