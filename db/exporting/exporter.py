@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -18,6 +19,8 @@ from db.exporting.stored_runs import stored_run
 from db.importing.importer import pack_run
 from db.queries.sides import Side, resolve_side
 
+_TAKEN = "{} is there already: choose another {}, or say --force"
+
 
 def check_target(path: Path, force: bool) -> None:
     """Raises `ExportingError` if there is something, or no folder to write into."""
@@ -25,24 +28,17 @@ def check_target(path: Path, force: bool) -> None:
     if path.is_dir():
         raise ExportingError(f"{shown} is a folder: name a file in it")
     if path.exists() and not force:
-        raise ExportingError(f"{shown} is there already: choose another name, or say --force")
+        raise ExportingError(_TAKEN.format(shown, "name"))
     if not Path(os.path.realpath(path)).parent.is_dir():
         raise ExportingError(f"{shown}: its folder does not exist: create it first")
 
 
-def write_file(path: Path, force: bool, write: Callable[[BinaryIO], None]) -> None:
-    """Writes a file by `write_output`, with an export's own words for what is wrong.
-
-    Raises:
-        ExportingError: as `check_target`, or the disk or the folder does not take it.
-    """
-    check_target(path, force)
+def write_file(path: Path, force: bool, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file by `write_output`. Raises `ExportingError` where the disk or the folder does not take it."""
     try:
         write_output(path, write, force=force)
     except FileExistsError as error:
-        raise ExportingError(
-            f"{one_line(str(path), 200)} is there already: choose another name, or say --force"
-        ) from error
+        raise ExportingError(_TAKEN.format(one_line(str(path), 200), "name")) from error
     except OSError as error:
         raise ExportingError(f"{one_line(str(path), 200)} cannot be written: {error.strerror or error}") from error
 
@@ -80,20 +76,15 @@ def write_stream(source: Source, sides: Sequence[str], form: Format, stream: Bin
     if form == "bundle":
         raise ExportingError("a bundle is a file of its own: name a folder with -o")
     if form == "v3":
-        return _write_lines(
-            stream, (line for run in _runs(source, sides) for line in v3_lines(stored_run(source, run)))
-        )
+        count = 0
+        for run in _runs(source, sides):
+            for line in v3_lines(stored_run(source, run)):
+                stream.write(line.encode() + b"\n")
+                count += 1
+        return count
     table = side_table(source, _resolved(source, sides))
     stream.write(as_csv(table) if form == "csv" else as_parquet(table))
     return len(table)
-
-
-def _write_lines(stream: BinaryIO, lines: Iterable[str]) -> int:
-    count = 0
-    for line in lines:
-        stream.write(line.encode() + b"\n")
-        count += 1
-    return count
 
 
 def _resolved(source: Source, sides: Sequence[str]) -> list[Side]:
@@ -111,12 +102,9 @@ def _bundles(source: Source, runs: Sequence[str], folder: Path, force: bool) -> 
     for run in runs:
         if "/" in run or run.startswith("."):
             raise ExportingError(f"run {one_line(run)!r} has a name that no file can have: export it as v3")
-        for ending in (".jsonl", ".jsonl.gz"):
-            check = folder / f"{run}{ending}"
-            if check.exists() and not force:
-                raise ExportingError(
-                    f"{one_line(str(check), 200)} is there already: choose another folder, or say --force"
-                )
+        for path in both_paths(folder / f"{run}.jsonl") if not force else ():
+            if path.exists():
+                raise ExportingError(_TAKEN.format(one_line(str(path), 200), "folder"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -125,9 +113,12 @@ def _bundles(source: Source, runs: Sequence[str], folder: Path, force: bool) -> 
         for run in runs:
             contents = stored_run(source, run)
             made = pack_run(contents, Path(workshop))
-            data = made.read_bytes()
-            write_file(folder / made.name, force, lambda stream, data=data: stream.write(data))  # type: ignore[misc]
+            write_file(folder / made.name, force, partial(_copy, made))
             for other in both_paths(folder / made.name):
                 if other.name != made.name:
                     other.unlink(missing_ok=True)  # forced: of two files of a run the plain one would count
             yield Exported(str(folder / made.name), "bundle", len(contents.measurements), (run,))
+
+
+def _copy(path: Path, stream: BinaryIO) -> None:
+    stream.write(path.read_bytes())

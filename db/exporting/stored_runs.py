@@ -9,10 +9,13 @@ from sqlalchemy import Connection, select
 
 from collector.bundle import BundleContents, RunHeader
 from collector.metrics import METRICS
-from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
+from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
 from db.arrays import unpack
 from db.connecting import Source, connected
+from db.queries.cell_names import names_query
+from db.queries.details import CellInfo
 from db.queries.moments import from_epoch
+from db.runs import RunInfo, find_runs
 from db.schema import (
     Branch,
     CellRow,
@@ -20,12 +23,10 @@ from db.schema import (
     ConfigRow,
     Environment,
     Evidence,
-    Model,
     Planned,
     Program,
     Run,
     Samples,
-    Testbed,
     measurements,
 )
 
@@ -41,48 +42,31 @@ def stored_run(source: Source, run_id: str) -> BundleContents:
         KeyError: there is no such run.
     """
     with connected(source) as conn:
-        run = conn.execute(
-            select(Run, Commit.repo, Commit.sha, Commit.author_date, Commit.title, Testbed.data)
-            .join(Commit, Run.commit == Commit.id)
-            .join(Testbed, Run.testbed == Testbed.id)
-            .where(Run.run_id == run_id)
-        ).first()
-        if run is None:
+        runs = find_runs(conn, Run.run_id == run_id)
+        if not runs:
             raise KeyError(run_id)
-        contents = BundleContents(_header(conn, run), attempt=run.attempt)
-        contents.finished_at = None if run.finished_at is None else from_epoch(run.finished_at).isoformat()
-        cells = _cells(conn, run.id)
-        # What was measured was expected too: the table of plans keeps only what is still to come.
-        contents.planned = [cells[cell] for cell in sorted(cells)]
-        contents.measurements = _measurements(conn, run.id, cells)
-        contents.programs = _used(conn, Program.program_id, Program.options, Program.id, "program", run.id)
-        contents.environments = _used(
-            conn, Environment.environment_id, Environment.data, Environment.id, "environment", run.id
+        (run,) = runs
+        cells = _cells(conn, run.key)
+        return BundleContents(
+            _header(conn, run),
+            # What was measured was expected too: the table of plans keeps only what is still to come.
+            planned=[cells[cell] for cell in sorted(cells)],
+            environments=_used(conn, Environment.environment_id, Environment.data, "environment", run.key),
+            programs=_used(conn, Program.program_id, Program.options, "program", run.key),
+            measurements=_measurements(conn, run.key, cells),
+            finished_at=run.finished_at.isoformat() if run.finished_at else None,
+            attempt=run.attempt,
         )
-    return contents
 
 
-def _header(conn: Connection, run: Any) -> RunHeader:
-    start = conn.execute(
-        select(Commit.sha)
-        .join(Branch, Branch.start == Commit.id)
-        .where(Branch.repo == run.repo, Branch.name == run.branch)
-    ).scalar()
+def _header(conn: Connection, run: RunInfo) -> RunHeader:
+    of_branch = (Branch.repo == run.repo, Branch.name == run.branch)
+    start = conn.execute(select(Commit.sha).join(Branch, Branch.start == Commit.id).where(*of_branch)).scalar()
+    names = ("run_id", "branch", "commit", "testbed", "repo", "trigger", "label", "attempt", "commit_title")
     return RunHeader(
-        run_id=run.run_id,
-        branch=run.branch,
-        commit=run.sha,
-        testbed=run.data,
-        started_at=from_epoch(run.started_at).isoformat(),
-        repo=run.repo,
-        trigger=run.trigger,
-        label=run.label,
-        attempt=run.attempt,
-        commit_date=None if run.author_date is None else from_epoch(run.author_date).isoformat(),
-        commit_title=run.title,
-        tool_version=run.tool_version,
-        night=run.night,
-        ci_url=run.ci_url,
+        **{name: getattr(run, name) for name in (*names, "tool_version", "night", "ci_url")},
+        started_at=run.started_at.isoformat(),
+        commit_date=run.commit_date.isoformat() if run.commit_date else None,
         branch_start=start or "",
     )
 
@@ -91,24 +75,10 @@ def _cells(conn: Connection, run: int) -> dict[int, Cell]:
     """The cells that a run planned or measured, by the database's own numbers."""
     planned = select(Planned.cell).where(Planned.run == run)
     wanted = planned.union(select(measurements.c.cell).where(measurements.c.run == run))
-    query = (
-        select(CellRow, Model.suite, Model.name.label("model_name"), ConfigRow.request)
-        .join(Model, CellRow.model == Model.id)
-        .join(ConfigRow, CellRow.config == ConfigRow.id)
-        .where(CellRow.id.in_(wanted))
-    )
-    return {
-        row.id: Cell(
-            row.suite,
-            row.model_name,
-            Phase(row.phase),
-            row.dtype,
-            row.device,
-            row.batch_size,
-            Config.from_json(row.request),
-        )
-        for row in conn.execute(query)
-    }
+    query = names_query().add_columns(CellRow.id, ConfigRow.request).where(CellRow.id.in_(wanted))
+    rows = conn.execute(query).mappings().all()
+    of_cell = CellInfo.__dataclass_fields__
+    return {row["id"]: CellInfo(**{name: row[name] for name in of_cell}).as_cell() for row in rows}
 
 
 def _measurements(conn: Connection, run: int, cells: dict[int, Cell]) -> list[Measurement]:
@@ -123,11 +93,12 @@ def _measurements(conn: Connection, run: int, cells: dict[int, Cell]) -> list[Me
         .where(measurements.c.run == run)
         .order_by(measurements.c.version, measurements.c.cell, measurements.c.replicate)
     )
-    found: list[Measurement] = []
+    measured: list[Measurement] = []
     for row in conn.execute(query):
         key = (row.cell, row.replicate)
         behind = evidence.get(key)
-        found.append(
+        failed = row.stage is not None
+        measured.append(
             Measurement(
                 cell=cells[row.cell],
                 status=Status(row.status),
@@ -138,29 +109,24 @@ def _measurements(conn: Connection, run: int, cells: dict[int, Cell]) -> list[Me
                 details=json.loads(behind.details or "{}") if behind else {},
                 program_id=row.program_id,
                 environment_id=row.environment_id,
-                failure=_failure(row),
+                failure=Failure(Stage(row.stage), row.exception, row.message, row.hint) if failed else None,
                 log_tail=behind.log_tail if behind else None,
                 replicate=row.replicate,
             )
         )
-    return found
-
-
-def _failure(row: Any) -> Failure | None:
-    return None if row.stage is None else Failure(Stage(row.stage), row.exception, row.message, row.hint)
+    return measured
 
 
 def _samples(conn: Connection, run: int) -> dict[_Key, dict[str, list[float]]]:
-    found: dict[_Key, dict[str, list[float]]] = {}
+    by_cell: dict[_Key, dict[str, list[float]]] = {}
     query = select(Samples.__table__).where(Samples.run == run, Samples.data.is_not(None)).order_by(Samples.metric)
     for row in conn.execute(query):
-        values = [float(value) for value in unpack(row.number_format, row.data)]
-        found.setdefault((row.cell, row.replicate), {})[row.metric] = values
-    return found
+        by_cell.setdefault((row.cell, row.replicate), {})[row.metric] = unpack(row.number_format, row.data).tolist()
+    return by_cell
 
 
-def _used(conn: Connection, name: Any, value: Any, identity: Any, column: str, run: int) -> dict[str, dict[str, Any]]:
+def _used(conn: Connection, name: Any, value: Any, column: str, run: int) -> dict[str, dict[str, Any]]:
     """The records of one kind that a run's measurements name; those that were lost are left out."""
     used = select(measurements.c[column]).where(measurements.c.run == run)
-    query = select(name, value).where(identity.in_(used), value.is_not(None)).order_by(name)
+    query = select(name, value).where(name.table.c.id.in_(used), value.is_not(None)).order_by(name)
     return {row[0]: row[1] for row in conn.execute(query)}

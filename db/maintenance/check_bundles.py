@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,9 +19,9 @@ from db.errors import one_line
 from db.ingest import ingest_bundle
 from db.maintenance.check import Finding
 from db.queries.cell_names import names_query
+from db.runs import find_runs
 from db.schema import (
     CellRow,
-    Commit,
     ConfigRow,
     Environment,
     Evidence,
@@ -29,13 +29,11 @@ from db.schema import (
     Program,
     Run,
     Samples,
-    Testbed,
     measurements,
 )
 
 #: Columns of a run that its bundles do not decide: the database's numbers and counts, and which bundle it knows best.
-_OF_THE_DATABASE = frozenset({"id", "commit", "testbed", "planned", "measured", "statuses", "bundle", "lines"})
-_NUMBERS = frozenset({"run", "cell", "program", "environment"})
+_OF_THE_DATABASE = frozenset({"key", "commit_date", "commit_title", "planned", "measured", "statuses", "bundle"})
 
 #: The rows of a run by kind and key: the cell's id, then replicate and metric where a row has them.
 Contents: TypeAlias = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
@@ -92,7 +90,7 @@ def _compared(conn: Connection, expected_store: Engine, findings: list[Finding],
                 findings.append(Finding("missing", name, f"run {one_line(name)} is not in the database"))
                 continue
             measured += len(expected["measurement"])
-            thinned += _count_thinned(stored)
+            thinned += sum(map(_is_thinned, [*stored["samples"].values(), *stored["evidence"].values()]))
             findings += _differences(name, expected, stored)
     stored_names = set(conn.execute(select(Run.run_id)).scalars())
     untold = tuple(sorted(stored_names - set(names)))
@@ -101,43 +99,34 @@ def _compared(conn: Connection, expected_store: Engine, findings: list[Finding],
 
 def _contents(conn: Connection, run_id: str) -> Contents | None:
     """All that is stored of a run, by public names; None if there is no run of that name."""
-    query = select(Run, Commit.repo, Commit.sha, Testbed.testbed_id, Testbed.data.label("testbed_data"))
-    query = query.join(Commit, Commit.id == Run.commit).join(Testbed, Testbed.id == Run.testbed)
-    run = conn.execute(query.where(Run.run_id == run_id)).mappings().first()
-    if run is None:
+    runs = find_runs(conn, Run.run_id == run_id)
+    if not runs:
         return None
-    planned = select(Planned.cell).where(Planned.run == run["id"])
-    cells = planned.union(select(measurements.c.cell).where(measurements.c.run == run["id"]))
-    expected = conn.execute(names_query().add_columns(ConfigRow.request).where(CellRow.id.in_(cells)))
-    known = select(Program.options, Environment.data.label("environment"), *_named(measurements))
-    measured = (
-        known.join(CellRow, CellRow.id == measurements.c.cell)
+    key = runs[0].key
+    planned = select(Planned.cell).where(Planned.run == key)
+    cells = planned.union(select(measurements.c.cell).where(measurements.c.run == key))
+    queries = {"": names_query().add_columns(ConfigRow.request).where(CellRow.id.in_(cells))}
+    for what, table in (
+        ("measurement", measurements),
+        ("evidence", Evidence.__table__),
+        ("samples", Samples.__table__),
+    ):
+        # The cell's public name for the database's numbers.
+        columns = (column for column in table.c if column.name not in ("run", "cell", "program", "environment"))
+        query = select(CellRow.cell_id, *columns).join(CellRow, CellRow.id == table.c.cell)
+        queries[what] = query.where(table.c.run == key)
+    queries["measurement"] = (
+        queries["measurement"]
+        .add_columns(Program.program_id, Program.options, Environment.environment_id)
+        .add_columns(Environment.data.label("environment"))
         .outerjoin(Program, Program.id == measurements.c.program)
         .outerjoin(Environment, Environment.id == measurements.c.environment)
-        .add_columns(Program.program_id, Environment.environment_id)
     )
-    behind, sampled = (
-        select(*_named(table)).join(CellRow, CellRow.id == table.c.cell)
-        for table in (Evidence.__table__, Samples.__table__)
-    )
-    of_run = {
-        "measurement": measured.where(measurements.c.run == run["id"]),
-        "evidence": behind.where(Evidence.run == run["id"]),
-        "samples": sampled.where(Samples.run == run["id"]),
+    contents = {
+        what: {_place(row): _unpacked(row) for row in conn.execute(queries[what]).mappings()} for what in queries
     }
-    return {
-        "run": {(): {name: value for name, value in run.items() if name not in _OF_THE_DATABASE}},
-        "": {(row["cell_id"],): dict(row) for row in expected.mappings()},
-        **{
-            what: {_place(row): _unpacked(row) for row in conn.execute(query).mappings()}
-            for what, query in of_run.items()
-        },
-    }
-
-
-def _named(table: Any) -> list[Any]:
-    """The columns of a table of measurements, with the cell's public name for the database's numbers."""
-    return [CellRow.cell_id, *(column for column in table.c if column.name not in _NUMBERS)]
+    run = {name: value for name, value in asdict(runs[0]).items() if name not in _OF_THE_DATABASE}
+    return {"run": {(): run}, **contents}
 
 
 def _place(row: RowMapping) -> tuple[Any, ...]:
@@ -146,11 +135,11 @@ def _place(row: RowMapping) -> tuple[Any, ...]:
 
 def _unpacked(row: RowMapping) -> dict[str, Any]:
     """A row with its samples as values: another zlib may make other bytes of the same samples."""
-    found = dict(row)
-    if "number_format" in found:
-        number_format, data = found.pop("number_format"), found.pop("data")
-        found["values"] = None if data is None else unpack(number_format, data).tolist()
-    return found
+    content = dict(row)
+    if "number_format" in content:
+        number_format, data = content.pop("number_format"), content.pop("data")
+        content["values"] = None if data is None else unpack(number_format, data).tolist()
+    return content
 
 
 def _differences(name: str, expected: Contents, stored: Contents) -> Iterator[Finding]:
@@ -172,21 +161,15 @@ def _differences(name: str, expected: Contents, stored: Contents) -> Iterator[Fi
                 yield Finding("different", name, f"{place} differs in {', '.join(names)}")
 
 
-def _count_thinned(stored: Contents) -> int:
-    rows = [*stored["samples"].values(), *stored["evidence"].values()]
-    return sum(row.get("values", "") is None or _is_thinned(row) for row in rows)
-
-
 def _is_thinned(row: Mapping[str, Any]) -> bool:
-    return "log_tail" in row and row["log_tail"] is None and row["details"] is None
+    no_text = "log_tail" in row and row["log_tail"] is None and row["details"] is None
+    return no_text or row.get("values", "") is None
 
 
 def _unequal(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
     """The names of the values that differ. What was thinned out does not, nor what one bundle lost and another has."""
-    if _is_thinned(stored):
-        return []
     lost = {name for name in ("options", "environment") if expected.get(name, "") is None}
-    gone = {"values"} if stored.get("values", "") is None else set()
+    gone = {"values", "details", "log_tail"} if _is_thinned(stored) else set()
     return [name for name in expected if name not in lost | gone and not _same(expected[name], stored[name])]
 
 

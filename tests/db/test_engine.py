@@ -2,7 +2,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -182,39 +181,6 @@ def test_first_writers_at_once_make_one_store(nothing_yet):
     reader = open_store(nothing_yet, write=False)
     assert migrate.current(reader) == migrate.VERSIONS[-1]
     reader.dispose()
-
-
-def test_concurrent_ingests_of_different_runs_all_arrive(location, tmp_path):
-    bundles = [night(tmp_path, f"r{number}", minutes=number) for number in range(4)]
-    errors = []
-
-    def work(path):
-        try:
-            engine = open_store(location, write=True)
-            ingest_bundle(engine, path)
-            engine.dispose()
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(path,)) for path in bundles]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    reader = open_store(location, write=False)
-    assert errors == []
-    assert sorted(run.run_id for run in list_runs(reader)) == ["r0", "r1", "r2", "r3"]
-    assert revision(reader) == 4
-    reader.dispose()
-
-
-def test_a_file_has_one_writer_at_a_time(file_store, tmp_path, monkeypatch):
-    monkeypatch.setattr("db.engine._PATIENCE_S", 0.1)
-    other = open_store(tmp_path / "store.db", write=True)
-    with file_store.begin(), pytest.raises(StoreError, match="another program is writing"):
-        ingest_bundle(other, night(tmp_path, "r1"))
-    assert ingest_bundle(other, night(tmp_path, "r2")).new == 9
-    other.dispose()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,8 @@
 """What is said of a server alone: its roles, its errors in one line, and values that a file is less strict about."""
 
-import json
 import threading
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
@@ -16,8 +13,7 @@ from db.maintenance.prune import Ages, prune
 from db.queries import cells as queries
 from db.regressions.records import change_state, list_regressions
 from tests.db.answers import answers
-from tests.db.test_damage import FIELDS, NAMES, VALUES
-from tests.factories import START, cell, header, night, passing, write_bundle
+from tests.factories import START, cell, night
 
 #: As docs/store.md says it.
 ROLES = """
@@ -210,27 +206,3 @@ def test_any_text_can_be_asked_for(store, tmp_path, name):
         queries.resolve_side(store, name)
     with pytest.raises(FilterError):
         queries.check_filter(store, queries.CellFilter(models=(name,)))
-
-
-@pytest.mark.parametrize("fresh", ["postgresql"], indirect=True)
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(odd=st.lists(st.tuples(st.sampled_from([*FIELDS, *NAMES]), VALUES), min_size=5, max_size=25))
-def test_any_json_in_any_field_costs_a_server_at_most_its_own_line(fresh, tmp_path, odd):
-    (tmp_path / "r1.jsonl").unlink(missing_ok=True)
-    path = write_bundle(tmp_path, header("r1"), [passing(cell("good"))], closed=False)
-    lines = []
-    for number, (place, value) in enumerate(odd):
-        line = target = passing(cell(f"bad{number}")).to_json() | {"record": "measurement", "failure": {}}
-        *way, last = place.split(".")
-        for step in way:
-            target = target[step]
-        target[last] = value
-        lines.append(json.dumps(line).encode() + b"\n")
-    path.write_bytes(path.read_bytes() + b"".join(lines))
-    store = fresh()
-    report = ingest_bundle(store, path)
-    assert 1 <= report.new <= 1 + len(odd)
-    assert report.new + len(report.damage) >= 1
-    assert queries.measurement(store, "r1", cell("good").cell_id).status == "pass"
-    assert not ingest_bundle(store, path).changed
-    store.dispose()

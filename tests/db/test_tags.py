@@ -5,10 +5,8 @@ from sqlalchemy import select
 
 from db.commits.ranges import find_commit
 from db.commits.storing import LandedCommit, store_commits
-from db.engine import open_store
 from db.errors import SideError
 from db.ingest import ingest_bundle
-from db.maintenance.rebuild import rebuild
 from db.queries.sides import resolve_side
 from db.schema import Tag
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, header, passing, write_bundle
@@ -107,10 +105,3 @@ def test_a_tag_that_moved_moves_and_one_that_is_not_told_of_stays(runs):
     assert stored(runs) == {(REPO, "v1"): COMMIT_B, (REPO, "v2"): COMMIT_B}
     assert find_commit(runs, COMMIT_B).tags == ("v1", "v2")
     assert find_commit(runs, COMMIT_A).tags == ()
-
-
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_a_rebuilt_database_has_the_tags_of_the_old_one(runs, tmp_path):
-    imported(runs, {"v2.9.1": COMMIT_C})
-    rebuild(tmp_path / "new.db", sorted(tmp_path.glob("*.jsonl.gz")), runs)
-    assert resolve_side(open_store(tmp_path / "new.db", write=False), "v2.9.1").run_ids == ("second", "first")

@@ -1,7 +1,6 @@
 import pytest
 from sqlalchemy import select
 
-from collector.machine import telemetry
 from db.ingest import ingest_bundle
 from db.queries.repeats import repeats
 from db.queries.sides import resolve_side
@@ -30,10 +29,6 @@ def after(held_by):
 )
 def test_the_reasons_are_those_right_after_the_rounds(details, reasons):
     assert throttled_by(details) == reasons
-
-
-def test_the_reasons_are_those_of_the_collector():
-    assert THROTTLING == telemetry.THROTTLING
 
 
 def test_the_reasons_are_a_plain_column_and_can_be_asked_for_like_a_metric(store, tmp_path):

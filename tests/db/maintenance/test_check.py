@@ -1,6 +1,5 @@
 """`db check`: a sound database has no findings, and every way of being unsound has one."""
 
-import shutil
 import sqlite3
 from contextlib import closing
 
@@ -8,8 +7,6 @@ import pytest
 from sqlalchemy import text
 
 from collector.vocabulary import Status
-from db.engine import open_store
-from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
 from db.maintenance.check_bundles import check_bundles
@@ -146,22 +143,6 @@ def test_attempts_and_damage_are_told_together(store, tmp_path):
     alone = [item.text for item in check_bundles(store, [one]).findings]
     assert "run r1: its attempt is 2, bundles say 1" in alone
     assert any("measurement differs in status" in text for text in alone)
-
-
-def test_a_damaged_page_is_one_line_that_says_how_to_rebuild(file_store, tmp_path):
-    for number in range(6):
-        ingest_bundle(file_store, night(tmp_path, f"r{number}", minutes=number))
-    file_store.dispose()
-    path = tmp_path / "store.db"
-    with path.open("r+b") as stream:
-        size = stream.seek(0, 2)
-        stream.seek(size // 2)
-        stream.write(b"\xa5" * (size // 4))
-    with pytest.raises(StoreError) as caught:
-        check_store(open_store(path, write=False))
-    assert "\n" not in str(caught.value)
-    assert "bundles" in str(caught.value)
-    shutil.rmtree(tmp_path, ignore_errors=True)
 
 
 def test_an_open_run_agrees_with_its_open_bundle(store, tmp_path):

@@ -1,16 +1,20 @@
 import math
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from collector.vocabulary import Config, Phase, Status
 from db.errors import FilterError, StoreError
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
+from db.queries.cell_names import cell_names
+from db.queries.details import configs_of
 from db.queries.filters import CellFilter, check_filter, expand_patterns
+from db.schema import ConfigRow
 from tests.factories import (
     COMMIT_A,
     COMMIT_B,
+    CONFIGS,
     CUDAGRAPHS,
     DEFAULT,
     LABEL,
@@ -270,3 +274,35 @@ def test_a_query_on_a_broken_database_is_one_line(store):
     with pytest.raises(StoreError) as caught:
         queries.suite_history(store)
     assert "\n" not in str(caught.value)
+
+
+def test_cells_are_in_the_order_of_their_names_and_a_filter_chooses(store, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(item) for item in reversed(matrix())]))
+    names = cell_names(store)
+    assert names["cell"].tolist() == sorted(str(item) for item in matrix())
+    assert cell_names(store, CellFilter(models=("t5",), configs=("default",)))["model"].tolist() == ["t5"]
+
+
+def test_the_cells_of_a_model_get_numbers_side_by_side(store, tmp_path):
+    by_config = sorted(matrix(), key=lambda item: (item.config.name, item.model))
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(item) for item in by_config]))
+    keys = cell_names(store, CellFilter(models=("gpt2",))).index
+    assert keys.max() - keys.min() == len(keys) - 1 == 2
+
+
+def test_known_configs_come_back_as_they_were_asked_for(store, tmp_path):
+    many = [Config(overrides={"x": number}) for number in range(450)]
+    ingest_bundle(store, night(tmp_path, "one", cells=matrix(["bert"], [*CONFIGS, *many])))
+    wanted = [config.config_id for config in (*CONFIGS, *many)]
+    assert configs_of(store, [*wanted, *wanted, "nothing"]) == {
+        config.config_id: config for config in (*CONFIGS, *many)
+    }
+    assert configs_of(store, []) == {}
+
+
+def test_a_request_of_another_version_is_left_out(store, tmp_path):
+    ingest_bundle(store, night(tmp_path, "one", cells=matrix(["bert"])))
+    first, *others = CONFIGS
+    with store.begin() as conn:
+        conn.execute(update(ConfigRow).where(ConfigRow.config_id == first.config_id).values(request={"novel": 1}))
+    assert set(configs_of(store, [config.config_id for config in CONFIGS])) == {config.config_id for config in others}
