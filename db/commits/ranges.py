@@ -143,7 +143,8 @@ def landings(source: Source, pr_number: int, repo: str | None = None) -> list[La
         # Commits linked to a landing, then commits linked to those: the revert of a reland under another number.
         story, added = set(own), set(landed)
         while added:
-            added = _linked_to(conn, added) - story
+            linked = (select(CommitLink.commit).where(CommitLink.target.in_(chunk)) for chunk in chunks(sorted(added)))
+            added = {key for query in linked for key in conn.execute(query).scalars()} - story
             story |= added
         entries = [entry for chunk in chunks(sorted(story)) for entry in _listed(conn, Commit.id.in_(chunk))]
     shas = {entry.sha for entry in entries}
@@ -199,13 +200,6 @@ def _kind(entry: CommitEntry, pr_number: int, story: set[str]) -> LandingKind:
     return "revert" if undoes_its_own or not story.isdisjoint(entry.reverts) else "landing"
 
 
-def _linked_to(conn: Connection, targets: set[int]) -> set[int]:
-    found: set[int] = set()
-    for chunk in chunks(sorted(targets)):
-        found |= set(conn.execute(select(CommitLink.commit).where(CommitLink.target.in_(chunk))).scalars())
-    return found
-
-
 def _begins(text: str) -> ColumnElement[bool]:
     return and_(Commit.sha >= text, Commit.sha < text + _AFTER_HEX)
 
@@ -221,15 +215,16 @@ def _of(conn: Connection, repo: str | None) -> ColumnElement[bool]:
     return Commit.repo == found[0] if len(found) == 1 else Commit.repo.in_(found)
 
 
-def _given(*where: ColumnElement[bool] | None) -> list[ColumnElement[bool]]:
-    return [one for one in where if one is not None]
-
-
 def _listed(
     conn: Connection, *where: ColumnElement[bool] | None, newest_first: bool = True, limit: int | None = None
 ) -> Iterator[CommitEntry]:
     order = Commit.position.desc().nulls_last() if newest_first else Commit.position.asc()
-    query = select(Commit).where(*_given(*where)).order_by(order, Commit.sha).limit(limit)
+    query = (
+        select(Commit)
+        .where(*(condition for condition in where if condition is not None))
+        .order_by(order, Commit.sha)
+        .limit(limit)
+    )
     rows = conn.execute(query).all()
     links, tags = _links(conn, [row.id for row in rows]), tags_of(conn, [row.sha for row in rows])
     for row in rows:

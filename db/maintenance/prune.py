@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, or_, select, update
 
@@ -117,12 +118,9 @@ def vacuum(target: Engine) -> None:
         with connected(target.execution_options(isolation_level="AUTOCOMMIT")) as conn:
             conn.exec_driver_sql("VACUUM (ANALYZE)")
         return
-    raw = target.raw_connection()  # below the transaction that every connection of the engine begins
-    try:
+    with closing(target.raw_connection()) as raw:  # below the transaction that every connection of the engine begins
         raw.cursor().execute("VACUUM")
         raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    finally:
-        raw.close()
 
 
 def _check(ages: Ages) -> None:
@@ -135,20 +133,25 @@ def _check(ages: Ages) -> None:
 
 def _prune(conn: Connection, ages: Ages, now: datetime, *, dry_run: bool) -> PruneReport:
     guarded = _guarded(conn)
-    dropped, kept, gone = _drop(conn, _older(conn, now, ages.runs), guarded, dry_run)
-    without = {run for run, _ in dropped}
-    samples = sum(
-        _thin(conn, Samples, {"data": None, "number_format": None}, run, guarded[run], dry_run)
-        for run, _ in _older(conn, now, ages.samples)
-        if run not in without
+    old = _older(conn, now, ages.runs)
+    held = {run for run, _ in old if _measured(conn, run, guarded[run])}
+    dropped = {run: name for run, name in old if run not in held}
+    gone = sum(_measured(conn, run, None) for run in dropped)
+    for run in () if dry_run else dropped:
+        conn.execute(delete(Run).where(Run.id == run))
+    samples, evidence = (
+        sum(
+            _thin(conn, table, columns, run, guarded[run], dry_run)
+            for run, _ in _older(conn, now, age)
+            if run not in dropped
+        )
+        for table, columns, age in (
+            (Samples, ("data", "number_format"), ages.samples),
+            (Evidence, ("details", "log_tail"), ages.evidence),
+        )
     )
-    evidence = sum(
-        _thin(conn, Evidence, {"details": None, "log_tail": None}, run, guarded[run], dry_run)
-        for run, _ in _older(conn, now, ages.evidence)
-        if run not in without
-    )
-    names = tuple(name for _, name in dropped)
-    return PruneReport(samples, evidence, names, gone, kept, sum(map(len, guarded.values())))
+    kept = tuple(name for run, name in old if run in held)
+    return PruneReport(samples, evidence, tuple(dropped.values()), gone, kept, sum(map(len, guarded.values())))
 
 
 def _older(conn: Connection, now: datetime, age: timedelta | None) -> list[tuple[int, str]]:
@@ -172,23 +175,10 @@ def _guarded(conn: Connection) -> defaultdict[int, set[int]]:
         .outerjoin(base, base.c.id == Regression.base_run)
         .where(Regression.state.in_(OPEN), or_(base.c.id.is_(None), Run.started_at >= base.c.started_at))
     )
-    found: defaultdict[int, set[int]] = defaultdict(set)
+    cells: defaultdict[int, set[int]] = defaultdict(set)
     for run, cell in conn.execute(query):
-        found[run].add(cell)
-    return found
-
-
-def _drop(
-    conn: Connection, runs: list[tuple[int, str]], guarded: defaultdict[int, set[int]], dry_run: bool
-) -> tuple[list[tuple[int, str]], tuple[str, ...], int]:
-    """Deletes the runs with all that hangs on them; those dropped, those held back, and how many measurements went."""
-    held = {run for run, _ in runs if _measured(conn, run, guarded[run])}
-    dropped, gone = [run for run in runs if run[0] not in held], 0
-    for run, _ in dropped:
-        gone += _measured(conn, run, None)
-        if not dry_run:
-            conn.execute(delete(Run).where(Run.id == run))
-    return dropped, tuple(name for run, name in runs if run in held), gone
+        cells[run].add(cell)
+    return cells
 
 
 def _measured(conn: Connection, run: int, cells: set[int] | None) -> int:
@@ -199,13 +189,13 @@ def _measured(conn: Connection, run: int, cells: set[int] | None) -> int:
 
 
 def _thin(
-    conn: Connection, table: type[Base], values: dict[str, Any], run: int, guarded: set[int], dry_run: bool
+    conn: Connection, table: type[Base], columns: Sequence[str], run: int, guarded: set[int], dry_run: bool
 ) -> int:
     """Sets the columns to NULL in the rows of a run that have any of them; how many rows that are."""
     of = table.__table__.c
-    where = [of.run == run, or_(*(of[name].is_not(None) for name in values))]
+    where = [of.run == run, or_(*(of[name].is_not(None) for name in columns))]
     if guarded:
         where.append(of.cell.not_in(sorted(guarded)))
     if dry_run:
         return int(conn.execute(select(func.count()).select_from(table).where(*where)).scalar_one())
-    return int(conn.execute(update(table).where(*where).values(values)).rowcount)
+    return int(conn.execute(update(table).where(*where).values(dict.fromkeys(columns))).rowcount)

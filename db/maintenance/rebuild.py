@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,21 +104,14 @@ def _new(location: str | Path) -> Iterator[Engine]:
     engine = open_store(partial, write=True)
     try:
         yield engine
-        _fold(engine)
+        # Puts the write-ahead log into the file, which is then all there is of the database.
+        with closing(engine.raw_connection()) as raw:
+            raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         engine.dispose()
         partial.rename(path)
     finally:
         engine.dispose()
         _remove(partial)
-
-
-def _fold(engine: Engine) -> None:
-    """Puts what is in the write-ahead log into the file, which is then all there is of the database."""
-    raw = engine.raw_connection()
-    try:
-        raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    finally:
-        raw.close()
 
 
 def _remove(path: Path) -> None:
@@ -136,7 +129,9 @@ def _build(
     unread: list[str] = []
     stored = 0
     with changing(engine) as change:
-        _check_empty(change.conn)
+        for table in (Run, Commit, Regression):
+            if change.conn.execute(select(table.id).limit(1)).first() is not None:
+                raise StoreError("the new database holds data already: name an empty one, nothing is replaced")
         if old is not None:
             _carry(old, change.conn)
         for path in bundles:
@@ -163,19 +158,12 @@ def _build(
         commits, regressions = (
             conn.execute(select(func.count()).select_from(table)).scalar_one() for table in (Commit, Regression)
         )
-        lost = _run_ids(old) - set(conn.execute(select(Run.run_id)).scalars()) if old is not None else set()
+        lost: set[str] = set()
+        if old is not None:
+            with connected(old) as source:
+                lost.update(source.execute(select(Run.run_id)).scalars())
+            lost.difference_update(conn.execute(select(Run.run_id)).scalars())
     return RebuildReport(runs, measured, commits, regressions, tuple(sorted(lost)), tuple(damage), tuple(unread))
-
-
-def _check_empty(conn: Connection) -> None:
-    for table in (Run, Commit, Regression):
-        if conn.execute(select(table.id).limit(1)).first() is not None:
-            raise StoreError("the new database holds data already: name an empty one, nothing is replaced")
-
-
-def _run_ids(old: Engine) -> set[str]:
-    with old.connect() as conn:
-        return set(conn.execute(select(Run.run_id)).scalars())
 
 
 def _carry(old: Engine, conn: Connection) -> None:
