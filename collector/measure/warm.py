@@ -1,6 +1,6 @@
 """Compiles a cell's program once more in a new process, from the caches that the cell has just filled.
 
-request (standard input, one line)   {"cell": {...}, "flags": {...}, "modules": [NAME, ...], "headers": FOLDER}
+request (standard input, one line)   {"cell": {...}, "settings": {...}, "modules": [NAME, ...], "headers": FOLDER}
 answer (standard output, last line)  {"seconds": 1.2, "window": [BEGIN, END], "cache_hits": 1}
 """
 
@@ -12,12 +12,11 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from collector.configs.backend_flags import BackendFlags
 from collector.settings import Settings
 from collector.vocabulary import Cell
 
@@ -39,31 +38,27 @@ class NoWarmCompileError(Exception):
 
 
 def compile_again(cell: Cell, settings: Settings) -> WarmCompile:
-    """Compiles the cell in a new process that has this one's environment, cores, back-end flags and caches.
+    """Compiles the cell in a new process that has this one's environment, cores, settings and caches.
 
     The new process first imports the modules of this one, so that its compile time contains no imports, like that of a
-    forked cell.
-
-    Raises:
-        NoWarmCompileError: it failed or took too long.
+    forked cell. Raises `NoWarmCompileError` if it fails or takes too long.
     """
-    flags = asdict(settings.flags)
-    request = json.dumps({"cell": cell.to_json(), "flags": flags, "modules": _imported(), "headers": _headers()})
+    request = {"cell": cell.to_json(), "settings": settings.to_json(), "modules": _imported(), "headers": _headers()}
     command = [sys.executable, "-m", "collector.measure.warm"]
     try:
-        ran = subprocess.run(
+        answer = subprocess.run(
             command,
-            input=request,
+            input=json.dumps(request),
             stdout=subprocess.PIPE,
             text=True,
             errors="replace",
             timeout=settings.timeout_s,
             check=True,
         )
-        found = WarmCompile(**json.loads(ran.stdout.splitlines()[-1]))
-    except (subprocess.SubprocessError, OSError, IndexError, ValueError, TypeError) as error:
+        result = json.loads(answer.stdout.splitlines()[-1])
+        return WarmCompile(result["seconds"], tuple(result["window"]), result["cache_hits"])
+    except (subprocess.SubprocessError, OSError, LookupError, ValueError, TypeError) as error:
         raise NoWarmCompileError(f"{type(error).__name__}: {error}"[:300]) from error
-    return replace(found, window=(found.window[0], found.window[1]))
 
 
 def _headers() -> str:
@@ -90,7 +85,7 @@ def _has_file(module: Any) -> bool:
     return bool(origin) and Path(str(origin)).is_file()
 
 
-def warm_compile(cell: Cell) -> WarmCompile:
+def warm_compile(cell: Cell, settings: Settings) -> WarmCompile:
     """Builds the cell's model here and times its first compiled call, less a later one."""
     from torch._dynamo.utils import counters
 
@@ -99,9 +94,10 @@ def warm_compile(cell: Cell) -> WarmCompile:
     from collector.measure.timing import timed_s
     from collector.zoo.registry import find
 
+    settings.flags.apply()  # they are part of the caches' keys
     seed_everything()
     spec = find(cell.suite, cell.model)
-    subject = Subject(cell, spec.build(cell.batch_size, cell.phase, cell.device))
+    subject = Subject(cell, spec.build(cell.batch_size, cell.phase, cell.device), settings.optimizer)
     subject.eager()
     compiled = subject.compiled(resolve_config(cell.config, cell.device))
     seed_everything()
@@ -122,8 +118,8 @@ def main() -> None:
         with suppress(Exception):
             importlib.import_module(name)
     _share_headers(request["headers"])
-    BackendFlags(**request["flags"]).apply()  # they are part of the caches' keys
-    print(json.dumps(asdict(warm_compile(Cell.from_json(request["cell"])))), flush=True)  # noqa: T201 - the answer
+    found = warm_compile(Cell.from_json(request["cell"]), Settings.from_json(request["settings"]))
+    print(json.dumps(asdict(found)), flush=True)  # noqa: T201 - the answer
 
 
 if __name__ == "__main__":

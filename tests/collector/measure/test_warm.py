@@ -7,14 +7,13 @@ import os
 import subprocess
 import sys
 import types
-from dataclasses import asdict
 
 import pytest
 import torch
 
 from collector.configs.backend_flags import BackendFlags
 from collector.machine.toolchain import SKIP_VARIABLE
-from collector.measure import warm
+from collector.measure import program, warm
 from collector.measure.warm import NoWarmCompileError, WarmCompile, compile_again, warm_compile
 from collector.process.launcher import Preload
 from collector.settings import Settings
@@ -23,39 +22,36 @@ from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 from tests.collector.processes import ROOT
 
-CELL = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.INFERENCE, "float32", "cpu", 4, Config(backend="eager"))
+CELL = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.TRAINING, "float32", "cpu", 4, Config(backend="eager"))
 
 
 def answering(monkeypatch, text="", error=None):
-    asked = []
+    requests = []
 
     def run(command, **options):
-        asked.append((command, json.loads(options["input"]), options["timeout"]))
+        requests.append((command, json.loads(options["input"]), options["timeout"]))
         if error:
             raise error
         return types.SimpleNamespace(stdout=text)
 
     monkeypatch.setattr(subprocess, "run", run)
-    return asked
+    return requests
 
 
-def test_the_process_is_told_the_cell_and_what_to_import_first(monkeypatch):
-    asked = answering(monkeypatch, 'the model prints\n{"seconds": 1.5, "window": [1, 3], "cache_hits": 2}\n')
-    assert compile_again(CELL, Settings(timeout_s=30)) == WarmCompile(1.5, (1, 3), 2)
-    ((command, request, timeout_s),) = asked
-    assert command == [sys.executable, "-m", "collector.measure.warm"]
-    assert Cell.from_json(request["cell"]) == CELL
-    assert timeout_s == 30
-    assert request["flags"] == asdict(BackendFlags())
-    assert torch.__name__ in request["modules"]
-
-
-def test_programs_that_were_generated_are_not_imported_again(monkeypatch, tmp_path):
+def test_the_process_is_told_the_cell_its_settings_and_what_to_import_first(monkeypatch, tmp_path):
     generated = types.ModuleType("torch._generated_program")
     generated.__spec__ = types.SimpleNamespace(origin=str(tmp_path / "gone.py"))
     monkeypatch.setitem(sys.modules, "torch._generated_program", generated)
     monkeypatch.setitem(sys.modules, "torch._no_spec", types.ModuleType("torch._no_spec"))
-    assert not {"torch._generated_program", "torch._no_spec"} & set(warm._imported())
+    requests = answering(monkeypatch, 'the model prints\n{"seconds": 1.5, "window": [1, 3], "cache_hits": 2}\n')
+    settings = Settings(timeout_s=30, optimizer="adam", flags=BackendFlags(cudnn_benchmark=True))
+    assert compile_again(CELL, settings) == WarmCompile(1.5, (1, 3), 2)
+    ((command, request, timeout_s),) = requests
+    assert command == [sys.executable, "-m", "collector.measure.warm"]
+    assert (Cell.from_json(request["cell"]), Settings.from_json(request["settings"])) == (CELL, settings)
+    assert timeout_s == 30
+    assert torch.__name__ in request["modules"]
+    assert not {"torch._generated_program", "torch._no_spec"} & set(request["modules"])
 
 
 @pytest.mark.parametrize(
@@ -63,6 +59,7 @@ def test_programs_that_were_generated_are_not_imported_again(monkeypatch, tmp_pa
     [
         ("", None),
         ("not JSON\n", None),
+        ("{}\n", None),
         ("", subprocess.TimeoutExpired("python", 30)),
         ("", subprocess.CalledProcessError(1, "python")),
     ],
@@ -74,11 +71,16 @@ def test_what_gives_no_result_is_told_in_a_line(monkeypatch, text, error):
     assert "\n" not in str(failed.value)
 
 
-def test_the_first_call_is_timed_less_a_later_one():
-    found = warm_compile(CELL)
+@pytest.mark.parametrize("optimizer", ["none", "sgd", "adam"])
+def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch, optimizer):
+    steps = []
+    made = program._optimizer
+    monkeypatch.setattr(program, "_optimizer", lambda name, model: steps.append(name) or made(name, model))
+    found = warm_compile(CELL, Settings(optimizer=optimizer))
     begin, end = found.window
     assert 0 < found.seconds <= end - begin
     assert found.cache_hits == 0  # this back-end keeps nothing
+    assert steps == [optimizer]
 
 
 def test_the_second_process_finds_the_headers_that_the_first_precompiled(monkeypatch, tmp_path):
@@ -88,24 +90,25 @@ def test_the_second_process_finds_the_headers_that_the_first_precompiled(monkeyp
         pytest.skip("this torch keeps no headers apart")
     monkeypatch.setattr(codecache, "_HEADER_DIR", str(tmp_path))
     monkeypatch.setattr(codecache, "_HEADER_LOCK_DIR", "elsewhere")
-    told = warm._headers()
-    assert told == str(tmp_path)
+    folder = warm._headers()
+    assert folder == str(tmp_path)
     monkeypatch.setattr(codecache, "_HEADER_DIR", "of another process")
-    warm._share_headers(told)
-    found = codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR
-    assert found == (told, str(tmp_path / "locks"))
+    warm._share_headers(folder)
     warm._share_headers("")
-    assert found == (codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)
+    assert (folder, str(tmp_path / "locks")) == (codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)
 
 
 @pytest.mark.slow
-def test_a_cell_that_asks_for_it_has_a_warm_compile_time():
+@pytest.mark.parametrize("optimizer", ["none", "adam"])
+def test_a_cell_that_asks_for_it_has_a_warm_compile_time(optimizer):
     cell = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.TRAINING, "float32", "cpu", 4, Config())
     # Each process would ask the compiler anew what the CPU can do, which no cache of the cell's shortens.
     environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
-    lane = GpuScheduler([cell], Settings(rounds=5, warm_compile=True), DeviceSlot([[]]), environ, Preload("cpu"))
+    settings = Settings(rounds=5, warm_compile=True, optimizer=optimizer)
+    lane = GpuScheduler([cell], settings, DeviceSlot([[]]), environ, Preload("cpu"))
     ((_, outcome),) = Pool([lane]).run()
     found = outcome.measurement
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.metrics["compile_warm_s"] > 0
-    assert found.details["warm_cache_hits"] >= 1
+    # The forward and backward graph, and with Adam its step too.
+    assert found.details["warm_cache_hits"] >= (2 if optimizer == "adam" else 1)
