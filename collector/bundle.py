@@ -4,8 +4,7 @@ A bundle is the source of truth; a database is built from it and can be rebuilt 
 each a JSON object with a `record` field:
 
     run          first line: format, run_id, night, branch, commit, testbed, trigger, started_at, how it was asked for
-    planned      one per cell that this run means to measure; they are there together with the first line or not at all,
-                 but for runs of a cluster's nodes, where each comes before its measurement
+    planned      one per cell that this run means to measure; they are there together with the first line or not at all
     environment  environment_id and the whole fingerprint, once
     program      program_id and the effective options, once
     measurement  one per cell measured; where a cell has several the last one counts
@@ -41,10 +40,10 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, 
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What is known of a run before its first cell. Times are ISO 8601 in UTC; `asked` has all that `resume` needs.
+    """What is known of a run before its first cell. Times are ISO 8601 in UTC.
 
-    `night` is shared by the runs that several GPUs make of one plan; a run without one is a night of its own. `ci_url`
-    leads to the job that measures; `branch_start` is the commit at which the branch left the main line.
+    `asked` has all that `resume` needs. Runs of one plan on several GPUs share a `night`; a run without one is a night of
+    its own. `branch_start` is the commit at which the branch left the main line.
     """
 
     run_id: str
@@ -65,27 +64,25 @@ class RunHeader:
     branch_start: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {key: value for key, value in found.items() if value is not None}
+        """The fields that are known, as a JSON object."""
+        return {name: value for name in self.__dataclass_fields__ if (value := getattr(self, name)) is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunHeader:
-        """The inverse of `to_json`; fields it does not know are ignored, so that newer writers can add some."""
-        found = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
-        if not found.get("night"):
+        """The inverse of `to_json`; unknown fields are ignored, so that newer writers can add some."""
+        known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        if not known.get("night"):
             # The first bundles of several GPUs say it among what was asked for.
-            asked = found.get("asked")
-            found["night"] = (isinstance(asked, Mapping) and asked.get("night")) or ""
-        return cls(**found)
+            asked = known.get("asked")
+            known["night"] = (isinstance(asked, Mapping) and asked.get("night")) or ""
+        return cls(**known)
 
 
 class BundleWriter:
-    """Appends records to `FOLDER/<run_id>.jsonl`; `close` gzips the file and returns the final path.
+    """Appends records to `FOLDER/<run_id>.jsonl`, which nobody else can write meanwhile; `close` gzips the file.
 
-    The plan is written with the first line: a kill leaves a run whose plan is whole, or none. Cells without a
-    measurement later count as missing. While a writer has the file nobody else can write it. A run id that cannot name a
-    file, or would lead out of the folder, raises `BundleError`.
+    The plan is written with the first line: a kill leaves a run whose plan is whole, or none. A run id that cannot name a
+    file raises `BundleError`.
     """
 
     def __init__(self, folder: Path, header: RunHeader, planned: Iterable[Cell] = ()) -> None:
@@ -108,13 +105,9 @@ class BundleWriter:
         writer = object.__new__(cls)
         writer.path, writer._stream = plain, take_up(plain)
         contents = read_bundle(plain)
-        writer._seen = {*contents.environments, *contents.programs, *map(_promise, contents.planned)}
+        writer._seen = {*contents.environments, *contents.programs}
         writer._write({"record": "resumed", "attempt": contents.attempt + 1, "at": at})
         return writer, contents
-
-    def plan(self, cell: Cell) -> None:
-        """Adds a cell to the plan of a run that learns its cells one by one, such as that of a cluster's node."""
-        self._once(_promise(cell), {"record": "planned", "cell": cell.to_json()})
 
     def environment(self, environment_id: str, data: Mapping[str, Any]) -> None:
         """Records a fingerprint once."""
@@ -150,10 +143,6 @@ class BundleWriter:
         os.fsync(self._stream.fileno())
 
 
-def _promise(cell: Cell) -> str:
-    return f"planned {cell.cell_id}"
-
-
 def _encode(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
@@ -162,8 +151,8 @@ def _encode(record: Mapping[str, Any]) -> bytes:
 class BundleContents:
     """A bundle as read. `finished_at` is None for a run that did not end; `damage` lists what could not be read.
 
-    `attempt` counts how often the run was started: once, and once more with every `resume`. `places` has for each of
-    the measurements the attempt that made it and the number of its line: of two of a cell the greater one counts.
+    `attempt` is 1, and one more with every `resume`. `places` has the attempt and the line number of each measurement: of
+    two of one cell the greater counts.
     """
 
     header: RunHeader
@@ -177,7 +166,7 @@ class BundleContents:
     damage: list[str] = field(default_factory=list)
 
     def latest(self) -> dict[str, Measurement]:
-        """What counts, by `cell_id`: a cell that was measured again was measured again for a reason."""
+        """The last measurement of each cell, by `cell_id`."""
         return {measurement.cell.cell_id: measurement for measurement in self.measurements}
 
 

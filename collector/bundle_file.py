@@ -1,8 +1,8 @@
 """The file of a bundle: plain and locked while a writer has it, gzipped when the run is closed.
 
-`RUN.jsonl` is a run in progress, or one that was interrupted; `RUN.jsonl.gz` is a closed one. Where both are there, a
-kill came between making one and removing the other, and the plain one has all that the other has. `*.partial` is a file
-in the making, of no worth to anybody.
+`RUN.jsonl` is a run in progress or an interrupted one, `RUN.jsonl.gz` a closed one. Where both exist, a kill came between
+making one and removing the other, and the plain one has all that the other has. `*.partial` is an unfinished file without
+value.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import shutil
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from collector.errors import BundleError
 
 _PLAIN, _PACKED, _PARTIAL = ".jsonl", ".jsonl.gz", ".partial"
-_CHUNK = 1 << 20
 #: Bytes of a run id: file systems take 255, of which the suffixes need some.
 _LONGEST_NAME = 200
 #: What is read of one bundle: bytes unpacked, and lines. A night of 1,800 cells has some 30 MB and 4,000 lines.
@@ -29,11 +28,7 @@ LONGEST_LINE = 4 << 20
 
 
 def path_of(folder: Path, run_id: str) -> Path:
-    """Where a run of this name is written: `FOLDER/<run_id>.jsonl`, always in the folder itself.
-
-    Raises:
-        BundleError: the name cannot be that of a file, or would lead out of the folder.
-    """
+    """`FOLDER/<run_id>.jsonl`. Raises `BundleError` for a run id that cannot name a file, or would lead out of the folder."""
     # Slashes of either kind, since bundles are carried from host to host; what cannot be printed cannot be typed again.
     fits = run_id.isprintable() and not {"/", "\\"} & set(run_id) and not run_id.startswith(".")
     if not run_id or not fits or len(run_id.encode()) > _LONGEST_NAME:
@@ -52,15 +47,13 @@ def create(path: Path, lines: Iterable[bytes]) -> IO[bytes]:
         FileExistsError: there is such a run.
         BundleError: another process is making it.
     """
-    stream = _open_locked(_beside(path, _PARTIAL), "a+b")
-    # Whoever makes a run holds the lock of its partial file, so that nobody comes between this look and the renaming.
+    stream = _open_locked(_partial(path), "a+b")
+    # Whoever makes a run holds the lock of its partial file, so nobody comes between this look and the renaming.
     for taken in both_paths(path):
         if taken.exists():
             stream.close()
             raise FileExistsError(errno.EEXIST, "there is such a run already", str(taken))
-    _fill(stream, lines)
-    _beside(path, _PARTIAL).replace(path)
-    _sync_folder(path)
+    _publish(stream, path, lines)
     return stream
 
 
@@ -73,32 +66,30 @@ def take_up(path: Path) -> IO[bytes]:
     plain, packed = both_paths(path)
     if plain.exists():
         stream = _open_locked(plain, "r+b")
-        _cut_half_line(stream)
+        # A kill may have left the last line half-written.
+        end = stream.read().rfind(b"\n") + 1
+        stream.truncate(end)
+        stream.seek(end)
         return stream
     if not packed.exists():
         raise BundleError(f"cannot read {path}: no such bundle")
-    stream = _open_locked(_beside(plain, _PARTIAL), "a+b")
+    stream = _open_locked(_partial(plain), "a+b")
     if plain.exists():
         stream.close()
         raise _busy(plain)
-    _fill(stream, (line + b"\n" for line in read_lines(packed, [])))
-    _beside(plain, _PARTIAL).replace(plain)
-    _sync_folder(plain)
+    _publish(stream, plain, (line + b"\n" for line in read_lines(packed, [])))
     return stream
 
 
 def pack(plain: Path) -> Path:
     """Replaces a plain file by its gzipped form at once; equal contents give equal bytes. Returns the new path."""
     final = both_paths(plain)[1]
-    partial = _beside(final, _PARTIAL)
-    with plain.open("rb") as source, partial.open("wb") as raw:
+    with plain.open("rb") as source, _partial(final).open("wb") as raw:
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-            while chunk := source.read(_CHUNK):
-                packed.write(chunk)
+            shutil.copyfileobj(source, packed)
         raw.flush()
         os.fsync(raw.fileno())
-    partial.replace(final)
-    _sync_folder(final)
+    _rename(final)
     plain.unlink()
     return final
 
@@ -147,24 +138,16 @@ def _chunks(path: Path, damage: list[str]) -> Iterator[bytes]:
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
-        inflate = zlib.decompressobj(wbits=31) if packed else None
-        while chunk := raw.read(4096):
-            before = inflate.copy() if inflate else None
+        inflate = zlib.decompressobj(wbits=31)
+        # Small pieces: of a broken stream the piece with the break is lost.
+        while chunk := raw.read(512 if packed else 1 << 16):
             try:
-                yield inflate.decompress(chunk) if inflate else chunk
+                yield inflate.decompress(chunk) if packed else chunk
             except zlib.error as error:
                 damage.append(f"the compressed stream is broken ({error})")
-                yield from _up_to_the_break(before, chunk)
                 return
-        if inflate and not inflate.eof:
+        if packed and not inflate.eof:
             damage.append("the compressed stream ends early")
-
-
-def _up_to_the_break(inflate: Any, chunk: bytes) -> Iterator[bytes]:
-    """What of a broken chunk can still be told: all that the bytes before the break say."""
-    with suppress(zlib.error):
-        for byte in chunk:
-            yield inflate.decompress(bytes((byte,)))
 
 
 def _open_locked(path: Path, mode: str) -> IO[bytes]:
@@ -192,32 +175,21 @@ def _busy(path: Path) -> BundleError:
     return BundleError(f"{path} is being written by another process: wait until that has ended")
 
 
-def _fill(stream: IO[bytes], lines: Iterable[bytes]) -> None:
+def _publish(stream: IO[bytes], path: Path, lines: Iterable[bytes]) -> None:
+    """Writes the lines to the open partial file of `path` and renames it."""
     stream.truncate(0)  # what an earlier try left
     stream.writelines(lines)
     stream.flush()
     os.fsync(stream.fileno())
+    _rename(path)
 
 
-def _cut_half_line(stream: IO[bytes]) -> None:
-    """Takes away what follows the last newline: the line that a kill left half-written."""
-    end = stream.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - _CHUNK)
-        stream.seek(start)
-        newline = stream.read(end - start).rfind(b"\n")
-        end = start + newline + 1
-        if newline >= 0:
-            break
-    stream.truncate(end)
-    stream.seek(end)
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + _PARTIAL)
 
 
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _sync_folder(path: Path) -> None:
+def _rename(path: Path) -> None:
+    _partial(path).replace(path)
     # A file is found again after the host's death only if its folder's entry is on disk too.
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -14,7 +14,7 @@ _BY_STAGE = {
     Stage.EAGER: Status.EAGER_FAIL,
 }
 
-#: Part of the message -> what a person can do about it.
+#: Part of the message -> what a person can do about it; the first that is in it counts.
 _HINTS = (
     ("No choices to select", "no back-end can compute this matrix product: keep ATEN in max_autotune_gemm_backends"),
     ("overwritten by a subsequent run", "a cudagraph output was read after the next replay: clone it first"),
@@ -24,9 +24,6 @@ _HINTS = (
     ("device-side assert", "run again with CUDA_LAUNCH_BLOCKING=1 to find the kernel"),
     ("C++ compile error", "torch needs a C++ compiler that works: see `inductor-watch doctor`"),
     ("InvalidCxxCompiler", "no C++ compiler found: install g++ or set CXX"),
-)
-#: The same for what says nothing more telling.
-_FALLBACK_HINTS = (
     (
         "the model does not export",
         "torch.export takes whole graphs only: the log's end has the line; --backend inductor breaks the graph there",
@@ -36,7 +33,7 @@ _FALLBACK_HINTS = (
         "the log's end has the stack; the same options with --backend inductor tell a fault of Inductor from one of its C++",
     ),
 )
-#: What a status says without words of its own, or with none that are known.
+#: The hint where the message gives none.
 _BY_STATUS = {
     Status.MODEL_FAIL_TO_LOAD: "the model's own code failed while the model was built: the end of the log has the stack",
     Status.EAGER_FAIL: "the model fails without any compiler: the end of the log has the stack",
@@ -63,6 +60,13 @@ _COMPILERS = {
     "collector.measure.ahead_of_time.ExportFailedError",
     "collector.measure.ahead_of_time.AheadOfTimeError",
 }
+#: On a CPU torch raises a plain RuntimeError for it, and so it does where a library finds no room for its workspace.
+_NO_MEMORY = (
+    "CUDA out of memory",
+    *(f"{library}_STATUS_ALLOC_FAILED" for library in ("CUBLAS", "CUDNN", "CUSOLVER")),
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+)
 _LONGEST = 2000
 
 
@@ -70,7 +74,9 @@ def classify(error: BaseException, stage: Stage) -> tuple[Status, Failure]:
     """The status and the failure record of an exception raised in a stage."""
     message = str(error).strip() or type(error).__name__
     status = _status(error, stage, message)
-    hint = _hint(message) or _hint_of_type(error) or hint_of_status(status)
+    hint = (
+        next((hint for part, hint in _HINTS if part in message), None) or _hint_of_type(error) or hint_of_status(status)
+    )
     return status, Failure(stage, type(error).__qualname__, message[:_LONGEST], hint)
 
 
@@ -110,16 +116,7 @@ def _status(error: BaseException, stage: Stage, message: str) -> Status:
 
 
 def _is_oom(error: BaseException, message: str) -> bool:
-    # On a CPU torch raises a plain RuntimeError for it, and so it does where a library finds no room for its workspace.
-    words = (
-        "CUDA out of memory",
-        "CUBLAS_STATUS_ALLOC_FAILED",
-        "CUDNN_STATUS_ALLOC_FAILED",
-        "CUSOLVER_STATUS_ALLOC_FAILED",
-        "DefaultCPUAllocator: can't allocate memory",
-        "DefaultCPUAllocator: not enough memory",
-    )
-    return type(error).__name__ == "OutOfMemoryError" or any(said in message for said in words)
+    return type(error).__name__ == "OutOfMemoryError" or any(part in message for part in _NO_MEMORY)
 
 
 def _from_compiler(error: BaseException | None) -> bool:
@@ -133,7 +130,3 @@ def _from_compiler(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _hint(message: str) -> str | None:
-    return next((hint for needle, hint in (*_HINTS, *_FALLBACK_HINTS) if needle in message), None)

@@ -22,14 +22,11 @@ class Settings:
     first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of each form
     under the profiler; `timeout_s` for the whole cell.
 
-    `precision`, where it is not 0: rounds go on until the 95 % interval of both medians is within this fraction of them,
-    ten times `rounds` or `sample_limit_s` at most. `warm_compile`: the program is compiled once more from the same caches
-    by a new process. `trace`: the folder for torch's traces (`collector.process.worker.start_trace`), none where it is empty.
-    `shared_tuning`: the folder in which processes share autotuning results (`collector.measure.shared_tuning`), or empty.
-
-    `flags` are torch's back-end switches. `optimizer` is what a training step ends with: `none`, or `sgd` or `adam` as in
-    PyTorch's runner. The default is none: every step then computes the same, and a change of the model's own kernels is
-    not diluted by an optimiser that is the same few kernels for every model.
+    With a `precision` rounds go on until the 95 % interval of both medians is within this fraction of them, ten times
+    `rounds` or `sample_limit_s` at most. `warm_compile`: a new process compiles the program once more from the same caches.
+    `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
+    `collector.measure.shared_tuning`). `flags` are torch's back-end switches. `optimizer` is what a training step ends with,
+    as in PyTorch's runner; with none every step computes the same.
     """
 
     rounds: int = 30

@@ -38,13 +38,10 @@ class Checked:
 
 
 def check(cell: Cell, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Checked:
-    """Compares what the compiled program makes with what eager makes, from one state and one seed.
+    """Compares the compiled program's outputs with eager's, from one state and one seed.
 
-    Where random numbers matter to the outputs, no other program draws the same ones: a second program is compiled that
-    draws as eager does, and compared in place of the timed one; and there is no reference.
-
-    Raises:
-        Exception: whatever the model, or the compiler on its second program, raises.
+    Where random numbers matter to the outputs, a second program is compiled that draws as eager does, and compared in place
+    of the timed one; and there is no reference. Raises whatever the model or the compiler raises.
     """
     found = Checked()
     try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any, TypeGuard
 
 import torch
 
@@ -48,10 +49,10 @@ _CLOSE = 1e-2
 class Agreement:
     """The outcome of one comparison. `problem` is None if the outputs agree.
 
-    `rmse_ratio` is the worst `rmse(compiled) / rmse(eager)` against the reference (None without one, or where eager is
-    exact); `cosine` the smallest cosine similarity between a compiled and an eager tensor (None without floating tensors).
-    `by_cosine` counts the floating tensors that were judged without a reference; `noisy` the gradients that eager itself
-    does not know to within half their size, and of which only size and error could be judged.
+    `rmse_ratio` is the worst `rmse(compiled) / rmse(eager)` against the reference, None without one or where eager is exact;
+    `cosine` the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors that
+    were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
+    which only size and error could be judged.
     """
 
     problem: str | None
@@ -72,14 +73,12 @@ def identical(first: Snapshot, second: Snapshot) -> str | None:
 def without_numbers(made: Snapshot) -> str | None:
     """What makes an eager run's outputs no numbers, with its path; None if they can be compared.
 
-    A tensor that holds a NaN fails: nothing can be said of what was computed from it. One that has infinities among
-    finite values does not, since models mask logits with `-inf` on purpose; one without any finite value does. What a call
-    leaves in buffers is not looked at, since a cache may be allocated and not yet filled.
+    A NaN fails, and so does a tensor without any finite value. Infinities among finite values pass, since models mask logits
+    with `-inf` on purpose. Buffers are not looked at, since a cache may be allocated and not yet filled.
     """
     for path, value in made.items():
         if path.startswith(STATE) or not _is_float(value):
             continue
-        assert isinstance(value, torch.Tensor)  # noqa: S101 - for mypy
         if bool(value.isnan().any()):
             return f"{path}: {int(value.isnan().sum())} of {value.numel()} values are NaN in eager"
         if not bool(value.isfinite().any()):
@@ -96,10 +95,10 @@ def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tol
         odd = sorted(eager.keys() ^ compiled.keys())
         return Agreement(f"outputs differ in structure at {odd[0]}", None, None, 0)
     work = _Comparison(tolerance, _floors(eager))
-    found = {
+    judged = {
         path: work.leaf(path, wanted, compiled[path], (reference or {}).get(path)) for path, wanted in eager.items()
     }
-    problems = [f"{path}: {problem}" for path, problem in found.items() if problem]
+    problems = [f"{path}: {problem}" for path, problem in judged.items() if problem]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return Agreement(
         problem=problems[0] + more if problems else None,
@@ -125,28 +124,27 @@ def _floors(eager: Snapshot) -> dict[str, float]:
     return floors
 
 
-def _is_float(value: object) -> bool:
+def _is_float(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Floats:
-    """One floating tensor in its three forms, and what is asked of it more than once."""
+    """One floating tensor in its three forms; `exact` is None without a usable reference."""
 
     eager: torch.Tensor
     compiled: torch.Tensor
-    exact: torch.Tensor | None
+    exact: Any
     #: Eager's root mean square, the reference's, and eager's error against it; infinite without a reference.
     size: float
     exact_size: float
     own: float
 
     @classmethod
-    def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: object) -> _Floats:
-        usable = isinstance(exact, torch.Tensor) and exact.shape == eager.shape and _finite_alike(exact, eager)
-        if not usable:
+    def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> _Floats:
+        usable = isinstance(exact, torch.Tensor) and exact.shape == eager.shape
+        if not usable or not torch.equal(exact.isfinite(), eager.isfinite()):
             return cls(eager, compiled, None, _rms(eager), math.inf, math.inf)
-        assert isinstance(exact, torch.Tensor)  # noqa: S101 - for mypy
         return cls(eager, compiled, exact, _rms(eager), _rms(exact), _rmse(eager, exact))
 
     @property
@@ -197,7 +195,6 @@ class _Comparison:
         return self._by_cosine(of)
 
     def _by_reference(self, of: _Floats, floor: float) -> str | None:
-        assert of.exact is not None  # noqa: S101 - for mypy
         wrong = _rmse(of.compiled, of.exact)
         if of.own > 0 and of.size > floor:
             self.ratios.append(wrong / of.own)
@@ -208,17 +205,14 @@ class _Comparison:
         return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
 
     def _by_size(self, of: _Floats) -> str | None:
-        assert of.exact is not None  # noqa: S101 - for mypy
         self.noisy += 1
         wrong, allowed = _rmse(of.compiled, of.exact), self._allowed(of)
         if wrong > allowed:
             return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
         made, least, most = _rms(of.compiled), min(of.size, of.exact_size), max(of.size, of.exact_size)
-        return (
-            None
-            if least / _NOISY_LENGTH <= made <= most * _NOISY_LENGTH
-            else f"root mean square {made:.3g}, eager's {of.size:.3g}"
-        )
+        if least / _NOISY_LENGTH <= made <= most * _NOISY_LENGTH:
+            return None
+        return f"root mean square {made:.3g}, eager's {of.size:.3g}"
 
     def _by_cosine(self, of: _Floats) -> str | None:
         self.by_cosine += 1
@@ -253,10 +247,6 @@ def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> str | None:
     counts = int((~compiled.isfinite()).sum()), int((~eager.isfinite()).sum())
     elsewhere = " in other places or of another kind" if counts[0] == counts[1] else ""
     return f"{counts[0]} values are NaN or infinite, eager has {counts[1]}{elsewhere}"
-
-
-def _finite_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return bool(torch.equal(one.isfinite(), two.isfinite()))
 
 
 def _chunks(*tensors: torch.Tensor) -> zip[tuple[torch.Tensor, ...]]:

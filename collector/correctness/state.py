@@ -15,12 +15,10 @@ from collector.correctness.snapshot import STATE, Snapshot, kept, same_values
 class State:
     """What a model's calls start from.
 
-    A batch norm in training mode moves its statistics and a model may fill a cache: such buffers are outputs, and the next
-    call starts elsewhere. Buffers and inputs are kept from the time this is made, on the host, where they take no device
-    memory: after a hundred calls on one batch the statistics have arrived at the batch's own, and a program that forgot to
-    move them would not be found out. State that is in no tensor of these is not seen.
-
-    With `keep_parameters` the parameters are kept from then on, too: an optimiser will move them.
+    A batch norm in training mode moves its statistics and a model may fill a cache: such buffers are outputs. They are kept
+    from the start, on the host: after a hundred calls on one batch the statistics have converged, and a program that forgot
+    to move them would not be found out. With `keep_parameters` the parameters are kept from then on, too: an optimiser will
+    move them.
     """
 
     def __init__(self, model: nn.Module, inputs: Any, keep_parameters: bool = False) -> None:
@@ -39,10 +37,9 @@ class State:
             self._start.pop(name, None)
 
     def put_back(self) -> None:
-        """Gives every tensor that a call has changed the values that were kept, in its own storage.
+        """Gives every changed tensor the values that were kept, in its own storage, with which a cudagraph was recorded.
 
-        A cudagraph reads the storage it was recorded with. Only a buffer that was replaced by one of another shape or dtype
-        is replaced again.
+        Only a buffer that was replaced by one of another shape or dtype is replaced again.
         """
         with torch.no_grad():
             for name, now, start in self._changed():
@@ -74,8 +71,8 @@ class State:
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self._model.named_parameters()
         yield from self._model.named_buffers()
-        for place, tensor in enumerate(self._inputs):
-            yield f"input {place}", tensor
+        for index, tensor in enumerate(self._inputs):
+            yield f"input {index}", tensor
 
 
 def _path(name: str) -> str:

@@ -1,7 +1,4 @@
-"""Telemetry of a measurement: clocks, temperature, power and processes of the GPU, load of the host.
-
-The GPU is read through NVML (package nvidia-ml-py), where that is installed. Values that the driver does not tell are absent.
-"""
+"""Telemetry of a measurement: the host's load and, through NVML (nvidia-ml-py), the GPU's clocks, power and processes."""
 
 from __future__ import annotations
 
@@ -40,14 +37,13 @@ class Watcher:
                 self._nvml = pynvml
 
     def read(self) -> dict[str, Any]:
-        """The telemetry now: `load1` of the host; where there is a GPU `sm_mhz`, `memory_mhz`, `temperature_c`, `power_w`,
-        `clocks_held_by` (reasons) and `processes` (that use the GPU, this one included)."""
-        found: dict[str, Any] = {"load1": round(os.getloadavg()[0], 2)}
+        """The telemetry now. Values of the GPU that the driver does not tell are absent; `processes` counts this one."""
+        reading: dict[str, Any] = {"load1": round(os.getloadavg()[0], 2)}
         if self._nvml is not None:
             for name, ask in _questions(self._nvml, self._gpu).items():
-                with suppress(Exception):  # a value that this driver does not tell costs no measurement
-                    found[name] = ask()
-        return found
+                with suppress(Exception):
+                    reading[name] = ask()
+        return reading
 
 
 def _questions(nvml: Any, gpu: Any) -> dict[str, Callable[[], Any]]:

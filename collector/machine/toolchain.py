@@ -1,10 +1,9 @@
 """Finds out once per run, instead of once per cell, whether Inductor may trust the CPU's flags.
 
 With empty caches every process builds and runs a probe for each instruction set before its first C++ kernel: about ten
-seconds on two cores that say nothing about a model. What a probe finds out, on a host that runs torch's own builds, is
-whether the C++ compiler knows the instructions. Here the compiler is asked just that; if it does, the cells of a run are
-told to believe the CPU, else every cell probes for itself. The probes of AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and
-AMX take no notice of that: they stay in a compile time, nine seconds of it up to torch 2.12 (docs/results.md).
+seconds that say nothing about a model. On a host that runs torch's own builds, a probe only finds out whether the C++ compiler
+knows the instructions. So the compiler is asked once; if it knows them, the cells of a run trust the CPU's flags. The probes of
+AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX run all the same, up to nine seconds of a compile time (docs/results.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """AOTInductor: exports a model, compiles it into a shared library, loads that, and calls it like any compiled form.
 
-Options, templates and modes are Inductor's, as in `torch.compile`. What differs: the whole forward pass is one graph
-(`torch.export`) or nothing is compiled; Dynamo guards nothing afterwards; the kernels are launched from C++; no cudagraph is
-recorded; and there are no gradients.
+Options, templates and modes are those of `torch.compile`. The whole forward pass is one graph (`torch.export`) or nothing is
+compiled; there are no guards, no cudagraphs and no gradients, and the kernels are launched from C++.
 """
 
 from __future__ import annotations
@@ -53,12 +52,7 @@ class Program:
         self._library: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's outputs, in the structure that the model returns them in.
-
-        Raises:
-            ExportFailedError: the model does not export.
-            AheadOfTimeError: it does, and the graph does not compile or the library does not load.
-        """
+        """The model's outputs. The first call may raise `ExportFailedError` or `AheadOfTimeError`."""
         if self._library is None:
             self._library = _load(_export(self._forward, args, kwargs), self._options)
         return self._library(*args, **kwargs)
@@ -80,7 +74,7 @@ def _export(forward: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     try:
         return torch.export.export(forward, args, kwargs, strict=False)
     except Exception as error:
-        raise ExportFailedError(f"the model does not export ({_said(error)})") from error
+        raise ExportFailedError(f"the model does not export ({_in_words(error)})") from error
 
 
 def _load(exported: Any, options: dict[str, OptionValue]) -> Callable[..., Any]:
@@ -89,14 +83,14 @@ def _load(exported: Any, options: dict[str, OptionValue]) -> Callable[..., Any]:
 
     # In the cell's own cache, which is removed with the cell: a package holds all weights.
     Path(cache_dir()).mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix="aot-", dir=cache_dir())) / "model.pt2"
+    path = Path(tempfile.mkdtemp(prefix="aot-", dir=cache_dir())) / "model.pt2"
     try:
-        made = aoti_compile_and_package(exported, package_path=str(place), inductor_configs=dict(options))
-        library: Callable[..., Any] = aoti_load_package(made)
+        package = aoti_compile_and_package(exported, package_path=str(path), inductor_configs=dict(options))
+        library: Callable[..., Any] = aoti_load_package(package)
     except Exception as error:
-        raise AheadOfTimeError(f"AOTInductor failed ({_said(error)})") from error
+        raise AheadOfTimeError(f"AOTInductor failed ({_in_words(error)})") from error
     return library
 
 
-def _said(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip()}"

@@ -3,9 +3,6 @@
 Inductor times candidates in two places. GEMM and convolution choices go through `benchmarking.Benchmarker.benchmark_gpu`, a
 Triton kernel's configurations through `CachingAutotuner.benchmark_all_configs`. Both exist since torch 2.7. Where one is
 missing, that torch tunes without the hold, and its results are not recorded.
-
-Two measurements of one program may run different kernels, since timing picks the fastest of several nearly equal candidates.
-So compare the autotuning results first where a latency has two levels.
 """
 
 from __future__ import annotations
@@ -15,8 +12,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from collector.vocabulary import short_hash
 
@@ -24,14 +20,11 @@ from collector.vocabulary import short_hash
 _KEPT, _LENGTH = 60, 160
 
 
-class Holder(Protocol):
-    """Can keep the device for this process."""
-
-    def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
-        """Entered while the device must belong to this process alone."""
+#: Gives a context in which the device belongs to this process alone, for a purpose.
+Exclusive = Callable[[str], AbstractContextManager[None]]
 
 
-def hold_device_while_tuning(holder: Holder) -> None:
+def hold_device_while_tuning(exclusive: Exclusive) -> None:
     """Wraps Inductor's timing functions in this process. Does nothing where there is no Triton."""
     for module_name, name in (
         ("torch._inductor.runtime.benchmarking", "benchmark_gpu"),
@@ -41,31 +34,20 @@ def hold_device_while_tuning(holder: Holder) -> None:
             module = importlib.import_module(module_name)
             for _, owner in inspect.getmembers(module, inspect.isclass):
                 if owner.__module__ == module_name and name in vars(owner):
-                    setattr(owner, name, _holding(getattr(owner, name), holder))
+                    setattr(owner, name, _holding(getattr(owner, name), exclusive))
 
 
-def _holding(function: Callable[..., Any], holder: Holder) -> Callable[..., Any]:
+def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:
     @functools.wraps(function)
     def held(*args: Any, **kwargs: Any) -> Any:
-        with holder.exclusive("tune"):
+        with exclusive("tune"):
             return function(*args, **kwargs)
 
     return held
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """`chosen` won among `candidates` for the kernel or operation `what`; `ms` is its time where it was timed."""
-
-    what: str
-    candidates: int
-    chosen: str
-    ms: float | None
-
-    def to_json(self) -> list[Any]:
-        """What, candidates, chosen, ms."""
-        return [self.what, self.candidates, self.chosen, None if self.ms is None else round(self.ms, 6)]
-
+#: The kernel or operation, the number of candidates, the one that won, and its milliseconds where it was timed.
+Choice = tuple[str, int, str, float | None]
 
 _choices: list[Choice] = []
 _listening = False
@@ -90,8 +72,8 @@ def results() -> dict[str, Any]:
     """The results as details of a measurement: a list, and a hash that is equal where all choices are equal."""
     if not _choices:
         return {}
-    unique = sorted({(choice.what, choice.chosen) for choice in _choices})
-    return {"autotuned": [choice.to_json() for choice in _choices[:_KEPT]], "autotuned_id": short_hash(unique)}
+    unique = sorted({(what, chosen) for what, _, chosen, _ in _choices})
+    return {"autotuned": [list(choice) for choice in _choices[:_KEPT]], "autotuned_id": short_hash(unique)}
 
 
 def note_operation(timings: Mapping[Any, float], name: str, _: Any, candidates: Any, *__: Any) -> None:
@@ -136,4 +118,4 @@ def _kernel(autotuner: Any) -> str:
 
 
 def _note(what: str, candidates: int, chosen: str, ms: float | None) -> None:
-    _choices.append(Choice(what[:_LENGTH], candidates, chosen[:_LENGTH], ms))
+    _choices.append((what[:_LENGTH], candidates, chosen[:_LENGTH], None if ms is None else round(ms, 6)))

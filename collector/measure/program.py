@@ -58,8 +58,7 @@ def _deterministic_cublas() -> Iterator[None]:
 def allow_determinism_later(device: str) -> None:
     """Lets `deterministic_algorithms` be strict later in this process. Call it before anything is computed on a GPU.
 
-    torch reads CUBLAS_WORKSPACE_CONFIG at the first matrix product of a process and never again
-    (`Context::alertCuBLASConfigNotDeterministic`). So one product is computed with it, and what follows runs without.
+    torch reads CUBLAS_WORKSPACE_CONFIG at the first matrix product of a process only, so one is computed with it here.
     """
     if not device.startswith("cuda"):
         return
@@ -71,16 +70,11 @@ def allow_determinism_later(device: str) -> None:
 
 @contextlib.contextmanager
 def deterministic_algorithms(strict: bool) -> Iterator[None]:
-    """Eager runs in deterministic kernels where there are some. Only for runs that are compared, since they are slower.
+    """Eager runs in deterministic kernels where there are some: only for runs that are compared, since they are slower.
 
-    Sums by atomic additions (attention's and an embedding's gradients) otherwise differ between two runs of the same
-    eager program, and nothing could be compared with it. The compiled program is never run in here: it was compiled
-    without, and the switch is one of its guards. TF32 and the other switches of precision stay as they are, since the
-    compiled program was compiled under them.
-
-    Args:
-        strict: raise where an operator has no deterministic kernel; else warn. Flash attention's backward pass has one
-            and takes it only when strict.
+    Sums by atomic additions (attention's and an embedding's gradients) otherwise differ between two eager runs. The compiled
+    program is never run in here: the switch is one of its guards. `strict` raises where an operator has no deterministic
+    kernel, else there is a warning; flash attention's backward pass takes its deterministic kernel only when strict.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn.deterministic
@@ -106,9 +100,8 @@ class EagerRuns:
 class Subject:
     """A model on its device, called in eager or in a compiled form, for inference or one training step.
 
-    An inference call is the forward pass without gradients. A training step clears the gradients, runs forward, loss and
-    backward, and takes the optimiser's step if there is one (`collector.settings`). Eager and compiled share one module,
-    one set of inputs and one optimiser: nothing but the compiler differs between them.
+    A training step clears the gradients, runs forward, loss and backward, and takes the optimiser's step if there is one.
+    Eager and compiled share one module, one set of inputs and one optimiser.
     """
 
     def __init__(self, cell: Cell, built: Built, optimizer: str = "none") -> None:
@@ -150,9 +143,9 @@ class Subject:
         return self._step(program, update, marks_steps)
 
     def outputs(self, call: Callable[[], Any], seed: int = SEED) -> Snapshot:
-        """Runs a call from the kept state under a fixed seed and clones its results.
+        """Runs a call from the kept state under a fixed seed.
 
-        These are the outputs, or the loss and the gradients of a training step, and the state that it changed.
+        Returns clones of the outputs, or of the loss and the gradients of a training step, and of the state that it changed.
         """
         self.state.put_back()
         seed_everything(seed)
@@ -166,11 +159,7 @@ class Subject:
         return found | (gradients if self._training else {}) | self.state.changed()
 
     def eager_runs(self) -> EagerRuns:
-        """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
-
-        A model may draw random numbers that do not matter (`collector.zoo.builders.conditioning`), so the outputs decide
-        whether it is random.
-        """
+        """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some."""
         for strict in (True, False):
             try:
                 with deterministic_algorithms(strict):
@@ -184,10 +173,7 @@ class Subject:
         raise AssertionError("the second turn returns or raises")
 
     def twin(self, dtype: torch.dtype) -> Subject:
-        """A copy in a higher precision without autocast, for the reference. It starts from the kept state.
-
-        Raises whatever the model raises when it cannot be copied.
-        """
+        """A copy in a higher precision without autocast, for the reference. It starts from the kept state."""
         twin = object.__new__(Subject)
         twin._cell, twin._training, twin._loss = replace(self._cell, dtype="float32"), self._training, self._loss
         # Gradients are not copied: the copy computes its own.

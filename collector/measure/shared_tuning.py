@@ -1,10 +1,9 @@
 """Shares autotuning results between processes, so that the same kernel runs under the same configuration in each.
 
 Autotuning times nearly equal candidates, so two processes of one program may choose differently, and their latencies differ
-by percents. With a folder, the first process that tunes a kernel decides. Later processes, of the same build of torch or of
-another, get its result written into their caches before they compile; everything else in the caches stays cold. Kernels are
-identified by the hash of their source, as Inductor names their files, and operations (matrix products, convolutions) by
-Inductor's own keys. A compilation without tuning is shorter, so the testbed says whether results were shared.
+by percents. With a folder, the first process that tunes a kernel decides; later ones, of any build of torch, get its result
+written into their caches before they compile. Kernels are identified by the hash of their source, as Inductor names their
+files, and operations (matrix products, convolutions) by Inductor's own keys.
 
     FOLDER/SYSTEM/SUITE.MODEL.PHASE.DTYPE.BATCH.json
         {"kernels": {"xy/cxyz.py": {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
@@ -28,8 +27,7 @@ import torch
 
 from collector.vocabulary import Cell
 
-#: Raised by a full or read-only folder, by a foreign file, and by a torch that keeps its results elsewhere. None of these
-#: may cost a measurement.
+#: Raised by a read-only folder, a foreign file or a torch that keeps its results elsewhere: none may cost a measurement.
 _DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError)
 
 
@@ -52,21 +50,16 @@ class SharedTuning:
 
     def _lay_in(self, known: Mapping[str, Any]) -> None:
         for kernel, by_candidates in known["kernels"].items():
-            told = _for_this_torch(by_candidates)
-            place = _choice_file(kernel)
-            if place and told:
-                self._laid[kernel] = told
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(json.dumps(told))
+            choice, file = _for_this_torch(by_candidates), _choice_file(kernel)
+            if file and choice:
+                self._laid[kernel] = choice
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(choice))
         if known["operations"]:
             _write(_operations_file(), {"system": {}, "cache": known["operations"]})
 
     def keep(self) -> dict[str, Any]:
-        """Adds the results of this process that were not known.
-
-        Returns how many kernels were found and how many were tuned, for how many another process has meanwhile decided
-        differently, and for how many operations something is new; or why nothing could be kept.
-        """
+        """Adds the results of this process that were not known. Returns counts for the details, or why nothing was kept."""
         try:
             return self._keep()
         except _DAMAGE as error:
@@ -74,11 +67,11 @@ class SharedTuning:
 
     def _keep(self) -> dict[str, int]:
         chosen, timed = dict(_chosen_here()), _read(_operations_file()).get("cache", {})
-        found = sum(self._laid.get(kernel) == told for kernel, told in chosen.items())
+        found = sum(self._laid.get(kernel) == choice for kernel, choice in chosen.items())
         with self._locked():
             known = self._read()
-            counts = [_add_kernel(known["kernels"], kernel, told) for kernel, told in chosen.items()]
-            operations = _add_operations(known["operations"], timed)
+            counts = [_add_kernel(known["kernels"], kernel, choice) for kernel, choice in chosen.items()]
+            operations = _add(known["operations"], timed)
             _write(self._file, known)
         return {
             "kernels_found": found,
@@ -119,40 +112,33 @@ def _chosen_here() -> Iterator[tuple[str, dict[str, Any]]]:
     """Each kernel in this process's cache whose configuration was chosen among several, with the choice."""
     for source in sorted(_cache_folder().glob("??/*.py")):
         kernel = f"{source.parent.name}/{source.name}"
-        place = _choice_file(kernel)
-        if place and (told := _read(place)):
+        file = _choice_file(kernel)
+        if file and (choice := _read(file)):
             # This key names a binary in this process's cache, which no other process has.
-            yield kernel, {key: value for key, value in told.items() if key != "triton_cache_hash"}
+            yield kernel, {key: value for key, value in choice.items() if key != "triton_cache_hash"}
 
 
-def _add_kernel(kernels: dict[str, Any], kernel: str, told: dict[str, Any]) -> bool:
+def _add_kernel(kernels: dict[str, Any], kernel: str, choice: dict[str, Any]) -> bool:
     """Keeps a choice unless there is one already. False if that one differs."""
-    entry = kernels.setdefault(kernel, {}).setdefault(str(told.get("configs_hash")), {"torch": [], "chosen": told})
+    entry = kernels.setdefault(kernel, {}).setdefault(str(choice.get("configs_hash")), {"torch": [], "chosen": choice})
     if torch.version.git_version not in entry["torch"]:
         entry["torch"].append(torch.version.git_version)
-    return _launch(entry["chosen"]) == _launch(told)
+    return {**entry["chosen"], "time_taken_ms": 0} == {**choice, "time_taken_ms": 0}
 
 
-def _launch(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if key != "time_taken_ms"}
+def _add(known: dict[str, Any], new: Mapping[str, Any]) -> int:
+    """Adds what is not known yet at any depth: times of candidates, and decisions such as whether to pad a matrix.
 
-
-def _add_operations(known: dict[str, Any], timed: Mapping[str, Any]) -> int:
-    """Keeps what is not known yet at any depth: times of candidates, and decisions such as whether to pad a matrix.
-
-    Returns for how many operations something was new.
+    Returns for how many keys something was new.
     """
-    return sum(_add(known, operation, found) for operation, found in timed.items())
-
-
-def _add(known: dict[str, Any], key: str, found: Any) -> bool:
-    if key not in known:
-        known[key] = found
-        return True
-    inner = known[key]
-    if not isinstance(inner, dict) or not isinstance(found, dict):
-        return False
-    return sum(_add(inner, name, value) for name, value in found.items()) > 0
+    count = 0
+    for key, value in new.items():
+        if key not in known:
+            known[key] = value
+            count += 1
+        elif isinstance(known[key], dict) and isinstance(value, dict):
+            count += _add(known[key], value) > 0
+    return count
 
 
 def _cache_folder() -> Path:

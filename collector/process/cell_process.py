@@ -147,11 +147,6 @@ class CellProcess:
         if self._stands_since is None and self._signal_all(signal.SIGSTOP):
             self._stands_since = time.monotonic()
 
-    @property
-    def stands(self) -> bool:
-        """Whether the process is stopped."""
-        return self._stands_since is not None
-
     def go_on(self) -> None:
         """Continues the processes, and records for how long they stood still."""
         if self._stands_since is not None:

@@ -1,9 +1,8 @@
 """The process that starts the measuring processes of a run: forked from one that has imported torch, or fresh ones.
 
 Importing torch and the model libraries takes longer than compiling a small model. A server that has imported them once, and
-has never touched a GPU, forks a child per cell in milliseconds. It imports the same for all cells: the models' libraries, and
-the compiler's modules, so that a cold compile time contains almost no imports. The compiler comes first, while the plan,
-which names the libraries, is still being made.
+has never touched a GPU, forks a child per cell in milliseconds. It imports the compiler's modules too, so that a cold compile
+time contains almost no imports.
 
 When the process that started the server is gone, the server kills every process of every cell and ends. It listens on a Unix
 socket that keeps message boundaries. Every message is a JSON object:
@@ -11,7 +10,7 @@ socket that keeps message boundaries. Every message is a JSON object:
     request   {"preload": {"libraries": [NAME, ...], "classes": [MODULE:NAME, ...]}}
               {"start": TOKEN, "environ": {...}, "cores": [...]} with three descriptors: standard input, output, report
               {"reap": PID}
-    answer    {"ready": [NAME OF A THREAD, ...]}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
+    answer    {"ready": true}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
 """
 
 from __future__ import annotations
@@ -96,22 +95,20 @@ class ForkServer:
         request = json.loads(text)
         if "reap" in request:
             self._reap(int(request["reap"]))
-            return True
-        if "preload" in request:
+        elif "preload" in request:
             with quiet():
                 preload(**request["preload"])
             if self._preloaded:
                 gc.collect()
                 gc.freeze()  # else each full collection in a child copies 100 MB, in 0.3 s
-            threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-            self._send({"ready": threads})
-            return True
-        pid = self._start(request, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self._tokens[pid] = str(request["start"])
-        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-        self._send({"started": request["start"], "pid": pid})
+            self._send({"ready": True})
+        else:
+            pid = self._start(request, descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._tokens[pid] = str(request["start"])
+            self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
+            self._send({"started": request["start"], "pid": pid})
         return True
 
     def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
@@ -191,8 +188,7 @@ def die_with(parent: int) -> None:
 def take_environment(environ: Mapping[str, str], token: str) -> None:
     """Replaces this process's environment by `environ`, and makes the token visible in /proc.
 
-    The kernel shows the environment with which a program started. So the token is written over the placeholder that the
-    server was started with; forked children then show it.
+    /proc shows the environment with which a program started, so the token is written over the server's placeholder there.
     """
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
@@ -224,25 +220,20 @@ def quiet() -> Iterator[None]:
 def preload_compiler(device: str) -> None:
     """Imports torch, the worker and the compiler's modules for this device. Modules that this torch lacks are skipped."""
     forbid_hubs()
-    compiler = _OF_DEVICE.get(device, ())
-    for name in (*_WORKER, *compiler):
-        with suppress(Exception):
-            importlib.import_module(name)
+    compiler = _OF_DEVICE.get(device, [])
+    preload(_WORKER, compiler)
     if compiler:
         believe_cpu()
 
 
 def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
     """Imports libraries by name, and classes as `module:name` where a library loads lazily."""
-    for name in libraries:
-        # A library that does not import fails in the cells that need it.
-        with suppress(Exception):
-            importlib.import_module(name)
-    for spelled in classes:
+    for spelled in (*libraries, *classes):
         module, _, name = spelled.partition(":")
-        # A class that this version of the library lacks fails in the cells that need it.
+        # What does not import fails in the cells that need it.
         with suppress(Exception):
-            getattr(importlib.import_module(module), name)
+            imported = importlib.import_module(module)
+            getattr(imported, name or "__name__")
 
 
 def main() -> None:

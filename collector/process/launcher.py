@@ -22,8 +22,8 @@ _FORKABLE = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     # OpenBLAS starts a thread per core when NumPy is imported; a process with one thread forks safely.
     "OPENBLAS_NUM_THREADS": "1",
-    # Inductor's compile workers are forked from the cell. By default each cell starts a new interpreter for them that
-    # imports torch again, which takes a quarter of all CPU time of a small model.
+    # Inductor's compile workers are forked from the cell: a new interpreter that imports torch again costs a small model a
+    # quarter of its CPU time.
     "TORCHINDUCTOR_WORKER_START": "fork",
 }
 
@@ -50,8 +50,8 @@ class Preload:
 class Launcher:
     """Starts the processes of cells: forked from a server that has imported `preload`, or fresh ones without it.
 
-    `environ` is the server's environment. `cores` are those that it uses while it imports, as many as a worker has, since
-    torch sizes its thread pools by them. The server starts to import at once; `import_also` adds to it.
+    `environ` is the server's. `cores` are those on which it imports, as many as a worker has, since torch sizes its thread
+    pools by them. The server starts to import at once; `import_also` adds to it.
     """
 
     def __init__(
@@ -61,8 +61,6 @@ class Launcher:
         cores: Sequence[int] = (),
         timeout_s: float = 300,
     ) -> None:
-        #: The names of the server's threads, once it has imported anything.
-        self.ready: list[str] = []
         self._timeout_s = timeout_s
         self._importing = 0
         self._dead = False
@@ -98,11 +96,6 @@ class Launcher:
         return self._server.pid
 
     @property
-    def descriptor(self) -> int:
-        """A file descriptor that is readable when the server has sent something."""
-        return self._channel.fileno()
-
-    @property
     def lost(self) -> bool:
         """Whether the server has ended or does not answer."""
         return self._dead or self._server.poll() is not None
@@ -110,8 +103,7 @@ class Launcher:
     def start(self, token: str, environ: Mapping[str, str], cores: Sequence[int], descriptors: Sequence[int]) -> int:
         """Starts `python -m collector.process.worker` and returns its process; `descriptors` are input, output and report.
 
-        Raises:
-            LauncherError: the server is gone, or does not answer.
+        Raises `LauncherError` if the server is gone or does not answer.
         """
         request = {"start": token, "environ": {**environ, **self._added}, "cores": list(cores)}
         try:
@@ -123,11 +115,6 @@ class Launcher:
         while token not in self._started:
             self._receive(max(0.01, deadline - time.monotonic()))
         return self._started.pop(token)
-
-    def wait_until_ready(self) -> None:
-        """Waits until the server has imported everything. Raises `LauncherError` if it does not start."""
-        while self._importing:
-            self._receive(max(0.01, self._ready_by - time.monotonic()))
 
     @property
     def is_ready(self) -> bool:
@@ -193,7 +180,7 @@ class Launcher:
             raise LauncherError("the fork server is gone")
         message = json.loads(text)
         if "ready" in message:
-            self.ready, self._importing = message["ready"], self._importing - 1
+            self._importing -= 1
         elif "started" in message:
             self._started[message["started"]] = int(message["pid"])
         else:

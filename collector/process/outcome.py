@@ -11,15 +11,11 @@ from collector.vocabulary import Measurement
 
 @dataclass(slots=True)
 class Outcome:
-    """A measurement, what its ids stand for, and signals for the parent, which are not stored.
+    """A measurement, the environment and program behind its ids, and signals for the parent, which are not stored.
 
-    Attributes:
-        environment: the fingerprint behind `environment_id`.
-        program: the effective options behind `program_id`.
-        compile_windows: begin and end of each compilation in seconds of the monotonic clock, by the metric that it gives.
-            The parent subtracts the time for which the process stood still in between.
-        lacked_room: whether there was no memory for the float64 reference. Beside other cells that proves nothing, so the
-            cell is measured again alone.
+    `compile_windows`: begin and end of each compilation on the monotonic clock, by metric; the parent subtracts the time
+    for which the process stood still in between. `lacked_room`: there was no memory for the float64 reference, which
+    proves nothing beside other cells, so the cell is measured again alone.
     """
 
     measurement: Measurement
@@ -30,22 +26,10 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        return {
-            "measurement": self.measurement.to_json(),
-            "environment": self.environment,
-            "program": self.program,
-            "compile_windows": self.compile_windows,
-            "lacked_room": self.lacked_room,
-        }
+        return {name: getattr(self, name) for name in self.__slots__} | {"measurement": self.measurement.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outcome:
         """The inverse of `to_json`."""
         windows = {name: (float(begin), float(end)) for name, (begin, end) in data["compile_windows"].items()}
-        return cls(
-            Measurement.from_json(data["measurement"]),
-            dict(data["environment"]),
-            dict(data["program"]),
-            windows,
-            bool(data["lacked_room"]),
-        )
+        return cls(**{**data, "measurement": Measurement.from_json(data["measurement"]), "compile_windows": windows})

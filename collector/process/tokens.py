@@ -30,7 +30,7 @@ def processes_with_token(token: str) -> Iterator[int]:
 
 
 class _Hunt:
-    """Searches for the processes of one token. Each search looks only at processes that no earlier search has read."""
+    """Searches for the processes of one token, each time only among processes that no earlier search has read."""
 
     def __init__(self, token: str) -> None:
         self._needle = f"{VARIABLE}={token}".encode()
@@ -69,8 +69,7 @@ def kill_tokens(tokens: Iterable[str]) -> None:
     """Kills every process with one of the tokens, also those that keep forking and ending."""
     for token in tokens:
         deadline = time.monotonic() + _ENOUGH_S
-        # A process that forks and ends all the time escapes a full search; searches of new processes only are faster than
-        # it. A process that hangs in a driver stays visible however often it is killed, and is counted once.
+        # A process that forks and ends all the time escapes a full search; searches of new processes only are faster.
         hunt, quiet = _Hunt(token), 0
         while quiet < _QUIET and time.monotonic() < deadline:
             killed = sum(map(_kill, hunt.search()))

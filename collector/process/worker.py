@@ -76,7 +76,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
 
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model)
-    hold_device_while_tuning(host)
+    hold_device_while_tuning(host.exclusive)
     traced = start_trace(cell, settings.trace)
     outcome = measure(cell, spec.build, settings, host)
     if traced:
@@ -88,8 +88,8 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
 def start_trace(cell: Cell, root: str) -> str | None:
     """Makes torch write its structured trace of this process (for `tlparse`) into a folder of the cell under `root`.
 
-    This is what `TORCH_TRACE` does when torch is imported, which may be long past in a forked process. Returns the folder's
-    name; None if `root` is empty or this torch has no such trace.
+    `TORCH_TRACE` acts when torch is imported, which is long past in a forked process. Returns the folder's name; None if
+    `root` is empty or this torch has no such trace.
     """
     if not root:
         return None

@@ -191,7 +191,7 @@ def serving(folder, kind, **environ):
     environ.pop("PYTHONUNBUFFERED", None)
     launcher = Launcher(environ, PRELOAD if kind == "fork" else None)
     try:
-        launcher.wait_until_ready()
+        wait_until(lambda: launcher.is_ready, 120)
         yield launcher
     finally:
         launcher.close()

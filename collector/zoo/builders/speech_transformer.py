@@ -3,11 +3,10 @@
 Written from the paper (Dong, Xu and Xu, 2018) with the sizes and the habits of the PyTorch implementation in torchbench.
 The model is measured for these habits: attention divides by a NumPy scalar, masks are cut at lengths that are read from a
 tensor, and padding is removed from the targets by a boolean index.
-
 """
 
-# torch has no types for mypy here, so that nn.Module is Any.
-# mypy: allow-subclassing-any
+# torch has no types for mypy here, so that nn.Module and what it returns are Any.
+# mypy: allow-subclassing-any, no-warn-return-any
 
 from __future__ import annotations
 
@@ -26,11 +25,18 @@ WIDTH = 512
 HEADS = 8
 HEAD_WIDTH = WIDTH // HEADS
 INNER = 2048
+FEATURES = 320  # 80 filter banks, four frames stacked
+LAYERS = 6
+VOCABULARY = 4233  # the characters of AISHELL and three special symbols
+START, END = 1, 2
+IGNORED = -1
 _LONGEST = 5000
+_FRAMES = 160
+_CHARACTERS = 20
 
 
-class ScaledDotProduct(nn.Module):
-    """Attention written out, with the temperature that gives this model its place in the zoo."""
+class _ScaledDotProduct(nn.Module):
+    """Attention over (heads x batch, length, width), written out; nothing is attended where the mask is true."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,38 +45,35 @@ class ScaledDotProduct(nn.Module):
         self.dropout = nn.Dropout(PROBABILITY)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """All of shape (heads x batch, length, width); nothing is attended where the mask is true."""
         scores = torch.bmm(query, key.transpose(1, 2)) / self.temperature
         weights = torch.softmax(scores.masked_fill(mask, float("-inf")), dim=2)
         return torch.bmm(self.dropout(weights), value)
 
 
-class MultiHeadAttention(nn.Module):
-    """Projections around the attention, then the residual and the norm."""
+class _MultiHeadAttention(nn.Module):
+    """`x` attends to `memory`, both (batch, length, width); then the residual and the norm."""
 
     def __init__(self) -> None:
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
         for projection in (self.query, self.key, self.value):
             nn.init.normal_(projection.weight, std=(2.0 / (WIDTH + HEAD_WIDTH)) ** 0.5)
-        self.attention = ScaledDotProduct()
+        self.attention = _ScaledDotProduct()
         self.output = nn.Linear(WIDTH, WIDTH)
         nn.init.xavier_normal_(self.output.weight)
         self.dropout = nn.Dropout(PROBABILITY)
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """`x` attends to `memory`; both are (batch, length, width), the mask (batch, length of x, length of memory)."""
         batch = x.size(0)
         heads = self.attention(
             _split(self.query(x)), _split(self.key(memory)), _split(self.value(memory)), mask.repeat(HEADS, 1, 1)
         )
         joined = heads.view(HEADS, batch, -1, HEAD_WIDTH).permute(1, 2, 0, 3).reshape(batch, -1, WIDTH)
-        found: Tensor = self.norm(self.dropout(self.output(joined)) + x)
-        return found
+        return self.norm(self.dropout(self.output(joined)) + x)
 
 
-class FeedForward(nn.Module):
+class _FeedForward(nn.Module):
     """Two linear layers, position by position, then the residual and the norm."""
 
     def __init__(self) -> None:
@@ -81,13 +84,11 @@ class FeedForward(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Keeps the shape."""
-        found: Tensor = self.norm(self.dropout(self.outer(functional.relu(self.inner(x)))) + x)
-        return found
+        return self.norm(self.dropout(self.outer(functional.relu(self.inner(x)))) + x)
 
 
-class Positions(nn.Module):
-    """Sines and cosines of the position."""
+class _Positions(nn.Module):
+    """Sines and cosines of the first `length` positions."""
 
     table: Tensor
 
@@ -101,52 +102,32 @@ class Positions(nn.Module):
         self.register_buffer("table", table)
 
     def forward(self, length: int) -> Tensor:
-        """The first `length` positions."""
         return self.table[:, :length]
 
 
-def _split(x: Tensor) -> Tensor:
-    batch, length, _ = x.shape
-    return x.view(batch, length, HEADS, HEAD_WIDTH).permute(2, 0, 1, 3).reshape(-1, length, HEAD_WIDTH)
-
-
-FEATURES = 320  # 80 filter banks, four frames stacked
-LAYERS = 6
-VOCABULARY = 4233  # the characters of AISHELL and three special symbols
-START, END = 1, 2
-IGNORED = -1
-_FRAMES = 160
-_CHARACTERS = 20
-
-
-class EncoderLayer(nn.Module):
-    """Attention and feed-forward."""
-
+class _EncoderLayer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention()
-        self.feed_forward = FeedForward()
+        self.attention = _MultiHeadAttention()
+        self.feed_forward = _FeedForward()
 
     def forward(self, x: Tensor, present: Tensor, mask: Tensor) -> Tensor:
-        """`present` is 1 where there is speech and 0 where there is padding."""
         x = self.attention(x, x, mask) * present
-        found: Tensor = self.feed_forward(x) * present
-        return found
+        return self.feed_forward(x) * present
 
 
-class Encoder(nn.Module):
-    """From frames to a sequence of the same length."""
+class _Encoder(nn.Module):
+    """From frames (batch, time, features), zero behind each length, to a sequence of the same length."""
 
     def __init__(self) -> None:
         super().__init__()
         self.inputs = nn.Linear(FEATURES, WIDTH)
         self.norm = nn.LayerNorm(WIDTH)
-        self.positions = Positions()
+        self.positions = _Positions()
         self.dropout = nn.Dropout(PROBABILITY)
-        self.layers = nn.ModuleList(EncoderLayer() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(_EncoderLayer() for _ in range(LAYERS))
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
-        """Frames are (batch, time, features), zero behind each length."""
         present = present_until(frames, lengths)
         mask = _key_mask(present, frames.size(1))
         x = self.dropout(self.norm(self.inputs(frames)) + self.positions(frames.size(1)))
@@ -155,39 +136,36 @@ class Encoder(nn.Module):
         return x
 
 
-class DecoderLayer(nn.Module):
-    """Attention to what was said so far, attention to the speech, feed-forward."""
+class _DecoderLayer(nn.Module):
+    """Attention to the characters so far, attention to the speech, feed-forward."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention()
-        self.cross_attention = MultiHeadAttention()
-        self.feed_forward = FeedForward()
+        self.self_attention = _MultiHeadAttention()
+        self.cross_attention = _MultiHeadAttention()
+        self.feed_forward = _FeedForward()
 
     def forward(self, x: Tensor, memory: Tensor, present: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
-        """`present` is 1 for characters and 0 for padding."""
         x = self.self_attention(x, x, mask) * present
         x = self.cross_attention(x, memory, memory_mask) * present
-        found: Tensor = self.feed_forward(x) * present
-        return found
+        return self.feed_forward(x) * present
 
 
-class Decoder(nn.Module):
-    """From the characters so far and the encoded speech to scores of the next character."""
+class _Decoder(nn.Module):
+    """Returns scores of each next character, and the characters that they should name (`IGNORED` behind each sentence)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.positions = Positions()
+        self.positions = _Positions()
         self.dropout = nn.Dropout(PROBABILITY)
-        self.layers = nn.ModuleList(DecoderLayer() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(_DecoderLayer() for _ in range(LAYERS))
         self.scores = nn.Linear(WIDTH, VOCABULARY, bias=False)
         nn.init.xavier_normal_(self.scores.weight)
         self.embedding.weight = self.scores.weight  # one matrix for both
 
     def forward(self, targets: Tensor, memory: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores, and the characters that they should name (`IGNORED` behind each sentence)."""
-        characters, gold = shifted(targets)
+        characters, gold = _shifted(targets)
         length = characters.size(1)
         present = characters.ne(END).unsqueeze(-1).to(memory.dtype)
         future = torch.ones(length, length, device=memory.device, dtype=torch.bool).triu(diagonal=1)
@@ -200,17 +178,16 @@ class Decoder(nn.Module):
 
 
 class SpeechTransformer(nn.Module):
-    """The encoder and the decoder, called with frames, their lengths and the characters."""
+    """The encoder and the decoder."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = Encoder()
-        self.decoder = Decoder()
+        self.encoder = _Encoder()
+        self.decoder = _Decoder()
 
     def forward(self, frames: Tensor, lengths: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Decoder`."""
-        found: tuple[Tensor, Tensor] = self.decoder(targets, self.encoder(frames, lengths), lengths)
-        return found
+        """Scores of each next character, and the characters that they should name."""
+        return self.decoder(targets, self.encoder(frames, lengths), lengths)
 
 
 def present_until(sequences: Tensor, lengths: Tensor) -> Tensor:
@@ -221,7 +198,12 @@ def present_until(sequences: Tensor, lengths: Tensor) -> Tensor:
     return present.unsqueeze(-1)
 
 
-def shifted(targets: Tensor) -> tuple[Tensor, Tensor]:
+def _split(x: Tensor) -> Tensor:
+    batch, length, _ = x.shape
+    return x.view(batch, length, HEADS, HEAD_WIDTH).permute(2, 0, 1, 3).reshape(-1, length, HEAD_WIDTH)
+
+
+def _shifted(targets: Tensor) -> tuple[Tensor, Tensor]:
     """What the decoder reads (a start symbol first) and what it should say (an end symbol last)."""
     sentences = [row[row != IGNORED] for row in targets]
     start, end = targets.new_tensor([START]), targets.new_tensor([END])
@@ -233,10 +215,7 @@ def shifted(targets: Tensor) -> tuple[Tensor, Tensor]:
 def loss(output: Any, targets: Any) -> Tensor:
     """Cross entropy with label smoothing over the characters that are not padding."""
     scores, gold = output
-    value: Tensor = functional.cross_entropy(
-        scores.flatten(0, 1), gold.flatten(), ignore_index=IGNORED, label_smoothing=0.1
-    )
-    return value
+    return functional.cross_entropy(scores.flatten(0, 1), gold.flatten(), ignore_index=IGNORED, label_smoothing=0.1)
 
 
 def build(batch_size: int, phase: Phase, device: str) -> Built:

@@ -7,8 +7,8 @@ does so when the grid size changes, and is compiled before it was ever called; h
 every call, to be part of the compiled program as it is there.
 """
 
-# torch has no types for mypy here, so that nn.Module is Any.
-# mypy: allow-subclassing-any
+# torch has no types for mypy here, so that nn.Module and what it returns are Any.
+# mypy: allow-subclassing-any, no-warn-return-any
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ANCHORS = {
 }
 
 
-def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
+def _conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
     """Convolution, batch norm and leaky ReLU."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False),
@@ -44,19 +44,18 @@ def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential
     )
 
 
-class Residual(nn.Module):
+class _Residual(nn.Module):
     """A bottleneck with a short cut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(conv(channels, channels // 2, 1), conv(channels // 2, channels, 3))
+        self.body = nn.Sequential(_conv(channels, channels // 2, 1), _conv(channels // 2, channels, 3))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The input plus what the bottleneck makes of it."""
         return x + self.body(x)
 
 
-class SpatialPyramid(nn.Module):
+class _SpatialPyramid(nn.Module):
     """The input and its maxima over three window sizes, side by side."""
 
     def __init__(self) -> None:
@@ -64,12 +63,11 @@ class SpatialPyramid(nn.Module):
         self.pools = nn.ModuleList(nn.MaxPool2d(size, stride=1, padding=size // 2) for size in (5, 9, 13))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Four times as many channels."""
         return torch.cat([*(pool(x) for pool in self.pools), x], dim=1)
 
 
-class Detection(nn.Module):
-    """Turns the raw scores of one scale into boxes, in eval mode."""
+class _Detection(nn.Module):
+    """Boxes of one scale (none in training mode), and the raw scores as (batch, anchor, y, x, 5 + classes)."""
 
     def __init__(self, stride: int) -> None:
         super().__init__()
@@ -95,7 +93,6 @@ class Detection(nn.Module):
             self.anchor_wh = self.anchor_wh.to(device)
 
     def forward(self, scores: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Boxes with their scores (none in training mode), and the raw scores as (batch, anchor, y, x, 5 + classes)."""
         batch, _, ny, nx = scores.shape
         raw = scores.view(batch, len(_ANCHORS[self.stride]), CLASSES + 5, ny, nx).permute(0, 1, 3, 4, 2).contiguous()
         self.create_grids((nx, ny), scores.device)
@@ -109,32 +106,30 @@ class Detection(nn.Module):
         return boxes.view(batch, -1, CLASSES + 5), raw
 
 
-class Scale(nn.Module):
+class _Scale(nn.Module):
     """The last layers of one scale: raw scores and boxes."""
 
     def __init__(self, inputs: int, stride: int) -> None:
         super().__init__()
-        self.widen = conv(inputs, 2 * inputs, 3)
+        self.widen = _conv(inputs, 2 * inputs, 3)
         self.scores = nn.Conv2d(2 * inputs, len(_ANCHORS[stride]) * (CLASSES + 5), 1)
-        self.detection = Detection(stride)
+        self.detection = _Detection(stride)
 
     def forward(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
-        """As `Detection`."""
-        found: tuple[Tensor | None, Tensor] = self.detection(self.scores(self.widen(x)))
-        return found
+        return self.detection(self.scores(self.widen(x)))
 
 
 def _stage(inputs: int, blocks: int) -> nn.Sequential:
-    return nn.Sequential(conv(inputs, 2 * inputs, 3, stride=2), *(Residual(2 * inputs) for _ in range(blocks)))
+    return nn.Sequential(_conv(inputs, 2 * inputs, 3, stride=2), *(_Residual(2 * inputs) for _ in range(blocks)))
 
 
 def _neck(inputs: int, channels: int) -> nn.Sequential:
     return nn.Sequential(
-        conv(inputs, channels, 1),
-        conv(channels, 2 * channels, 3),
-        conv(2 * channels, channels, 1),
-        conv(channels, 2 * channels, 3),
-        conv(2 * channels, channels, 1),
+        _conv(inputs, channels, 1),
+        _conv(channels, 2 * channels, 3),
+        _conv(2 * channels, channels, 1),
+        _conv(channels, 2 * channels, 3),
+        _conv(2 * channels, channels, 1),
     )
 
 
@@ -143,20 +138,20 @@ class YoloV3(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = conv(3, 32, 3)
+        self.stem = _conv(3, 32, 3)
         self.stages = nn.ModuleList(_stage(32 * 2**i, blocks) for i, blocks in enumerate(_STAGES))
         self.pyramid = nn.Sequential(
-            conv(1024, 512, 1),
-            conv(512, 1024, 3),
-            conv(1024, 512, 1),
-            SpatialPyramid(),
-            conv(2048, 512, 1),
-            conv(512, 1024, 3),
-            conv(1024, 512, 1),
+            _conv(1024, 512, 1),
+            _conv(512, 1024, 3),
+            _conv(1024, 512, 1),
+            _SpatialPyramid(),
+            _conv(2048, 512, 1),
+            _conv(512, 1024, 3),
+            _conv(1024, 512, 1),
         )
-        self.narrow = nn.ModuleList([conv(512, 256, 1), conv(256, 128, 1)])
+        self.narrow = nn.ModuleList([_conv(512, 256, 1), _conv(256, 128, 1)])
         self.necks = nn.ModuleList([_neck(256 + 512, 256), _neck(128 + 256, 128)])
-        self.scales = nn.ModuleList([Scale(512, 32), Scale(256, 16), Scale(128, 8)])
+        self.scales = nn.ModuleList([_Scale(512, 32), _Scale(256, 16), _Scale(128, 8)])
 
     def forward(self, images: Tensor) -> tuple[Tensor | None, tuple[Tensor, ...]]:
         """Boxes in pixels as (batch, box, 5 + classes) in eval mode, and the raw scores from coarse to fine."""

@@ -36,7 +36,6 @@ UNTOLD = {
     "TORCH_HOME": "/home/someone/torch",
     "TRITON_PTXAS_PATH": "/home/someone/ptxas",
     "TORCH_TRACE": "/home/someone/trace",
-    "TORCH_LOGS_OUT": "/home/someone/log",
     "CUDA_VISIBLE_DEVICES": "GPU-5e1d0cf9",
     "HOSTNAME": "secret-host",
     "PYTHONPATH": f"/home/someone/lib:{ROOT}",
@@ -46,33 +45,17 @@ UNTOLD = {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """The fingerprint of this machine as a worker of a pool sees it."""
-    told = {
-        WORKERS_VARIABLE: "4",
-        START_VARIABLE: "fork",
-        GPU_VARIABLE: "3",
-        GPUS_VARIABLE: "8",
-        CORES_VARIABLE: last_core(),
-    }
+    pool = {WORKERS_VARIABLE: "4", START_VARIABLE: "fork", GPU_VARIABLE: "3", GPUS_VARIABLE: "8"}
+    cores = {CORES_VARIABLE: str(max(os.sched_getaffinity(0)))}
     folder = tmp_path_factory.mktemp("someone")
     untold = {name: value.replace("/home/someone", str(folder)) for name, value in UNTOLD.items()}
-    return asked({**told, **TOLD, **untold, "INDUCTOR_WATCH_NODE": NODE})
+    return fingerprint_with({**pool, **cores, **TOLD, **untold, "INDUCTOR_WATCH_NODE": NODE})
 
 
-def last_core():
-    return str(max(os.sched_getaffinity(0)))
-
-
-def asked(variables):
+def fingerprint_with(variables):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("INDUCTOR_", "TORCH", "OMP_"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "collector.machine.environment", "cpu"],
-        env={**clean, **variables},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    command = [sys.executable, "-m", "collector.machine.environment", "cpu"]
+    return json.loads(subprocess.check_output(command, env={**clean, **variables}, cwd=ROOT, text=True))
 
 
 def test_the_testbed_has_what_the_pool_told_and_what_a_worker_has(found):
@@ -90,11 +73,8 @@ def test_the_testbed_has_what_the_pool_told_and_what_a_worker_has(found):
     }
 
 
-def test_variables_that_change_a_number_are_told(found):
+def test_variables_that_change_a_number_are_told_and_nothing_that_names_files_hosts_or_devices(found):
     assert {key: found.get(f"env.{key}") for key in TOLD} == TOLD
-
-
-def test_nothing_says_where_files_lie_or_which_host_and_devices_these_are(found):
     text = json.dumps(found)
     for name in UNTOLD:
         assert f"env.{name}" not in found
@@ -102,30 +82,21 @@ def test_nothing_says_where_files_lie_or_which_host_and_devices_these_are(found)
         assert word not in text
     for name in {platform.node(), socket.gethostname(), socket.getfqdn()} - {"", "localhost"}:
         assert name not in text
-
-
-def test_without_a_pool_its_keys_are_missing_and_the_node_is_the_host():
-    found = asked({})
-    assert not {"workers", "start", "gpu_index", "gpus", "gpu"} & found.keys()
-    assert found["node"] == platform.node()
-    assert found["cores"] == len(os.sched_getaffinity(0))
-    assert [key for key, value in found.items() if key != "node" and value == platform.node()] == []
-
-
-def test_a_gpu_is_the_device_only_where_it_was_asked_for(found):
-    assert found["device"] == "cpu"
     assert not {"driver", "capability", "cuda", "gpu_memory_bytes"} & found.keys()
 
 
-@pytest.mark.parametrize("key", TESTBED_KEYS)
-def test_every_key_of_the_testbed_makes_another_one(key):
-    base = dict.fromkeys(TESTBED_KEYS, 1) | {"torch": "2.13.0", "kernel": "6.1"}
-    assert extract_testbed(base | {key: 2}) != extract_testbed(base)
-    assert environment_id(base | {key: 2}) != environment_id(base)
+def test_without_a_pool_its_keys_are_missing_and_the_node_is_the_host():
+    found = fingerprint_with({})
+    assert not {"workers", "start", "gpu_index", "gpus", "gpu"} & found.keys()
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert [key for key, value in found.items() if value == platform.node()] == ["node"]
 
 
-def test_a_library_belongs_to_the_environment_and_not_to_the_testbed():
+def test_every_key_of_the_testbed_makes_another_one_and_a_library_another_environment():
     base = dict.fromkeys(TESTBED_KEYS, 1) | {"torch": "2.13.0"}
+    for key in TESTBED_KEYS:
+        assert extract_testbed(base | {key: 2}) != extract_testbed(base)
+        assert environment_id(base | {key: 2}) != environment_id(base)
     other = base | {"torch": "2.14.0"}
     assert extract_testbed(other) == extract_testbed(base)
     assert environment_id(other) != environment_id(base)

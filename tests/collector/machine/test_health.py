@@ -11,14 +11,9 @@ import pytest
 from collector.machine.health import is_suspect, why_unhealthy
 from tests.collector.processes import ROOT, dead, wait_until
 
-needs_no_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
-
 #: As torch 2.x, Triton and cuDNN print them.
 OF_THE_DEVICE = [
     "CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronously reported at some other API call",
-    "CUDA error: device-side assert triggered",
-    "CUDA error: uncorrectable ECC error encountered",
-    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(handle, opa, opb, m, n, k)`",
     "CUDA driver error: unknown error",
     "CUDA unknown error - this may be due to an incorrectly set up environment",
     "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices()",
@@ -27,7 +22,6 @@ OF_THE_DEVICE = [
     "Can't initialize NVML",
     "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
     "Torch not compiled with CUDA enabled",
-    "Triton Error [CUDA]: an illegal memory access was encountered",
     "backend='inductor' raised:\nRuntimeError: Triton Error [CUDA]: unspecified launch failure",
     "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
     "no CUDA-capable device is detected",
@@ -38,9 +32,6 @@ OF_THE_PROGRAM = [
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.80 GiB",
     "No choices to select, please consider adding ATEN into max_autotune_gemm_backends",
     "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
-    "\"addmm_impl_cpu_\" not implemented for 'Half'",
-    "logits: RMSE to float64 0.1, eager's own 0.001",
-    "suite huggingface has no model NoSuchModel: did you mean BertForMaskedLM?",
     "out of resource: shared memory, Required: 294912, Hardware limit: 232448",
     "CUTLASS needs an NVIDIA GPU",
 ]
@@ -56,13 +47,13 @@ def test_what_a_model_or_the_compiler_says_is_not(message):
     assert not is_suspect(message)
 
 
-def checked(folder, code, timeout_s=60.0):
+def checked(folder, code, timeout_s=60.0, **environ):
     """The reason when the check's process runs this code before anything else."""
     (folder / "sitecustomize.py").write_text(code)
-    return why_unhealthy({**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"}, timeout_s)
+    return why_unhealthy({**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **environ}, timeout_s)
 
 
-@needs_no_gpu
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
 def test_without_a_gpu_the_reason_is_one_line_that_names_the_error():
     reason = why_unhealthy(os.environ)
     assert reason.startswith(("AssertionError: ", "RuntimeError: "))
@@ -70,35 +61,29 @@ def test_without_a_gpu_the_reason_is_one_line_that_names_the_error():
     assert "\n" not in reason
 
 
-def test_the_reason_is_the_error_and_not_the_advice_that_cuda_appends(tmp_path):
-    text = """Traceback (most recent call last):
+_TRACEBACK = """Traceback (most recent call last):
   File "collector/machine/health.py", line 1, in main
 torch.AcceleratorError: CUDA error: unspecified launch failure
 Search for `cudaErrorLaunchFailure' in https://docs.nvidia.com/cuda/ for more information.
 CUDA kernel errors might be asynchronously reported at some other API call.
-For debugging consider passing CUDA_LAUNCH_BLOCKING=1
-Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 
 """
-    reason = checked(tmp_path, f"import os, sys; sys.stderr.write({text!r}); sys.stderr.flush(); os._exit(1)")
-    assert reason == "torch.AcceleratorError: CUDA error: unspecified launch failure"
 
 
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
+        (f"os.write(2, {_TRACEBACK.encode()!r}); os._exit(1)", _TRACEBACK.splitlines()[2]),
         ("os._exit(3)", "the check ended with code 3"),
         ("os.kill(os.getpid(), 11)", "the check ended with code -11"),
         ("os.write(2, b'the GPU computes wrong results\\n\\n'); os._exit(1)", "the GPU computes wrong results"),
         ("os.write(2, b'\\xff bad bytes'); os._exit(1)", "\ufffd bad bytes"),
+        ("os.write(2, b'a warning'); os._exit(0)", None),
+        ("os.write(2, os.environ['CUDA_VISIBLE_DEVICES'].encode()); os._exit(1)", "GPU-1234"),
     ],
 )
-def test_other_ends_have_a_reason_too(tmp_path, code, reason):
-    assert checked(tmp_path, f"import os; {code}") == reason
-
-
-def test_an_end_without_an_error_is_health(tmp_path):
-    assert checked(tmp_path, "import os; os.write(2, b'a warning'); os._exit(0)") is None
+def test_the_reason_is_the_error_in_one_line(tmp_path, code, reason):
+    assert checked(tmp_path, f"import os; {code}", CUDA_VISIBLE_DEVICES="GPU-1234") == reason
 
 
 def test_a_device_that_hangs_is_given_up_in_time(tmp_path):
@@ -107,10 +92,3 @@ def test_a_device_that_hangs_is_given_up_in_time(tmp_path):
     assert checked(tmp_path, code, 1.0) == "it did not answer within 1 s"
     assert time.monotonic() - began < 60  # and not the 600 s that it sleeps
     wait_until(lambda: dead(int((tmp_path / "pid").read_text())))
-
-
-def test_the_environment_given_is_the_one_it_is_asked_in(tmp_path):
-    code = "import os; os.write(2, os.environ.get('CUDA_VISIBLE_DEVICES', 'none').encode()); os._exit(1)"
-    (tmp_path / "sitecustomize.py").write_text(code)
-    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "CUDA_VISIBLE_DEVICES": "GPU-1234"}
-    assert why_unhealthy(environ) == "GPU-1234"

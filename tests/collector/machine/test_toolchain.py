@@ -12,7 +12,7 @@ from collector.machine import toolchain
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
 from jobs.pool import host
-from tests.collector.processes import ROOT, Script, write_hook
+from tests.collector.processes import ROOT, Script, wait_until, write_hook
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_the_cells_of_a_server_are_told(tmp_path, code, told):
     environ = environ_with(compiler(tmp_path, code), PYTHONPATH=f"{hook}:{ROOT}")
     launcher = Launcher(environ, Preload("cpu", ["preloaded"]))
     try:
-        launcher.wait_until_ready()
+        wait_until(lambda: launcher.is_ready, 200)
         asks = f"""
 import json, os, torch._inductor.config as config
 print(json.dumps([config.cpp.vec_isa_ok, os.environ.get({SKIP_VARIABLE!r})]))

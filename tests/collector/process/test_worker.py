@@ -27,9 +27,6 @@ def test_times_of_the_session_add_up_and_others_do_not_count(tmp_path):
     assert session_cpu_s(tmp_path) == pytest.approx(129 / os.sysconf("SC_CLK_TCK"))
 
 
-def test_without_proc_nothing_is_known(tmp_path):
+def test_without_proc_nothing_is_known_and_this_process_has_used_time(tmp_path):
     assert session_cpu_s(tmp_path / "nowhere") is None
-
-
-def test_this_process_has_used_time():
     assert session_cpu_s() > 0
