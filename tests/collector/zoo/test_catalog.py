@@ -1,6 +1,5 @@
 """What the tables promise, checked without building anything."""
 
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -8,56 +7,40 @@ from pathlib import Path
 import pytest
 
 from collector.vocabulary import DTYPES, Phase
-from collector.zoo.registry import all_models, find, select, suites
+from collector.zoo.registry import all_models, find, select
 from collector.zoo.spec import MissingPackageError, ModelSpec, ZooError, require
 
 ROOT = Path(__file__).resolve().parents[3]
 MODELS = all_models()
 
 
-def test_no_model_is_listed_twice():
-    assert [path for path, count in Counter(map(str, MODELS)).items() if count > 1] == []
-
-
-def test_every_suite_has_as_many_models_as_it_promises():
+def test_every_suite_has_as_many_models_as_it_promises_and_none_twice():
+    assert len(set(map(str, MODELS))) == len(MODELS)
     counts = Counter(spec.suite for spec in MODELS)
-    assert set(counts) == set(suites()) == {"huggingface", "timm", "torchvision", "torchbench"}
-    assert counts["huggingface"] >= 28
-    assert counts["timm"] == 18
-    assert counts["torchvision"] == 11
-    assert counts["torchbench"] == 3
+    assert counts.pop("huggingface") >= 28
+    assert counts == {"timm": 18, "torchvision": 11, "torchbench": 3}
 
 
-@pytest.mark.parametrize("spec", MODELS, ids=str)
-def test_a_spec_is_complete(spec):
-    assert spec.input_note
-    assert "torch" in spec.needs
-    assert set(spec.phases) == set(Phase)
-    assert all(sizes["cuda"] >= 1 for sizes in spec.batch_sizes.values())
-    assert set(spec.dtypes) <= set(DTYPES)
-    module, _, function = spec.builder.partition(":")
-    source = ROOT / Path(*module.split(".")).with_suffix(".py")
-    assert f"def {function}(" in source.read_text()
-
-
-@pytest.mark.parametrize("spec", [s for s in MODELS if not s.supports(Phase.INFERENCE, "cpu")], ids=str)
-def test_a_model_that_is_not_measured_on_a_cpu_says_why(spec):
-    assert "CPU" in spec.notes
-    with pytest.raises(ZooError, match=r"not measured on cpu in inference: .*CPU"):
-        spec.batch_size(Phase.INFERENCE, "cpu")
+def test_a_spec_is_complete_and_a_model_that_is_not_measured_on_a_cpu_says_why():
+    for spec in MODELS:
+        assert spec.input_note, spec
+        assert "torch" in spec.needs
+        assert set(spec.phases) == set(Phase)
+        assert all(sizes["cuda"] >= 1 for sizes in spec.batch_sizes.values())
+        assert set(spec.dtypes) <= set(DTYPES)
+        module, _, function = spec.builder.partition(":")
+        assert f"def {function}(" in (ROOT / Path(*module.split(".")).with_suffix(".py")).read_text()
+        if not spec.supports(Phase.INFERENCE, "cpu"):
+            with pytest.raises(ZooError, match=r"not measured on cpu in inference: .*CPU"):
+                spec.batch_size(Phase.INFERENCE, "cpu")
 
 
 @pytest.mark.parametrize(
     ("path", "batch_size"),
     [
-        ("huggingface/AlbertForMaskedLM", 4),
         ("huggingface/BertForMaskedLM", 16),
-        ("huggingface/DistilBertForMaskedLM", 128),
-        ("huggingface/MobileBertForMaskedLM", 128),
-        ("timm/beit_base_patch16_224", 64),
         ("timm/ghostnet_100", 512),
         ("torchvision/alexnet", 1024),
-        ("torchvision/resnet50", 128),
         ("torchbench/yolov3", 8),
         ("torchbench/speech_transformer", 1),
     ],
@@ -68,28 +51,15 @@ def test_batch_sizes_are_those_of_pytorch(path, batch_size):
     assert spec.batch_size(Phase.TRAINING, "cuda") == (32 if spec.name == "speech_transformer" else batch_size)
 
 
-def test_a_phase_that_is_not_measured_is_named():
+def test_a_phase_that_is_not_measured_is_named_and_support_knows_the_dtypes():
     spec = ModelSpec("s", "m", "a:b", {Phase.INFERENCE: {"cuda": 1}}, "")
     assert not spec.supports(Phase.TRAINING, "cuda")
     with pytest.raises(ZooError, match="s/m is not measured in training, only in inference"):
         spec.batch_size(Phase.TRAINING, "cuda")
-
-
-def test_support_knows_the_dtypes():
     spec = find("torchbench", "vision_maskrcnn")
     assert spec.supports(Phase.INFERENCE, "cuda", "float16")
     assert not spec.supports(Phase.INFERENCE, "cuda", "bfloat16")
     assert find("timm", "mobilevit_s").supports(Phase.INFERENCE, "cuda", "bfloat16")
-
-
-def test_listing_needs_neither_torch_nor_a_model_library():
-    code = (
-        "import sys; from collector.zoo.registry import all_models; "
-        "[(str(s), s.missing(), s.phases) for s in all_models()]; "
-        "print(sorted({'torch', 'numpy', 'transformers', 'timm', 'torchvision'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
@@ -97,10 +67,9 @@ def test_listing_needs_neither_torch_nor_a_model_library():
     [
         (
             "huggingface",
-            "BertForMaskedML",
-            "suite huggingface has no model BertForMaskedML: did you mean BertForMaskedLM",
+            "bertformaskedml",
+            "suite huggingface has no model bertformaskedml: did you mean BertForMaskedLM",
         ),
-        ("huggingface", "bertformaskedlm", "did you mean BertForMaskedLM"),
         ("torchbench", "resnet18", "did you mean torchvision/resnet18?"),
         ("torchbench", "qqq", "known: speech_transformer, vision_maskrcnn, yolov3"),
         ("huggingface", "qqq", "`inductor-watch zoo` lists them"),
@@ -114,7 +83,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(suite, name, text):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_package_is_named_with_the_command_that_installs_it():
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
     spec = ModelSpec("timm", "m", "a:b", {}, "", needs=("torch", "no_such_package"))
     assert spec.missing() == ["no_such_package"]
     expected = "suite timm needs no_such_package for m, which is not installed: pip install no_such_package"
@@ -122,10 +91,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it():
         require(spec)
     with pytest.raises(MissingPackageError):
         spec.build(1, Phase.INFERENCE, "cpu")
-
-
-def test_a_module_without_a_spec_counts_as_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "handmade", type(sys)("handmade"))
+    monkeypatch.setitem(sys.modules, "handmade", type(sys)("handmade"))  # without a spec, and there all the same
     assert ModelSpec("s", "m", "a:b", {}, "", needs=("handmade",)).missing() == []
 
 

@@ -15,39 +15,28 @@ def built(build):
     return build("torchbench/yolov3")
 
 
-@pytest.fixture(scope="module")
-def trained(build):
-    return build("torchbench/yolov3", Phase.TRAINING)
-
-
 def test_it_has_the_size_of_the_original(built):
     # The count that the port prints for yolov3-spp with 80 classes.
     assert sum(p.numel() for p in built.model.parameters()) == 62_998_749
     assert sum(isinstance(m, torch.nn.Conv2d) for m in built.model.modules()) == 76
 
 
-def test_in_eval_mode_it_finds_boxes_on_three_scales(built):
+def test_in_eval_mode_it_finds_boxes_on_three_scales_and_stores_a_new_tensor_on_the_cpu(built):
+    layers = [m for m in built.model.modules() if isinstance(m, yolov3._Detection)]
+    before = [layer.ng for layer in layers]
     boxes, raw = run(built)
     assert boxes.shape == (1, 3 * CELLS, 85)
     assert [tuple(scores.shape) for scores in raw] == [(1, 3, 6, 8, 85), (1, 3, 12, 16, 85), (1, 3, 24, 32, 85)]
     assert boxes.isfinite().all()
     assert (boxes[..., 4:] >= 0).all()
     assert (boxes[..., 4:] <= 1).all()
-
-
-def test_every_call_in_eval_mode_stores_a_new_tensor_on_the_cpu(built):
-    layers = [m for m in built.model.modules() if isinstance(m, yolov3.Detection)]
-    assert len(layers) == 3
-    run(built)
-    first = [layer.ng for layer in layers]
-    run(built)
     assert [layer.ng.tolist() for layer in layers] == [[8, 6], [16, 12], [32, 24]]
     assert all(layer.ng.device.type == "cpu" for layer in layers)
-    assert all(layer.ng is not before for layer, before in zip(layers, first, strict=True))
+    assert all(layer.ng is not old for layer, old in zip(layers, before, strict=True))
 
 
 def test_anchors_move_to_the_device_of_the_first_call():
-    layer = yolov3.Detection(32).eval()
+    layer = yolov3._Detection(32).eval()
     layer.to("meta")
     assert layer.anchor_vec.device.type == "cpu"
     layer(torch.zeros(1, 255, 2, 2, device="meta"))
@@ -56,22 +45,20 @@ def test_anchors_move_to_the_device_of_the_first_call():
 
 
 def test_a_box_without_scores_lies_in_the_middle_of_its_cell_and_has_the_size_of_its_anchor():
-    boxes, _ = yolov3.Detection(32).eval()(torch.zeros(1, 255, 2, 3))
+    boxes, _ = yolov3._Detection(32).eval()(torch.zeros(1, 255, 2, 3))
     box = boxes.view(3, 2, 3, 85)[1, 1, 2]
     assert box[:4].tolist() == pytest.approx([2.5 * 32, 1.5 * 32, 156, 198])
     assert box[4] == 0.5
 
 
-def test_training_gives_raw_scores_and_finite_gradients(trained):
+def test_training_gives_raw_scores_and_finite_gradients_and_the_loss_is_smaller_for_better_scores(build):
+    trained = build("torchbench/yolov3", Phase.TRAINING)
     boxes, raw = output = trained.model(*trained.args)
-    assert boxes is None
-    assert [scores.shape for scores in raw] == [target.shape for target in trained.targets]
-    trained.loss(output, trained.targets).backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in trained.model.parameters())
-
-
-def test_the_loss_is_smaller_for_better_scores(trained):
     targets = trained.targets
+    assert boxes is None
+    assert [scores.shape for scores in raw] == [target.shape for target in targets]
+    trained.loss(output, targets).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in trained.model.parameters())
     good = tuple(torch.cat([t[..., :2].logit(1e-3), t[..., 2:4], 20 * t[..., 4:] - 10], dim=-1) for t in targets)
     assert yolov3.loss((None, good), targets) < 0.1 * yolov3.loss((None, tuple(-t for t in good)), targets)
     doubled = yolov3.loss((None, tuple(t.double() for t in good)), tuple(t.double() for t in targets))
