@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,7 +16,8 @@ import pandas as pd
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.compare.tables import EVERYTHING, Comparison, SideSummary, compare, compare_configs, summarise
+from analysis.compare.results import Comparison, SideSummary
+from analysis.compare.tables import compare, summarise
 from analysis.compare.verdicts import Judgement, judge_cells, read_run
 from analysis.history.recent import Recent, nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
@@ -26,7 +27,7 @@ from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
 from db.queries.details import checked_by_cosine
-from db.queries.filters import CellFilter
+from db.queries.filters import EVERYTHING, CellFilter
 from db.queries.sides import Side
 from db.schema import HISTORY_METRICS
 
@@ -86,16 +87,12 @@ class Data:
     @_cached(12)
     def comparison(self, pair: Pair, filters: CellFilter) -> Comparison:
         """Two sides, cell by cell. Raises `FilterError` where a config is not there."""
-        if pair.configs:
-            return compare_configs(self.engine, self.side(pair.new), *pair.configs, filters)
-        return compare(self.engine, self.side(pair.base), self.side(pair.new), filters)
+        return compare(self.engine, self.side(pair.base), self.side(pair.new), filters, pair.configs)
 
     @_cached(12)
     def judgement(self, pair: Pair) -> Judgement:
         """The verdicts of all cells of two sides, by cell_id: a filter hides cells and changes no verdict."""
-        comparison = self.comparison(pair, EVERYTHING)
-        judgement = judge_cells(self.engine, comparison.base, comparison.new, comparison.cells, read=self.rows_of_run)
-        return replace(judgement, cells=judgement.cells.set_axis(comparison.cells["cell_id"]))
+        return judge_cells(self.engine, self.comparison(pair, EVERYTHING), read=self.rows_of_run)
 
     @_cached(64)
     def rows_of_run(self, run: int) -> pd.DataFrame:

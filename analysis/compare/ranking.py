@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare.tables import Comparison
+from analysis.compare.results import Comparison
 from analysis.compare.verdicts import Judgement, Outcome
 
 #: What is known to have changed first.

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.compare.changes import Direction, direction, percent, ratio
+from analysis.compare.changes import direction, percent, ratio
 from analysis.compare.transitions import Transition
 from collector.metrics import METRICS
 from db.queries.filters import CellFilter
 from db.queries.sides import Side
 
-FigureKind = Literal["geomean", "mean"]
-
-#: The averages of a group, in the order that tables show them: geometric for ratios and latencies, whose changes are
-#: ratios; arithmetic for compile time, because users wait for the sum.
-FIGURES: dict[str, FigureKind] = {
-    "speedup": "geomean",
-    "device_speedup": "geomean",
-    "compiled_ms": "geomean",
-    "compiled_kernel_ms": "geomean",
-    "eager_ms": "geomean",
-    "compression": "geomean",
-    "compile_cold_s": "mean",
-}
+#: The averages of a group, in the order that tables show them.
+FIGURES = (
+    "speedup",
+    "device_speedup",
+    "compiled_ms",
+    "compiled_kernel_ms",
+    "eager_ms",
+    "compression",
+    "compile_cold_s",
+)
 
 _CELL = ("cell_id", "suite", "model", "phase", "dtype", "device", "batch_size", "config", "config_id")
 _MEASURED = (
@@ -87,25 +85,23 @@ class Figure:
     """An average of one metric over the passing cells of a group that have it. `value` is None for n = 0."""
 
     metric: str
-    kind: FigureKind
     n: int
     value: float | None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
-        return {"kind": self.kind, "n": self.n, "value": self.value}
+        return {"kind": METRICS[self.metric].average, "n": self.n, "value": self.value}
 
 
 @dataclass(frozen=True, slots=True)
 class PairedFigure:
-    """An average of one metric over the cells that pass on both sides and have it there.
+    """An average of one metric, in its unit, over the cells that pass on both sides and have it there.
 
     `base_all` and `new_all` are the averages over all cells that pass on one side. They differ from `base` and `new` where
-    the set of passing models changed. The unit is the metric's own.
+    the set of passing models changed.
     """
 
     metric: str
-    kind: FigureKind
     n: int
     base: float | None
     new: float | None
@@ -122,20 +118,12 @@ class PairedFigure:
         """New over base of the unpaired averages, which also depends on which models pass."""
         return ratio(self.base_all.value, self.new_all.value)
 
-    @property
-    def direction(self) -> Direction | None:
-        """Whether the paired change is for the better. This is the sign only, not a verdict."""
-        return direction(self.metric, self.base, self.new)
-
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
         return {
-            "kind": self.kind,
-            "n": self.n,
-            "base": self.base,
-            "new": self.new,
+            **{"kind": METRICS[self.metric].average, "n": self.n, "base": self.base, "new": self.new},
             "ratio": self.ratio,
-            "direction": self.direction,
+            "direction": direction(self.metric, self.base, self.new),
             "base_all": self.base_all.to_json(),
             "new_all": self.new_all.to_json(),
             "ratio_all": self.ratio_all,
@@ -194,7 +182,7 @@ class EnvironmentDifference:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
-        return {"key": self.key, "base": list(self.base), "new": list(self.new)}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +200,7 @@ class SideSummary:
 class Comparison:
     """Two sides, cell by cell and suite by suite; `analysis.compare.pairing.pair` says which columns `cells` has.
 
-    A comparison has changes and no verdicts: `analysis.compare.verdicts` decides which changes are more than noise.
+    Changes are numbers without verdicts: `analysis.compare.verdicts` decides which are more than noise.
     """
 
     base: Side
@@ -248,33 +236,27 @@ class Comparison:
             "on_other_testbeds": self.on_other_testbeds,
             "transitions": {transition.value: count for transition, count in self.transitions().items()},
             "suites": [suite.to_json() for suite in self.suites],
-            "cells": _comparison_cells(self.cells),
+            "cells": [
+                _cell_json({str(name): plain(value) for name, value in row.items()})
+                for row in self.cells.to_dict("records")
+            ],
         }
 
 
-def _comparison_cells(cells: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of `analysis.compare.pairing.pair`."""
-    return [_compared(row) for row in _records(cells)]
-
-
-def _compared(row: dict[str, Any]) -> dict[str, Any]:
+def _cell_json(row: dict[str, Any]) -> dict[str, Any]:
+    known = [name for name in METRICS if row[f"{name}_base"] is not None and row[f"{name}_new"] is not None]
     return {
         **{name: row[name] for name in _CELL},
-        "transition": row["transition"],
-        "program_changed": row["program_changed"],
-        "testbed_changed": row["testbed_changed"],
-        "base": _side(row, "base"),
-        "new": _side(row, "new"),
-        "change": {name: _change(row, name) for name in METRICS if _both(row, name)},
-        "rank_metric": row["rank_metric"],
-        "rank_ratio": row["rank_ratio"],
+        **{name: row[name] for name in ("transition", "program_changed", "testbed_changed")},
+        **{side: _side_json(row, side) for side in ("base", "new")},
+        "change": {name: _change(row, name) for name in known},
+        **{name: row[name] for name in ("rank_metric", "rank_ratio")},
     }
 
 
-def _side(row: dict[str, Any], side: str) -> dict[str, Any]:
+def _side_json(row: dict[str, Any], side: str) -> dict[str, Any]:
     return {
-        "expected": row[f"expected_{side}"],
-        **{name: row[f"{name}_{side}"] for name in ("cell_id", "config", "config_id", *_MEASURED)},
+        **{name: row[f"{name}_{side}"] for name in ("expected", "cell_id", "config", "config_id", *_MEASURED)},
         "metrics": {name: value for name in METRICS if (value := row[f"{name}_{side}"]) is not None},
     }
 
@@ -285,17 +267,9 @@ def _change(row: dict[str, Any], metric: str) -> dict[str, Any]:
     return {"ratio": ratio, "percent": percent(ratio), "direction": better}
 
 
-def _both(row: dict[str, Any], metric: str) -> bool:
-    return row[f"{metric}_base"] is not None and row[f"{metric}_new"] is not None
-
-
-def _records(cells: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): _plain(value) for name, value in row.items()} for row in cells.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON can hold. NaN, NA and NaT become None."""
-    if value is None or value is pd.NA or value is pd.NaT or value != value:
+def plain(value: Any) -> Any:
+    """A value that JSON can hold: NaN, NA, NaT and infinity become None."""
+    if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, datetime):
         return value.isoformat()

@@ -2,172 +2,119 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.compare.results import FIGURES, Counts, Figure, Group, PairedFigure, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
+from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 
 Mask = NDArray[np.bool_]
-Places = NDArray[np.intp]
 
 _GROUP = ["suite", "phase", "dtype", "device", "config", "config_id"]
-_UNASKED = [status.value for status in NOT_APPLICABLE]
 
 
 def summarise_groups(cells: pd.DataFrame) -> tuple[SuiteSummary, ...]:
     """Every group of one side's rows, in the order of its name."""
-    side = _Side(cells, "")
-    labels = _Labels(cells)
-    return tuple(_summary(group, rows, side, labels) for group, rows in _groups(cells))
+    groups, labels = _groups(cells)
+    side, models = _Side(cells, "", labels, len(groups)), _models(cells, labels)
+    figures = {metric: side.averages(metric, side.passed) for metric in FIGURES}
+    failing = side.measured & ~side.passed & ~side.not_applicable
+    return tuple(
+        SuiteSummary(
+            group,
+            counts,
+            {metric: figures[metric][number] for metric in FIGURES},
+            missing=tuple(models[~side.measured & (labels == number)]),
+            failing=tuple(models[failing & (labels == number)]),
+        )
+        for number, (group, counts) in enumerate(zip(groups, side.counts(), strict=True))
+    )
 
 
 def compare_groups(cells: pd.DataFrame) -> tuple[SuiteChange, ...]:
     """Every group of paired rows, in the order of its name."""
-    base, new, labels = _Side(cells, "_base"), _Side(cells, "_new"), _Labels(cells)
-    both = base.passed & new.passed
-    paired = {name: both & base.usable[name] & new.usable[name] for name in FIGURES}
-    transitions, configs = cells["transition"].to_numpy(), cells["config_base"].to_numpy(dtype=object)
-    found = []
-    for group, rows in _groups(cells):
-        expected = rows[base.expected[rows]]
-        change = SuiteChange(
-            group=group,
-            base_config=str(configs[expected[0]]) if len(expected) else group.config,
-            base=base.counts(rows),
-            new=new.counts(rows),
-            figures={metric: _paired(metric, rows[paired[metric][rows]], rows, base, new) for metric in FIGURES},
-            listed=_listed(transitions[rows].tolist(), labels.of(rows)),
-        )
-        found.append(change)
-    return tuple(found)
+    groups, labels = _groups(cells)
+    base, new = (_Side(cells, ending, labels, len(groups)) for ending in ("_base", "_new"))
+    base_configs = cells["config_base"].groupby(labels).first().fillna(cells["config"].groupby(labels).first()).tolist()
+    figures = {metric: _paired(metric, base, new) for metric in FIGURES}
+    listed: list[dict[Transition, tuple[str, ...]]] = [{} for _ in groups]
+    for number, word, model in zip(labels.tolist(), cells["transition"], _models(cells, labels), strict=True):
+        if word != Transition.BOTH_PASS.value:
+            transition = Transition(word)
+            listed[number][transition] = (*listed[number].get(transition, ()), model)
+    sides = zip(groups, base_configs, base.counts(), new.counts(), listed, strict=True)
+    return tuple(
+        SuiteChange(*of_sides[:4], {metric: figures[metric][number] for metric in FIGURES}, of_sides[4])
+        for number, of_sides in enumerate(sides)
+    )
 
 
 class _Side:
-    """One side's outcomes as arrays, an entry a row: made once for all groups."""
+    """One side's outcomes, an entry a row, and what each group makes of them. `labels` are the groups of the rows."""
 
-    def __init__(self, cells: pd.DataFrame, ending: str) -> None:
-        status = cells[f"status{ending}"].to_numpy(dtype=object)
-        self.measured: Mask = np.asarray(cells[f"status{ending}"].notna())
-        self.passed: Mask = status == Status.PASS.value
-        self.unasked: Mask = np.isin(status.astype(str), _UNASKED)
-        self.expected: Mask = (
-            cells[f"expected{ending}"].to_numpy(dtype=bool) if ending else np.ones(len(cells), dtype=bool)
-        )
-        values = {name: cells[f"{name}{ending}"].to_numpy(dtype=float) for name in FIGURES}
-        self.usable = {name: _usable(name, found) for name, found in values.items()}
-        self._counted = {name: self.passed & found for name, found in self.usable.items()}
-        # What is summed: logarithms for a geomean, each taken once for all the averages that it is part of.
-        self._terms = {name: _terms(name, found, self.usable[name]) for name, found in values.items()}
+    def __init__(self, cells: pd.DataFrame, ending: str, labels: NDArray[np.int64], count: int) -> None:
+        self._labels, self._count = labels, count
+        status = cells[f"status{ending}"]
+        self.measured: Mask = status.notna().to_numpy()
+        self.passed: Mask = status.eq(Status.PASS.value).to_numpy(dtype=bool)
+        self.not_applicable: Mask = status.isin([word.value for word in NOT_APPLICABLE]).to_numpy(dtype=bool)
+        self._expected = cells[f"expected{ending}"].to_numpy(dtype=bool) if ending else np.ones(len(cells), dtype=bool)
+        # A ratio or latency of 0 is what some tools write for "failed": it has no logarithm.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = {metric: cells[f"{metric}{ending}"].to_numpy(dtype=float) for metric in FIGURES}
+            self._terms = {name: np.log(found) if _is_geomean(name) else found for name, found in values.items()}
 
-    def counts(self, rows: Places) -> Counts:
-        """The outcomes of a group's cells."""
-        found = rows[self.expected[rows]]
-        measured, passed, unasked = (
-            int(np.count_nonzero(which[found])) for which in (self.measured, self.passed, self.unasked)
-        )
-        return Counts(len(found), measured, passed, measured - passed - unasked, unasked)
+    def counts(self) -> list[Counts]:
+        """The outcomes of each group."""
+        masks = (self._expected, self.measured, self.passed, self.not_applicable)
+        sums = (np.bincount(self._labels[mask], minlength=self._count).tolist() for mask in masks)
+        return [
+            Counts(expected, measured, passed, measured - passed - not_applicable, not_applicable)
+            for expected, measured, passed, not_applicable in zip(*sums, strict=True)
+        ]
 
-    def figure(self, metric: str, rows: Places) -> Figure:
-        """The average over the passing rows that have the metric."""
-        return self.average(metric, rows[self._counted[metric][rows]])
+    def usable(self, metric: str) -> Mask:
+        """The passing rows that have the metric."""
+        usable: Mask = self.passed & np.isfinite(self._terms[metric])
+        return usable
 
-    def average(self, metric: str, rows: Places) -> Figure:
-        """The average over these rows, all of which have the metric; as `analysis.stats.averages.geomean` defines it."""
-        if not len(rows):
-            return Figure(metric, FIGURES[metric], 0, None)
-        average = math.fsum(self._terms[metric][rows].tolist()) / len(rows)
-        return Figure(metric, FIGURES[metric], len(rows), math.exp(average) if _is_geomean(metric) else average)
-
-
-def _summary(group: Group, rows: Places, side: _Side, labels: _Labels) -> SuiteSummary:
-    names = labels.of(rows)
-    failing = side.measured & ~side.passed & ~side.unasked
-    return SuiteSummary(
-        group=group,
-        counts=side.counts(rows),
-        figures={metric: side.figure(metric, rows) for metric in FIGURES},
-        missing=_pick(names, ~side.measured[rows]),
-        failing=_pick(names, failing[rows]),
-    )
+    def averages(self, metric: str, rows: Mask) -> list[Figure]:
+        """The average of each group over the usable ones of these rows."""
+        chosen = rows & self.usable(metric)
+        owners = self._labels[chosen]
+        counts = np.bincount(owners, minlength=self._count)
+        sums = np.bincount(owners, self._terms[metric][chosen], self._count)
+        means = np.divide(sums, counts, out=np.full(self._count, np.nan), where=counts > 0)
+        values = (np.exp(means) if _is_geomean(metric) else means).tolist()
+        return [Figure(metric, n, value if n else None) for n, value in zip(counts.tolist(), values, strict=True)]
 
 
-def _paired(metric: str, both: Places, rows: Places, base: _Side, new: _Side) -> PairedFigure:
-    before, after = base.average(metric, both), new.average(metric, both)
-    return PairedFigure(
-        metric=metric,
-        kind=FIGURES[metric],
-        n=before.n,
-        base=before.value,
-        new=after.value,
-        base_all=base.figure(metric, rows),
-        new_all=new.figure(metric, rows),
-    )
+def _paired(metric: str, base: _Side, new: _Side) -> list[PairedFigure]:
+    both = base.usable(metric) & new.usable(metric)
+    averages = [side.averages(metric, rows) for rows in (both, np.ones_like(both)) for side in (base, new)]
+    return [
+        PairedFigure(metric, before.n, before.value, after.value, base_all, new_all)
+        for before, after, base_all, new_all in zip(*averages, strict=True)
+    ]
 
 
 def _is_geomean(metric: str) -> bool:
-    return FIGURES[metric] == "geomean"
+    return METRICS[metric].average == "geomean"
 
 
-def _usable(metric: str, values: NDArray[np.float64]) -> Mask:
-    """Measured, and for a geomean positive: a ratio or latency of 0 is what some tools write for "failed"."""
-    found: Mask = np.isfinite(values)
-    return found & (values > 0) if _is_geomean(metric) else found
+def _groups(cells: pd.DataFrame) -> tuple[list[Group], NDArray[np.int64]]:
+    """The groups in the order of their names, and the number of each row's group."""
+    labels = np.asarray(cells.groupby(_GROUP).ngroup(), dtype=np.int64)
+    first = np.unique(labels, return_index=True)[1]
+    names = zip(*(cells[name].iloc[first].astype(str) for name in _GROUP), strict=True)
+    return [Group(*of_group) for of_group in names], labels
 
 
-def _terms(metric: str, values: NDArray[np.float64], usable: Mask) -> NDArray[np.float64]:
-    if not _is_geomean(metric):
-        return values
-    found = np.full(len(values), np.nan)
-    # Not numpy's logarithm: its last digit may differ from the one that the command line has always printed.
-    found[usable] = [math.log(value) for value in values[usable].tolist()]
-    return found
-
-
-def _groups(cells: pd.DataFrame) -> Iterator[tuple[Group, Places]]:
-    """The groups in the order of their names, with the numbers of their rows."""
-    if cells.empty:
-        return
-    factors = [pd.factorize(cells[name], sort=True) for name in _GROUP]
-    codes, names = [found[0] for found in factors], [found[1] for found in factors]
-    found = np.ravel_multi_index(codes, [len(of_column) for of_column in names])
-    order = np.argsort(found, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(found[order]) != 0))
-    for rows in np.split(order, starts[1:]):
-        first = int(rows[0])
-        yield Group(*(str(of_column[int(code[first])]) for code, of_column in zip(codes, names, strict=True))), rows
-
-
-class _Labels:
-    """Models by name, with the batch size where the group has a model at several."""
-
-    def __init__(self, cells: pd.DataFrame) -> None:
-        self._models = cells["model"].to_numpy(dtype=object)
-        self._batch_sizes = cells["batch_size"].to_numpy()
-
-    def of(self, rows: Places) -> list[str]:
-        """The labels of one group."""
-        models: list[str] = self._models[rows].tolist()
-        if len(set(models)) == len(models):
-            return models
-        several = {model for model, count in Counter(models).items() if count > 1}
-        pairs = zip(models, self._batch_sizes[rows].tolist(), strict=True)
-        return [f"{model} bs{batch_size}" if model in several else model for model, batch_size in pairs]
-
-
-def _listed(transitions: list[str], labels: list[str]) -> dict[Transition, tuple[str, ...]]:
-    found: dict[Transition, list[str]] = {}
-    for transition, label in zip(transitions, labels, strict=True):
-        if transition != Transition.BOTH_PASS.value:
-            found.setdefault(Transition(transition), []).append(label)
-    return {transition: tuple(of_transition) for transition, of_transition in found.items()}
-
-
-def _pick(labels: list[str], mask: Mask) -> tuple[str, ...]:
-    return tuple(label for label, is_in in zip(labels, mask, strict=True) if is_in)
+def _models(cells: pd.DataFrame, labels: NDArray[np.int64]) -> NDArray[np.object_]:
+    """The model of each row, with the batch size where its group has the model at several."""
+    models = cells["model"].astype(object)
+    is_several = models.groupby([labels, models]).transform("size") > 1
+    return models.mask(is_several, models + " bs" + cells["batch_size"].astype(str)).to_numpy(dtype=object)

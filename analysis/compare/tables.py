@@ -1,7 +1,4 @@
-"""Compares two sides cell by cell, for the command line and the dashboard.
-
-Changes are numbers without verdicts: `analysis.compare.verdicts` decides which of them are more than noise.
-"""
+"""Compares two sides cell by cell, for the command line and the dashboard."""
 
 from __future__ import annotations
 
@@ -11,24 +8,11 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Connection, func, select
 
-from analysis.compare.changes import Direction, direction, percent, ratio
 from analysis.compare.environment_diff import environment_differences, run_notes, testbed_notes
 from analysis.compare.pairing import pair
 from analysis.compare.repeats import RepeatRows
-from analysis.compare.results import (
-    FIGURES,
-    Comparison,
-    Counts,
-    EnvironmentDifference,
-    Figure,
-    Group,
-    PairedFigure,
-    SideSummary,
-    SuiteChange,
-    SuiteSummary,
-)
+from analysis.compare.results import Comparison, SideSummary
 from analysis.compare.suites import compare_groups, summarise_groups
-from analysis.compare.transitions import Transition
 from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
@@ -38,69 +22,42 @@ from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side
 from db.schema import measurements
 
-__all__ = [
-    "EVERYTHING",
-    "FIGURES",
-    "CellFilter",
-    "Comparison",
-    "Counts",
-    "Direction",
-    "EnvironmentDifference",
-    "Figure",
-    "Group",
-    "PairedFigure",
-    "SideSummary",
-    "SuiteChange",
-    "SuiteSummary",
-    "Transition",
-    "compare",
-    "compare_configs",
-    "direction",
-    "percent",
-    "ratio",
-    "summarise",
-]
-
 #: Metrics that may be 0 and metrics of accuracy. Of these the newest measurement counts.
 _NEWEST = {"error_rmse_ratio", "cosine", "leak_bytes_per_call"}
 _AVERAGED = [name for name, metric in METRICS.items() if not metric.is_count and name not in _NEWEST]
 
 
-def compare(source: Source, base: Side, new: Side, filters: CellFilter = EVERYTHING) -> Comparison:
+def compare(
+    source: Source,
+    base: Side,
+    new: Side,
+    filters: CellFilter = EVERYTHING,
+    configs: tuple[str, str] | None = None,
+) -> Comparison:
     """Every cell that either side expects, base against new, with the suites' figures over cells that pass on both.
 
-    Only the runs of the two sides are looked at: two runs of one commit compare as two runs.
+    Only the runs of the two sides are looked at: two runs of one commit compare as two runs. `configs` (of base and of new,
+    by name or `config_id`) pairs the cells of one config with those of another.
 
     Raises:
-        FilterError: the filter names something that the database does not have.
+        FilterError: the filter names something that the database does not have, or a side has no such config, or several
+            of that name.
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        cells = pair(*(_side_cells(conn, side, filters) for side in (base, new)))
-        environment = environment_differences(
-            *(side_environments(conn, side, filters).values() for side in (base, new))
-        )
-    return Comparison(base, new, filters, compare_groups(cells), cells, environment, _notes(base, new, cells))
-
-
-def compare_configs(
-    source: Source, side: Side, base_config: str, new_config: str, filters: CellFilter = EVERYTHING
-) -> Comparison:
-    """One side's cells under one config against the same under another. Configs go by name or `config_id`.
-
-    Raises:
-        FilterError: the side has no such config, or several of that name; or the filter names something unknown.
-    """
-    with connected(source) as conn:
-        check_filter(conn, filters)
-        known = _side_cells(conn, side, _with_configs(filters))
-        ids = [_config_id(known, name) for name in (base_config, new_config)]
-        halves = [known[known["config_id"] == config_id] for config_id in ids]
-        fingerprints = [side_environments(conn, side, _with_configs(filters, config_id)).values() for config_id in ids]
-    environment = environment_differences(*fingerprints)
-    cells = _of_one_config(pair(halves[0], halves[1], across_configs=True), halves[1])
-    notes = tuple(testbed_notes(side, side, cells) + run_notes(side))
-    return Comparison(side, side, filters, compare_groups(cells), cells, environment, notes)
+        sides = [(base, filters), (new, filters)]
+        if configs:
+            sides = [
+                (side, _of_config(conn, side, filters, name)) for side, name in zip((base, new), configs, strict=True)
+            ]
+        rows = [_side_cells(conn, *side) for side in sides]
+        environment = environment_differences(*(side_environments(conn, *side).values() for side in sides))
+    cells = pair(*rows, across_configs=configs is not None)
+    if configs:
+        # Cells that the new config does not plan still belong to its group: they left it.
+        cells = cells.assign(**{name: rows[1][name].iloc[0] for name in ("config", "config_id")})
+    notes = tuple(_notes(base, new, cells, across=configs is not None))
+    return Comparison(base, new, filters, compare_groups(cells), cells, environment, notes)
 
 
 def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> SideSummary:
@@ -113,6 +70,17 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
         check_filter(conn, filters)
         cells = _side_cells(conn, side, filters)
     return SideSummary(side, filters, summarise_groups(cells), cells, tuple(run_notes(side)))
+
+
+def _of_config(conn: Connection, side: Side, filters: CellFilter, wanted: str) -> CellFilter:
+    """The filter for one config of a side, by its name or `config_id`."""
+    known = side_rows(conn, side, replace(filters, configs=()), metrics=())[["config", "config_id"]].drop_duplicates()
+    ids = known[(known["config_id"] == wanted) | (known["config"] == wanted)]["config_id"].tolist()
+    if not ids:
+        raise FilterError(f"this side has no config {one_line(wanted)!r}{nearest(wanted, known['config'])}")
+    if len(ids) > 1:
+        raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(ids))}")
+    return replace(filters, configs=(str(ids[0]),))
 
 
 def _side_cells(conn: Connection, side: Side, filters: CellFilter) -> pd.DataFrame:
@@ -145,10 +113,12 @@ def _run_means(conn: Connection, side: Side) -> pd.DataFrame:
     return pd.DataFrame(means, index=rows.cells[several])
 
 
-def _notes(base: Side, new: Side, cells: pd.DataFrame) -> tuple[str, ...]:
+def _notes(base: Side, new: Side, cells: pd.DataFrame, *, across: bool) -> list[str]:
     # testbed_notes copies rows, so it gets only the columns that it needs.
     where = cells[["device", "testbed_changed", "testbed_id_base", "testbed_id_new"]]
     notes = testbed_notes(base, new, where) + run_notes(base, new)
+    if across:
+        return notes
     if set(base.keys) == set(new.keys):
         notes.append("base and new are the same runs")
     if not (cells["expected_base"] & cells["expected_new"]).any():
@@ -156,23 +126,4 @@ def _notes(base: Side, new: Side, cells: pd.DataFrame) -> tuple[str, ...]:
     lost = (cells["status_base"] == Status.PASS.value) & cells["status_new"].isin([str(s) for s in NOT_APPLICABLE])
     if count := int(lost.sum()):
         notes.append(f"{count} cells that pass in base are unavailable or skipped in new")
-    return tuple(notes)
-
-
-def _config_id(rows: pd.DataFrame, wanted: str) -> str:
-    known = rows[["config", "config_id"]].drop_duplicates()
-    ids = known[(known["config_id"] == wanted) | (known["config"] == wanted)]["config_id"].tolist()
-    if not ids:
-        raise FilterError(f"this side has no config {one_line(wanted)!r}{nearest(wanted, known['config'])}")
-    if len(ids) > 1:
-        raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(ids))}")
-    return str(ids[0])
-
-
-def _of_one_config(cells: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Cells that the new config does not plan still belong to its group: they left it."""
-    return cells.assign(config=new["config"].iloc[0], config_id=new["config_id"].iloc[0])
-
-
-def _with_configs(filters: CellFilter, *configs: str) -> CellFilter:
-    return replace(filters, configs=configs)
+    return notes

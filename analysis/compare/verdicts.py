@@ -15,13 +15,15 @@ from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjust
 from analysis.compare.leaks import LEAK, judge_leaks
 from analysis.compare.noise import learn_noise
 from analysis.compare.repeats import Mask, RepeatRows
-from analysis.compare.tables import Comparison, compare
+from analysis.compare.results import Comparison, plain
+from analysis.compare.tables import compare
 from analysis.compare.transitions import Transition
 from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge, words_where
 from collector.metrics import METRICS, MIN_EFFECT
-from db.connecting import Source
+from db.connecting import Source, connected
+from db.queries.filters import EVERYTHING, CellFilter
 from db.queries.repeats import THROTTLED, ReadRun, rows_of_runs
-from db.queries.sides import Side
+from db.queries.sides import resolve_side
 
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
 JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK)
@@ -55,7 +57,7 @@ class Outcome(StrEnum):
 class Judgement:
     """The verdicts of one comparison.
 
-    `cells` has the index of the comparison's cells and the columns verdict (an `Outcome`, or None where there is nothing to
+    `cells` has the columns verdict (an `Outcome`, or None where there is nothing to
     compare), verdict_metric (which metric decided), throttled (whether power or heat held the GPU's clocks down on either
     side) and, per metric of `JUDGED`, all changes relative (0.02 is 2 %):
 
@@ -130,40 +132,48 @@ def with_verdicts(comparison: Comparison, judgement: Judgement) -> dict[str, Any
 
 def _cell_json(row: Mapping[Any, Any]) -> dict[str, Any]:
     judged = {
-        metric: {name: _plain(row[f"{metric}_{name}"]) for name in ("verdict", *_PARTS)}
+        metric: {name: plain(row[f"{metric}_{name}"]) for name in ("verdict", *_PARTS)}
         for metric in JUDGED
         if isinstance(row[f"{metric}_verdict"], str)
     }
-    named = {name: _plain(row[name]) for name in ("verdict", "verdict_metric")}
-    return {**named, "held_back": _plain(row["throttled"]), "judged": judged}
+    named = {name: plain(row[name]) for name in ("verdict", "verdict_metric")}
+    return {**named, "held_back": plain(row["throttled"]), "judged": judged}
 
 
-def _plain(value: Any) -> Any:
-    """JSON has no word for NaN and infinity."""
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+def compare_and_judge(
+    source: Source,
+    base: str,
+    new: str,
+    filters: CellFilter = EVERYTHING,
+    configs: tuple[str, str] | None = None,
+) -> tuple[Comparison, Judgement]:
+    """Compares two sides, or one config of base with another of new, and judges the cells that the filter leaves.
 
+    A filter hides cells and changes no verdict: false discovery rate, drift and noise are those of all cells.
 
-def judge_sides(source: Source, base: Side, new: Side) -> Judgement:
-    """Judges all cells of two sides, by cell_id. `Judgement.of` then gives those that a filter leaves.
-
-    So a filter hides cells and changes no verdict: false discovery rate, drift and noise are those of all cells.
+    Raises:
+        SideError: a text names no side.
+        FilterError: the filter names something that the database does not have, or a side has no such config.
     """
-    cells = compare(source, base, new).cells
-    judgement = judge_cells(source, base, new, cells)
-    return replace(judgement, cells=judgement.cells.set_axis(cells["cell_id"]))
+    with connected(source) as conn:
+        sides = resolve_side(conn, base), resolve_side(conn, new)
+        everything = compare(conn, *sides, configs=configs)
+        comparison = everything if filters == EVERYTHING else compare(conn, *sides, filters, configs)
+        judgement = judge_cells(conn, everything)
+    return comparison, judgement.of(comparison.cells)
 
 
-def judge_cells(
-    source: Source, base: Side, new: Side, cells: pd.DataFrame, *, read: ReadRun | None = None
-) -> Judgement:
-    """Judges the cells of a comparison (`analysis.compare.pairing.pair`) by the values that they show.
+def judge_cells(source: Source, comparison: Comparison, *, read: ReadRun | None = None) -> Judgement:
+    """Judges the cells of a comparison by the values that they show. The index of the result is their cell_id.
 
     The noise from run to run is learned from all runs of the sides' testbeds that the store holds. One family of cells per
     metric shares a false discovery rate of 5 %. Leaks have a rule of their own (`analysis.compare.leaks`). `read` gives the
     rows of a run, if they need not be read from the store (`read_run`).
     """
+    base, new, cells = comparison.base, comparison.new, comparison.cells
     rows = RepeatRows.behind(source, (base, new), READ, read=read)
-    return judge_pairs(PairedCells(rows, base, new, cells))
+    judgement = judge_pairs(PairedCells(rows, base, new, cells))
+    return replace(judgement, cells=judgement.cells.set_axis(cells["cell_id"]))
 
 
 def read_run(source: Source, run: int) -> pd.DataFrame:

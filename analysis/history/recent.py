@@ -9,13 +9,13 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 
-from analysis.compare.results import FIGURES
+from collector.metrics import METRICS
 from db.queries.sides import Side
 from db.runs import NightInfo
 
 #: Number of nights that are shown.
 NIGHTS = 30
-#: Passed over asked; all other figures are averages of `analysis.compare.results.FIGURES`.
+#: Passed over asked; all other figures are metrics that are averaged.
 RATE = "pass_rate"
 #: A group of cells counts for a night if its average has as many cells as in the newest night, within this share. Else the
 #: average would show the change of the models.
@@ -74,7 +74,7 @@ def _of_nights(rows: pd.DataFrame, of_night: np.ndarray, count: int, figure: str
     shape = (int(groups.max(initial=-1)) + 1, count)
     cells, sums = np.zeros(shape), np.zeros(shape)
     weight, averages = (rows[name].to_numpy(dtype=float) for name in (f"n_{figure}", figure))
-    is_mean = FIGURES[figure] == "mean"
+    is_mean = METRICS[figure].average == "mean"
     usable = (weight > 0) & (averages > 0)
     values = np.where(usable, averages if is_mean else np.log(np.where(usable, averages, 1.0)), 0.0)
     np.add.at(cells, (groups, of_night), np.where(usable, weight, 0.0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.compare.ranking import ranked
-from analysis.compare.tables import Comparison
+from analysis.compare.results import Comparison
 from analysis.compare.verdicts import Judgement, Outcome
 from analysis.reports.words import several
 from collector.vocabulary import Cell, Config, Phase

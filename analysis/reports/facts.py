@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from sqlalchemy import Connection
 
 from analysis.compare.ranking import ranked
-from analysis.compare.tables import EVERYTHING, CellFilter, Comparison, compare, compare_configs
-from analysis.compare.verdicts import Judgement, Outcome, decide, judge_cells, judge_sides, with_verdicts
+from analysis.compare.results import Comparison
+from analysis.compare.verdicts import Judgement, Outcome, compare_and_judge, decide, with_verdicts
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
 from analysis.reports.evidence import evidence_of
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
@@ -20,7 +20,7 @@ from analysis.reports.suites import SuiteFacts, suite_facts
 from analysis.reports.words import several, tally
 from collector.repro import repro_command
 from db.queries.details import configs_of
-from db.queries.sides import resolve_side
+from db.queries.filters import EVERYTHING, CellFilter
 
 #: What the sentence at the top is about, as `gate` is told by default.
 FAIL_ON = frozenset({"regressed", "broke", "missing"})
@@ -127,33 +127,19 @@ class Report:
         return {**own, **document, "again": self.again.to_json()}
 
 
-def build_report(conn: Connection, base: str, new: str, filters: CellFilter, dashboard: str = "") -> Report:
-    """Compares and judges two sides and gathers what a report says; `dashboard` is the address that links begin with.
-
-    Raises:
-        SideError: a text names no side.
-        FilterError: the filter names something that the database does not have.
-    """
-    sides = resolve_side(conn, base), resolve_side(conn, new)
-    comparison = compare(conn, *sides, filters)
-    return _report(conn, comparison, judge_sides(conn, *sides).of(comparison.cells), dashboard, None)
-
-
-def build_config_report(
-    conn: Connection, side: str, configs: tuple[str, str], filters: CellFilter, dashboard: str = ""
+def build_report(
+    conn: Connection,
+    base: str,
+    new: str,
+    filters: CellFilter,
+    dashboard: str = "",
+    configs: tuple[str, str] | None = None,
 ) -> Report:
-    """The same of two configs (base, new; by name or `config_id`) of one side.
+    """Compares and judges two sides, or two configs of one, and gathers what a report says; see `compare_and_judge`.
 
-    Raises:
-        SideError: the text names no side.
-        FilterError: the side has no such config, or the filter names something that the database does not have.
+    `dashboard` is the address that links begin with.
     """
-    resolved = resolve_side(conn, side)
-    comparison = compare_configs(conn, resolved, *configs, filters)
-    # As in `judge_sides`: a filter hides cells and changes no verdict.
-    everything = compare_configs(conn, resolved, *configs).cells
-    judged = judge_cells(conn, resolved, resolved, everything)
-    judgement = replace(judged, cells=judged.cells.set_axis(everything["cell_id"])).of(comparison.cells)
+    comparison, judgement = compare_and_judge(conn, base, new, filters, configs)
     return _report(conn, comparison, judgement, dashboard, configs)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.compare.results import SuiteChange
-from analysis.compare.tables import Comparison, Counts, Group
+from analysis.compare.results import Comparison, Counts, Group, SuiteChange
 from analysis.compare.transitions import Transition
 from analysis.stats.bootstrap import Interval, geomean_interval, sums_interval
 from collector.metrics import METRICS

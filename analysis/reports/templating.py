@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.compare.tables import Group
+from analysis.compare.results import Group
 from analysis.compare.verdicts import Outcome
 from analysis.reports import words
 from analysis.reports.facts import ORDER, CellFacts

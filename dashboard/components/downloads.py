@@ -9,7 +9,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from analysis.reports.charts import draw, png, svg
-from analysis.reports.facts import Report, build_config_report, build_report
+from analysis.reports.facts import Report, build_report
 from analysis.reports.html import html
 from analysis.reports.permalinks import fixed_side
 from dashboard.components.charts import can_make_pictures, download, file_name, picture_buttons
@@ -64,6 +64,4 @@ def _built(
     engine: Engine, base: str, new: str, filters: CellFilter, configs: tuple[str, str] | None, place: str
 ) -> Report:
     with engine.connect() as connection:
-        if configs:
-            return build_config_report(connection, new, configs, filters, place)
-        return build_report(connection, base, new, filters, place)
+        return build_report(connection, base, new, filters, place, configs)

@@ -11,7 +11,7 @@ from jobs.options import POSITIVE, cell_options, db_option, json_option
 from jobs.output.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
-    from analysis.compare.tables import Comparison
+    from analysis.compare.results import Comparison
     from analysis.compare.verdicts import Judgement
     from db.queries.filters import CellFilter
 
@@ -32,7 +32,7 @@ def compare_command(base: str, new: str, chosen: CellFilter, limit: int, databas
     A side is `latest` (the newest night), `latest~1` (the night before), a night, a run id, a commit, a branch, a tag, or
     branch@commit.
     """
-    from analysis.compare.tables import Transition
+    from analysis.compare.transitions import Transition
     from analysis.compare.verdicts import with_verdicts
     from jobs.output.comparison import show_comparison
     from jobs.output.tables import console
@@ -49,16 +49,12 @@ def compare_command(base: str, new: str, chosen: CellFilter, limit: int, databas
 
 
 def _compare(database: str, base: str, new: str, chosen: CellFilter) -> tuple[Comparison, Judgement]:
-    from analysis.compare.tables import compare
-    from analysis.compare.verdicts import judge_sides
+    from analysis.compare.verdicts import compare_and_judge
     from db.engine import open_store
     from db.queries.filters import expand_patterns
-    from db.queries.sides import resolve_side
 
     with open_store(database, write=False).connect() as connection:
-        sides = resolve_side(connection, base), resolve_side(connection, new)
-        comparison = compare(connection, *sides, expand_patterns(connection, chosen))
-        return comparison, judge_sides(connection, *sides).of(comparison.cells)
+        return compare_and_judge(connection, base, new, expand_patterns(connection, chosen))
 
 
 def _outcomes(_: click.Context, __: click.Parameter, text: str) -> frozenset[str]:

@@ -126,7 +126,7 @@ def report_command(
     Each cell has a link and the command that measures it again. Suites, environment, and what to measure again follow.
     Exit code 3 if the two have no cell in common.
     """
-    from analysis.reports.facts import build_config_report, build_report
+    from analysis.reports.facts import build_report
     from analysis.reports.markdown import BODY_BYTES, markdown
     from collector.output_file import write_output
     from db.engine import open_store
@@ -136,11 +136,7 @@ def report_command(
         raise click.UsageError(f"--across compares two configs of one side: write `report {new} {new} --across ...`")
     with open_store(database, write=False).connect() as connection:
         filters = expand_patterns(connection, chosen)
-        report = (
-            build_config_report(connection, new, across, filters, dashboard_url)
-            if across
-            else build_report(connection, base, new, filters, dashboard_url)
-        )
+        report = build_report(connection, base, new, filters, dashboard_url, across)
     text = draw(report, form, rows)
     drawn = _picture(report, chart, picture) if picture else b""
     if out:

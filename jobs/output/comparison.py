@@ -9,7 +9,9 @@ import pandas as pd
 from rich.console import Console
 
 from analysis.compare.ranking import ranked
-from analysis.compare.tables import Comparison, Figure, Group, PairedFigure, SideSummary, Transition, summarise
+from analysis.compare.results import Comparison, Figure, Group, PairedFigure, SideSummary
+from analysis.compare.tables import summarise
+from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import Judgement, Outcome
 from analysis.reports.words import NOTHING, WORDS, describe_side, interval, pass_rate, percent, tally, value
 from analysis.stats.shrinkage import FEWEST

@@ -150,18 +150,15 @@ def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> Non
 
 def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Side]]:
     """What to measure again of two sides, and the sides."""
-    from analysis.compare.tables import compare
-    from analysis.compare.verdicts import judge_sides
+    from analysis.compare.verdicts import compare_and_judge
     from analysis.reports.again import find_again
     from db.engine import open_store
     from db.queries.details import configs_of
-    from db.queries.sides import resolve_side
 
     with open_store(database, write=False).connect() as connection:
-        sides = resolve_side(connection, base), resolve_side(connection, new)
-        comparison = compare(connection, *sides)
-        judgement = judge_sides(connection, *sides).of(comparison.cells)
-        return find_again(comparison, judgement, configs_of(connection, comparison.cells["config_id"].dropna())), sides
+        comparison, judgement = compare_and_judge(connection, base, new)
+        again = find_again(comparison, judgement, configs_of(connection, comparison.cells["config_id"].dropna()))
+    return again, (comparison.base, comparison.new)
 
 
 def _device_in(path: Path) -> str:

@@ -10,11 +10,10 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import Engine
 
-from analysis.compare.tables import Comparison, compare
-from analysis.compare.verdicts import Outcome, judge_sides
+from analysis.compare.results import Comparison
+from analysis.compare.verdicts import Outcome, compare_and_judge
 from collector.metrics import MIN_EFFECT
 from db.errors import RecordError, nearest, one_line
-from db.queries.sides import resolve_side
 from db.regressions.records import Finding, RegressionInfo, open_regression
 from jobs.regressions.recording import kind_of
 
@@ -45,9 +44,7 @@ def open_from_sides(
         RecordError: no such cell, or a wanted one that did not get worse or cannot be recorded.
     """
     with engine.connect() as conn:
-        sides = resolve_side(conn, base), resolve_side(conn, new)
-        comparison = compare(conn, *sides)
-        judgement = judge_sides(conn, *sides).of(comparison.cells)
+        comparison, judgement = compare_and_judge(conn, base, new)
     rows = comparison.cells.join(judgement.cells)
     if wanted:
         rows = rows.loc[[_find(comparison, name) for name in dict.fromkeys(wanted)]]

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis.compare.tables import EVERYTHING
 from analysis.reports.charts import PictureError
 from analysis.reports.html import html
 from dashboard.components import charts, downloads
+from db.queries.filters import EVERYTHING
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, text_of, unfolded
 

@@ -6,15 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare.tables import EVERYTHING, compare
-from analysis.compare.verdicts import judge_cells
+from analysis.compare.verdicts import compare_and_judge
 from collector.metrics import MIN_EFFECT
 from dashboard.components import outcomes
 from dashboard.data import Data, Pair
 from dashboard.views.compare import rows
 from dashboard.views.overview import groups, headline
 from db.engine import open_store
-from db.queries.sides import resolve_side
+from db.queries.filters import EVERYTHING
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain
 
@@ -27,8 +26,7 @@ def judged(two_nights):
     engine = open_store(two_nights, write=False)
     data = Data(engine, str(two_nights))
     cells = data.comparison(PAIR, EVERYTHING).cells
-    sides = [resolve_side(engine, name) for name in ("night-0", "night-1")]
-    told = judge_cells(engine, *sides, compare(engine, *sides).cells)
+    told = compare_and_judge(engine, "night-0", "night-1")[1]
     yield outcomes.with_outcomes(cells, data.judgement(PAIR).cells), told
     engine.dispose()
 

@@ -7,9 +7,9 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.tables import EVERYTHING
 from analysis.reports.facts import Report, build_report
 from db.engine import open_store
+from db.queries.filters import EVERYTHING
 from jobs.cli import app
 from tests.e2e.browser_fixtures import SCREENSHOTS, chromium, keep, real_server, real_store, settled, watched  # noqa: F401
 

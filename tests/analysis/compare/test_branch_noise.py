@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.compare.tables import compare
-from analysis.compare.verdicts import judge_cells
-from db.queries.sides import resolve_side
+from tests.analysis.compare import judging
 from tests.analysis.compare.test_verdicts import MODELS, make_run
 from tests.factories import new_store
 
@@ -22,11 +20,7 @@ def store(tmp_path):
 
 
 def judged(store):
-    with store.connect() as conn:
-        sides = resolve_side(conn, f"main@{BASE}"), resolve_side(conn, f"mine@{HEAD}")
-        cells = compare(conn, *sides).cells
-        found = judge_cells(conn, *sides, cells)
-    return found, cells[["model"]].join(found.cells).set_index("model")
+    return judging.judged(store, f"main@{BASE}", f"mine@{HEAD}")[1:]
 
 
 def branch_run(store, folder, **changes):

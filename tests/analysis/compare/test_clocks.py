@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.tables import compare
-from analysis.compare.verdicts import judge_cells, with_verdicts
+from analysis.compare.verdicts import with_verdicts
 from analysis.reports.evidence import evidence_of
 from db.ingest import ingest_bundle
-from db.queries.sides import resolve_side
+from tests.analysis.compare import judging
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 MODELS = [f"model{number:02}" for number in range(24)]
@@ -40,11 +39,8 @@ def make_run(store, folder, number, *, commit="a" * 40, capped=True, clock=None,
 
 def judged(store):
     """The comparison of the newest two nights, its judgement, and the row of the hot model."""
+    comparison, found, rows = judging.judged(store)
     with store.connect() as conn:
-        sides = [resolve_side(conn, text) for text in ("latest~1", "latest")]
-        comparison = compare(conn, *sides)
-        found = judge_cells(conn, *sides, comparison.cells)
-        rows = comparison.cells.join(found.cells).set_index("model", drop=False)
         lines = evidence_of(conn, rows.loc[HOT].to_dict())
     return comparison, found, rows, lines
 

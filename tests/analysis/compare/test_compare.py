@@ -3,8 +3,8 @@ import json
 import pytest
 from sqlalchemy.event import listen
 
-from analysis.compare.tables import Transition, compare, compare_configs, summarise
-from analysis.compare.verdicts import judge_sides
+from analysis.compare.tables import compare, summarise
+from analysis.compare.transitions import Transition
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status
 from db.errors import FilterError
@@ -238,7 +238,7 @@ def test_configs_are_compared_within_one_side(store, put):
     lines = [passing(cell(model)) for model in models]
     lines += [passing(cell("a", CUDAGRAPHS), slower=0.5), failing(cell("b", CUDAGRAPHS))]
     side = put(lines)
-    found = compare_configs(store, side, "default", CUDAGRAPHS.config_id)
+    found = compare(store, side, side, configs=("default", CUDAGRAPHS.config_id))
     assert by_model(found)["transition"].to_dict() == {"a": "both_pass", "b": "broke", "gone": "left"}
     row = by_model(found).loc["a"]
     assert (row["config_base"], row["config_new"]) == ("default", "cudagraphs")
@@ -254,15 +254,15 @@ def test_configs_are_compared_within_one_side(store, put):
 def test_comparing_an_unknown_config_names_the_nearest(store, put):
     side = put([passing(item) for item in matrix()])
     with pytest.raises(FilterError, match="cudagraphs"):
-        compare_configs(store, side, "default", "cudagraph")
+        compare(store, side, side, configs=("default", "cudagraph"))
 
 
 def test_a_config_name_that_two_requests_share_must_be_said_by_id(store, put):
     named = Config(template="default")
     side = put([passing(cell()), passing(cell(config=named)), passing(cell(config=MAX_AUTOTUNE))])
     with pytest.raises(FilterError, match=named.config_id):
-        compare_configs(store, side, "default", "max-autotune")
-    assert len(compare_configs(store, side, DEFAULT.config_id, named.config_id).cells) == 1
+        compare(store, side, side, configs=("default", "max-autotune"))
+    assert len(compare(store, side, side, configs=(DEFAULT.config_id, named.config_id)).cells) == 1
 
 
 def test_a_changed_program_is_marked(store, put):
@@ -336,7 +336,7 @@ def test_a_cell_without_a_measurement_was_on_no_other_testbed(store, put):
 def test_two_configs_of_a_night_may_have_been_on_two_gpus(store, put):
     for index, config in enumerate((DEFAULT, CUDAGRAPHS)):
         put([passing(cell("a", config))], testbed={**TESTBED, "gpu_index": index}, night="n")
-    found = compare_configs(store, resolve_side(store, "n"), "default", "cudagraphs")
+    found = compare(store, *2 * [resolve_side(store, "n")], configs=("default", "cudagraphs"))
     assert any("different testbeds" in note and "gpu_index in 1 cell" in note for note in found.notes)
 
 
@@ -482,7 +482,7 @@ def test_what_a_side_measured_several_times_is_the_mean_of_its_runs_and_a_change
     assert (row["graph_breaks_base"], row["graph_breaks_new"]) == (1.0, 3.0)  # counts of the newest measurement
     assert found.loc["flaky", "status_base"] == "fail_to_compile"
     assert found.loc["flaky", "compiled_ms_new"] == pytest.approx(7.0)
-    judged = judge_sides(store, *sides).of(found).cells.loc["bert"]
+    judged = judge_cells(store, compare(store, *sides)).cells.loc[row["cell_id"]]
     assert judged["compiled_ms_change"] == pytest.approx(row["compiled_ms_ratio"] - 1)
     summary = summarise(store, sides[0]).cells.set_index("model")
     assert summary.loc["bert", "compiled_ms"] == pytest.approx(4.0)

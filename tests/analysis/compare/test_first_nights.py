@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.tables import compare
-from analysis.compare.verdicts import judge_cells, with_verdicts
+from analysis.compare.verdicts import with_verdicts
 from analysis.history.alerts import survey
 from analysis.history.changes import Certainty, Direction
 from analysis.reports.evidence import evidence_of
 from db.ingest import ingest_bundle
-from db.queries.sides import resolve_side
 from db.regressions.records import list_regressions
 from jobs.cli import app
 from jobs.regressions.recording import record_alerts
+from tests.analysis.compare import judging
 from tests.analysis.history.histories import find_alerts
 from tests.factories import cell, header, new_store, passing, write_bundle
 
@@ -40,11 +39,9 @@ def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, 
 
 def judged(store, base="latest~1"):
     """The newest night's comparison, its judgement, and the row of the first model."""
+    comparison, found, rows = judging.judged(store, base)
+    row = rows.loc["m0"].to_dict()
     with store.connect() as conn:
-        sides = [resolve_side(conn, text) for text in (base, "latest")]
-        comparison = compare(conn, *sides)
-        found = judge_cells(conn, *sides, comparison.cells)
-        row = comparison.cells.join(found.cells).set_index("model").loc["m0"].to_dict()
         lines = evidence_of(conn, row)
     (told,) = (one for one in with_verdicts(comparison, found)["cells"] if one["model"] == "m0")
     return row, told["judged"]["compiled_ms"], lines

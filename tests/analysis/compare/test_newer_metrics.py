@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.tables import compare
-from analysis.compare.verdicts import JUDGED, judge_cells, with_verdicts
+from analysis.compare.verdicts import JUDGED, with_verdicts
 from analysis.history.recovery import Pinned, Timeline, standing
 from collector.metrics import MIN_EFFECT
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
+from tests.analysis.compare import judging
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 MODELS = [f"model{number:02}" for number in range(12)]
@@ -39,11 +39,8 @@ def make_run(store, folder, number, leaks=0.0, changed=None, without=()):
 
 
 def judged(store, base="r11", new="r12"):
-    with store.connect() as conn:
-        sides = [resolve_side(conn, text) for text in (base, new)]
-        comparison = compare(conn, *sides)
-        found = judge_cells(conn, *sides, comparison.cells)
-    return found, comparison, comparison.cells[["model"]].join(found.cells).set_index("model").loc[MODELS[0]]
+    comparison, found, rows = judging.judged(store, base, new)
+    return found, comparison, rows.loc[MODELS[0]]
 
 
 @pytest.fixture

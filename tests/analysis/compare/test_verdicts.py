@@ -8,13 +8,11 @@ import shutil
 import numpy as np
 import pytest
 
-from analysis.compare.tables import compare, compare_configs
-from analysis.compare.verdicts import judge_cells
 from collector.metrics import MIN_EFFECT
 from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.queries.sides import resolve_side
+from tests.analysis.compare import judging
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, header, new_store, passing, write_bundle
 
 MODELS = [f"model{number:02}" for number in range(24)]
@@ -67,11 +65,7 @@ def history(quiet, tmp_path):
 
 
 def judged(store, base="latest~1", new="latest"):
-    with store.connect() as conn:
-        sides = [resolve_side(conn, text) for text in (base, new)]
-        cells = compare(conn, *sides).cells
-        found = judge_cells(conn, *sides, cells)
-    return found, cells[["model"]].join(found.cells).set_index("model")
+    return judging.judged(store, base, new)[1:]
 
 
 def test_a_quiet_night_is_shown_to_have_changed_nothing(history):
@@ -282,10 +276,7 @@ def test_another_testbed_with_other_code_settles_nothing(history, tmp_path):
 def test_two_configs_of_one_side_are_judged_by_the_noisier_of_the_two(history, tmp_path):
     make_run(history, tmp_path, 12, config=CUDAGRAPHS, slower={MODELS[0]: {"compiled_ms": 0.5}}, commit="d" * 40)
     make_run(history, tmp_path, 13, config=DEFAULT, commit="d" * 40)
-    with history.connect() as conn:
-        side = resolve_side(conn, "d" * 40)
-        cells = compare_configs(conn, side, "default", "cudagraphs").cells
-        found = cells[["model"]].join(judge_cells(conn, side, side, cells).cells).set_index("model")
+    found = judging.judged(history, "d" * 40, "d" * 40, ("default", "cudagraphs"))[2]
     assert found.loc[MODELS[0], "verdict"] == "improved"
     assert found.loc[MODELS[0], "compiled_ms_change"] == pytest.approx(-0.5, abs=0.05)
 

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from analysis.compare.tables import EVERYTHING
 from analysis.reports.charts import CHARTS, Mark, draw, svg
-from analysis.reports.facts import build_config_report
+from analysis.reports.facts import build_report
 from analysis.reports.html import html
 from analysis.reports.words import percent
 from db.engine import open_store
+from db.queries.filters import EVERYTHING
 from tests.analysis.compare.test_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
 from tests.factories import CONFIGS, cell, new_store, night, passing
@@ -153,7 +153,7 @@ def configs(tmp_path_factory):
 def test_two_configs_of_one_side_are_a_report_too(configs):
     names = CONFIGS[0].name, CONFIGS[1].name
     with open_store(configs, write=False).connect() as conn:
-        found = build_config_report(conn, "b", names, EVERYTHING, DASHBOARD)
+        found = build_report(conn, "b", "b", EVERYTHING, DASHBOARD, names)
     assert found.across == names
     assert {item.verdict for item in found.cells} == {"regressed"}
     assert found.again.cells == ()

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from analysis.compare.tables import Counts, compare, summarise
-from analysis.compare.verdicts import judge_cells
+from analysis.compare.results import Counts
+from analysis.compare.tables import summarise
+from analysis.compare.verdicts import compare_and_judge
 from analysis.reports.words import pass_rate
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
@@ -47,9 +48,7 @@ def lines(console):
 def shown(engine, limit=20):
     console = Console(file=io.StringIO(), width=200)
     with engine.connect() as connection:
-        sides = [resolve_side(connection, name) for name in ("base", "new")]
-        found = compare(connection, *sides)
-        judgement = judge_cells(connection, *sides, found.cells)
+        found, judgement = compare_and_judge(connection, "base", "new")
     show_comparison(console, found, judgement, limit)
     return lines(console)
 

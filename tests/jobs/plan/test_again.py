@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.tables import EVERYTHING, compare
-from analysis.compare.verdicts import judge_sides
+from analysis.compare.tables import EVERYTHING
+from analysis.compare.verdicts import compare_and_judge
 from analysis.reports.again import find_again
 from analysis.reports.facts import build_report
 from collector.errors import ConfigError
@@ -17,7 +17,6 @@ from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import ZooError
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.queries.sides import resolve_side
 from jobs.cli import app
 from jobs.commands.report import draw
 from jobs.plan.again import plans_again, read_again, rounds
@@ -82,9 +81,7 @@ def test_no_run_settles_another_testbed_or_what_was_never_measured(nights):
 
 def test_a_config_of_another_version_is_counted_and_left_out(nights):
     with open_store(nights, write=False).connect() as conn:
-        sides = resolve_side(conn, "r11"), resolve_side(conn, "r12")
-        comparison = compare(conn, *sides)
-        again = find_again(comparison, judge_sides(conn, *sides).of(comparison.cells), {})
+        again = find_again(*compare_and_judge(conn, "r11", "r12"), {})
     assert again.cells == ()
     assert again.unreadable > 20
 
