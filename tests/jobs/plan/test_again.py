@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.tables import EVERYTHING
 from analysis.compare.verdicts import compare_and_judge
 from analysis.reports.again import find_again
 from analysis.reports.facts import build_report
@@ -17,6 +16,7 @@ from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import ZooError
 from db.engine import open_store
 from db.ingest import ingest_bundle
+from db.queries.filters import EVERYTHING
 from jobs.cli import app
 from jobs.commands.report import draw
 from jobs.plan.again import plans_again, read_again, rounds
