@@ -5,6 +5,7 @@ from sqlalchemy.event import listen
 
 from analysis.compare.tables import compare, summarise
 from analysis.compare.transitions import Transition
+from analysis.compare.verdicts import judge_cells
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status
 from db.errors import FilterError
