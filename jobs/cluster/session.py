@@ -47,7 +47,7 @@ def measure_night(
 
     Raises:
         click.UsageError: Ray is not installed, or traces are requested.
-        NothingPlannedError: the plan is empty.
+        NothingToDoError: the plan is empty.
         ClusterError: there is no such cluster, none of its nodes can measure, or cells were lost with their nodes; what was
             measured is stored.
     """

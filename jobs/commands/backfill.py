@@ -18,12 +18,6 @@ from jobs.output.terminal import print_json, print_lines, tell
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
 
-class NothingFilledError(click.ClickException):
-    """Not one build could be measured."""
-
-    exit_code = 3
-
-
 @click.command()
 @click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build of torch, e.g. 2.9.1; repeatable.")
 @build_options
@@ -58,6 +52,7 @@ def backfill_command(
     from jobs.builds.build import parse_build
     from jobs.builds.environment import Environments
     from jobs.builds.index import list_or_nothing
+    from jobs.plan.planning import NothingToDoError
     from jobs.pool.child import Request
     from jobs.pool.session import storing
 
@@ -86,4 +81,4 @@ def backfill_command(
             names = ", ".join(undated)
             click.echo(f"no date is known of {names}: histories order these builds by when they were measured")
     if all(result.skipped for result in results):
-        raise NothingFilledError("no build was measured")
+        raise NothingToDoError("no build was measured")

@@ -13,7 +13,7 @@ import click
 from collector.errors import ConfigError
 from collector.zoo.registry import find
 from collector.zoo.spec import ZooError
-from jobs.plan.planning import Plan, PlanError, check_config, read_plan
+from jobs.plan.planning import NothingToDoError, Plan, check_config, read_plan
 from jobs.pool.requested_options import RunNames
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from jobs.pool.testbeds import Testbed
 
 _LATEST = ("latest~1", "latest")
-
-
-class NothingAgainError(click.ClickException):
-    """No cell that another run would settle."""
-
-    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +68,16 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
     """The plans that a file or two sides ask for: every cell in as many runs as it needs, `most` at the most.
 
     Raises:
-        PlanError: the file holds no plan, or one for another device.
+        ConfigError: the file holds no plan, or one for another device.
         SideError: a text names no side.
-        NothingAgainError: nothing that further runs would settle can be measured here.
+        NothingToDoError: nothing that further runs would settle can be measured here.
     """
     if len(named) == 1:
         path = Path(named[0])
         device = device or _device_in(path)
         plan, runs = read_again(path, device)
         if not plan.cells:
-            raise NothingAgainError(f"nothing to measure again: {path} plans no cell")
+            raise NothingToDoError(f"nothing to measure again: {path} plans no cell")
         return Rounds(device, rounds(plan, runs, most))
     base, new = named or _LATEST
     again, sides = _of_sides(base, new, database)
@@ -100,10 +94,10 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
         except (ZooError, ConfigError) as error:
             plan.left_out.append(f"{cell}: {error}")
     if plan.left_out and not plan.cells:
-        raise NothingAgainError(f"nothing to measure again here: {'; '.join(plan.left_out[:3])}")
+        raise NothingToDoError(f"nothing to measure again here: {'; '.join(plan.left_out[:3])}")
     if not plan.cells:
         left = f"{again.too_noisy} too noisy, {again.elsewhere} of different testbeds"
-        raise NothingAgainError(f"nothing to measure again: {left}, {again.missing} missing (see `resume`)")
+        raise NothingToDoError(f"nothing to measure again: {left}, {again.missing} missing (see `resume`)")
     runs = {item.cell.cell_id: item.runs for item in again.cells}
     return Rounds(device or devices[0], rounds(plan, runs, most), sides)
 
@@ -112,14 +106,14 @@ def read_again(path: Path, device: str) -> tuple[Plan, dict[str, int]]:
     """The plan in a file and the runs that each cell needs, by `cell_id`: one where the file has no number.
 
     Raises:
-        PlanError: no such plan, or a number of runs that is not from 1 to the most that a verdict advises.
+        ConfigError: no such plan, or a number of runs that is not from 1 to the most that a verdict advises.
     """
     from analysis.stats.verdicts import MOST_RUNS
 
     plan = read_plan(path, device)
     runs = json.loads(path.read_text()).get("runs", {})
     if not isinstance(runs, dict) or not all(type(count) is int and 0 < count <= MOST_RUNS for count in runs.values()):
-        raise PlanError(
+        raise ConfigError(
             f"{path}: `runs` gives a cell_id a number from 1 to {MOST_RUNS}: write it with `report --again-plan`"
         )
     return plan, {cell.cell_id: runs.get(cell.cell_id, 1) for cell in plan.cells}

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
+
 from collector.configs.spelling import parse_config
 from collector.configs.templates import TEMPLATES, modes, resolve_config
 from collector.errors import ConfigError
@@ -30,8 +32,10 @@ CPU_TAG, CPU_TRAINING_TAG = "cpu-night", "cpu-training"
 _TUNING_OPTIONS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 
 
-class PlanError(ConfigError):
-    """A file that holds no plan."""
+class NothingToDoError(click.ClickException):
+    """Nothing is left to measure, or nothing could be; the text says why."""
+
+    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +143,14 @@ def read_plan(path: Path, device: str) -> Plan:
     """The plan in a file, as `inductor-watch plan --json` writes it; only its `cells` are needed.
 
     Raises:
-        PlanError: no such plan in the file, a cell for another than this `device`, or one that the installed zoo or
+        ConfigError: no such plan in the file, a cell for another than this `device`, or one that the installed zoo or
             torch does not know.
     """
     plan = load_plan(path)
     for cell in plan.cells:
         find(cell.suite, cell.model)
     if others := sorted({cell.device for cell in plan.cells} - {device}):
-        raise PlanError(
+        raise ConfigError(
             f"{path} plans cells for {', '.join(others)}, and this run measures on {device}: choose with --device"
         )
     for config in {cell.config for cell in plan.cells}:
@@ -155,13 +159,13 @@ def read_plan(path: Path, device: str) -> Plan:
 
 
 def load_plan(path: Path) -> Plan:
-    """The plan in a file as it stands, on a host that may have neither torch nor the models. Raises `PlanError`."""
+    """The plan in a file as it stands, on a host that may have neither torch nor the models. Raises `ConfigError`."""
     try:
         data = json.loads(path.read_text())
         extra = ExtraMeasurements.from_json(data.get("measure") or {})
         return Plan([Cell.from_json(cell) for cell in data["cells"]], night=str(data.get("night") or ""), extra=extra)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise PlanError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
+        raise ConfigError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
 
 
 def check_config(config: Config, device: str) -> None:

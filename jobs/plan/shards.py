@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from collector.bundle import BundleWriter, RunHeader
 from collector.bundle_file import both_paths, path_of
 from collector.errors import BundleError, ConfigError
@@ -22,7 +20,7 @@ from collector.vocabulary import Cell
 from jobs.github.ci import job_url
 from jobs.plan.cost import CostModel
 from jobs.plan.duplicate_programs import Identify, plan_work
-from jobs.plan.planning import Plan, PlanError
+from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.schedule import group_of, shares
 
 if TYPE_CHECKING:
@@ -36,10 +34,6 @@ MOST_JOBS = 256
 WHOLE = "plan.json"
 #: The accelerator of the run that holds the cells of missing shards, also in lists of machines.
 NOBODY = "never arrived"
-
-
-class ShardError(ConfigError):
-    """A plan that cannot be cut as asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +72,11 @@ def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = No
     as in `jobs.plan.duplicate_programs.plan_work`). The same plan and costs give the same shards.
 
     Raises:
-        ShardError: more shards than a matrix may have jobs.
+        ConfigError: more shards than a matrix may have jobs.
         ValueError: no shard.
     """
     if count > MOST_JOBS:
-        raise ShardError(
+        raise ConfigError(
             f"{count} shards, GitHub Actions starts {MOST_JOBS} jobs of a matrix: ask for fewer with --shards"
         )
     measured = plan_work(plan.cells, identify=identify).cells
@@ -114,22 +108,16 @@ def matrix(shards: Sequence[Shard]) -> str:
 
 
 def check_night(night: str) -> str:
-    """The name, if runs can be grouped and files be called by it. Raises `ShardError`."""
+    """The name, if runs can be grouped and files be called by it. Raises `ConfigError`."""
     try:
         path_of(Path(), night)
     except BundleError as error:
-        raise ShardError(str(error).replace("run id", "night", 1)) from error
+        raise ConfigError(str(error).replace("run id", "night", 1)) from error
     return night
 
 
 def _write(path: Path, data: dict[str, Any], cells: Sequence[Cell]) -> None:
     write_output(path, json.dumps({**data, "cells": [cell.to_json() for cell in cells]}, indent=1) + "\n")
-
-
-class NothingArrivedError(click.ClickException):
-    """No shard of the night has arrived."""
-
-    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +139,9 @@ class Merged:
 
 
 def night_of(plan: Plan, path: Path) -> str:
-    """The night that a plan is of. Raises `PlanError` if its file names none."""
+    """The night that a plan is of. Raises `ConfigError` if its file names none."""
     if not plan.night:
-        raise PlanError(f"{path} names no night: `inductor-watch plan --shards N` writes one that does")
+        raise ConfigError(f"{path} names no night: `inductor-watch plan --shards N` writes one that does")
     return check_night(plan.night)
 
 
@@ -163,7 +151,7 @@ def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:
     A shard may arrive later: the bundle and its run are made anew each time, and removed when nothing is missing any more.
 
     Raises:
-        NothingArrivedError: no run of the night is stored.
+        NothingToDoError: no run of the night is stored.
         StoreError: the database cannot be written.
     """
     from db.ingest import ingest_bundle
@@ -172,7 +160,7 @@ def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:
     run_id = f"{plan.night}-absent"
     arrived = taken_on(engine, plan.night, besides=run_id)
     if not arrived.runs:
-        raise NothingArrivedError(f"no shard of night {plan.night} arrived: see the jobs that were to measure it")
+        raise NothingToDoError(f"no shard of night {plan.night} arrived: see the jobs that were to measure it")
     lost = [cell for cell in plan.cells if cell.cell_id not in arrived.cells]
     drop_promises(engine, run_id, unless=[cell.cell_id for cell in lost])
     path = _rewrite(folder, run_id, arrived.runs, lost)

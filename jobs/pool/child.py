@@ -56,10 +56,6 @@ class ChildError(click.ClickException):
     exit_code = 2
 
 
-class RequirementError(ConfigError):
-    """The host of the child lacks what the request requires."""
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A run: its cells, its names, how it measures, and the folder for its bundles.
@@ -245,7 +241,7 @@ def measure(request: Request) -> None:
     """Measures the request's cells, or what is left of them, in this process.
 
     Raises:
-        RequirementError: this host has another torch, another inductor-watch, or lacks the library of a model.
+        ConfigError: this host has another torch, another inductor-watch, or lacks the library of a model.
     """
     from jobs.plan.planning import Plan, planned_night
     from jobs.pool.resuming import find_night
@@ -273,12 +269,12 @@ def _check_requirements(request: Request, torch_git: str) -> None:
     from collector.zoo.registry import find
 
     if request.tool not in ("", tool_version()):
-        raise RequirementError(f"inductor-watch {tool_version()} there, {request.tool} where the night was planned")
+        raise ConfigError(f"inductor-watch {tool_version()} there, {request.tool} where the night was planned")
     if request.torch_git not in ("", torch_git):
-        raise RequirementError(f"torch {torch_git[:12]} there, {request.torch_git[:12]} where the night was planned")
+        raise ConfigError(f"torch {torch_git[:12]} there, {request.torch_git[:12]} where the night was planned")
     missing = {name for cell in request.cells for name in find(cell.suite, cell.model).missing()}
     if missing:
-        raise RequirementError(f"{', '.join(sorted(missing))} not installed there, and planned models need it")
+        raise ConfigError(f"{', '.join(sorted(missing))} not installed there, and planned models need it")
 
 
 def main() -> NoReturn:

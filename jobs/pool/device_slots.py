@@ -25,10 +25,6 @@ _DEVICES = Path("/sys/bus/pci/devices")
 _CPUS = Path("/sys/devices/system/cpu")
 
 
-class DeviceSlotError(ConfigError):
-    """GPUs were asked for that are not there, or more workers than cores."""
-
-
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU as the driver numbers it; its memory and its NUMA node are None where they are unknown."""
@@ -81,18 +77,18 @@ def choose_gpus(gpus: Sequence[Gpu], asked: str | None) -> list[Gpu]:
     """The first one without a wish; `all`; or the numbers asked for, separated by commas.
 
     Raises:
-        DeviceSlotError: a number that no visible GPU has.
+        ConfigError: a number that no visible GPU has.
     """
     if asked is None or not gpus:
         if asked not in (None, "all"):
-            raise DeviceSlotError(f"--gpus {asked}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
+            raise ConfigError(f"--gpus {asked}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
         return list(gpus[:1])
     if asked == "all":
         return list(gpus)
     by_index = {str(gpu.index): gpu for gpu in gpus}
     names = [name.strip() for name in asked.split(",")]
     if unknown := [name for name in names if name not in by_index]:
-        raise DeviceSlotError(
+        raise ConfigError(
             f"--gpus {asked}: no GPU {', '.join(unknown)} here, there are {', '.join(by_index)} (or `all`)"
         )
     return [by_index[name] for name in dict.fromkeys(names)]
@@ -105,7 +101,7 @@ def make_slots(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = 
     worker of a single slot keeps all cores and is not pinned, since no other process competes for them.
 
     Raises:
-        DeviceSlotError: more workers than cores.
+        ConfigError: more workers than cores.
     """
     facts = {WORKERS_VARIABLE: str(1 if exclusive else workers), START_VARIABLE: start}
     if len(gpus) > 1:
@@ -122,7 +118,7 @@ def make_slots(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = 
         ]
     except ValueError as error:
         each = f" for each of {len(gpus)} GPUs: take fewer --gpus or" if len(gpus) > 1 else ": take"
-        raise DeviceSlotError(f"{error}{each} fewer --workers") from error
+        raise ConfigError(f"{error}{each} fewer --workers") from error
 
 
 def divide_cores(

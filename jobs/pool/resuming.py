@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from collector.bundle import BundleContents, BundleError, check_bundle, read_bundle
 from collector.bundle_file import both_paths
+from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
 from collector.vocabulary import NOT_APPLICABLE, Status
 from jobs.plan.duplicate_programs import Work, plan_work
@@ -18,12 +17,6 @@ from jobs.pool.requested_options import RequestedOptions
 
 #: Outcomes that measuring again does not change: passed, unavailable here, contradictory options.
 _SETTLED = NOT_APPLICABLE | {Status.PASS, Status.CONFIG_ERROR}
-
-
-class ResumeError(click.ClickException):
-    """The run cannot be resumed here; the text says why and what to do."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +50,14 @@ class Unfinished:
         """The options that the run began with, with this attempt's budget.
 
         Raises:
-            ResumeError: the bundle lacks its options or has those of another version; or it began with another folder
+            ConfigError: the bundle lacks its options or has those of another version; or it began with another folder
                 for shared tuning.
         """
         header = self.contents.header
         try:
             requested = RequestedOptions.from_json(header.asked or {}, self.budget_s)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ResumeError(
+            raise ConfigError(
                 f"{self.path} lacks the options of its run, or has those of another version of inductor-watch: "
                 "start a new run with `nightly`"
             ) from error
@@ -73,7 +66,7 @@ class Unfinished:
             return requested
         if folder or "tuning" not in header.testbed:
             began = f"with --shared-tuning {folder}" if folder else "without --shared-tuning"
-            raise ResumeError(
+            raise ConfigError(
                 f"run {header.run_id} began {began}, not with {self.shared_tuning}: leave the option out, the bundle has it"
             )
         return replace(requested, settings=replace(requested.settings, shared_tuning=self.shared_tuning))
@@ -85,12 +78,12 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
     Empty if nothing is left to do.
 
     Raises:
-        ResumeError: no such run, or no run at all in the folder.
+        ConfigError: no such run, or no run at all in the folder.
         BundleError: what the path names is no bundle.
     """
     paths = _named(folder, name) if name else _newest_first(folder)
     if not paths:
-        raise ResumeError(
+        raise ConfigError(
             f"no run in {folder}: name the folder of the bundles with --out, or start a run with `inductor-watch nightly`"
         )
     runs = (Unfinished(path, read_bundle(path), retry_failed) for path in paths)
@@ -103,11 +96,11 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
 
 
 def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
-    """Raises `ResumeError` where this machine or its torch is not the one that the run began on."""
+    """Raises `ConfigError` where this machine or its torch is not the one that the run began on."""
     header = run.contents.header
     theirs, ours = str((header.asked or {}).get("torch_git")), str(environment["torch_git"])
     if theirs != ours:
-        raise ResumeError(
+        raise ConfigError(
             f"run {header.run_id} measures torch {theirs[:12]}, installed is {ours[:12]}: "
             "install that torch again, or start a new run with `nightly`"
         )
@@ -115,7 +108,7 @@ def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
     differing = [key for key in {**header.testbed, **here} if header.testbed.get(key) != here.get(key)]
     if differing:
         pairs = ", ".join(f"{key} {header.testbed.get(key)} there and {here.get(key)} here" for key in differing)
-        raise ResumeError(
+        raise ConfigError(
             f"run {header.run_id} began on another testbed ({pairs}): resume it there, with as many workers"
             + (" and the same --shared-tuning" if "tuning" in differing else "")
         )
@@ -128,7 +121,7 @@ def _named(folder: Path, name: str) -> list[Path]:
     if not existing:
         known = [path.name.partition(".jsonl")[0] for path in _newest_first(folder)][:3]
         hint = f"newest there: {', '.join(known)}" if known else "name the folder of the bundles with --out"
-        raise ResumeError(f"no run {name!r} in {folder}: {hint}")
+        raise ConfigError(f"no run {name!r} in {folder}: {hint}")
     return existing[:1]
 
 

@@ -14,7 +14,7 @@ from collector.settings import Settings
 from jobs import tool_version
 from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
-from jobs.plan.planning import Plan
+from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.schedule import longest_first, shares
 from jobs.pool.host import cell_variables, since_start_s
 from jobs.pool.progress import RunProgress
@@ -24,12 +24,6 @@ from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id
 from jobs.pool.testbeds import Testbed, last_testbeds
 
 Store = Callable[[Path], str]
-
-
-class NothingPlannedError(click.ClickException):
-    """The selection leaves no cell to measure."""
-
-    exit_code = 3
 
 
 def measure_and_store(
@@ -47,7 +41,7 @@ def measure_and_store(
     Without a database the bundles are all there is. `costs` is where to learn what cells take (else `folder`).
 
     Raises:
-        NothingPlannedError: the plan is empty.
+        NothingToDoError: the plan is empty.
         LostDeviceError: a GPU stopped answering; what was measured is stored.
     """
     require_cells(plan)
@@ -142,10 +136,10 @@ def storing(database: str) -> Store:
 
 
 def require_cells(plan: Plan) -> None:
-    """Raises `NothingPlannedError`, with the reasons, for an empty plan."""
+    """Raises `NothingToDoError`, with the reasons, for an empty plan."""
     if not plan.cells:
         reasons = "; ".join(plan.left_out[:3]) or "no model matches"
-        raise NothingPlannedError(f"nothing to measure: {reasons} (see `inductor-watch zoo`)")
+        raise NothingToDoError(f"nothing to measure: {reasons} (see `inductor-watch zoo`)")
 
 
 def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int) -> None:

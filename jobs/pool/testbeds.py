@@ -69,7 +69,7 @@ def find_testbeds(device: str | None, execution: ExecutionOptions, serve: bool =
 
     Raises:
         HostError: torch is not installed, or the device is not there.
-        DeviceSlotError: a GPU that is not there, or more workers than cores.
+        ConfigError: a GPU that is not there, or more workers than cores.
     """
     gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else execution.gpus)
     slots = make_slots(gpus, execution.workers, execution.start, execution.exclusive)
@@ -94,7 +94,7 @@ def _server_for(slot: DeviceSlot, device: str) -> Launcher:
 def testbeds_of(unfinished: Sequence[Unfinished], serve: bool = False) -> list[Testbed]:
     """The testbed of each unfinished run of a night, in the same order.
 
-    Raises `ResumeError` where this machine or its torch is not the one that a run began on, and what `find_testbeds` raises.
+    Raises `ConfigError` where this machine or its torch is not the one that a run began on, and what `find_testbeds` raises.
     """
     options = [run.requested.execution for run in unfinished]
     indexes = [index for execution in options for index in (execution.gpus or "").split(",") if index]

@@ -20,7 +20,7 @@ from db.queries.filters import EVERYTHING
 from jobs.cli import app
 from jobs.commands.report import draw
 from jobs.plan.again import plans_again, read_again, rounds
-from jobs.plan.planning import Plan, PlanError, read_plan
+from jobs.plan.planning import Plan, read_plan
 from tests.analysis.compare.test_verdicts import MODELS, OTHER_TESTBED, make_run
 from tests.factories import cell, failing, header, new_store, write_bundle
 
@@ -101,7 +101,7 @@ def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("told", [{"x": 0}, {"x": 51}, {"x": True}, {"x": "2"}, [1]])
 def test_numbers_of_runs_that_are_none_are_refused(told, tmp_path):
-    with pytest.raises(PlanError, match="a number from 1 to 50"):
+    with pytest.raises(ConfigError, match="a number from 1 to 50"):
         read_again(write(tmp_path / "plan.json", runs=told), "cpu")
 
 

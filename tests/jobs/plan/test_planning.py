@@ -16,7 +16,6 @@ from collector.zoo.registry import all_models
 from collector.zoo.spec import ZooError
 from jobs.plan.planning import (
     CPU_CONFIGS,
-    PlanError,
     all_configs,
     check_config,
     default_dtype,
@@ -113,7 +112,7 @@ def test_a_plan_in_a_file_is_read_back_in_its_order(tmp_path):
     cells = list(reversed(small().cells))
     path = write(tmp_path / "plan.json", *(item.to_json() for item in cells))
     assert read_plan(path, "cpu").cells == cells
-    with pytest.raises(PlanError, match="plans cells for cpu, and this run measures on cuda"):
+    with pytest.raises(ConfigError, match="plans cells for cpu, and this run measures on cuda"):
         read_plan(path, "cuda")
 
 
@@ -135,7 +134,7 @@ def test_a_plan_in_a_file_is_read_back_in_its_order(tmp_path):
 def test_a_file_that_holds_no_plan_is_refused_in_one_line(make, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(make())
-    with pytest.raises(PlanError, match="holds no plan") as caught:
+    with pytest.raises(ConfigError, match="holds no plan") as caught:
         read_plan(path, "cpu")
     assert "\n" not in str(caught.value)
 

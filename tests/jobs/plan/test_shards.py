@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.bundle import read_bundle
+from collector.errors import ConfigError
 from collector.settings import Settings
 from collector.vocabulary import Phase
 from db.engine import open_store
@@ -22,7 +23,7 @@ from jobs.github.ci import CiError, workflow_night, write_outputs
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
 from jobs.plan.schedule import group_of
-from jobs.plan.shards import MOST_JOBS, ShardError, check_night, cut, matrix, write_plans
+from jobs.plan.shards import MOST_JOBS, check_night, cut, matrix, write_plans
 from jobs.pool import session, testbeds
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.requested_options import ExecutionOptions, RunNames
@@ -91,7 +92,7 @@ def test_the_matrix_is_a_line_of_json_with_a_job_a_shard():
     whole = matrix(cut(Plan([cell(f"m{number}") for number in range(300)]), CostModel.learn([]), MOST_JOBS, alone))
     assert len(json.loads(whole)["include"]) == MOST_JOBS
     assert len(whole) < ci.OUTPUT_LIMIT
-    with pytest.raises(ShardError, match=r"257 shards, GitHub Actions starts 256 jobs of a matrix: ask for fewer"):
+    with pytest.raises(ConfigError, match=r"257 shards, GitHub Actions starts 256 jobs of a matrix: ask for fewer"):
         cut(PLAN, UNEVEN, MOST_JOBS + 1, alone)
 
 
@@ -109,7 +110,7 @@ def test_the_files_of_a_night_are_plans_that_name_it(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a\nb", "x" * 300])
 def test_a_night_whose_name_is_no_files_is_refused_before_anything_is_written(name, tmp_path):
-    with pytest.raises(ShardError, match="cannot name a file"):
+    with pytest.raises(ConfigError, match="cannot name a file"):
         write_plans(tmp_path / "plan", name, PLAN, [])
     assert not (tmp_path / "plan").exists()
     assert check_night("actions-1-1") == "actions-1-1"
@@ -330,5 +331,5 @@ def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(t
         assert call(*shard, *words, **environ).exit_code == 0
     assert given == ["planned", "told", "everywhere"]
     done = call(*shard, "--night", "a/b")
-    assert isinstance(done.exception, ShardError)
+    assert isinstance(done.exception, ConfigError)
     assert len(given) == 3

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from collector.errors import ConfigError
 from collector.machine.environment import (
     GPU_VARIABLE,
     GPUS_VARIABLE,
@@ -15,7 +16,6 @@ from collector.machine.environment import (
     WORKERS_VARIABLE,
 )
 from jobs.pool.device_slots import (
-    DeviceSlotError,
     Gpu,
     choose_gpus,
     cores_of_nodes,
@@ -91,7 +91,7 @@ def test_gpus_are_chosen_by_number_and_one_that_is_not_there_is_an_error(gpus, r
     if isinstance(expected, list):
         assert choose_gpus(gpus, requested) == expected
         return
-    with pytest.raises(DeviceSlotError, match=expected) as caught:
+    with pytest.raises(ConfigError, match=expected) as caught:
         choose_gpus(gpus, requested)
     assert "\n" not in str(caught.value)
 
@@ -181,7 +181,7 @@ def test_an_exclusive_slot_has_one_worker_with_its_share_of_the_cores():
     ],
 )
 def test_more_than_there_are_cores_is_one_line(gpus, workers, said):
-    with pytest.raises(DeviceSlotError, match=said) as caught:
+    with pytest.raises(ConfigError, match=said) as caught:
         make_slots([Gpu(number, f"GPU-{number}", GIB, None) for number in range(gpus)], workers, "fork")
     assert "\n" not in str(caught.value)
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from collector.bundle import BundleWriter
+from collector.errors import ConfigError
 from collector.settings import Settings
 from collector.vocabulary import Config, Status
 from jobs.plan.duplicate_programs import copy_for
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
-from jobs.pool.resuming import ResumeError, check_testbed, find_night
+from jobs.pool.resuming import check_testbed, find_night
 from tests.factories import at, cell, failing, header, passing, write_bundle
 
 #: Back-ends of which none is a duplicate, so that no torch is asked.
@@ -102,9 +103,9 @@ def test_a_run_that_is_not_there_is_refused_in_one_line(name, said, tmp_path):
     folder = tmp_path / "runs"
     if name:
         bundle(folder)
-    with pytest.raises(ResumeError, match=said) as caught:
+    with pytest.raises(ConfigError, match=said) as caught:
         find_run(folder, name)
-    assert (caught.value.exit_code, "\n" in caught.value.message) == (2, False)
+    assert (caught.value.exit_code, "\n" in str(caught.value)) == (2, False)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +121,11 @@ def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_
     bundle(tmp_path, closed=False, commit="c" * 40)  # the commit's name says nothing of the torch
     found = find_run(tmp_path, "r1")
     check_testbed(found, ENVIRONMENT)
-    with pytest.raises(ResumeError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check_testbed(found, {**ENVIRONMENT, **changes})
-    assert "\n" not in caught.value.message
+    assert "\n" not in str(caught.value)
     for words in said:
-        assert words in caught.value.message
+        assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_
 )
 def test_a_run_that_does_not_say_how_it_was_asked_for_is_refused(asked, tmp_path):
     bundle(tmp_path, closed=False, asked=asked)
-    with pytest.raises(ResumeError, match="nightly"):
+    with pytest.raises(ConfigError, match="nightly"):
         _ = find_run(tmp_path, "r1").requested
 
 
@@ -154,14 +155,14 @@ def test_the_folder_for_shared_tuning_is_in_the_bundle(given, expected, tmp_path
 
 @pytest.mark.parametrize(("began", "said"), [("/one", "with --shared-tuning /one"), ("", "without --shared-tuning")])
 def test_another_folder_for_shared_tuning_is_refused(began, said, tmp_path):
-    with pytest.raises(ResumeError, match=f"r1 began {said}, not with /two") as caught:
+    with pytest.raises(ConfigError, match=f"r1 began {said}, not with /two") as caught:
         _ = replace(shared(tmp_path, began), shared_tuning="/two").requested
-    assert (caught.value.exit_code, "\n" in caught.value.message) == (2, False)
+    assert (caught.value.exit_code, "\n" in str(caught.value)) == (2, False)
 
 
 def test_an_old_bundle_that_lacks_its_folder_for_shared_tuning_needs_one(tmp_path):
     run = shared(tmp_path, testbed={**TESTBED, "tuning": "shared"})
-    with pytest.raises(ResumeError, match=r"tuning shared there and None here.*the same --shared-tuning"):
+    with pytest.raises(ConfigError, match=r"tuning shared there and None here.*the same --shared-tuning"):
         check_testbed(run, ENVIRONMENT)
     check_testbed(replace(run, shared_tuning="/one"), ENVIRONMENT)
 

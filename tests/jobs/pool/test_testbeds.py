@@ -7,15 +7,15 @@ import os
 
 import pytest
 
+from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.vocabulary import Config
-from jobs.pool.device_slots import DeviceSlotError
 from jobs.pool.host import HostError
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
-from jobs.pool.resuming import ResumeError, find_night
+from jobs.pool.resuming import find_night
 from jobs.pool.testbeds import find_testbeds, preload_for
 from jobs.pool.testbeds import testbeds_of as find_again
 from tests.factories import cell, header, passing, write_bundle
@@ -107,14 +107,14 @@ def test_every_gpu_is_a_testbed_of_its_own_and_without_a_wish_it_is_the_first(tw
     assert alone.execution == ExecutionOptions()
     (cpu,) = find_testbeds("cpu", ExecutionOptions(gpus="all"))
     assert ("CUDA_VISIBLE_DEVICES" in cpu.slot.variables, indexes([cpu])) == (False, [None])
-    with pytest.raises(DeviceSlotError, match="each of 2 GPUs"):
+    with pytest.raises(ConfigError, match="each of 2 GPUs"):
         find_testbeds(None, ExecutionOptions(len(CORES), gpus="all"))
 
 
 def test_the_variable_leaves_the_other_gpu(two_gpus, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert indexes(find_testbeds("cuda", ExecutionOptions(gpus="all"))) == [1]
-    with pytest.raises(DeviceSlotError, match="no GPU 0 here"):
+    with pytest.raises(ConfigError, match="no GPU 0 here"):
         find_testbeds(None, ExecutionOptions(gpus="0"))
 
 
@@ -164,10 +164,10 @@ def test_a_night_whose_gpu_has_gone_or_whose_torch_is_another_is_refused(two_gpu
     begin(tmp_path / "runs", began, [0, 0])
     with monkeypatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "1")
-        with pytest.raises(DeviceSlotError, match="no GPU 0 here"):
+        with pytest.raises(ConfigError, match="no GPU 0 here"):
             resumed(tmp_path / "runs")
     monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "torch_git": "e" * 40}))
-    with pytest.raises(ResumeError, match="eeeeeeeeeeee"):
+    with pytest.raises(ConfigError, match="eeeeeeeeeeee"):
         resumed(tmp_path / "runs")
 
 
@@ -176,7 +176,7 @@ def test_one_gpu_does_not_go_on_as_two_nor_two_as_one(two_gpus, tmp_path):
     begin(tmp_path / "runs", [alone], [0])
     (path,) = (tmp_path / "runs").iterdir()
     path.write_text(path.read_text().replace('"gpus": null', '"gpus": "0,1"').replace('"gpus":null', '"gpus":"0,1"'))
-    with pytest.raises(ResumeError, match=r"cores \d+ there and \d+ here"):
+    with pytest.raises(ConfigError, match=r"cores \d+ there and \d+ here"):
         resumed(tmp_path / "runs")
 
 
