@@ -182,7 +182,7 @@ class EnvironmentDifference:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
-        return asdict(self)
+        return {"key": self.key, "base": list(self.base), "new": list(self.new)}
 
 
 @dataclass(frozen=True, slots=True)

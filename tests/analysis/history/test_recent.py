@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from analysis.compare.results import FIGURES
 from analysis.history.recent import RATE, nights_up_to, recent
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
@@ -51,7 +50,6 @@ def test_averages_are_held_against_the_newest_night_over_groups_of_as_many_cells
     # bert and gpt2 are one group, resnet the other. Night one: (2 x 8 x 4) over (2 x 2 x 2) of three cells. Night two lost a
     # cell of the first group: only the second counts, which was the same.
     assert found.values["speedup"] == pytest.approx((8 ** (1 / 3), 1.0, 1.0))
-    assert FIGURES["speedup"] == "geomean"
 
 
 def test_a_side_of_long_ago_knows_nothing_of_later_nights(store, nights):
