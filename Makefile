@@ -29,7 +29,7 @@ data:
 	@python=$$($(BOOTSTRAP)) && $$python -m jobs.cli ingest data/releases --db $(DB)
 
 test:
-	@python=$$($(BOOTSTRAP) --dev) && $$python -m pytest -n 2 --dist loadfile $(PYTEST)
+	@python=$$($(BOOTSTRAP) --dev) && $$python -m pytest -n 2 --dist worksteal $(PYTEST)
 
 slow:
 	@python=$$($(BOOTSTRAP) --dev) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
@@ -41,7 +41,7 @@ browser:
 
 # The tests on a machine that is set up badly, in random order; HOSTILE="--cores 1 --no-uv --seed 7 tests/jobs".
 hostile:
-	@python=$$($(BOOTSTRAP) --dev) && $$python scripts/hostile.py -n 2 --dist loadfile $(HOSTILE)
+	@python=$$($(BOOTSTRAP) --dev) && $$python scripts/hostile.py -n 2 --dist worksteal $(HOSTILE)
 
 chaos:
 	@python=$$($(BOOTSTRAP) --dev) && INDUCTOR_WATCH_CHAOS=$(or $(SEED),1) \

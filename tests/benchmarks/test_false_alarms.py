@@ -8,7 +8,7 @@ import pytest
 from benchmarks.false_alarms import World, judged, judged_in_history, latencies, rates
 
 
-@pytest.mark.parametrize(("models", "times"), [(1, 120), (10, 80), (200, 20)])
+@pytest.mark.parametrize(("models", "times"), [(1, 60), (10, 40), (200, 10)])
 @pytest.mark.parametrize("noise", [0.03, 0.005])
 def test_runs_beside_a_neighbour_make_no_more_false_verdicts_than_is_stated(models, times, noise):
     found = rates(World(models, noise=noise, pace=noise, disturbed=0.25), (), times)
@@ -19,12 +19,12 @@ def test_runs_beside_a_neighbour_make_no_more_false_verdicts_than_is_stated(mode
 
 @pytest.mark.parametrize("models", [1, 10, 200])
 def test_a_step_of_five_per_cent_is_found_in_quiet_nights(models):
-    found = rates(World(models, noise=0.005, pace=0.005), (0.05,), 20)
+    found = rates(World(models, noise=0.005, pace=0.005), (0.05,), 12)
     assert found.alarms <= 0.1
     assert found.power[0] >= 0.85
 
 
-@pytest.mark.parametrize(("models", "nights", "times"), [(1, 3, 100), (10, 3, 60), (10, 8, 30)])
+@pytest.mark.parametrize(("models", "nights", "times"), [(1, 3, 40), (10, 3, 25), (10, 8, 12)])
 @pytest.mark.parametrize("disturbed", [0.0, 0.25])
 def test_a_history_of_first_nights_makes_no_more_false_alerts_than_is_stated(models, nights, times, disturbed):
     world = World(models, nights=nights, runs=2, noise=0.01, pace=0.01, disturbed=disturbed)
@@ -34,7 +34,7 @@ def test_a_history_of_first_nights_makes_no_more_false_alerts_than_is_stated(mod
 
 @pytest.mark.parametrize("models", [1, 10])
 def test_a_history_of_three_nights_finds_a_step_of_twelve_per_cent(models):
-    found = rates(World(models, nights=3, runs=2, noise=0.01, pace=0.01), (0.12,), 30, judge=judged_in_history)
+    found = rates(World(models, nights=3, runs=2, noise=0.01, pace=0.01), (0.12,), 15, judge=judged_in_history)
     assert found.power[0] >= 0.9
 
 
@@ -42,6 +42,6 @@ def test_noise_does_not_collapse_where_steps_of_both_latencies_are_cut_off():
     """A neighbour in a quarter of the runs: intervals of 0.1 % noise were a few tenths of a per cent wide."""
     random = np.random.default_rng(2)
     world = World(models=1, disturbed=0.25)
-    cells = [judged(world, latencies(world, random)).iloc[0] for _ in range(60)]
+    cells = [judged(world, latencies(world, random)).iloc[0] for _ in range(30)]
     widths = [cell["compiled_ms_high"] - cell["compiled_ms_low"] for cell in cells]
     assert min(widths) > 0.05

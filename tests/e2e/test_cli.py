@@ -11,10 +11,14 @@ import pytest
 
 from tests.command_line import ROOT, call, is_one_line, tell
 from tests.factories import cell, header, matrix, night, passing, write_bundle
+from tests.jobs.acting import played_host
 
 BUNDLES = sorted((ROOT / "data" / "releases").glob("*.gz"))
 #: Two nights of the same code, torch 2.11.0 on a CPU.
 TWICE = ("20261122-025815-9402", "20261122-090106-3d29")
+#: Options of a run on a played host: torch is not imported.
+PLAYED = ["--start", "spawn", "--device", "cpu"]
+EAGER = [*PLAYED, "--backend", "eager"]
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +89,9 @@ def test_a_comparison_is_a_table_for_people_too(filled):
         (["comparr", "a", "b"], "compare"),
         (["nightly", "--device", "tpu"], "tpu"),
         (["run"], "--model"),
-        pytest.param(*(["run", "--model", "NoSuchModel", "--device", "cpu"], "NoSuchModel"), marks=pytest.mark.slow),
-        pytest.param(*(["run", "--suite", "hugingface", "--device", "cpu"], "huggingface"), marks=pytest.mark.slow),
-        (["run", "--model", "Bert*", "--template", "tritn", "--device", "cpu"], "triton"),
+        (["run", "--model", "NoSuchModel", *EAGER], "NoSuchModel"),
+        (["run", "--suite", "hugingface", *EAGER], "huggingface"),
+        (["run", "--model", "Bert*", "--template", "tritn", *PLAYED], "triton"),
         pytest.param(
             *(["run", "--model", "Bert*", "--mode", "max-autotun", "--device", "cpu"], "max-autotune"),
             marks=pytest.mark.slow,
@@ -106,7 +110,8 @@ def test_a_comparison_is_a_table_for_people_too(filled):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words, said, tmp_path):
-    is_one_line(call(*words, folder=tmp_path), 2, said)
+    variables = played_host(tmp_path / "played") if "--start" in words else {}
+    is_one_line(call(*words, folder=tmp_path, **variables), 2, said)
     assert not (tmp_path / "runs").exists()
 
 
@@ -131,7 +136,8 @@ def test_no_overlap_is_exit_code_3(small):
 
 
 def test_nothing_to_measure_is_exit_code_3(tmp_path):
-    done = call("run", "--model", "vision_maskrcnn", "--dtype", "float16", "--device", "cpu", folder=tmp_path)
+    words = ("run", "--model", "vision_maskrcnn", "--dtype", "float16", *EAGER)
+    done = call(*words, folder=tmp_path, **played_host(tmp_path / "played"))
     is_one_line(done, 3, "nothing to measure")
     assert list(tmp_path.iterdir()) == []
 

@@ -14,6 +14,7 @@ import pytest
 
 from collector.process.tokens import PREFIX
 from tests.factories import new_store
+from tests.jobs.acting import played_host
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = "import sys; sys.argv[0] = 'inductor-watch'; from jobs.cli import main; main()"
@@ -53,8 +54,9 @@ def group_is_empty(group):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_run_leaves_no_temporary_folder_and_can_be_resumed(tmp_path, number):
-    process = start(tmp_path, "run", "--model", "hangs:tiny", "--device", "cpu", "--no-store")
-    (tmp_path / "hangs.py").write_text("import time\n\ndef tiny():\n    time.sleep(600)\n")
+    hanging = played_host(tmp_path / "played") | {"PLAY_SCRIPT": "work:600"}
+    words = ("--model", "ViTTiny*", "--backend", "eager", "--device", "cpu", "--start", "spawn", "--no-store")
+    process = start(tmp_path, "run", *words, **hanging)
     try:
         wait_for(lambda: list((tmp_path / "tmp").glob(f"{PREFIX}*")), process)
         process.send_signal(number)
@@ -67,8 +69,7 @@ def test_a_terminated_run_leaves_no_temporary_folder_and_can_be_resumed(tmp_path
     assert [path.suffix for path in (tmp_path / "runs").iterdir()] == [".jsonl"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_dashboard_leaves_no_server_behind(tmp_path, number):
+def test_the_dashboard_leaves_no_server_behind(tmp_path):
     new_store(tmp_path / "s.db").dispose()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -81,7 +82,7 @@ def test_the_dashboard_leaves_no_server_behind(tmp_path, number):
 
     try:
         wait_for(answers, process)
-        process.send_signal(number)
+        process.terminate()
         process.communicate(timeout=LONG_S)
     finally:
         process.kill()

@@ -18,14 +18,12 @@ import time
 import pytest
 
 from collector.bundle import read_bundle
-from collector.machine.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Config
 from tests.command_line import ROOT, call, is_one_line, tell
 from tests.e2e.killing import Storm
 from tests.factories import cell, matrix, night
-from tests.jobs.acting import PLAYER, player_variables
+from tests.jobs.acting import played_host
 
-FACTS = {"torch": "2.13.0", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here"}
 NO_TORCH = """raise ModuleNotFoundError("No module named 'torch'", name="torch")"""
 BROKEN_TORCH = "raise ImportError('libcudart.so.12: cannot open shared object file')"
 _DROP_FROM_BOUNDS, _MAY_WRITE_ANYWHERE = 24, 1
@@ -37,12 +35,7 @@ def played(request, tmp_path):
     plan = tmp_path / "plan.json"
     cells = [cell("BertForMaskedLM", Config(backend="eager"), device="cpu", batch_size=size) for size in (1, 2, 3)]
     plan.write_text(json.dumps({"cells": [item.to_json() for item in cells]}))
-    variables = player_variables(tmp_path / "played", PLAY_HEALTH="", PLAY_SCRIPT=f"work:{request.param}")
-    variables |= {
-        "PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}",
-        "PLAY_ENVIRONMENT": json.dumps(FACTS),
-        SKIP_VARIABLE: "1",
-    }
+    variables = played_host(tmp_path / "played") | {"PLAY_SCRIPT": f"work:{request.param}"}
     words = ("--device", "cpu", "--workers", "1", "--start", "spawn")
     storm = Storm(tmp_path, plan, seed=1, longest_s=1, words=words, **variables)
     process = storm.start()
@@ -133,7 +126,10 @@ def _without_privileges():
         ctypes.CDLL(None).prctl(_DROP_FROM_BOUNDS, _MAY_WRITE_ANYWHERE)
 
 
-@pytest.mark.parametrize("words", [("ingest", "BUNDLE"), ("run", "--model", "ViTTiny*"), ("export",)])
+RUN = ("run", "--model", "ViTTiny*", "--backend", "eager", "--device", "cpu", "--start", "spawn")
+
+
+@pytest.mark.parametrize("words", [("ingest", "BUNDLE"), RUN, ("export",)])
 def test_a_folder_that_cannot_be_written_is_one_line_and_stays_as_it_was(words, tmp_path):
     bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
     shut = tmp_path / "shut"
@@ -144,7 +140,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_stays_as_it_was(words, 
     before = sorted(shut.iterdir())
     shut.chmod(0o500)
     command = [sys.executable, "-m", "jobs.cli", *(str(bundle) if word == "BUNDLE" else word for word in words)]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = os.environ | played_host(tmp_path / "played")
     done = subprocess.run(
         command, cwd=shut, env=environ, capture_output=True, text=True, check=False, preexec_fn=_without_privileges
     )

@@ -20,10 +20,8 @@ CELLS = [Cell(*MODEL, size, Config(backend="eager")) for size in (1, 2, 3)]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nightly", "--device", "cuda"], "no usable GPU here"),
-        (["nightly", "--device", "cuda", "--workers", "2", "--no-store"], "use --device cpu"),
+        (["nightly", "--device", "cuda", "--workers", "2", "--start", "spawn"], "use --device cpu"),
         (["nightly", "--gpus", "0"], "--gpus 0"),
-        (["run", "--model", "ViTTiny*", "--device", "cuda"], "no usable GPU here"),
     ],
 )
 def test_a_gpu_that_is_not_there_is_one_line_and_exit_code_2(words, said, tmp_path):

@@ -19,14 +19,13 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import read_bundle
-from collector.machine.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Cell, Config, Phase, Status
 from db.engine import open_store
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
 from db.runs import list_nights
 from tests.command_line import ROOT
-from tests.jobs.acting import CORES, PLAYER, player_variables
+from tests.jobs.acting import CORES, played_host
 from tests.jobs.pool.test_device_slots import TWO, play_driver
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
@@ -125,8 +124,7 @@ def test_cells_of_a_lost_node_are_measured_by_the_other_on_all_of_its_gpus(tmp_p
     (tmp_path / "bin").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         play_driver(tmp_path / "bin", patch, TWO)
-        variables = player_variables(tmp_path / "log", PATH=os.environ["PATH"], PLAY_SCRIPT="work:0.4,measure:0.1")
-    variables |= {SKIP_VARIABLE: "1", "PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}"}
+        variables = played_host(tmp_path / "log") | {"PATH": os.environ["PATH"], "PLAY_SCRIPT": "work:0.4,measure:0.1"}
     cells = [
         Cell("huggingface", model, Phase.INFERENCE, "float32", "cuda", number, Config(backend="eager"))
         for number, model in enumerate(MODELS * 2, 1)
@@ -134,7 +132,7 @@ def test_cells_of_a_lost_node_are_measured_by_the_other_on_all_of_its_gpus(tmp_p
     (tmp_path / "plan.json").write_text(json.dumps({"cells": [cell.to_json() for cell in cells]}))
     words = ("--plan", "plan.json", "--start", "spawn", "--tasks", len(MODELS), "--out", "runs", "--db", "store.db")
     with cluster(gpus=2, **variables) as (nodes, address):
-        process = start(address, tmp_path, *words, **variables, **PLANNER)
+        process = start(address, tmp_path, *words, **{**variables, **PLANNER})
         lose_beta(nodes, process, tmp_path)
     runs = [read_bundle(path) for path in (tmp_path / "runs").glob("*.jsonl.gz")]
     ids = Counter(cell.cell_id for cell in cells)

@@ -12,13 +12,12 @@ from collections import Counter
 import pytest
 
 from collector.bundle import read_bundle
-from collector.machine.toolchain import SKIP_VARIABLE
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.plan.duplicate_programs import SAME_PROGRAM
 from tests.command_line import call, is_one_line, tell
-from tests.e2e.killing import ROOT, Storm
+from tests.e2e.killing import Storm
 from tests.factories import cell
-from tests.jobs.acting import CORES, PLAYER, player_variables
+from tests.jobs.acting import CORES, played_host
 from tests.jobs.pool.test_device_slots import TWO, play_driver
 from tests.jobs.pool.test_testbeds import FACTS
 
@@ -93,11 +92,10 @@ def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
     (tmp_path / "bin").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         play_driver(tmp_path / "bin", patch, TWO)
-        played = player_variables(tmp_path / "played", PATH=os.environ["PATH"], PLAY_HEALTH="", PLAY_SCRIPT=SCRIPT)
-    played |= {"PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}", "PLAY_ENVIRONMENT": json.dumps(FACTS)}
-    played |= {SKIP_VARIABLE: "1", "CUDA_VISIBLE_DEVICES": "0,1"}
+        played = played_host(tmp_path / "played", **FACTS) | {"PATH": os.environ["PATH"], "PLAY_SCRIPT": SCRIPT}
+    played |= {"CUDA_VISIBLE_DEVICES": "0,1"}
     words = ["--start", "spawn", "--workers", str(min(2 // gpus, len(CORES))), "--gpus", "all" if gpus == 2 else "0"]
-    storm, found, statuses = survive(tmp_path, cells, 8, gpus, 3.0, words, **played)
+    storm, found, statuses = survive(tmp_path, cells, 8, gpus, 1.5, words, **played)
     nights = {}
     for run in found:
         nights.setdefault(run.header.night or run.header.run_id, []).extend(run.planned)

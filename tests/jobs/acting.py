@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -13,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase
 from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 
-PLAYER = Path(__file__).parent / "player"
+PLAYER, ROOT = Path(__file__).parent / "player", Path(__file__).resolve().parents[2]
 #: Far more than any script takes: a cell that waits for ever becomes a timeout, not a hanging test.
 PATIENT = Settings(timeout_s=20)
 CORES = sorted(os.sched_getaffinity(0))
@@ -39,6 +41,21 @@ def slot(workers: int, **changes: Any) -> DeviceSlot:
 def player_variables(log: Path, **more: str) -> dict[str, str]:
     """What has a process play its part and log into a file."""
     return {"PYTHONPATH": str(PLAYER), "PLAY_LOG": str(log), **more}
+
+
+def played_host(log: Path, **more: Any) -> dict[str, str]:
+    """Variables under which the command line plays cells instead of measuring them; `more` are facts of its environment."""
+    facts = {
+        "torch": "2.13.0",
+        "torch_git": "f" * 40,
+        "device": "cpu",
+        "cpu": "A CPU",
+        "cores": 2,
+        "node": "here",
+        **more,
+    }
+    variables = {"PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}", "PLAY_ENVIRONMENT": json.dumps(facts), "PLAY_HEALTH": ""}
+    return player_variables(log, **variables, **{SKIP_VARIABLE: "1"})
 
 
 @dataclass(frozen=True, slots=True)
