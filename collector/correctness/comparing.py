@@ -70,6 +70,14 @@ def identical(first: Snapshot, second: Snapshot) -> str | None:
     return next((path for path, one in first.items() if not same_values(one, second[path])), None)
 
 
+def differences(first: Snapshot, second: Snapshot) -> dict[str, float]:
+    """The root mean square error of each tensor in which two runs differ; infinite where it is not a number."""
+    if first.keys() != second.keys():
+        return dict.fromkeys(first, math.inf)
+    changed = {path: (one, second[path]) for path, one in first.items() if not same_values(one, second[path])}
+    return {path: rmse(*pair) if all(map(_is_float, pair)) else math.inf for path, pair in changed.items()}
+
+
 def without_numbers(made: Snapshot) -> str | None:
     """What makes an eager run's outputs no numbers, with its path; None if they can be compared.
 
@@ -145,7 +153,7 @@ class _Floats:
         usable = isinstance(exact, torch.Tensor) and exact.shape == eager.shape
         if not usable or not torch.equal(exact.isfinite(), eager.isfinite()):
             return cls(eager, compiled, None, _rms(eager), math.inf, math.inf)
-        return cls(eager, compiled, exact, _rms(eager), _rms(exact), _rmse(eager, exact))
+        return cls(eager, compiled, exact, _rms(eager), _rms(exact), rmse(eager, exact))
 
     @property
     def is_known(self) -> bool:
@@ -186,7 +194,7 @@ class _Comparison:
             self.cosines.append(_cosine(of.eager, of.compiled))
         if of.is_known:
             return self._by_reference(of, floor)
-        if of.size <= floor and _rmse(of.compiled, of.eager) <= floor:
+        if of.size <= floor and rmse(of.compiled, of.eager) <= floor:
             return None
         # Rounding can grow through the backward pass of a deep network until it outweighs a gradient, in eager as in
         # compiled: no direction is right then. Nothing else is excused so.
@@ -195,7 +203,7 @@ class _Comparison:
         return self._by_cosine(of)
 
     def _by_reference(self, of: _Floats, floor: float) -> str | None:
-        wrong = _rmse(of.compiled, of.exact)
+        wrong = rmse(of.compiled, of.exact)
         if of.own > 0 and of.size > floor:
             self.ratios.append(wrong / of.own)
         allowed = min(self._allowed(of), _SMALLEST_WRONG * of.exact_size)
@@ -206,7 +214,7 @@ class _Comparison:
 
     def _by_size(self, of: _Floats) -> str | None:
         self.noisy += 1
-        wrong, allowed = _rmse(of.compiled, of.exact), self._allowed(of)
+        wrong, allowed = rmse(of.compiled, of.exact), self._allowed(of)
         if wrong > allowed:
             return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
         made, least, most = _rms(of.compiled), min(of.size, of.exact_size), max(of.size, of.exact_size)
@@ -265,8 +273,10 @@ def _rms(value: object) -> float:
     return math.sqrt(float(total) / value.numel())
 
 
-def _rmse(value: torch.Tensor, exact: torch.Tensor) -> float:
-    """Root mean square error, `sqrt(mean((value - exact)^2))`, in float64."""
+def rmse(value: object, exact: object) -> float:
+    """Root mean square error, `sqrt(mean((value - exact)^2))`, in float64; infinite for what is no tensor of one shape."""
+    if not isinstance(value, torch.Tensor) or not isinstance(exact, torch.Tensor) or value.shape != exact.shape:
+        return math.inf
     total = sum((_finite(a) - _finite(b)).square().sum() for a, b in _chunks(value, exact))
     return math.sqrt(float(total) / value.numel())
 

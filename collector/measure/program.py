@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from collector.configs.templates import Effective
-from collector.correctness.comparing import identical
+from collector.correctness.comparing import differences, identical
 from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, snapshot
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
@@ -90,11 +90,14 @@ def deterministic_algorithms(strict: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class EagerRuns:
-    """Three eager runs: the outputs of the first, where the second differed, and whether another seed changed the outputs."""
+    """Three eager runs: the outputs of the first, where the second differed, and what another seed changed.
+
+    `seed_errors`: the root mean square by which each tensor of the third run, under another seed, differs from the first.
+    """
 
     outputs: Snapshot
     differ_at: str | None
-    random: bool
+    seed_errors: dict[str, float]
 
 
 class Subject:
@@ -165,8 +168,8 @@ class Subject:
                 with deterministic_algorithms(strict):
                     first = self.outputs(self.eager)
                     differ_at = identical(first, self.outputs(self.eager))
-                    random = not differ_at and identical(first, self.outputs(self.eager, SEED + 1)) is not None
-                    return EagerRuns(first, differ_at, random)
+                    errors = {} if differ_at else differences(first, self.outputs(self.eager, SEED + 1))
+                    return EagerRuns(first, differ_at, errors)
             except RuntimeError as error:
                 if not strict or "deterministic" not in str(error):
                     raise

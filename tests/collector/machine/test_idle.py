@@ -102,8 +102,9 @@ def alone(neighbour):
 def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone):
     beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1))
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
+    # Two processes alone differ by up to 4 % in these five profiled calls; a queue that is not waited for doubles them.
     for name, value in alone.items():
-        assert beside[name] == pytest.approx(value, rel=0.02), name
+        assert beside[name] == pytest.approx(value, rel=0.05), name
 
 
 @pytest.mark.gpu
