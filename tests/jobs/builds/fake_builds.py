@@ -26,49 +26,34 @@ def make_wheel(
 ) -> Path:
     """A wheel of synthetic torch `version`, which measures 10 ms times `speed` for every cell."""
     commit = commit_of(version)
-    init = (
-        f"__version__ = {version!r}\nfrom torch import version\n"
-        if imports
-        else "raise ImportError('no libsynthetic')\n"
-    )
-    info = f"torch-{version}.dist-info"
+    init = f"__version__ = {version!r}\nfrom torch import version\n"
     files = {
-        "torch/__init__.py": init,
+        "torch/__init__.py": init if imports else "raise ImportError('no libsynthetic')\n",
         "torch/version.py": f"git_version = {commit!r}\n",
         "synthetic_stand_in.py": _STAND_IN.format(speed=speed, version=version, commit=commit),
         # Not sitecustomize: some systems have one of their own, which comes first.
         "synthetic_stand_in.pth": "import synthetic_stand_in\n",
-        f"{info}/METADATA": "\n".join(
-            [
-                "Metadata-Version: 2.1",
-                "Name: torch",
-                f"Version: {version}",
-                *(f"Requires-Dist: {name}" for name in needs),
-                "",
-            ]
-        ),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: synthetic\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    return _write_wheel(folder / f"torch-{version}-py3-none-any.whl", info, files)
+    return _write_wheel(folder, "torch", version, files, needs)
 
 
 def make_extra(folder: Path, name: str) -> Path:
     """A wheel of a package with one module, version 1.0."""
-    module = name.replace("-", "_")
-    info = f"{module}-1.0.dist-info"
+    return _write_wheel(folder, name, "1.0", {f"{name.replace('-', '_')}.py": "answer = 42\n"})
+
+
+def _write_wheel(folder: Path, name: str, version: str, files: dict[str, str], needs: tuple[str, ...] = ()) -> Path:
+    stem = f"{name.replace('-', '_')}-{version}"
+    requires = "".join(f"Requires-Dist: {other}\n" for other in needs)
     files = {
-        f"{module}.py": "answer = 42\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: synthetic\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        **files,
+        f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
+        f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: synthetic\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    return _write_wheel(folder / f"{module}-1.0-py3-none-any.whl", info, files)
-
-
-def _write_wheel(path: Path, info: str, files: dict[str, str]) -> Path:
-    record = f"{info}/RECORD"
-    listed = "".join(f"{name},,\n" for name in [*files, record])
-    path.parent.mkdir(parents=True, exist_ok=True)
+    record = f"{stem}.dist-info/RECORD"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
-        for name, text in {**files, record: listed}.items():
-            wheel.writestr(name, text)
+        for file, text in {**files, record: "".join(f"{listed},,\n" for listed in [*files, record])}.items():
+            wheel.writestr(file, text)
     return path
