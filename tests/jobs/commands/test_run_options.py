@@ -1,4 +1,4 @@
-"""Options of `run`, `nightly` and `plan` that say how carefully to measure, and a back-end by name."""
+"""Options of `run`, `nightly` and `plan`: how they become configs, and how carefully is measured."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.commands import run
-from jobs.options import build_configs
+from jobs.options import config_options
 from jobs.plan.planning import load_plan
 from jobs.pool.requested_options import ExtraMeasurements, RequestedOptions
 from jobs.pool.session import print_next
 from tests.factories import night
-
-NOTHING = {"configs": (), "template": None, "mode": None, "overrides": (), "freezing": None, "dynamic": None}
 
 
 @pytest.fixture
@@ -51,11 +49,50 @@ def ran(*words):
 
 def test_a_model_of_ones_own_is_planned_without_being_imported(asked):
     assert ran("--backend", "eager", "--batch-size", "3").exit_code == 0
-    ((plan, settings, _),) = asked
+    ((plan, settings, names),) = asked
     (cell,) = plan.cells
     assert (cell.suite, cell.model, cell.batch_size) == ("user", "my_models:tiny", 3)
     assert cell.config == Config(backend="eager")
-    assert (settings.precision, settings.warm_compile) == (0.0, False)
+    assert (settings.precision, settings.warm_compile, names.night) == (0.0, False, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", [Config()]),
+        ("--template aten", [Config(template="aten")]),
+        ("--mode max-autotune --fullgraph", [Config(mode="max-autotune", fullgraph=True)]),
+        ("-c triton.cudagraphs=true -c a=b=c", [Config(overrides={"triton.cudagraphs": True, "a": "b=c"})]),
+        ("--no-freezing --dynamic", [Config(freezing=False, dynamic=True)]),
+        ("--backend aot_eager", [Config(backend="aot_eager")]),
+        ("--config triton --config max-autotune", [Config(template="triton"), Config(mode="max-autotune")]),
+    ],
+)
+def test_options_spell_configs(words, expected):
+    assert configs_of(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        *(
+            (f"--config triton {more}", click.UsageError, "not both")
+            for more in ("--template aten", "-c a=1", "--fullgraph", "--no-freezing", "--backend eager")
+        ),
+        ("-c novalue", click.UsageError, "KEY=VALUE"),
+        ("-c =1", click.UsageError, "KEY=VALUE"),
+        ("--config=", ConfigError, "empty part"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(words, error, said):
+    with pytest.raises(error, match=said):
+        configs_of(words)
+
+
+def configs_of(words):
+    """The configs that `run` would measure."""
+    command = click.command()(config_options(lambda configs: configs))
+    return command.main(words.split(), standalone_mode=False)
 
 
 CAREFULLY = ("--precision", "0.01", "--warm-compile", "--trace", "traces")
@@ -69,18 +106,14 @@ def called(*words):
 
 
 @pytest.mark.parametrize("verb", ["run", "nightly"])
-def test_run_and_nightly_measure_as_carefully_as_they_are_told(verb, asked):
-    done = called(verb, "--no-store", *SMALL, *CAREFULLY)
-    assert done.exit_code == 0, done.output
-    ((_, settings, _),) = asked
-    assert (settings.precision, settings.warm_compile, settings.trace) == (0.01, True, "traces")
-
-
-def test_a_folder_for_traces_is_kept_relative_to_where_it_was_asked_for(asked, tmp_path, monkeypatch):
+def test_run_and_nightly_measure_as_carefully_as_they_are_told(verb, asked, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert ran("--trace", str(tmp_path / "traces")).exit_code == 0
-    assert asked[0][1].trace == "../traces"
+    traces = ("--trace", str(tmp_path / "traces"))  # kept relative to where it was asked for
+    done = called(verb, "--no-store", *SMALL, *CAREFULLY, *traces)
+    assert done.exit_code == 0, done.output
+    ((_, settings, _),) = asked
+    assert (settings.precision, settings.warm_compile, settings.trace) == (0.01, True, "../traces")
 
 
 @pytest.mark.parametrize(
@@ -151,27 +184,12 @@ def test_what_run_says_to_do_next_finds_something(nights, tmp_path):
         assert done.exit_code == 0, done.output
 
 
-def test_one_replicate_is_a_run_of_its_own(asked):
-    ran()
-    assert asked[0][2].night == ""
-
-
-def test_what_is_measured_again_is_measured_as_often_as_it_needs():
-    found = CliRunner().invoke(run.run_command, ["--again", "--replicates", "2"])
-    assert found.exit_code == 2
-    assert "leave out --replicates" in found.output
-
-
-@pytest.mark.parametrize("words", [["--replicates", "0"], ["--precision", "0"], ["--precision", "2"]])
-def test_impossible_numbers_are_refused(asked, words):
+@pytest.mark.parametrize(
+    "words", [["--replicates", "0"], ["--precision", "0"], ["--precision", "2"], ["--again", "--replicates", "2"]]
+)
+def test_impossible_options_are_refused(asked, words):
     assert ran(*words).exit_code == 2
     assert asked == []
-
-
-def test_a_backend_by_name_excludes_configs():
-    assert build_configs(**NOTHING, fullgraph=False, backend="aot_eager") == [Config(backend="aot_eager")]
-    with pytest.raises(click.UsageError, match="--backend"):
-        build_configs(**{**NOTHING, "configs": ("triton",)}, fullgraph=False, backend="eager")
 
 
 @pytest.mark.parametrize("by_variable", [False, True])

@@ -41,19 +41,13 @@ def test_a_night_is_a_line_and_its_runs_are_below_it(listed):
     ]
 
 
-def test_the_limit_counts_nights(listed):
-    assert len(listed("--limit", "1").splitlines()) == 3
-
-
 def test_json_has_a_row_a_run_with_night_and_attempt(listed):
     rows = json.loads(listed("--json"))
-    assert [(row["night"], row["run_id"], row["attempt"]) for row in rows] == [
-        ("n", "g1", 2),
-        ("n", "g0", 1),
-        ("alone", "alone", 3),
-    ]
+    runs = [(row["night"], row["run_id"], row["attempt"]) for row in rows]
+    assert runs == [("n", "g1", 2), ("n", "g0", 1), ("alone", "alone", 3)]
     assert {row["testbed"]["gpu"] for row in rows} == {"A GPU"}
 
 
-def test_a_branch_without_runs_is_told_where_the_others_are(listed):
+def test_the_limit_counts_nights_and_a_branch_without_runs_is_told(listed):
+    assert len(listed("--limit", "1").splitlines()) == 3
     assert "no runs of branch 'nosuch'" in listed("--branch", "nosuch")
