@@ -24,20 +24,6 @@ def refusal(place, *, write):
     return message
 
 
-def test_reading_where_no_database_is_says_how_to_get_one(tmp_path):
-    message = refusal(tmp_path / "none.db", write=False)
-    assert "inductor-watch nightly" in message
-    assert "inductor-watch ingest BUNDLE" in message
-    assert not (tmp_path / "none.db").exists()
-
-
-@pytest.mark.parametrize("write", [True, False])
-def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path, write):
-    (tmp_path / "notes.txt").write_text("not a database at all")
-    assert "not a database" in refusal(tmp_path / "notes.txt", write=write)
-    assert (tmp_path / "notes.txt").read_text() == "not a database at all"
-
-
 @pytest.mark.parametrize("write", [True, False])
 def test_a_database_that_is_torn_after_its_header_is_refused_in_one_line(tmp_path, write):
     (tmp_path / "torn.db").write_bytes(b"SQLite format 3\x00" + bytes(range(256)) * 20)

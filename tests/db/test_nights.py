@@ -49,13 +49,6 @@ def test_nights_are_listed_newest_first_with_their_runs_and_sums(store, tmp_path
     assert len(side_rows(store, resolve_side(store, "n"))) == 6
 
 
-def test_a_limit_counts_nights_and_leaves_none_of_their_runs_out(store, tmp_path):
-    for number, (run_id, name) in enumerate({"r0": "old", "r1": "old", "r2": "", "r3": "new", "r4": "new"}.items()):
-        ingest_bundle(store, night(tmp_path, run_id, minutes=number, night=name, branch="main" if number else "side"))
-    assert [len(found.runs) for found in list_nights(store, limit=2)] == [2, 1]
-    assert [run.run_id for found in list_nights(store, branch="main") for run in found.runs] == ["r4", "r3", "r2", "r1"]
-
-
 def test_a_bundle_that_tells_its_night_at_last_is_a_change_and_then_none(store, tmp_path):
     cells = [passing(cell())]
     ingest_bundle(store, write_bundle(tmp_path / "old", header("r1"), cells))

@@ -83,7 +83,7 @@ def stored(engine, paths):
 
 
 @pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
-@settings(DRAWN, max_examples=6)
+@settings(DRAWN, max_examples=4)
 @given(data=st.data())
 def test_any_order_and_repetition_of_any_pieces_gives_the_same_answers(pieces, fresh, data):
     chosen = data.draw(st.lists(st.sampled_from(pieces), min_size=1, max_size=6))

@@ -13,13 +13,7 @@ from db.exporting.exporter import export_sides, write_file, write_stream
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
 from tests.db.answers import answers
-from tests.db.exporting.stores import fill
 from tests.factories import cell, failing, header, new_store, passing, write_bundle
-
-
-@pytest.fixture
-def full(store, tmp_path):
-    return fill(store, tmp_path / "bundles")
 
 
 def as_rows(engine, *sides):
@@ -28,13 +22,13 @@ def as_rows(engine, *sides):
     return list(csv.DictReader(io.StringIO(buffer.getvalue().decode(), newline="")))
 
 
-def test_a_store_rebuilt_from_exported_bundles_gives_the_same_answers(full, tmp_path):
+def test_a_store_rebuilt_from_exported_bundles_gives_the_same_answers(full, bundles, tmp_path):
     export_sides(full, ["plain", "n"], "bundle", tmp_path / "out", force=False)
     again = new_store(tmp_path / "again.db")
     for path in sorted((tmp_path / "out").iterdir()):
         assert ingest_bundle(again, path).damage == ()
     assert answers(again) == answers(full)
-    (before,) = (tmp_path / "bundles").rglob("plain.jsonl*")
+    (before,) = bundles.rglob("plain.jsonl*")
     assert set(read_bundle(tmp_path / "out" / "plain.jsonl.gz").planned) == set(read_bundle(before).planned)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["g0.jsonl.gz", "g1.jsonl", "plain.jsonl.gz"]
     again.dispose()

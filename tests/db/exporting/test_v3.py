@@ -17,7 +17,6 @@ from db.importing.runs import Provenance
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
 from tests.db.answers import answers
-from tests.db.exporting.stores import fill
 from tests.factories import at, header, new_store, passing, write_bundle
 from tests.factories import cell as make_cell
 
@@ -91,27 +90,17 @@ def imported(folder, data):
     return engine, report
 
 
-@pytest.fixture
-def full(store, tmp_path):
-    return fill(store, tmp_path / "bundles")
-
-
-def test_a_store_rebuilt_from_its_export_gives_the_same_answers(full, tmp_path):
-    again, report = imported(tmp_path / "again", exported(full, *SIDES))
+@pytest.mark.parametrize("is_array", [False, True])
+def test_a_store_rebuilt_from_its_export_gives_the_same_answers(full, tmp_path, is_array):
+    lines = exported(full, *SIDES).splitlines()
+    data = b"[" + b",".join(reversed(lines)) + b"]" if is_array else b"\n".join(lines)
+    again, report = imported(tmp_path / "again", data)
     assert report.problems == []
     assert answers(again) == answers(full)
     environment = next(iter(queries.side_environments(full, queries.resolve_side(full, "g0"))))
     assert queries.environment(again, environment) == queries.environment(full, environment)
     program = queries.measurement(full, "plain", make_cell("bert").cell_id).program_id
     assert queries.program(again, program) == queries.program(full, program)
-    again.dispose()
-
-
-def test_an_array_of_the_same_records_is_read_back_as_well(full, tmp_path):
-    lines = exported(full, *SIDES).splitlines()
-    again, report = imported(tmp_path / "again", b"[" + b",".join(reversed(lines)) + b"]")
-    assert report.problems == []
-    assert answers(again) == answers(full)
     again.dispose()
 
 
@@ -169,12 +158,12 @@ def test_a_file_that_lost_lines_says_so(full, tmp_path):
     assert "1 metrics of measurement 0 are missing" in report.problems[0]
 
 
-def test_a_bundle_that_is_there_stays_and_is_what_the_store_gets(full, tmp_path):
-    before = (tmp_path / "bundles" / "plain.jsonl.gz").read_bytes()
+def test_a_bundle_that_is_there_stays_and_is_what_the_store_gets(full, bundles, tmp_path):
+    before = (bundles / "plain.jsonl.gz").read_bytes()
     (tmp_path / "x.json").write_bytes(exported(full, "plain"))
-    report = import_files([tmp_path / "x.json"], Provenance(), Given(), tmp_path / "bundles")
+    report = import_files([tmp_path / "x.json"], Provenance(), Given(), bundles)
     assert [run.is_new for run in report.runs] == [False]
-    assert (tmp_path / "bundles" / "plain.jsonl.gz").read_bytes() == before
+    assert (bundles / "plain.jsonl.gz").read_bytes() == before
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=12)
@@ -210,7 +199,7 @@ MEASUREMENTS = st.builds(
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(found=st.lists(MEASUREMENTS, min_size=1, max_size=3), label=TEXTS, branch=TEXTS.filter(len))
 def test_whatever_a_run_holds_comes_back(tmp_path_factory, found, label, branch):

@@ -149,10 +149,3 @@ def test_an_open_run_agrees_with_its_open_bundle(store, tmp_path):
     path = write_bundle(tmp_path, header("r1"), [passing(cell(), started_at=at(1))], planned=matrix(), closed=False)
     ingest_bundle(store, path)
     assert check_bundles(store, [path]).findings == ()
-
-
-def test_a_file_that_is_no_bundle_is_a_finding_and_the_others_are_compared(filled, tmp_path):
-    (tmp_path / "0.jsonl").touch()
-    told = check_bundles(filled, bundles(tmp_path))
-    assert [(item.kind, item.subject) for item in told.findings] == [("broken", str(tmp_path / "0.jsonl"))]
-    assert told.runs == len(bundles(tmp_path)) - 1

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, select
 
 from collector.vocabulary import Status
-from db.errors import SideError, StoreError
+from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
 from db.maintenance.check_bundles import check_bundles
@@ -187,8 +187,3 @@ def test_a_run_is_removed_with_all_that_hangs_on_it_and_comes_back_with_its_bund
     assert queries.revision(nights) > revision + 1
     ingest_bundle(nights, tmp_path / "newest.jsonl.gz")
     assert answers(nights)["runs"] == before["runs"]
-
-
-def test_a_run_that_is_not_there_cannot_be_removed(nights):
-    with pytest.raises(SideError, match="nearest: newest"):
-        remove_run(nights, "newes")

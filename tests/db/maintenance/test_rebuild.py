@@ -18,7 +18,7 @@ from db.queries.cells import axes, list_runs, revision
 from db.regressions.records import Finding, change_state, list_regressions, open_regression
 from db.schema import Branch, Commit, CommitLink
 from tests.db.answers import answers
-from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, failing, header, night, passing, write_bundle
+from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, failing, header, night, write_bundle
 
 AT = datetime(2026, 8, 3, tzinfo=UTC)
 REPO = "pytorch/pytorch"
@@ -80,6 +80,7 @@ def place(request, tmp_path):
     server.drop(url)
 
 
+@pytest.mark.parametrize(("location", "place"), [("sqlite", "postgresql"), ("postgresql", "sqlite")], indirect=True)
 def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(old, place, tmp_path):
     report = rebuild(place, paths(tmp_path)[::-1], old)
     new = open_store(place, write=False)
@@ -95,19 +96,6 @@ def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(o
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_runs_that_no_bundle_tells_of_are_named(old, place, tmp_path):
-    assert rebuild(place, [path for path in paths(tmp_path) if "r2" not in path.name], old).lost == ("r2",)
-
-
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_a_file_that_is_no_bundle_is_reported_and_the_others_are_stored(old, place, tmp_path):
-    (tmp_path / "x.jsonl").write_text("nonsense")
-    told = rebuild(place, [tmp_path / "x.jsonl", *paths(tmp_path)], old)
-    assert (told.runs, told.lost) == (3, ())
-    assert ["x.jsonl" in line for line in told.unread] == [True]
-
-
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, place, tmp_path):
     (tmp_path / "x.jsonl").write_text("nonsense")
     with pytest.raises(BundleError):
@@ -119,6 +107,7 @@ def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, place, tmp_p
         new.dispose()
 
 
+@pytest.mark.parametrize(("location", "place"), [("sqlite", "postgresql"), ("postgresql", "sqlite")], indirect=True)
 def test_records_outlive_runs_and_cells_that_no_bundle_has(old, place, tmp_path):
     other = night(tmp_path / "more", "elsewhere", minutes=300, cells=[cell("zzz")])
     rebuild(place, [other], old)
@@ -137,12 +126,6 @@ def test_nothing_is_replaced(old, location, tmp_path):
     with pytest.raises(StoreError, match="nothing is replaced"):
         rebuild(location, paths(tmp_path), old)
     assert answers(old) == before
-
-
-def test_without_an_old_database_the_bundles_are_all(place, tmp_path):
-    path = write_bundle(tmp_path, header("r1"), [passing(cell())])
-    report = rebuild(place, [path])
-    assert (report.runs, report.measurements, report.commits, report.lost) == (1, 1, 1, ())
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
