@@ -36,18 +36,12 @@ def test_all_that_was_written_is_read_back(closed):
     assert found.damage == []
 
 
-def test_closing_leaves_one_compressed_file(closed, tmp_path):
-    assert closed.name == "r1.jsonl.gz"
+def test_closing_leaves_one_compressed_file_with_equal_bytes_for_equal_runs(closed, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
     records = [json.loads(line)["record"] for line in gzip.decompress(closed.read_bytes()).splitlines()]
     assert (records[0], records[-1]) == ("run", "end")
-
-
-def test_equal_runs_give_equal_bytes(tmp_path):
-    first, second = (
-        write_bundle(tmp_path / name, header("r1"), [passing(CELLS[0])]).read_bytes() for name in ("a", "b")
-    )
-    assert first == second
+    again = write_bundle(tmp_path / "again", header("r1"), [passing(CELLS[0]), failing(CELLS[1])])
+    assert again.read_bytes() == closed.read_bytes()
 
 
 def test_an_abandoned_run_stays_plain_and_readable(open_one, tmp_path):
@@ -58,21 +52,15 @@ def test_an_abandoned_run_stays_plain_and_readable(open_one, tmp_path):
     assert found.damage == []
 
 
-def test_a_measurement_is_on_disk_before_the_next_is_taken(tmp_path):
+def test_a_measurement_is_on_disk_before_the_next_and_its_environment_and_program_are_written_once(tmp_path):
     writer = BundleWriter(tmp_path, header("r1"))
     for count, which in enumerate(CELLS, start=1):
+        writer.environment("e1", {"torch": "2.13"})
+        writer.program("p1", {"freezing": True})
         writer.measurement(passing(which))
         assert len(read_bundle(writer.path).measurements) == count
     writer.abandon()
-
-
-def test_an_environment_and_a_program_are_written_once(tmp_path):
-    writer = BundleWriter(tmp_path, header("r1"))
-    for _ in range(3):
-        writer.environment("e1", {"torch": "2.13"})
-        writer.program("p1", {"freezing": True})
-    writer.abandon()
-    assert len(writer.path.read_bytes().splitlines()) == 3
+    assert len(writer.path.read_bytes().splitlines()) == 3 + len(CELLS)
 
 
 def test_a_bundle_cut_at_any_byte_gives_its_whole_lines_and_reports_the_rest(open_one, tmp_path):
@@ -80,7 +68,7 @@ def test_a_bundle_cut_at_any_byte_gives_its_whole_lines_and_reports_the_rest(ope
     first_line = whole.index(b"\n") + 1
     cut = tmp_path / "cut.jsonl"
     everything = read_bundle(open_one).measurements
-    for length in range(len(whole) + 1):
+    for length in {*range(0, len(whole), 7), *range(first_line - 2, first_line + 3), len(whole) - 1, len(whole)}:
         cut.write_bytes(whole[:length])
         if length < first_line:
             with pytest.raises(BundleError, match="not a bundle"):
@@ -95,28 +83,17 @@ def test_a_bundle_cut_at_any_byte_gives_its_whole_lines_and_reports_the_rest(ope
         assert bool(found.damage) is not whole[:length].endswith(b"\n")
 
 
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
-def test_a_compressed_bundle_that_ends_early_is_damaged_and_keeps_its_lines(tmp_path, share):
+def test_a_compressed_bundle_that_ends_early_or_is_broken_is_damaged_and_keeps_its_lines(tmp_path):
     path = write_bundle(tmp_path, header("r1"), [passing(cell(f"m{number}")) for number in range(40)])
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    found = read_bundle(path)
-    assert "the compressed stream ends early" in found.damage
-    assert found.header.run_id == "r1"
-    assert found.finished_at is None
-    assert len(found.planned) > 0
-
-
-def test_a_broken_byte_in_a_compressed_bundle_is_told(tmp_path):
-    path = write_bundle(tmp_path, header("r1"), [passing(cell(f"m{number}")) for number in range(40)])
-    whole = bytearray(path.read_bytes())
-    whole[-6] ^= 0xFF  # in the checksum
-    path.write_bytes(whole)
-    try:
-        problems = read_bundle(path).damage
-    except BundleError as error:
-        problems = [str(error)]
-    assert problems, "a broken byte must be told"
+    for share in (0.5, 0.9, 0.99):
+        path.write_bytes(whole[: int(len(whole) * share)])
+        found = read_bundle(path)
+        assert "the compressed stream ends early" in found.damage
+        assert (found.header.run_id, found.finished_at) == ("r1", None)
+        assert len(found.planned) > 0
+    path.write_bytes(whole[:-6] + bytes([whole[-6] ^ 0xFF]) + whole[-5:])  # in the checksum
+    assert read_bundle(path).damage
 
 
 @pytest.mark.parametrize(
@@ -124,16 +101,13 @@ def test_a_broken_byte_in_a_compressed_bundle_is_told(tmp_path):
     [
         b"not json",
         b"[1, 2]",
-        b'"text"',
         b"null",
-        b'{"no": "record"}',
         b'{"record": "surprise"}',
         b'{"record": "measurement"}',
         b'{"record": "planned", "cell": {"suite": "x"}}',
         b"\xff\xfe",
         b"",
         b"[" * 200_000,
-        b'{"a":' * 100_000,
         b'{"record": "measurement", "cell": {"suite": "s", "model": "m", "phase": "inference", "dtype": "amp", '
         b'"device": "cpu", "batch_size": 1e999, "config": {}}, "status": "pass", "started_at": "", "wall_s": 1}',
     ],
@@ -180,13 +154,10 @@ def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
     "content",
     [
         b"",
-        b"\n",
         b"hello\n",
         b'{"record": "planned"}\n',
         b'{"record": "run", "format": 1}\n',
         b"[]\n",
-        b"5\n",
-        b"\x1f\x8b\x00",
         b"\x1f\x8b",
         b"[" * 200_000 + b"\n",
         b'{"record": "run", "format": 1e999}\n',
@@ -199,11 +170,6 @@ def test_what_is_no_bundle_is_refused_in_one_line(tmp_path, content):
         read_bundle(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(BundleError, match="cannot read"):
-        read_bundle(tmp_path / "nowhere.jsonl.gz")
 
 
 def test_a_header_field_of_a_newer_writer_is_ignored():

@@ -56,8 +56,8 @@ def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_pa
     # Before that the run has no plan yet; a writer makes first line and plan appear at once.
     head = [i + 1 for i, byte in enumerate(whole) if byte == 10][len(CELLS)]
     boundaries = {i + step for i, byte in enumerate(whole) if byte == 10 and i >= head for step in (0, 1, 2)}
-    lengths = {*random.Random(7).sample(range(head, len(whole)), 60), *boundaries, head, len(whole)}
-    for length in sorted(length for length in lengths if length <= len(whole)):
+    lengths = {*random.Random(7).sample(range(head, len(whole)), 20), *boundaries, head, len(whole)}
+    for length in (length for length in lengths if length <= len(whole)):
         folder = tmp_path / str(length)
         folder.mkdir()
         (folder / "r1.jsonl").write_bytes(whole[:length])
@@ -69,12 +69,12 @@ def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_pa
 
 def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
     rng = random.Random(11)
-    many = [cell(f"m{number}") for number in range(30)]
+    many = [cell(f"m{number}") for number in range(12)]
     BundleWriter(tmp_path, header("r1"), many).abandon()
     path, kills = tmp_path / "r1.jsonl", 0
     while True:
         writer, contents = BundleWriter.reopen(path, at(kills))
-        assert contents.damage == []
+        assert (contents.damage, contents.attempt) == ([], kills + 1)
         left = [which for which in many if which.cell_id not in contents.latest()]
         if not left:
             break
@@ -85,7 +85,7 @@ def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
         os.truncate(path, rng.randint(kept, path.stat().st_size))
         kills += 1
     found = read_bundle(writer.close(at(99)))
-    assert kills > 10
+    assert kills > 5
     assert sorted(item.cell.cell_id for item in found.measurements) == sorted(which.cell_id for which in many)
     assert (found.damage, found.attempt) == ([], kills + 2)
 
@@ -112,14 +112,6 @@ def test_a_closed_run_is_taken_up_and_the_retried_cell_counts(tmp_path):
     assert {item.status for item in again.latest().values()} == {Status.PASS}
 
 
-def test_every_resume_counts_as_an_attempt(open_one):
-    for attempt in (2, 3, 4):
-        writer, contents = BundleWriter.reopen(open_one, at(attempt))
-        writer.abandon()
-        assert contents.attempt == attempt - 1
-        assert read_bundle(open_one).attempt == attempt
-
-
 def test_the_plain_file_wins_where_a_kill_left_both(open_one, tmp_path):
     packed = tmp_path / "r1.jsonl.gz"
     packed.write_bytes(gzip.compress(b"".join(open_one.read_bytes().splitlines(keepends=True)[:3])))
@@ -140,9 +132,11 @@ def test_what_a_kill_left_of_a_file_in_the_making_is_no_hindrance(left, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
 
 
-def test_the_plan_is_there_as_soon_as_the_run_is(tmp_path):
+def test_the_plan_and_the_lock_are_there_as_soon_as_the_run_is(tmp_path):
     planned = (which if not list(tmp_path.glob("*.jsonl")) else pytest.fail("visible too early") for which in CELLS)
     writer = BundleWriter(tmp_path, header("r1"), planned)
+    with pytest.raises(BundleError, match="another process"):
+        BundleWriter.reopen(writer.path, at(1))
     writer.abandon()
     assert read_bundle(writer.path).planned == CELLS
 
@@ -156,13 +150,6 @@ def test_one_writer_at_a_time(open_one):
     assert open_one.read_bytes() == before
     writer.abandon()
     BundleWriter.reopen(open_one, at(3))[0].abandon()
-
-
-def test_a_run_that_has_just_begun_is_locked_too(tmp_path):
-    writer = BundleWriter(tmp_path, header("r1"), CELLS)
-    with pytest.raises(BundleError, match="another process"):
-        BundleWriter.reopen(writer.path, at(1))
-    writer.abandon()
 
 
 def test_a_killed_process_leaves_no_lock_and_its_children_inherit_none(open_one):
@@ -228,17 +215,13 @@ def bomb(folder, line, count):
 
 def test_a_bundle_that_unpacks_to_more_than_any_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("collector.bundle_file.LARGEST", 3 << 20)
-    path = bomb(tmp_path, b" " * (1 << 20) + b"\n", 4)
-    assert check_bundle(path).run_id == "r1"
-    with pytest.raises(BundleError, match="larger than any bundle"):
-        read_bundle(path)
-    assert path.stat().st_size < 50_000
-
-
-def test_a_bundle_of_more_lines_than_any_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("collector.bundle_file.MOST_LINES", 1000)
-    with pytest.raises(BundleError, match="1000 lines at most"):
-        read_bundle(bomb(tmp_path, b"\n", 1001))
+    bombs = bomb(tmp_path / "size", b" " * (1 << 20) + b"\n", 4), bomb(tmp_path / "lines", b"\n", 1001)
+    assert check_bundle(bombs[0]).run_id == "r1"
+    for path in bombs:
+        with pytest.raises(BundleError, match=r"larger than any bundle .* 1000 lines at most"):
+            read_bundle(path)
+        assert path.stat().st_size < 50_000
 
 
 def test_of_much_damage_the_first_lines_are_told_and_the_rest_is_counted(tmp_path):
@@ -282,26 +265,17 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, make):
 
 
 @pytest.mark.parametrize(
-    "run_id", ["../up", "/absolute/path", "..", ".", "", "a/b", "a\\b", ".hidden", "a\x00b", "a\nb"]
+    "run_id", ["../up", "/absolute", "..", "", "a\\b", ".hidden", "a\x00b", "\u00e9" * 101, "a\u202eb"]
 )
-def test_a_run_id_that_leads_elsewhere_is_refused_and_nothing_is_made(run_id, tmp_path):
-    folder = tmp_path / "a" / "runs"
-    with pytest.raises(BundleError, match="cannot name a file") as caught:
-        BundleWriter(folder, header(run_id), [cell()])
+def test_a_run_id_that_leads_elsewhere_or_that_no_file_can_have_is_refused_and_nothing_is_made(run_id, tmp_path):
+    with pytest.raises(BundleError, match=r"cannot name a file: choose at most 200 bytes") as caught:
+        BundleWriter(tmp_path / "runs", header(run_id), [cell()])
     assert str(caught.value).isprintable()
+    assert str(caught.value).isascii()
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("run_id", ["x" * 201, "\u00e9" * 101, "a\ud800b", "a\u202eb"])
-def test_a_run_id_that_no_file_can_have_is_refused(run_id, tmp_path):
-    with pytest.raises(BundleError, match="at most 200 bytes") as caught:
-        BundleWriter(tmp_path, header(run_id), [cell()])
-    assert str(caught.value).isascii()
-
-
-@pytest.mark.parametrize(
-    "run_id", ["it's", '"quoted"', "<script>", "'; DROP TABLE runs; --", "\U0001f525", "x" * 200, "a b"]
-)
+@pytest.mark.parametrize("run_id", ["it's", '"quoted"', "<script>", "\U0001f525", "x" * 200, "a b"])
 def test_an_odd_run_id_that_a_file_can_have_is_one(run_id, tmp_path):
     path = BundleWriter(tmp_path, header(run_id), [cell()]).close(at(1))
     assert path == tmp_path / f"{run_id}.jsonl.gz"

@@ -34,11 +34,6 @@ def test_a_path_starts_at_its_package(text, expected):
     assert shorten(text) == expected
 
 
-def test_a_structure_is_shortened_throughout():
-    deep = {f"{PROJECT}/a.py": [f"{PACKAGES}/torch/a.py", (1, None, {"x": f"{PROJECT}/b.py"})]}
-    assert shorten(deep) == {"a.py": ["torch/a.py", [1, None, {"x": "b.py"}]]}
-
-
 def test_nothing_of_this_machine_is_left_in_a_measurement():
     where = f"{torch.__file__}:1 {PROJECT}/collector/process/worker.py:2"
     cell = Cell("s", "m", Phase.INFERENCE, "float32", "cpu", 1, Config())

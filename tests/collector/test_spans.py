@@ -14,10 +14,3 @@ NUMBERS = st.integers(-50, 50)
 def test_it_is_the_number_of_unit_steps_covered_by_any_span(spans):
     covered = {step for start, end in spans for step in range(start, end)}
     assert union_length(spans) == len(covered)
-
-
-@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=8), st.randoms())
-def test_the_order_of_the_spans_does_not_matter(spans, rng):
-    shuffled = list(spans)
-    rng.shuffle(shuffled)
-    assert union_length(shuffled) == union_length(spans)

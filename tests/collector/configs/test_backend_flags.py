@@ -9,34 +9,28 @@ from collector.configs.backend_flags import BackendFlags
 from collector.settings import Settings
 
 
-@pytest.fixture(autouse=True)
-def as_before():
-    before = (
+def switches():
+    return (
         torch.backends.cuda.matmul.allow_tf32,
         torch.backends.cudnn.allow_tf32,
         torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
         torch.backends.cudnn.benchmark,
     )
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    before = switches()
     yield
     BackendFlags(*before).apply()
 
 
-def test_the_defaults_are_those_of_pytorchs_runner():
+def test_the_defaults_are_those_of_pytorchs_runner_and_each_switch_can_be_turned():
     BackendFlags().apply()
-    assert torch.backends.cuda.matmul.allow_tf32
-    assert torch.backends.cudnn.allow_tf32
-    assert torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
-    assert not torch.backends.cudnn.benchmark
-
-
-def test_each_switch_can_be_turned():
-    BackendFlags.parse(
-        ["tf32_matmul=off", "tf32_cudnn=off", "reduced_math_attention=off", "cudnn_benchmark=on"]
-    ).apply()
-    assert not torch.backends.cuda.matmul.allow_tf32
-    assert not torch.backends.cudnn.allow_tf32
-    assert not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
-    assert torch.backends.cudnn.benchmark
+    assert switches() == (True, True, True, False)
+    words = ["tf32_matmul=off", "tf32_cudnn=off", "reduced_math_attention=off", "cudnn_benchmark=on"]
+    BackendFlags.parse(words).apply()
+    assert switches() == (False, False, False, True)
 
 
 @pytest.mark.parametrize("word", ["tf32=on", "tf32_matmul", "tf32_matmul=true", "=on", ""])

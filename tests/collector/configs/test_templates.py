@@ -16,41 +16,32 @@ from collector.vocabulary import Config, Phase
 NAMES = ("triton", "cpp_wrapper", "cutlass", "aten", "cudagraphs", "max_autotune", "freezing", "tma")
 
 
-def test_there_are_the_eight_templates_of_the_design():
+def test_each_of_the_eight_templates_asks_for_its_own_options_and_for_a_program_of_its_own():
     assert set(TEMPLATES) == set(NAMES)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_a_template_asks_for_its_own_options(name, device):
-    effective = resolve(name, device=device)
-    assert effective.options == dict(TEMPLATES[name].options)
-    assert effective.config == Config(template=name)
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"triton"}))
-def test_every_template_but_triton_changes_the_program_on_cuda(name):
-    effective = resolve(name, device="cuda")
-    assert effective.program_id != resolve(device="cuda").program_id
-    assert set(TEMPLATES[name].options) <= set(effective.changed)
-
-
-def test_no_two_templates_ask_for_one_program_on_cuda():
-    ids = [resolve(name, device="cuda").program_id for name in NAMES]
-    assert len(set(ids)) == len(NAMES)
+    found = {name: resolve(name, device="cuda") for name in NAMES}
+    for name, effective in found.items():
+        assert effective.options == resolve(name, device="cpu").options == dict(TEMPLATES[name].options)
+        assert set(TEMPLATES[name].options) <= set(effective.changed)
+        assert effective.config == Config(template=name)
+    assert len({effective.program_id for effective in found.values()}) == len(NAMES)
 
 
 @pytest.mark.parametrize(
     ("template", "mode"),
-    [("triton", "default"), ("cudagraphs", "reduce-overhead"), ("max_autotune", "max-autotune-no-cudagraphs")],
+    [
+        (None, "default"),
+        ("triton", "default"),
+        ("cudagraphs", "reduce-overhead"),
+        ("max_autotune", "max-autotune-no-cudagraphs"),
+    ],
 )
 def test_a_template_equals_the_mode_that_its_note_names(template, mode):
     assert resolve(template, device="cuda").program_id == resolve(mode=mode, device="cuda").program_id
 
 
-@pytest.mark.parametrize("mode", sorted(modes()))
-def test_a_mode_has_the_options_that_torch_lists(mode):
-    assert resolve(mode=mode).options == torch._inductor.list_mode_options()[mode]
+def test_a_mode_has_the_options_that_torch_lists():
+    for mode in modes():
+        assert resolve(mode=mode).options == torch._inductor.list_mode_options()[mode]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +79,10 @@ def test_arguments_of_torch_compile_are_part_of_the_program(change):
     ("request_", "named"),
     [
         ({"template": "cudagraph"}, "cudagraphs"),
-        ({"template": "max_autotun"}, "max_autotune"),
         ({"mode": "reduce-overhed"}, "reduce-overhead"),
         ({"mode": "cudagraph"}, "cudagraphs"),
         ({"overrides": {"cudagraphs": True}}, "triton.cudagraphs"),
         ({"overrides": {"max_autotun": True}}, "max_autotune"),
-        ({"overrides": {"triton.cudagraph": True}}, "triton.cudagraphs"),
-        ({"overrides": {"max_autotune": "yes"}}, "max_autotune"),
         ({"overrides": {"triton.cudagraphs": "on"}}, "triton.cudagraphs"),
     ],
 )
@@ -119,11 +107,6 @@ def test_an_unknown_name_or_wrong_type_is_one_line_that_names_the_nearest(reques
 )
 def test_nearest_says_what_was_meant_or_what_is_known(word, known, text):
     assert nearest(word, known, where="`list`") == text
-
-
-def test_without_a_list_to_look_at_all_words_are_named():
-    words = [f"k{number:02}" for number in range(21)]
-    assert nearest("zzz", words) == f"known: {', '.join(words)}"
 
 
 @pytest.mark.parametrize("name", ["cudagraphs", "tma", "cutlass"])
@@ -167,11 +150,6 @@ def test_resolving_leaves_no_trace_in_torchs_own_config():
     before = inductor_config.get_config_copy()
     for name in NAMES:
         resolve(name, mode="max-autotune", overrides={"shape_padding": False}, freezing=True, device="cuda")
-    assert inductor_config.get_config_copy() == before
-
-
-def test_a_refused_request_leaves_no_trace_either():
-    before = inductor_config.get_config_copy()
     with pytest.raises(ConfigError):
         resolve_config(Config(template="max_autotune", overrides={"shape_padding": "maybe"}), "cuda")
     assert inductor_config.get_config_copy() == before

@@ -51,13 +51,10 @@ WHOLE = torch.arange(12)
         (EAGER, wave(seed=1), "RMSE to the reference"),
         (EAGER, torch.zeros_like(EAGER), "RMSE to the reference"),
         (EAGER, EAGER.double(), "dtype torch.float64 instead of torch.float32"),
-        (EAGER, EAGER.bfloat16(), "dtype torch.bfloat16 instead of torch.float32"),
         (EAGER, EAGER.reshape(2, 1000), "shape (2, 1000) instead of (2000,)"),
         (EAGER, _with(EAGER, 3, math.nan), "1 values are NaN or infinite, eager has 0"),
-        (EAGER, _with(EAGER, 3, math.inf), "1 values are NaN or infinite, eager has 0"),
         (_with(EAGER, 3, math.nan), EAGER, "0 values are NaN or infinite, eager has 1"),
         (WHOLE, _with(WHOLE, 5, 7), "1 of 12 values differ"),
-        (WHOLE > 3, WHOLE > 5, "2 of 12 values differ"),
         ("positive", "negative", "'negative' instead of 'positive'"),
         (1.0, 1.1, "1.1 instead of 1.0"),
         (True, 1, "1 instead of True"),
@@ -95,6 +92,8 @@ def test_another_structure_is_a_problem_named_by_its_path(first, second):
 
 
 def test_of_several_problems_the_first_is_told_and_the_rest_counted():
+    assert compare({}, {}, None, TIGHT).problem is None
+    assert judged(torch.empty(0), torch.empty(0)).problem is None
     eager = {"a": WHOLE, "b": WHOLE, "c": WHOLE}
     found = compare(eager, {name: value + 1 for name, value in eager.items()}, None, TIGHT)
     assert found.problem == "a: 12 of 12 values differ (and 2 more)"
@@ -103,6 +102,8 @@ def test_of_several_problems_the_first_is_told_and_the_rest_counted():
 def test_without_a_reference_the_direction_decides():
     assert judged(EAGER, EAGER + 0.01 * wave(seed=1)).problem is None
     assert "cosine similarity" in judged(EAGER, EAGER + wave(seed=1)).problem
+    noisy = (EAGER + 0.05 * wave(seed=1)).bfloat16()  # of reduced precision
+    assert judged(EAGER.bfloat16(), noisy, tolerance=Tolerance(1e-3, 3.0)).problem is None
     assert judged(EAGER, EAGER.clone()).by_cosine == 1
     assert judged(EAGER, EAGER.clone(), EAGER.double()).by_cosine == 0
 
@@ -114,12 +115,6 @@ def test_without_a_reference_the_length_decides_too(factor, tolerance):
     assert problem == f"x: {factor:g} times as large as eager's, allowed " + (
         "0.98 to 1.02" if tolerance is TIGHT else "0.97 to 1.03"
     )
-
-
-def test_without_a_reference_noise_of_reduced_precision_passes():
-    eager = EAGER.bfloat16()
-    made = (EAGER + 0.05 * wave(seed=1)).bfloat16()
-    assert judged(eager, made, tolerance=Tolerance(1e-3, 3.0)).problem is None
 
 
 @pytest.mark.parametrize("factor", [1.06, 0.94])
@@ -204,18 +199,15 @@ def test_outputs_without_numbers_are_found_and_masks_are_not(value, said):
     assert without_numbers({"state['cache']": value}) is None
 
 
-@pytest.mark.parametrize(("times", "passes"), [(1.0, True), (1.9, True), (6.0, False)])
-def test_the_error_against_float64_may_be_eagers_own_times_the_multiplier(times, passes):
-    exact, noise = wave(dtype=torch.float64), wave(seed=1, dtype=torch.float64) * 0.01
+@pytest.mark.parametrize(
+    ("numel", "times", "passes"),
+    [(2000, 1.0, True), (2000, 1.9, True), (2000, 6.0, False), (8, 9, True), (400, 7, True)],
+)
+def test_the_error_against_float64_may_be_eagers_own_times_the_multiplier(numel, times, passes):
+    exact, noise = wave(numel, dtype=torch.float64), wave(numel, seed=1, dtype=torch.float64) * 0.01
     found = judged((exact + noise).float(), (exact - times * noise).float(), exact)
     assert (found.problem is None) is passes
     assert found.rmse_ratio == pytest.approx(times, rel=1e-3)
-
-
-@pytest.mark.parametrize(("numel", "times", "passes"), [(8, 9, True), (400, 7, True), (2000, 7, False)])
-def test_small_tensors_get_pytorchs_larger_multipliers(numel, times, passes):
-    exact, noise = wave(numel, dtype=torch.float64), wave(numel, seed=1, dtype=torch.float64) * 0.01
-    assert (judged((exact + noise).float(), (exact - times * noise).float(), exact).problem is None) is passes
 
 
 @pytest.mark.parametrize("wrong", [lambda t: -t, torch.zeros_like, lambda t: 3 * t])
@@ -230,19 +222,13 @@ def test_a_tiny_gradient_that_is_wholly_wrong_fails_where_pytorchs_rule_passes_i
     assert torch._dynamo.utils.same(eager, made, exact, tol=1e-3)
 
 
-def test_rounding_noise_far_below_its_fellows_passes():
+def test_rounding_noise_far_below_its_fellows_passes_and_a_large_value_there_fails():
     eager = {"weight": wave(), "bias": wave(scale=1e-9, seed=1)}
-    made = {"weight": wave(), "bias": wave(scale=1e-9, seed=2)}
     exact = {"weight": wave(dtype=torch.float64), "bias": torch.zeros(2000, dtype=torch.float64)}
-    found = compare(eager, made, exact, TIGHT)
+    found = compare(eager, {"weight": wave(), "bias": wave(scale=1e-9, seed=2)}, exact, TIGHT)
     assert found.problem is None
     assert found.cosine == pytest.approx(1.0)
-
-
-def test_a_large_value_where_eager_has_noise_fails():
-    eager = {"weight": wave(), "bias": wave(scale=1e-9, seed=1)}
     made = {"weight": wave(), "bias": wave(scale=1e-2, seed=2)}
-    exact = {"weight": wave(dtype=torch.float64), "bias": torch.zeros(2000, dtype=torch.float64)}
     assert compare(eager, made, exact, TIGHT).problem.startswith("bias: cosine")
 
 
@@ -266,8 +252,3 @@ def test_a_reference_of_another_shape_or_with_nan_is_not_used():
 )
 def test_two_eager_runs_agree_bit_by_bit_or_not_at_all(one, two, path):
     assert identical({"x": one}, {"x": two}) == path
-
-
-def test_an_empty_output_and_an_empty_tensor_agree():
-    assert compare({}, {}, None, TIGHT).problem is None
-    assert judged(torch.empty(0), torch.empty(0)).problem is None

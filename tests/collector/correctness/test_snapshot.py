@@ -45,17 +45,12 @@ STRUCTURES = [
 
 
 @pytest.mark.parametrize(("wrap", "path"), STRUCTURES)
-def test_what_is_written_later_into_the_source_does_not_show(wrap, path):
-    source = torch.arange(4.0)
+def test_a_clone_carries_no_gradient_history_and_what_is_written_later_does_not_show(wrap, path):
+    source = torch.arange(4.0, requires_grad=True) * 1
     found = snapshot(wrap(source))
-    source.fill_(-1)
-    assert torch.equal(found[path], torch.arange(4.0))
-
-
-@pytest.mark.parametrize(("wrap", "path"), STRUCTURES)
-def test_a_clone_carries_no_gradient_history(wrap, path):
-    source = torch.ones(3, requires_grad=True) * 2
-    assert snapshot(wrap(source))[path].requires_grad is False
+    source.detach().fill_(-1)
+    assert found[path].tolist() == [0, 1, 2, 3]
+    assert found[path].requires_grad is False
 
 
 @pytest.mark.parametrize("value", [True, 3, 2.5, 1j, "text", None])
@@ -63,9 +58,9 @@ def test_scalars_are_kept_as_they_are(value):
     assert snapshot([value, {"x": value}]) == {"[0]": value, "[1]['x']": value}
 
 
-def test_all_fields_of_a_structure_are_there():
-    found = snapshot(Plain(torch.ones(1)))
-    assert sorted(found) == [".size[0]", ".size[1]", ".tensor"]
+def test_all_fields_of_a_structure_are_there_and_an_empty_one_has_none():
+    assert sorted(snapshot(Plain(torch.ones(1)))) == [".size[0]", ".size[1]", ".tensor"]
+    assert snapshot([{}, ()]) == {}
 
 
 def test_views_of_one_buffer_become_tensors_of_their_own():
@@ -82,12 +77,6 @@ def test_an_unknown_type_is_refused_by_name(value):
         snapshot({"logits": value})
 
 
-def _list_in_itself():
-    found = []
-    found.append(found)
-    return found
-
-
 def _object_in_itself():
     found = Plain(torch.ones(1))
     found.tensor = found
@@ -101,11 +90,7 @@ def _twice_in_itself():
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("make", [_list_in_itself, _object_in_itself, _twice_in_itself])
+@pytest.mark.parametrize("make", [_object_in_itself, _twice_in_itself])
 def test_a_structure_that_holds_itself_ends_in_an_error(make):
     with pytest.raises(UnknownOutputError, match="nested deeper"):
         snapshot(make())
-
-
-def test_an_empty_structure_has_no_leaves():
-    assert snapshot([{}, ()]) == {}

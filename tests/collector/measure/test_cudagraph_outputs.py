@@ -2,12 +2,10 @@
 
 Needs a GPU, torch and pytest, and nothing that the rest of the suite needs:
 
-    python3 -m pytest -c /dev/null --rootdir . --noconftest -p no:cacheprovider -m gpu tests/collector/test_cudagraph_outputs.py
+    python3 -m pytest -c /dev/null --rootdir . --noconftest -p no:cacheprovider -m gpu tests/collector/measure
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -24,26 +22,10 @@ OVERWRITTEN = "overwritten by a subsequent run"
 WITH_CUDAGRAPHS = [Config(mode="reduce-overhead"), Config(template="cudagraphs")]
 
 
-@dataclass
-class Boxed:
-    tensor: torch.Tensor
-    note: str = "kept"
-
-
-def in_model_output(tensor):
-    from transformers.modeling_outputs import BaseModelOutput
-
-    return BaseModelOutput(last_hidden_state=tensor)
-
-
-#: What a model may return its tensor in, and where that is found.
+#: What a model may return its tensor in, and where that is found; `test_snapshot.py` has all kinds of structures.
 STRUCTURES = {
     "tensor": (lambda tensor: tensor, "output"),
-    "dict": (lambda tensor: {"logits": tensor}, "['logits']"),
-    "tuple": (lambda tensor: (tensor, tensor.sum()), "[0]"),
-    "dataclass": (Boxed, ".tensor"),
-    "model_output": (in_model_output, "['last_hidden_state']"),
-    "nested": (lambda tensor: [{"boxes": (Boxed(tensor), None)}], "[0]['boxes'][0].tensor"),
+    "nested": (lambda tensor: [{"boxes": (tensor, tensor.sum(), None)}], "[0]['boxes'][0]"),
 }
 #: Every structure under the mode; the template is the same program, so one structure is enough for it.
 REPLAYED = [(name, WITH_CUDAGRAPHS[0]) for name in STRUCTURES] + [("tensor", WITH_CUDAGRAPHS[1])]
@@ -66,8 +48,6 @@ def made_ready(structure, config=WITH_CUDAGRAPHS[0], phase=Phase.INFERENCE, devi
 
     The first call warms up, the second records the cudagraph, and from the third on it is replayed.
     """
-    if structure == "model_output":
-        pytest.importorskip("transformers")
     wrap, path = STRUCTURES[structure]
     torch._dynamo.reset()
     torch.manual_seed(0)

@@ -82,15 +82,9 @@ def test_the_interval_covers_the_median_nineteen_times_in_twenty():
     assert inside / 2000 == pytest.approx(0.957, abs=0.015)  # P(10 <= Binomial(30, 1/2) <= 20)
 
 
-@pytest.mark.parametrize("samples", [[], [1.0] * 5, [0.0] * 10])
-def test_few_samples_or_none_of_a_length_give_no_interval(samples):
-    assert relative_half_width(samples) is None
-    assert drift(samples) is None
-
-
-def test_equal_samples_are_known_exactly():
-    assert relative_half_width([2.0] * 6) == 0
-    assert drift([2.0] * 6) == 0
+@pytest.mark.parametrize(("samples", "expected"), [([], None), ([1.0] * 5, None), ([0.0] * 10, None), ([2.0] * 6, 0)])
+def test_few_samples_or_none_of_a_length_give_no_interval_and_equal_ones_are_known_exactly(samples, expected):
+    assert relative_half_width(samples) == drift(samples) == expected
 
 
 def test_a_level_that_moves_is_seen():
@@ -105,20 +99,13 @@ def counter(monkeypatch, start, end=0):
     monkeypatch.setattr("torch._C._instruction_counter", module, raising=False)
 
 
-def test_the_count_comes_with_what_was_returned(monkeypatch):
-    counter(monkeypatch, start=4, end=123_456)
-    assert counted(lambda: 2.5) == (2.5, 123_456)
-
-
-@pytest.mark.parametrize(("start", "end"), [(-1, 5), (4, 2**64 - 1), (4, 0)])
-def test_where_it_is_forbidden_there_is_none(monkeypatch, start, end):
+@pytest.mark.parametrize(
+    ("start", "end", "count"), [(4, 123_456, 123_456), (-1, 5, None), (4, 2**64 - 1, None), (4, 0, None)]
+)
+def test_the_count_comes_with_what_was_returned_unless_it_is_forbidden(monkeypatch, start, end, count):
     counter(monkeypatch, start, end)
-    assert counted(lambda: 2.5) == (2.5, None)
-
-
-def test_what_is_counted_may_fail(monkeypatch):
-    counter(monkeypatch, start=4, end=7)
-    with pytest.raises(ZeroDivisionError):
+    assert counted(lambda: 2.5) == (2.5, count)
+    with pytest.raises(ZeroDivisionError):  # what is counted may fail
         counted(lambda: 1 / 0)
 
 
