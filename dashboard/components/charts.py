@@ -190,7 +190,7 @@ def statuses(
         tooltip=[alt.Tooltip(f"{name}:N") for name in ("config", "status", "started", "commit", "run")],
     )
     above = _NAME * len(sides)
-    height = _LANE * max(len(configs), 1) + _AROUND + 2 * _LEGEND + above
+    height = _LANE * max(len(configs), 1) + _AROUND + 3 * _LEGEND + above
     return _layered([*_rules(sides, labels, -above), marks], height, "how each run ended", above)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.dashboard import stores
@@ -26,17 +25,14 @@ def open_app(monkeypatch: pytest.MonkeyPatch) -> Open:
     """Opens a page of the app on a store, with an address; it must draw something and raise nothing."""
 
     def opened(store: Path | str, page: str = "", **query: str | list[str]) -> AppTest:
-        monkeypatch.setenv("INDUCTOR_WATCH_DB", str(store))
-        st.cache_data.clear()
-        st.cache_resource.clear()
         app = AppTest.from_file(str(APP), default_timeout=30)
-        for key, value in query.items():
-            app.query_params[key] = value
-        if page:
+        if page:  # a page can be switched to once the app has run
+            monkeypatch.setenv("INDUCTOR_WATCH_DB", "absent.db")
             app.run()
             app.switch_page(f"views/{page}/page.py")
-            for key, value in query.items():
-                app.query_params[key] = value
+        monkeypatch.setenv("INDUCTOR_WATCH_DB", str(store))
+        for key, value in query.items():
+            app.query_params[key] = value
         return ran(app)
 
     return opened

@@ -72,14 +72,9 @@ def test_a_side_is_spelled_as_before_with_links_in_it():
     assert "<b>" not in found
 
 
-@pytest.mark.parametrize("page", ["", "compare"])
-def test_both_sides_and_what_landed_between_are_links(open_app, two_nights, page):
-    said = text_of(open_app(two_nights, page))
+def test_both_sides_and_what_landed_between_are_links(open_app, two_nights):
+    said = text_of(open_app(two_nights))
     for sha in stores.SHAS[:2]:
         assert f'/commit/{sha}"' in said
     assert f"/compare/{stores.SHAS[0]}...{stores.SHAS[1]}" in said
-
-
-def test_nights_and_a_model_s_sides_lead_to_their_commits(open_app, two_nights):
     assert f'/commit/{stores.SHAS[1]}"' in text_of(open_app(two_nights, "runs"))
-    assert f'/commit/{stores.SHAS[0]}"' in text_of(open_app(two_nights, "model", model="huggingface/gpt2"))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dashboard.hud_links import is_hud_link, translate
+from dashboard.hud_links import translate
 from tests.dashboard import stores
-from tests.dashboard.conftest import plain, text_of
+from tests.dashboard.conftest import plain
 
 LINK = {
     "dashboard": ["torchinductor"],
@@ -59,19 +59,9 @@ def test_what_is_not_known_here_is_said():
     assert "'dynamic'" in notes[0] and "'tpu v7'" in notes[1] and "'soon'" in notes[2]
 
 
-@pytest.mark.parametrize(("query", "is_one"), [(LINK, True), ({"base": ["a"], "dtype": ["amp"]}, False), ({}, False)])
-def test_a_hud_link_is_known_by_its_sides(query, is_one):
-    assert is_hud_link(query) is is_one
-
-
 def test_the_app_opens_it_and_makes_the_address_its_own(open_app, two_nights):
     app = open_app(two_nights, **LINK | {"lCommit": [stores.SHAS[1]], "rCommit": [stores.SHAS[0][:10]]})
     said = plain(app)
     assert "A HUD link: its left side is shown as new" in said
     assert "lCommit" not in app.query_params and app.query_params["base"] == "main@a1a1a1a1a1"
     assert "base main@a1a1a1a1a1" in said
-
-
-def test_a_commit_that_is_not_here_is_told(open_app, two_nights):
-    said = text_of(open_app(two_nights, **LINK | {"rCommit": ["f" * 40], "lCommit": [stores.SHAS[1]]}))
-    assert "ffffffff" in said and "Base:" in said

@@ -63,17 +63,9 @@ def test_an_average_is_coloured_by_the_metrics_own_sense_where_the_interval_excl
     metric, found, ends, look, word
 ):
     shown = changes.averaged(metric, found, Interval(*ends, models=9))
-
     assert (shown.look, shown.word) == (look, word)
     assert shown.interval.startswith("[") and changes.averaged(metric, found, None).interval == ""
     assert changes.averaged(metric, found, Interval(*ends, models=9), comparable=False).look == "calm"
-
-
-def test_no_change_where_a_side_was_not_measured():
-    assert changes.change("compiled_ms", None, 1.0) is None
-    assert changes.change("compiled_ms", 1.0, math.nan) is None
-    assert changes.averaged("compiled_ms", None, None) is None
-    assert changes.judged("compiled_ms", {"compiled_ms_verdict": None}) is None
 
 
 @pytest.mark.parametrize(
@@ -88,9 +80,7 @@ def test_a_judged_change_has_the_verdicts_word_and_its_interval(verdict, look):
         "compiled_ms_low": 0.05,
         "compiled_ms_high": 0.3,
     }
-
     found = changes.judged("compiled_ms", record)
-
     assert (found.text, found.interval, found.look) == (
         f"▲ +25.0\u202f% {verdict}",
         "adjusted +20.0 [+5.0, +30.0]",
@@ -127,7 +117,6 @@ def test_an_outcome_is_the_verdict_and_where_there_is_none_what_became_of_the_ce
     verdict, changes_of, outcome, shown_by
 ):
     found = paired(verdict, "compiled_ms" if verdict else None, **changes_of)
-
     assert found["outcome"] == outcome and outcome in outcomes.OUTCOMES
     assert (found["outcome_metric"] if isinstance(found["outcome_metric"], str) else None) == shown_by
 
@@ -146,12 +135,6 @@ def test_only_what_is_shown_to_have_changed_has_a_colour():
     assert {outcome.value for outcome in Outcome} <= set(outcomes.OUTCOMES)
 
 
-def test_old_addresses_mean_the_words_of_today():
-    assert outcomes.translated(["slower", "faster", "within", "broke", "regressed"]) == [
-        *("regressed", "improved", "unchanged", "broke")
-    ]
-
-
 def test_kernels_of_one_family_are_added_up_whatever_their_number():
     base = evidence.kernels(
         {"compiled_kernels": [["triton_poi_fused_add_0", 2, 0.5], ["triton_poi_fused_add_7", 1, 0.25]]}, "compiled"
@@ -159,9 +142,7 @@ def test_kernels_of_one_family_are_added_up_whatever_their_number():
     new = evidence.kernels(
         {"compiled_kernels": [["triton_poi_fused_add_1", 3, 1.0], ["gemm_2", 1, 0.1], ["broken"]]}, "compiled"
     )
-
     listed = evidence.kernel_changes(base, new)
-
     assert [(item.name, item.base_launches, item.change_ms) for item in listed] == [
         ("triton_poi_fused_add", 3, 0.25),
         ("gemm_2", None, 0.1),
@@ -176,7 +157,6 @@ def test_reasons_come_as_lists_counts_or_not_at_all():
 
 def test_a_csv_starts_no_formula():
     written = rows.csv(pd.DataFrame({"model": ["=1+1", "bert"], "speedup": [-1.0, None]})).decode()
-
     assert written.splitlines() == ["model,speedup", "'=1+1,-1.0", "bert,"]
 
 

@@ -15,34 +15,6 @@ from dashboard.views.trends.levels import by_night, joined, steps
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran, text_of
 
-PAGES = ["trends", "runs", "about"]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_page_draws_on_two_nights(open_app, two_nights, page):
-    assert open_app(two_nights, page).title
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_hostile_names_stay_text(open_app, tmp_path, page):
-    path = stores.store(
-        tmp_path / "store.db",
-        [
-            stores.night(
-                tmp_path,
-                f"n{index}",
-                minutes=index,
-                cells=stores.cells()[:3],
-                branch=stores.HOSTILE,
-                label=stores.HOSTILE,
-            )
-            for index in range(2)
-        ],
-    )
-    app = open_app(path, page)
-    assert "<script>" not in text_of(app)
-    assert not any(element.proto.unsafe_allow_javascript for element in app.get("html"))
-
 
 def test_runs_tell_what_is_missing_and_when_a_night_was_cut(open_app, tmp_path):
     cells = stores.cells()
@@ -67,13 +39,11 @@ def test_days_without_a_night_are_told_where_one_is_due_each_day():
     assert found == [date(2026, 7, 9), date(2026, 7, 6), date(2026, 7, 5)]
 
 
-@pytest.mark.parametrize("days", [(), (1,), (1, 2, 3), (1, 5, 9, 13, 20)])
-def test_nothing_is_due_where_nights_come_as_they_like(days):
-    assert silent_days(nights(*days), "main", date(2026, 7, 30)) == []
-
-
-def test_another_branchs_nights_do_not_count():
-    assert silent_days(nights(1, 2, 3, 4, branch="other"), "main", date(2026, 7, 30)) == []
+@pytest.mark.parametrize(
+    ("days", "branch"), [((), "main"), ((1, 2, 3), "main"), ((1, 5, 9, 13, 20), "main"), ((1, 2, 3, 4), "other")]
+)
+def test_nothing_is_due_where_nights_come_as_they_like(days, branch):
+    assert silent_days(nights(*days, branch=branch), "main", date(2026, 7, 30)) == []
 
 
 def test_coverage_counts_what_was_planned_and_never_shows_a_zero_for_it():
@@ -202,12 +172,6 @@ def test_two_branches_are_lines_of_their_own_in_charts_table_and_address(open_ap
     app.multiselect(key="branch_widget").set_value(["main"])
     ran(app)
     assert "branch" not in app.query_params and "Highlighted lines" not in plain(app)
-
-
-def test_a_branch_that_is_not_there_is_said(open_app, branches):
-    said = plain(open_app(branches, "trends", branch=["main", "relaese"]))
-    assert "branch &#39;relaese&#39;, which is not known here" in said and "nearest: release" in said
-    assert "Highlighted lines" not in said
 
 
 def test_new_levels_are_those_of_each_branch_alone():

@@ -8,7 +8,7 @@ import pytest
 from analysis.compare.results import Counts
 from dashboard.views.overview import headline
 from tests.dashboard import stores
-from tests.dashboard.conftest import plain, ran, unfolded
+from tests.dashboard.conftest import plain, ran
 from tests.factories import cell
 
 
@@ -21,14 +21,12 @@ def moved(tmp_path_factory):
 
 def test_a_night_is_compared_as_a_whole_with_the_night_before(open_app, moved):
     said = plain(open_app(moved))
-
     assert "Of 24 cells on both sides" in said
     assert "(night on2-1, 2 GPUs)" in said and "(night on3-2, 3 GPUs)" in said
 
 
 def test_cells_on_another_gpu_than_in_base_are_counted(open_app, moved):
     note = "cuda cells measured on both sides were measured on different testbeds"
-
     assert note not in plain(open_app(moved, base="latest~2", new="latest~1"))
     for page in ("", "compare"):
         said = plain(open_app(moved, page))
@@ -37,7 +35,6 @@ def test_cells_on_another_gpu_than_in_base_are_counted(open_app, moved):
 
 def test_pickers_have_one_entry_a_night_and_then_the_runs_of_nights_that_have_several(open_app, moved):
     app = open_app(moved)
-
     labels = app.selectbox(key="new_widget").options
     assert labels[:2] == ["latest night", "branch main: its newest commit"]
     names = [name.rpartition(" · ")[2] for name in labels[2:]]
@@ -55,20 +52,10 @@ def test_pickers_have_one_entry_a_night_and_then_the_runs_of_nights_that_have_se
 
 def test_a_run_of_a_night_is_still_named_by_its_id(open_app, moved):
     app = open_app(moved, base="on2-0-gpu1", new="on2-1-gpu1")
-
     assert "(on2-0-gpu1)" in plain(app) and "(on2-1-gpu1)" in plain(app)
     assert "Of 24 cells" not in plain(app)
     assert app.selectbox(key="new_widget").value == "on2-1-gpu1"
     assert "Synthetic GPU · synthetic test data · on2-1-gpu1" in app.selectbox(key="new_widget").options[-4]
-
-
-def test_the_permalink_and_the_swap_name_nights(open_app, moved):
-    app = unfolded(open_app(moved), "permalink")
-
-    assert any("base=on2-1" in code.value and "new=on3-2" in code.value for code in app.code)
-    app.button(key="swap").click()
-    ran(app)
-    assert (app.query_params["base"], app.query_params["new"]) == ("on3-2", "on2-1")
 
 
 def test_a_night_on_other_gpus_alone_is_no_base_unless_asked_for(open_app, tmp_path):
@@ -77,7 +64,6 @@ def test_a_night_on_other_gpus_alone_is_no_base_unless_asked_for(open_app, tmp_p
         return stores.night(tmp_path, run_id, minutes=minutes, cells=[cell()], testbed=testbed, night=f"{run_id}-night")
 
     store = stores.store(tmp_path / "store.db", [one("first", 0, 0), one("second", 60, 1)])
-
     assert "No earlier night on this testbed" in plain(open_app(store))
     assert "1 of 1 cuda cells" in plain(open_app(store, base="first"))
 
@@ -100,11 +86,9 @@ def measured(which, started, device_ms, status="pass"):
 def test_a_program_under_two_names_weighs_once_in_an_average_and_counts_twice():
     twice = [measured(cell("a"), 1, 4.0), measured(cell("a"), 1, 4.0), measured(cell("b"), 1, 1.0)]
     again = measured(cell("b"), 2, 1.0)  # measured again is no copy
-
     counts = Counts(4, 4, 4, 0, 0)
     shown = headline.alone_cards(pd.DataFrame([*twice, again]), counts)
     cards = {card.title: (card.figure, card.note) for card in shown}
-
     assert cards["Passing"][1] == "4/4 asked"
     assert cards["Device speedup"] == ("1.59\N{MULTIPLICATION SIGN}", "geometric mean, 3 cells, equal programs once")
     assert all("once" not in card.note for card in headline.alone_cards(pd.DataFrame([twice[0], again]), counts))

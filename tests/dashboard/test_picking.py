@@ -83,12 +83,6 @@ def test_the_permalink_has_whole_shas_too(open_app, titled):
     assert any(f"base=main@{stores.SHAS[0]}" in link and f"new=main@{stores.SHAS[1]}" in link for link in links)
 
 
-def test_the_permalink_of_two_nights_of_one_commit_says_which_it_is(open_app, titled):
-    app = unfolded(open_app(titled, base="t-2", new="t-3"), "permalink")
-    assert not any(f"main@{stores.SHAS[2]}" in code.value for code in app.code)
-    assert any(stores.SHAS[2] in caption.value for caption in app.caption)
-
-
 def test_configs_are_a_filter_of_every_page(open_app, titled):
     app = open_app(titled, configs=["cudagraphs", "default"], base="t-0", new="t-1")
     assert "Of 16 cells on both sides" in re.sub("<[^>]+>", "", text_of(app))
@@ -188,10 +182,8 @@ def test_older_nights_are_listed_when_they_are_asked_for(open_app, two_nights, m
     box = app.selectbox(key="base_widget")
     assert [option for option in box.options if "night-0" in option] == []
     assert len([option for option in box.options if "older nights" in option]) == 1
-
     box.select(sidebar._OLDER)
     ran(app)
-
     box = app.selectbox(key="base_widget")
     assert [option for option in box.options if "night-0" in option]
     assert not [option for option in box.options if "older nights" in option]

@@ -65,9 +65,7 @@ def test_compare_and_model_show_the_same_values_and_changes(open_app, store, com
     config = "cudagraphs" if "mode" in compare else "default"
     cells = table[(table["model"] == "gpt2") & (table["config"] == config) & (table["phase"] == "inference")]
     (cell,) = cells.to_dict("records")
-
     shown = rows_of(open_app(store, "model", **MODEL, **model))
-
     for title, head in HEADS.items():
         base, new, change, interval, _ = shown[title]
         for text, value in ((base, cell[f"{head} base"]), (new, cell[f"{head} new"]), (change, cell[f"{head} Δ"])):
@@ -82,7 +80,6 @@ def test_model_says_what_stands_behind_the_values(open_app, store):
     both = plain(open_app(store, "model", **MODEL, **SIDES, config="default"))
     alone = plain(open_app(store, "model", **MODEL, base="none", new=SIDES["new"], config="default"))
     single = plain(open_app(store, "model", **MODEL, base="run-0", new="run-5", config="default"))
-
     assert "means of several measurements (base 3, new 3)" in both
     assert "means of several measurements (new 3)" in alone
     assert "means of several measurements" not in single

@@ -33,14 +33,12 @@ def judged(two_nights):
 
 def test_the_pages_count_what_the_command_line_counts(judged):
     cells, told = judged
-
     counted = {name: number for name, number in outcomes.counts(cells).items() if name != "not_applicable"}
     assert counted == told.counts() and counted["regressed"] == 6
 
 
 def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
     everything, some = open_app(two_nights, "compare"), open_app(two_nights, "compare", suite="timm")
-
     wanted = [" ".join(line.split()) for line in plain(everything).splitlines() if "Noise from run to run" in line]
     line = re.search(r"Noise from run to run.*? repeats\.", wanted[0])[0]
     assert line in " ".join(plain(some).split())
@@ -52,9 +50,7 @@ def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
 
 def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
     store = stores.fill_gpus(tmp_path / "once.db", tmp_path, (1, 1))
-
     said = plain(open_app(store))
-
     assert "0 regressed, 0 improved; 23 inconclusive; 0 broke" in said
     assert "is not known yet" in said and "Measure one side again" in said
 
@@ -71,15 +67,12 @@ def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
 )
 def test_the_sentence_says_what_would_settle_most(more, said):
     cells = pd.DataFrame({"outcome": "inconclusive", "more_runs": more, "expected_base": True, "expected_new": True})
-
     sentence = re.sub(r"<[^>]+>", "", headline.compared_sentence(cells, outcomes.counts(cells)))
-
     assert f"; {len(more)} inconclusive{said}; 0 broke" in sentence
 
 
 def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everything(judged):
     found = judged[0].iloc[rows.compared_order(judged[0])]
-
     assert list(dict.fromkeys(found["outcome"]))[:2] == ["broke", "regressed"]
     changes = found[found["outcome"] == "regressed"]["outcome_change"].tolist()
     assert changes == sorted(changes, reverse=True)
@@ -90,7 +83,6 @@ def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everythin
 
 def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machine(judged):
     cells = judged[0][judged[0]["outcome"] == "regressed"]
-
     _, looks = rows.compared(cells, cells, list(rows.METRIC_COLUMNS))
     assert set(looks["compiled latency ms Δ"]) == set(looks["device time ms Δ"]) == {"worse"}
     assert set(looks["speedup Δ"]) == set(looks["peak memory GB Δ"]) == {"calm"}
@@ -104,9 +96,7 @@ def test_an_average_has_an_interval_from_five_models_on(models, has_one):
     told = {"transition": "both_pass", "testbed_changed": [False] * (models - 1) + [True]}
     values = {f"{metric}_{side}": level for metric in groups.TABLES for side, level in (("base", 2.0), ("new", 2.2))}
     cells = pd.DataFrame(axes | told | values | {"model": [f"model{number}" for number in range(models)]})
-
     found = groups.group_intervals(cells)
-
     assert {metric for _, metric in found} == set(groups.TABLES)
     assert all((within is not None) == has_one for within, _ in found.values())
     assert {metric: comparable for (_, metric), (_, comparable) in found.items()} == {

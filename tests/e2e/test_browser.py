@@ -12,18 +12,15 @@ def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.goto("/")
     settled(page)
     assert "6 regressed" in page.locator(".iw-verdict").inner_text()
-
     page.locator(".iw-verdict a", has_text="regressed").click()
     page.wait_for_url("**/compare?*outcome=regressed*")
     settled(page)
     assert "6 cells that match, of 24" in page.get_by_test_id("stMain").inner_text()
-
     page.get_by_test_id("stDataFrame").first.click(position={"x": 16, "y": 52})
     page.wait_for_url("**/model?*")
     settled(page)
     assert page.locator("h1").inner_text() == "gpt2"
     assert "regressed" in page.get_by_test_id("stMain").locator("td.n", has_text="regressed").first.inner_text()
-
     page.go_back()
     page.wait_for_url("**/compare?*")
     settled(page)
@@ -38,7 +35,6 @@ def test_the_permalink_opened_afresh_shows_the_same(page, chromium, server):  # 
     code = page.locator('[data-testid="stSidebar"] [data-testid="stCode"] code')
     link = code.first.inner_text().replace("\n", "")
     assert re.match(rf"{server}/?\?.*base=night-1", link) and "new=night-2" in link and "suite=timm" in link
-
     context = chromium.new_context()
     fresh = context.new_page()
     fresh.goto(link)
@@ -57,7 +53,6 @@ def test_the_picker_takes_a_commit_and_the_address_follows(page):  # noqa: F811
     page.wait_for_url("**base=a1a1a1a1*")
     settled(page)
     assert "base main@a1a1a1a1a1 (night-0)" in page.get_by_test_id("stMain").inner_text()
-
     page.get_by_role("link", name="Compare").first.click()
     page.wait_for_url("**/compare?*base=a1a1a1a1*")
     settled(page)
@@ -120,7 +115,6 @@ def test_what_is_picked_on_a_page_stands_in_address_navigation_and_permalink(pag
     page.wait_for_url("**log=1*")
     settled(page)
     page.locator('[data-testid="stVegaLiteChart"][aria-label^="device speedup of"]').first.wait_for(state="attached")
-
     box = page.locator(".st-key-by_widget input")
     box.fill("week")
     box.press("Enter")
@@ -128,7 +122,6 @@ def test_what_is_picked_on_a_page_stands_in_address_navigation_and_permalink(pag
     settled(page)
     link = page.locator('[data-testid="stSidebar"] a', has_text="Compare").first
     assert "by=week" in link.get_attribute("href") and "log=1" not in link.get_attribute("href")
-
     page.get_by_text("Permalink").click()
     code = page.locator('[data-testid="stSidebar"] [data-testid="stCode"] code').first
     code.wait_for()
