@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -34,17 +35,12 @@ def samples_folder() -> Path:
 
 
 def graphnet_model(name: str) -> ModelSpec:
-    """The model of one sample, looked at no closer than to see that it is one for torch and one device.
-
-    Raises:
-        ZooError: no sample of this name, or one for another framework or for several devices.
-    """
-    folder = samples_folder()
-    told = folder / name / "graph_net.json"
-    if not _NAME.fullmatch(name) or not told.is_file():
+    """The model of one sample. Raises `ZooError` if there is none, or one for another framework or several devices."""
+    description = samples_folder() / name / "graph_net.json"
+    if not _NAME.fullmatch(name) or not description.is_file():
         raise ZooError(f"suite {SUITE} has no model {name!r}: names are folders with a graph_net.json under {VARIABLE}")
     try:
-        about = json.loads(told.read_text())
+        about = json.loads(description.read_text())
         framework, devices = about["framework"], int(about.get("num_devices_required") or 1)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ZooError(
@@ -66,8 +62,7 @@ def graphnet_model(name: str) -> ModelSpec:
 def graphnet_models(patterns: list[str]) -> tuple[ModelSpec, ...]:
     """The samples whose `name` or `graphnet/name` is like one of the patterns, or all; those for others are left out.
 
-    Raises:
-        ZooError: there is no folder of samples, or a pattern without a wildcard is no sample's name.
+    Raises `ZooError` if there is no folder of samples, or a pattern without a wildcard is no sample's name.
     """
     folder = samples_folder()
     names = sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob("graph_net.json"))
@@ -76,8 +71,6 @@ def graphnet_models(patterns: list[str]) -> tuple[ModelSpec, ...]:
     like = [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
     found = {spec.name: spec for spec in exact}
     for name in like:
-        try:
+        with suppress(ZooError):  # asked for by a wildcard only
             found.setdefault(name, graphnet_model(name))
-        except ZooError:
-            continue  # asked for by a wildcard only
     return tuple(found.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
@@ -10,15 +11,39 @@ from collector.errors import nearest
 from collector.zoo.catalog import huggingface, timm, torchbench, torchvision
 from collector.zoo.graphnet import SUITE as GRAPHNET
 from collector.zoo.graphnet import graphnet_model, graphnet_models
-from collector.zoo.spec import ModelSpec, ZooError
+from collector.zoo.spec import ModelSpec, ZooError, same_in_both_phases
 from collector.zoo.torchbenchmark import SUITE as TORCHBENCHMARK
 from collector.zoo.torchbenchmark import torchbenchmark_model, torchbenchmark_models
-from collector.zoo.user import SUITE as USER
-from collector.zoo.user import is_user_model, user_model
 
-#: Suites whose models are not listed here: they are found by their names.
-_OTHERS = {USER: user_model, GRAPHNET: graphnet_model, TORCHBENCHMARK: torchbenchmark_model}
-#: Of those the ones in which one can look for patterns.
+#: The suite of a user's own models, `module:function`.
+USER = "user"
+_USERS_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+def is_user_model(name: str) -> bool:
+    """Whether a name is spelt `module:function`; no model of the zoo is."""
+    return _USERS_NAME.fullmatch(name) is not None
+
+
+def user_model(name: str) -> ModelSpec:
+    """The model that a function of the user's builds (`collector.zoo.builders.user`); nothing of it is imported here.
+
+    Its batch size is 1 unless another is asked for. Raises `ZooError` if the name is not spelt `module:function`.
+    """
+    if not is_user_model(name):
+        raise ZooError(f"{name!r} is no model of your own: write module:function, e.g. my_models:tiny")
+    return ModelSpec(
+        suite=USER,
+        name=name,
+        builder="collector.zoo.builders.user:build",
+        batch_sizes=same_in_both_phases(1, 1),
+        input_note="what the function returns",
+        params={"target": name},
+    )
+
+
+#: Suites whose models are found by their names, and those of them that can be searched for patterns.
+_BY_NAME = {USER: user_model, GRAPHNET: graphnet_model, TORCHBENCHMARK: torchbenchmark_model}
 _SEARCHED = {GRAPHNET: graphnet_models, TORCHBENCHMARK: torchbenchmark_models}
 
 
@@ -39,13 +64,9 @@ def tags() -> tuple[str, ...]:
 
 
 def find(suite: str, name: str) -> ModelSpec:
-    """The model of this name. Raises `ZooError` naming the nearest ones; `spec.require` checks what it needs.
-
-    In suite `user` every name is a model: `module:function`, of which nothing is imported here; in suite `graphnet` every
-    sample of the folder that is named for it, and in suite `torchbenchmark` every model of that package.
-    """
-    if suite in _OTHERS:
-        return _OTHERS[suite](name)
+    """The model of this name. Raises `ZooError` naming the nearest ones; `spec.require` checks what it needs."""
+    if suite in _BY_NAME:
+        return _BY_NAME[suite](name)
     _check_known("suite", suite, suites())
     named = {spec.name: spec for spec in all_models() if spec.suite == suite}
     if name in named:
@@ -60,12 +81,10 @@ def select(
 ) -> tuple[ModelSpec, ...]:
     """The models in one of the suites, with a name like one of the patterns and one of the tags; empty means all.
 
-    A pattern is a name or a shell glob, matched against `name` and `suite/name`; one that is spelt `module:function` is a
-    user's own model, beside whatever else is selected. GraphNet's samples and the models of `torchbenchmark` are selected
-    by `graphnet/...` and `torchbenchmark/...`, or by their suite alone, and never with everything else.
-
-    Raises:
-        ZooError: a suite or a tag that does not exist, or a pattern that matches nothing.
+    A pattern is a name or a shell glob, matched against `name` and `suite/name`, or a user's own `module:function`.
+    GraphNet's samples and the models of `torchbenchmark` are selected by `graphnet/...` and `torchbenchmark/...`, or by
+    their suite alone, and never with everything else. Raises `ZooError` for a suite or tag that does not exist and for a
+    pattern that matches nothing.
     """
     suites_asked, named = tuple(in_suites), list(dict.fromkeys(patterns))
     found = tuple(user_model(name) for name in named if is_user_model(name))
@@ -80,7 +99,7 @@ def select(
 
 
 def _of_the_zoo(in_suites: Iterable[str], patterns: Iterable[str], tagged: Iterable[str]) -> tuple[ModelSpec, ...]:
-    wanted_suites, wanted_patterns, wanted_tags = tuple(in_suites), tuple(patterns), frozenset(tagged)
+    wanted_suites, wanted_tags = tuple(in_suites), frozenset(tagged)
     for suite in wanted_suites:
         _check_known("suite", suite, suites())
     for tag in wanted_tags:
@@ -90,13 +109,12 @@ def _of_the_zoo(in_suites: Iterable[str], patterns: Iterable[str], tagged: Itera
         for spec in all_models()
         if (not wanted_suites or spec.suite in wanted_suites) and (not wanted_tags or spec.tags & wanted_tags)
     ]
-    for pattern in wanted_patterns:
+    patterns = tuple(patterns)
+    for pattern in patterns:
         if not any(_is_like(spec, pattern) for spec in models):
             known = [spec.name for spec in models] + [str(spec) for spec in models]
             raise ZooError(f"no model matches {pattern}: {_hint(pattern, known)}")
-    return tuple(
-        spec for spec in models if not wanted_patterns or any(_is_like(spec, pattern) for pattern in wanted_patterns)
-    )
+    return tuple(spec for spec in models if not patterns or any(_is_like(spec, pattern) for pattern in patterns))
 
 
 def _is_like(spec: ModelSpec, pattern: str) -> bool:

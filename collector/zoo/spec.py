@@ -32,12 +32,10 @@ class MissingPackageError(ZooError, UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A model in float32 and its inputs, drawn from the global generators of the CPU.
+    """A model in float32 and its inputs on the CPU, drawn from the CPU's global generators.
 
-    The inputs are on the CPU. So is the model, or it is already on the device that it was built for.
-
-    The loss takes the model's output and `targets`; whoever moves the inputs to a device moves `targets` likewise. Models
-    that compute their own loss have `targets=None`.
+    The model may already be on the device that it was built for. The loss takes the model's output and `targets`, which is
+    None for models that compute their own loss.
     """
 
     model: nn.Module
@@ -49,11 +47,10 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model of one suite: what it needs, the sizes it is measured at, and where the code that builds it is.
+    """One model of one suite: what it needs, its batch size by phase and device, and where the code that builds it is.
 
-    `batch_sizes` names the devices a model is measured on, per phase: `cuda` stands for every accelerator, and a model
-    without `cpu` is too large for one. `dtypes` restricts the dtypes, an empty tuple does not. `params` are passed to
-    the builder (`module:function`), which is called as `function(batch_size, phase, device, **params)`.
+    `cuda` stands for every accelerator, and a model without `cpu` is too large for one. `dtypes` restricts the dtypes unless
+    it is empty. The builder (`module:function`) is called as `function(batch_size, phase, device, **params)`.
     """
 
     suite: str
@@ -98,11 +95,10 @@ class ModelSpec:
         return sizes[_device_key(device)]
 
     def build(self, batch_size: int, phase: Phase, device: str) -> Built:
-        """Builds the model and its inputs, with random weights and without a network.
+        """Builds the model and its inputs, with random weights and without a network; the caller seeds torch and NumPy.
 
-        `device` chooses input sizes, such as a shorter sequence for a CPU, and where a vision model's batch norms are
-        calibrated; weights and inputs are the same for all. The caller seeds torch and NumPy
-        right before; all is drawn from their global generators. Raises `MissingPackageError` for a missing package.
+        `device` chooses input sizes, such as a shorter sequence for a CPU, and where batch norms are calibrated. Raises
+        `MissingPackageError` for a missing package.
         """
         require(self)
         forbid_hubs()

@@ -16,11 +16,7 @@ _SIZES = {Phase.INFERENCE: "DEFAULT_EVAL_BSIZE", Phase.TRAINING: "DEFAULT_TRAIN_
 
 
 def torchbenchmark_model(name: str) -> ModelSpec:
-    """The model of this name, with the batch sizes that stand in its source.
-
-    Raises:
-        ZooError: the package is not installed, or has no such model.
-    """
+    """The model of this name, with the batch sizes in its source. Raises `ZooError` if there is none."""
     path = _models_folder() / name / "__init__.py"
     if not name.isidentifier() or not path.is_file():
         raise ZooError(f"suite {SUITE} has no model {name!r}: the installed package has no folder of that name")
@@ -39,8 +35,7 @@ def torchbenchmark_model(name: str) -> ModelSpec:
 def torchbenchmark_models(patterns: list[str]) -> tuple[ModelSpec, ...]:
     """The installed models whose `name` or `torchbenchmark/name` is like one of the patterns, or all.
 
-    Raises:
-        ZooError: the package is not installed, or a pattern matches nothing.
+    Raises `ZooError` if the package is not installed or a pattern matches nothing.
     """
     names = sorted(path.parent.name for path in _models_folder().glob("*/__init__.py"))
     wanted = [pattern.removeprefix(f"{SUITE}/") for pattern in patterns] or ["*"]
@@ -65,14 +60,10 @@ def _sizes(path: Path) -> dict[str, int]:
         tree = ast.parse(path.read_text())
     except (OSError, SyntaxError, ValueError):
         return {}
-    lines = [line for node in tree.body if isinstance(node, ast.ClassDef) for line in node.body]
-    return {
-        line.targets[0].id: line.value.value
-        for line in lines
-        if isinstance(line, ast.Assign)
-        and isinstance(line.targets[0], ast.Name)
-        and line.targets[0].id in _SIZES.values()
-        and isinstance(line.value, ast.Constant)
-        and isinstance(line.value.value, int)
-        and line.value.value > 0
-    }
+    sizes = {}
+    for line in (line for node in tree.body if isinstance(node, ast.ClassDef) for line in node.body):
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(size))):
+                if name in _SIZES.values() and size > 0:
+                    sizes[name] = size
+    return sizes

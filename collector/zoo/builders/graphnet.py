@@ -40,8 +40,7 @@ class Meta:
 def build(batch_size: int, phase: Phase, device: str, sample: str) -> Built:
     """The sample's graph with its weights bound as parameters and buffers, so that freezing can act, and its inputs.
 
-    Raises:
-        ZooError: another batch size than 1, a file that is missing, or an argument without a record.
+    Raises `ZooError` for a batch size other than 1, a missing file, or an argument without a record.
     """
     if batch_size != 1:
         raise ZooError(f"{sample} is a captured graph, its batch size cannot be changed: leave out --batch-size")
@@ -82,19 +81,14 @@ class BoundGraph(nn.Module):  # type: ignore[misc]
 def read_metas(path: Path) -> dict[str, Meta]:
     """The records in a meta file, by the name of the argument; its classes are parsed and never executed.
 
-    Raises:
-        ZooError: the file is missing or no Python, or a record has no name.
+    Raises `ZooError` if the file is missing or no Python, or a record has no name.
     """
     try:
         tree = ast.parse(path.read_text())
     except (OSError, SyntaxError, ValueError) as error:
         raise ZooError(f"{path.parent.name}/{path.name} cannot be read ({type(error).__name__})") from error
-    found: dict[str, Meta] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            meta = _meta(node)
-            found[meta.name] = meta
-    return found
+    metas = [_meta(node) for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {meta.name: meta for meta in metas}
 
 
 def _meta(node: ast.ClassDef) -> Meta:
@@ -123,10 +117,8 @@ def value_of(meta: Meta, is_symbol: bool = False) -> Any:
     """A recorded argument's value, drawn from torch's global generator; a symbol's is a plain number.
 
     Floating values are drawn as GraphNet replays them: `randn * std * 0.2 + mean`, within 100 on both sides; a running
-    variance is made positive besides, since one below zero turns all that follows into NaN.
-
-    Raises:
-        ZooError: the record names no dtype of torch, or a symbol without its value.
+    variance is made positive besides, since one below zero turns all that follows into NaN. Raises `ZooError` if the record
+    names no dtype of torch, or a symbol without its value.
     """
     if is_symbol:
         if not isinstance(meta.data, list) or len(meta.data) != 1:

@@ -15,11 +15,8 @@ from collector.zoo.spec import Built
 def build(batch_size: int, phase: Phase, device: str, name: str) -> Built:
     """The module and the example inputs of `torchbenchmark.models.NAME`.
 
-    The loss of a training step is an output named `loss` where there is one, else the sum of the mean squares of the
-    floating outputs: the package's own losses are hidden in its training loops.
-
-    Raises:
-        NotImplementedError: the package says that the model cannot be had in this phase or on this device.
+    The package's own losses are hidden in its training loops, so `own_loss_or_mean_squares` is taken. Raises
+    `NotImplementedError` if the package does not have the model in this phase or on this device.
     """
     made = import_module(f"torchbenchmark.models.{name}").Model(
         test="train" if phase is Phase.TRAINING else "eval", device=device, batch_size=batch_size

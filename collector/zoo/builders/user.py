@@ -19,13 +19,12 @@ def build(batch_size: int, phase: Phase, device: str, target: str) -> Built:
 
     The module is looked for in the working directory and on PYTHONPATH. Of `batch_size`, `phase` ("inference" or
     "training") and `device` the function gets those that it takes by name. It returns a model in float32 with its inputs:
-    `(model, args)`, `(model, args, kwargs)`, or a `Built` of its own. The loss of a training step is the model's own
-    (an output named `loss`) where it has one, else the sum of the mean squares of its floating outputs.
+    `(model, args)`, `(model, args, kwargs)`, or a `Built` of its own.
 
     Raises:
         ImportError: no such module, or no such function in it.
         TypeError: the function returned something else.
-        ValueError: the function takes no `batch_size`, and its inputs are not of that size, or of one that nobody knows.
+        ValueError: the function takes no `batch_size`, and its inputs are not of that size.
     """
     module_name, _, name = target.partition(":")
     module = import_module(module_name)
@@ -43,7 +42,7 @@ def _built(made: Any, target: str) -> Built:
     if isinstance(made, Built):
         return made
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-        raise TypeError(f"{target} returned {_told(made)}: return (model, args) or (model, args, kwargs)")
+        raise TypeError(f"{target} returned {_type_of(made)}: return (model, args) or (model, args, kwargs)")
     args = made[1] if isinstance(made[1], list | tuple) else (made[1],)
     return Built(made[0], tuple(args), dict(made[2]) if len(made) == 3 else {}, own_loss_or_mean_squares)
 
@@ -97,7 +96,7 @@ def _wanted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str,
     return {name: value for name, value in given.items() if name in parameters}
 
 
-def _told(made: Any) -> str:
+def _type_of(made: Any) -> str:
     if isinstance(made, tuple):
         return f"a tuple of {', '.join(type(item).__qualname__ for item in made) or 'nothing'}"
     return f"a {type(made).__qualname__}"

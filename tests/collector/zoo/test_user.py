@@ -11,9 +11,9 @@ from torch import nn
 
 from collector.vocabulary import Phase
 from collector.zoo.builders.user import build, own_loss_or_mean_squares
-from collector.zoo.registry import all_models, find, select
+from collector.zoo.registry import USER as SUITE
+from collector.zoo.registry import all_models, find, is_user_model, select
 from collector.zoo.spec import Built, ZooError
-from collector.zoo.user import SUITE, is_user_model
 
 TARGET = "own_models_of_a_test"
 SOURCE = """
