@@ -13,6 +13,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -139,12 +140,15 @@ def _chunks(path: Path, damage: list[str]) -> Iterator[bytes]:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         inflate = zlib.decompressobj(wbits=31)
-        # Small pieces: of a broken stream the piece with the break is lost.
-        while chunk := raw.read(512 if packed else 1 << 16):
+        while chunk := raw.read(4096):
+            before = inflate.copy()
             try:
                 yield inflate.decompress(chunk) if packed else chunk
             except zlib.error as error:
                 damage.append(f"the compressed stream is broken ({error})")
+                with suppress(zlib.error):  # what the bytes before the break say
+                    for byte in chunk:
+                        yield before.decompress(bytes((byte,)))
                 return
         if packed and not inflate.eof:
             damage.append("the compressed stream ends early")
