@@ -14,7 +14,7 @@ import click
 
 from analysis.history.bisection import Word, looks
 from jobs.bisect.judges import Judge, Judged, Reading
-from jobs.builds.build import BuildError
+from jobs.builds.options import BuildError
 from jobs.pool.child import ChildError
 
 #: Measures one run of a build: its name, and the number of the run, from 1 on. Raises ChildError where it cannot.

@@ -11,10 +11,9 @@ from pathlib import Path
 from packaging.version import Version
 
 from jobs.bisect.judges import Reading
-from jobs.builds.build import BuildError, parse_build
 from jobs.builds.environment import Environments
 from jobs.builds.index import list_builds
-from jobs.builds.options import BuildOptions
+from jobs.builds.options import BuildError, BuildOptions, parse_build
 from jobs.git.log import Repository
 from jobs.output.terminal import one_line
 from jobs.pool.child import Request, bundle_files, measure_in

@@ -18,9 +18,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from collector.vocabulary import short_hash
-from jobs.builds.build import BuildError, parse_build
 from jobs.builds.installer import Installer, torch_of
-from jobs.builds.options import BuildOptions
+from jobs.builds.options import BuildError, BuildOptions, parse_build
 from jobs.pool.child import code_path
 from jobs.pool.device_slots import list_gpus
 

@@ -17,7 +17,7 @@ import httpx
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from jobs.builds.build import BuildError
+from jobs.builds.options import BuildError
 
 #: The media type of a page in its JSON form.
 JSON_PAGE = "application/vnd.pypi.simple.v1+json"

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from jobs.builds.build import BuildError
-from jobs.builds.options import BuildOptions
+from jobs.builds.options import BuildError, BuildOptions
 from jobs.output.terminal import one_line
 from jobs.pool.child import clean_environment
 

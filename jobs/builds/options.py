@@ -1,4 +1,7 @@
-"""The options that say where torch builds come from and where their environments are kept."""
+"""Which torch builds are meant, where they come from, and where their environments are kept.
+
+A build is known by its version (PEP 440): `2.9.1`, `2.13.0+cpu`, `2.14.0.dev20261101`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from packaging.version import InvalidVersion, Version
 
 from jobs.options import as_one
+from jobs.pool.child import ChildError
+
+
+class BuildError(ChildError):
+    """A torch build cannot be installed or used; the text is one line that says why and, where it helps, what to do."""
+
+
+def parse_build(text: str) -> Version:
+    """The version in a text, with or without `torch==`; raises `BuildError` where it is none."""
+    try:
+        version = Version(text.strip().removeprefix("torch").removeprefix("=="))
+    except InvalidVersion:
+        version = None
+    if version is None or len(version.release) < 2:
+        raise BuildError(f"{text.strip()[:80]!r} is no version of torch: write 2.9.1 or 2.14.0.dev20261101")
+    return version
 
 
 @dataclass(frozen=True, slots=True)

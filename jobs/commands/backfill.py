@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jobs.builds.options import BuildOptions, build_options
+from jobs.builds.options import BuildOptions, build_options, parse_build
 from jobs.options import (
     POSITIVE,
     Storage,
@@ -49,7 +49,6 @@ def backfill_command(
     They are stored under their own commits. The same command again continues where it was stopped.
     """
     from jobs.builds.backfill import Backfill
-    from jobs.builds.build import parse_build
     from jobs.builds.environment import Environments
     from jobs.builds.index import list_or_nothing
     from jobs.plan.planning import NothingToDoError

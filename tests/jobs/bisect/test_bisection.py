@@ -10,7 +10,7 @@ import pytest
 from analysis.history.bisection import RISK, Word, level_of, looks
 from jobs.bisect.judges import MetricJudge, Reading, StatusJudge
 from jobs.bisect.search import Bisection, BisectionLog, EndError
-from jobs.builds.build import BuildError
+from jobs.builds.options import BuildError
 
 NAMES = [f"synthetic-{number:02d}" for number in range(12)]
 

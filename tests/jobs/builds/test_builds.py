@@ -15,10 +15,9 @@ import pytest
 from packaging.version import Version
 
 from jobs.builds import index
-from jobs.builds.build import BuildError, parse_build
 from jobs.builds.environment import constraints_here, pins_here
 from jobs.builds.index import Listing, list_builds
-from jobs.builds.options import BuildOptions
+from jobs.builds.options import BuildError, BuildOptions, parse_build
 from jobs.cli import main
 from tests.jobs.builds.fake_builds import make_wheel
 
