@@ -329,11 +329,7 @@ samples_option = click.option(
     help="Samples of each latency: pairs of an eager and a compiled call.",
 )
 timeout_option = click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=1),
-    default=600,
-    help="Seconds after which a cell is given up.",
+    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=600, help="Seconds after which a cell is given up."
 )
 shared_tuning_option = click.option(
     "--shared-tuning",

@@ -101,10 +101,7 @@ class InconclusiveError(click.ClickException):
     help="At most so many runs of each, where fewer do not decide.",
 )
 @click.option(
-    "--out",
-    type=FOLDER,
-    default=Path("bisect"),
-    help="The folder of the log (bisect.jsonl) and the bundles.",
+    "--out", type=FOLDER, default=Path("bisect"), help="The folder of the log (bisect.jsonl) and the bundles."
 )
 @json_option
 def bisect_command(

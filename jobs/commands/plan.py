@@ -34,15 +34,10 @@ if TYPE_CHECKING:
     "--github-output", is_flag=True, help="With --shards: matrix, shards, cells and night as a step's outputs."
 )
 @click.option(
-    "--costs",
-    type=EXISTING,
-    help="With --shards: a bundle or a folder of bundles to learn from what cells take.",
+    "--costs", type=EXISTING, help="With --shards: a bundle or a folder of bundles to learn from what cells take."
 )
 @click.option(
-    "--out",
-    type=FOLDER,
-    default=Path("plan"),
-    help="With --shards: the folder for plan.json, shard-01.json, ...",
+    "--out", type=FOLDER, default=Path("plan"), help="With --shards: the folder for plan.json, shard-01.json, ..."
 )
 @click.option(
     "--night",

@@ -77,13 +77,7 @@ def _comment_writer(_: click.Context, __: click.Parameter, pull: str | None) -> 
     help="Compare two configs of one side; BASE and NEW are then the same side.",
 )
 @click.option(
-    "--limit",
-    "rows",
-    cls=Renamed,
-    former=["--rows"],
-    type=POSITIVE,
-    default=50,
-    help="Rows of each Markdown table.",
+    "--limit", "rows", cls=Renamed, former=["--rows"], type=POSITIVE, default=50, help="Rows of each Markdown table."
 )
 @click.option("--picture", type=OUTPUT_FILE, callback=_check_picture, help="Write a chart to this file, .svg or .png.")
 @click.option("--chart", type=click.Choice(("changes", "suites")), default="changes", help="Its chart.")

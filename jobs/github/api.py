@@ -21,8 +21,6 @@ from jobs.output.terminal import one_line
 #: GitHub Actions sets both; elsewhere a person does.
 TOKEN_VARIABLE, URL_VARIABLE = "GITHUB_TOKEN", "GITHUB_API_URL"
 DEFAULT_URL = "https://api.github.com"
-REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
-_TOKEN = re.compile(r"[\x21-\x7e]+")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: Seconds: a rate limit that ends later is not waited for.
 _PATIENCE_S = 60.0
@@ -36,22 +34,16 @@ _ADVICE = {
 
 
 class GitHubError(click.ClickException):
-    """GitHub did not answer or refused: one line. The exit code is that of a failed environment."""
+    """GitHub did not answer or refused: one line. The exit code is that of a failed environment.
+
+    It may pass after `retry_s` seconds, unless that is None. `is_lost`: the request may have been done all the same.
+    """
 
     exit_code = 4
 
-
-class LostAnswerError(GitHubError):
-    """The server failed, or the connection broke: the request may or may not have been done."""
-
-
-class _Temporary(Exception):  # noqa: N818 -- it becomes a GitHubError unless the retry succeeds
-    """A failure that may pass after `after_s` seconds. `is_undone`: the server said that it did nothing."""
-
-    def __init__(self, text: str, after_s: float = 1.0, *, is_undone: bool = False) -> None:
+    def __init__(self, text: str, retry_s: float | None = None, *, is_lost: bool = False) -> None:
         super().__init__(text)
-        self.after_s = after_s
-        self.is_undone = is_undone
+        self.retry_s, self.is_lost = retry_s, is_lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class GitHub:
             raise click.UsageError(
                 f"{TOKEN_VARIABLE} is not set: set it to a token that may write issues and pull requests"
             )
-        if not _TOKEN.fullmatch(token):
+        if not re.fullmatch(r"[\x21-\x7e]+", token):
             raise click.UsageError(f"{TOKEN_VARIABLE} holds characters that no token has: copy it again")
         base = environ.get(URL_VARIABLE, "").strip() or DEFAULT_URL
         try:
@@ -107,9 +99,9 @@ class GitHub:
                 raise GitHubError("GitHub's answer leads to another host: the token does not go there")
         raise GitHubError(f"GET {path} has more than {_PAGES} pages of 100: too many to look through")
 
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Changes what is at a path; doing it twice is the same as doing it once."""
-        return _parsed(self._send("PATCH", self._url(path), body))
+    def patch(self, path: str, body: Mapping[str, Any]) -> str:
+        """Changes a comment or an issue and returns its address; doing it twice is the same as doing it once."""
+        return page_of(_parsed(self._send("PATCH", self._url(path), body)))
 
     def create(self, path: str, body: Mapping[str, Any], find: Callable[[], Mapping[str, Any] | None]) -> str:
         """Creates a comment or an issue and returns its address.
@@ -119,23 +111,26 @@ class GitHub:
         url = self._url(path)
         try:
             return page_of(_parsed(self._send("POST", url, body)))
-        except LostAnswerError:
-            return page_of(find() or _parsed(self._send("POST", url, body)))
+        except GitHubError as error:
+            if not error.is_lost:
+                raise
+        return page_of(find() or _parsed(self._send("POST", url, body)))
 
     def _url(self, path: str, query: Mapping[str, str | int] | None = None) -> httpx.URL:
         return httpx.URL(f"{self.base}/{path.lstrip('/')}", params=query or None)
 
     def _send(self, method: str, url: httpx.URL, body: Mapping[str, Any] | None = None) -> httpx.Response:
-        for is_last in (False, True):
-            try:
-                return self._send_once(method, url, body)
-            except _Temporary as failure:
-                if method == "POST" and not failure.is_undone:
-                    raise LostAnswerError(str(failure)) from None
-                if is_last or failure.after_s > _PATIENCE_S:
-                    raise GitHubError(f"{failure}{' (tried twice)' * is_last}") from None
-                self.wait(failure.after_s)
-        raise AssertionError("the last try returns or raises")
+        try:
+            return self._send_once(method, url, body)
+        except GitHubError as error:
+            if error.retry_s is None or error.retry_s > _PATIENCE_S or (error.is_lost and method == "POST"):
+                raise
+            self.wait(error.retry_s)
+        try:
+            return self._send_once(method, url, body)
+        except GitHubError as error:
+            error.message += " (tried twice)" if error.retry_s is not None else ""
+            raise
 
     def _send_once(self, method: str, url: httpx.URL, body: Mapping[str, Any] | None) -> httpx.Response:
         headers = {
@@ -151,14 +146,16 @@ class GitHub:
                 method, url, json=body, headers=headers, timeout=self.timeout_s, trust_env=with_proxy
             )
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:
-            reason = one_line(str(error) or type(error).__name__, 200)
+            reason = self._safe(one_line(str(error) or type(error).__name__, 200))
             server = url.netloc.decode()
-            raise _Temporary(f"GitHub at {server} does not answer {method} {url.path}: {self._safe(reason)}") from None
+            raise GitHubError(
+                f"GitHub at {server} does not answer {method} {url.path}: {reason}", 1.0, is_lost=True
+            ) from None
         if not response.is_success:
             raise self._refusal(response)
         return response
 
-    def _refusal(self, response: httpx.Response) -> Exception:
+    def _refusal(self, response: httpx.Response) -> GitHubError:
         """The error of an answer that is no success; redirects are not followed, they would carry the token along."""
         code, headers = response.status_code, response.headers
         what = f"{response.request.method} {response.url.path}"
@@ -166,7 +163,7 @@ class GitHub:
         if code == 429 or (code == 403 and (headers.get("x-ratelimit-remaining") == "0" or headers.get("retry-after"))):
             return _rate_limit(headers)
         if code >= 500:
-            return _Temporary(f"GitHub answered {what} with {code}: {message}", is_undone=code == 503)
+            return GitHubError(f"GitHub answered {what} with {code}: {message}", 1.0, is_lost=code != 503)
         advice = ": it has moved; if the repository was renamed, say its new name" if code < 400 else ""
         return GitHubError(f"GitHub answered {what} with {code} ({message}){_ADVICE.get(code, advice)}")
 
@@ -177,7 +174,7 @@ class GitHub:
 
 def check_repo(text: str) -> str:
     """`OWNER/REPO` as GitHub spells it. Raises `click.UsageError` for anything else."""
-    if not REPO.fullmatch(text) or text.split("/")[1] in (".", ".."):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*/(?!\.{1,2}$)[A-Za-z0-9._-]+", text):
         raise click.UsageError(f"{one_line(text, 80)!r} is no repository: write OWNER/REPO")
     return text
 
@@ -227,11 +224,11 @@ def _message(response: httpx.Response) -> str:
     return one_line(" ".join(str(message).split()), 200) or "no message"
 
 
-def _rate_limit(headers: httpx.Headers) -> _Temporary:
+def _rate_limit(headers: httpx.Headers) -> GitHubError:
     """What is said of a rate limit, and when it ends."""
     reset = headers.get("x-ratelimit-reset", "")
     ends = int(reset) if re.fullmatch(r"[0-9]{9,10}", reset) else None
     until = f" until {datetime.fromtimestamp(ends, UTC):%H:%M} UTC: try again then" if ends else ": try again later"
     retry = headers.get("retry-after", "")
     after_s = float(retry) if re.fullmatch(r"[0-9]{1,6}", retry) else max(0.0, ends - time.time()) if ends else 1.0
-    return _Temporary(f"GitHub's rate limit is used up{until}", after_s, is_undone=True)
+    return GitHubError(f"GitHub's rate limit is used up{until}", after_s)

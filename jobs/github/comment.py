@@ -26,12 +26,9 @@ def put_comment(github: GitHub, repo: str, number: int, text: str) -> tuple[str,
         return "created", github.create(comments, {"body": body}, lambda: _ours(github, comments))
     if has_body(existing, body):
         return "unchanged", page_of(existing)
-    changed = github.patch(f"repos/{repo}/issues/comments/{number_of(existing, 'id')}", {"body": body})
-    return "updated", page_of(changed)
+    return "updated", github.patch(f"repos/{repo}/issues/comments/{number_of(existing, 'id')}", {"body": body})
 
 
 def _ours(github: GitHub, comments: str) -> dict[str, Any] | None:
-    for comment in github.pages(comments):
-        if isinstance(comment, dict) and str(comment.get("body") or "").startswith(MARKER):
-            return comment
-    return None
+    found = (item for item in github.pages(comments) if isinstance(item, dict))
+    return next((item for item in found if str(item.get("body") or "").startswith(MARKER)), None)

@@ -183,4 +183,4 @@ def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any
         changes["state"], word = "open", "reopened"
     if not changes:
         return Published(word, page_of(existing))
-    return Published(word, page_of(github.patch(f"repos/{repo}/issues/{number}", changes)))
+    return Published(word, github.patch(f"repos/{repo}/issues/{number}", changes))

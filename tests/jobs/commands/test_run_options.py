@@ -117,8 +117,7 @@ def test_run_and_nightly_measure_as_carefully_as_they_are_told(verb, asked, tmp_
 
 
 @pytest.mark.parametrize(
-    "more, expected",
-    [((), EXTRA), (("--precision", "0.05", "--trace", "mine"), ExtraMeasurements(0.05, True, "mine"))],
+    "more, expected", [((), EXTRA), (("--precision", "0.05", "--trace", "mine"), ExtraMeasurements(0.05, True, "mine"))]
 )
 @pytest.mark.parametrize("shards", [True, False])
 def test_a_night_in_a_file_is_measured_as_carefully_as_its_plan_says(shards, more, expected, asked, tmp_path):
