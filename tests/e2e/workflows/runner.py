@@ -75,8 +75,6 @@ def condition(text: str | None, contexts: Mapping[str, Any], failed: bool) -> bo
 
 @dataclass
 class Step:
-    """A step: its outcome, and what it printed."""
-
     name: str
     outcome: str
     printed: str = ""
@@ -93,7 +91,6 @@ class Job:
     summary: str = ""
 
     def step(self, name: str) -> Step:
-        """The step of this name."""
         return next(step for step in self.steps if step.name == name)
 
     def __str__(self) -> str:
@@ -125,11 +122,9 @@ class Service:
     environ: dict[str, str] = field(default_factory=dict)
 
     def cache(self, key: str) -> Path:
-        """The folder of a cache."""
         return self.folder / "caches" / key
 
     def artifact(self, run_id: int, name: str) -> Path:
-        """The folder of an artefact."""
         return self.folder / "artifacts" / str(run_id) / name
 
 
@@ -158,7 +153,6 @@ class Run:
         return self.jobs
 
     def run_job(self, name: str, data: dict[str, Any], inputs: dict[str, Any]) -> list[Job]:
-        """Runs a job, once for each entry of its matrix."""
         job = data["jobs"][name]
         needed = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
         needs = {one: self._needed(one) for one in needed}
@@ -180,7 +174,6 @@ class Run:
         return found
 
     def contexts(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """What expressions can name besides needs, matrix and steps."""
         github = {"run_id": self.run_id, "run_attempt": self.attempt, "repository": "o/r", "token": TOKEN}
         return {"github": github, "inputs": inputs, "vars": self.service.variables, "secrets": {}}
 
@@ -210,11 +203,12 @@ class Host:
         self._write_tool("python3", f'exec {sys.executable} {Path(__file__).with_name("python.py")} "$@"')
         self._write_tool("make", 'exec /usr/bin/make --dry-run "$@"')
         self.contexts |= {"steps": self.done, "runner": {"temp": str(self.temp)}}
+        summary = self.folder / "summary.md"
+        summary.touch()
         job.steps += [self._step(number, step) for number, step in enumerate(steps)]
         job.result = "failure" if self.failed else "success"
         job.outputs = {key: spell(fill(value, self.contexts)) for key, value in outputs.items()}
-        summary = self.folder / "summary.md"
-        job.summary = summary.read_text() if summary.exists() else ""
+        job.summary = summary.read_text()
         return job
 
     def _write_tool(self, name: str, line: str) -> None:
@@ -247,10 +241,7 @@ class Host:
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(path)],
             cwd=self.workspace,
             env={**self._variables(output), **{key: spell(value) for key, value in env.items()}},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "check": False},
         )
         outputs.update(line.split("=", 1) for line in output.read_text().splitlines())
         return done.stdout, done.returncode != 0

@@ -39,18 +39,6 @@ def steps_of(path):
     return [step for job in jobs for step in job["steps"]]
 
 
-@pytest.mark.parametrize("path", [NIGHTLY, ADHOC, CI, ACTION], ids=lambda path: path.stem)
-def test_no_expression_stands_in_a_shell_script_and_every_action_is_pinned(path):
-    steps = steps_of(path)
-    assert steps
-    for step in steps:
-        assert "${{" not in step.get("run", "")
-        if "uses" in step:
-            assert re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40}", step["uses"])
-        if step.get("uses", "").startswith("actions/checkout@"):
-            assert step["with"]["persist-credentials"] is False
-
-
 @pytest.mark.parametrize("path", [NIGHTLY, ADHOC, CI], ids=lambda path: path.stem)
 def test_a_job_may_do_what_it_needs_and_ends_some_day(path):
     data = read(path)
@@ -92,12 +80,10 @@ def test_the_checks_of_make_lint_find_what_they_are_there_for(tmp_path):
     bad.write_text(text.replace("mkdir -p store/bundles plan/history", 'echo "${{ inputs.plan-options }}"'))
     assert bad.read_text() != text
     found = checked("zizmor", "--offline", "--no-progress", bad)
-    assert found.returncode != 0
-    assert "template-injection" in found.stdout
+    assert found.returncode and "template-injection" in found.stdout
     bad.write_text(text.replace("timeout-minutes: 30", "timeout-minuts: 30"))
     found = checked("check-jsonschema", "--builtin-schema", "vendor.github-workflows", bad)
-    assert found.returncode != 0
-    assert "timeout-minuts" in found.stdout
+    assert found.returncode and "timeout-minuts" in found.stdout
 
 
 def test_the_ten_lines_of_the_document_are_ten_and_a_workflow(tmp_path):
@@ -108,10 +94,9 @@ def test_the_ten_lines_of_the_document_are_ten_and_a_workflow(tmp_path):
     place.write_text(text.replace("COMMIT", "0" * 40))
     (step,) = steps_of(place)
     assert set(step["with"]) <= set(read(ACTION)["inputs"])
-    found = checked("check-jsonschema", "--builtin-schema", "vendor.github-workflows", place)
-    assert found.returncode == 0, found.stdout
-    found = checked("zizmor", "--offline", "--no-progress", place)
-    assert found.returncode == 0, found.stdout
+    for words in (["check-jsonschema", "--builtin-schema", "vendor.github-workflows"], ["zizmor", "--offline"]):
+        found = checked(*words, place)
+        assert found.returncode == 0, found.stdout
 
 
 def test_the_document_names_every_variable_and_every_pin():
@@ -173,12 +158,8 @@ def after_the_plan(service, planned):
     return Run(service, NIGHTLY, 100, before={"plan": jobs}, only=("measure", "merge"))
 
 
-def stored_nights(place: Path, name="inductor-watch.db"):
-    store = open_store(place / name, write=False)
-    try:
-        return list_nights(store)
-    finally:
-        store.dispose()
+def stored_nights(place: Path):
+    return list_nights(open_store(place / "inductor-watch.db", write=False))
 
 
 def test_the_first_night_in_two_shards_is_one_night_with_nothing_to_hold_it_against(service):
@@ -208,18 +189,12 @@ def test_a_night_that_got_slower_is_reported_filed_and_fails_and_is_kept(seasone
     assert "1 of 3 bundles could not be stored" in merge.step("Ingest").printed, merge
     assert merge.step("Gate").outcome == "failure", merge
     assert f"regressed: huggingface/{MODELS[1]} inference float32 cpu" in merge.step("Gate").printed
-    assert MODELS[1] in merge.summary
-    assert "regressed" in merge.summary
-    issues = github.issues
-    assert len(issues) == 1, merge
+    assert MODELS[1] in merge.summary and "regressed" in merge.summary
+    assert [MODELS[1] in issue["title"] for issue in github.issues] == [True], merge
     assert github.tokens == {f"Bearer {TOKEN}"}
-    assert MODELS[1] in issues[0]["title"]
-    assert [night.night for night in stored_nights(seasoned.cache("inductor-watch-store-100-1"))][:2] == [
-        "actions-100-1",
-        "night-11",
-    ]
-    report = seasoned.artifact(100, "night-1") / "report.md"
-    assert MODELS[1] in report.read_text()
+    nights = stored_nights(seasoned.cache("inductor-watch-store-100-1"))
+    assert [night.night for night in nights][:2] == ["actions-100-1", "night-11"]
+    assert MODELS[1] in (seasoned.artifact(100, "night-1") / "report.md").read_text()
     # What cells take was learned from the nights before: 21.5 s each, two of them a shard.
     assert len(list((seasoned.artifact(100, "plan") / "history").iterdir())) == 12
     assert "2 cells, 1 models, 0.7 min of one worker" in jobs["plan"][0].summary
