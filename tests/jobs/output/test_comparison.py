@@ -9,13 +9,11 @@ import pytest
 from rich.console import Console
 
 from analysis.compare.results import Counts
-from analysis.compare.tables import summarise
 from analysis.compare.verdicts import compare_and_judge
 from analysis.reports.words import pass_rate
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.queries.sides import resolve_side
-from jobs.output.comparison import print_summary, show_comparison, show_summary
+from jobs.output.comparison import print_summary, show_comparison
 from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]
@@ -40,17 +38,13 @@ def store(tmp_path):
     engine.dispose()
 
 
-def lines(console):
-    """The printed lines without the widths of their columns."""
-    return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip(" ─")]
-
-
 def shown(engine, limit=20):
+    """The printed lines without the widths of their columns."""
     console = Console(file=io.StringIO(), width=200)
     with engine.connect() as connection:
         found, judgement = compare_and_judge(connection, "base", "new")
     show_comparison(console, found, judgement, limit)
-    return lines(console)
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip(" ─")]
 
 
 GOLDEN = """\
@@ -87,39 +81,23 @@ def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
     assert "not known" not in line
 
 
-def test_a_limit_keeps_the_largest_changes(tmp_path):
+def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(tmp_path):
     engine = new_store(tmp_path / "many.db")
-    factors = dict(zip(CELLS, (1.0, 1.1, 0.5, 1.3), strict=True))
-    ingest_bundle(engine, write_bundle(tmp_path, header("base"), [measured(which) for which in CELLS]))
+    odd = replace(CELLS[3], model="[red]vit[/red]")
+    factors = dict(zip([*CELLS[:3], odd], (1.0, 1.1, 0.5, 1.3), strict=True))
+    ingest_bundle(engine, write_bundle(tmp_path, header("base"), [measured(which) for which in factors]))
     slower = [measured(which, factor) for which, factor in factors.items()]
     ingest_bundle(engine, write_bundle(tmp_path, header("new", minutes=60), slower))
     ranked = [line for line in shown(engine, limit=2) if line.startswith("huggingface/") and " wall " in line]
-    assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/vit"]
-    engine.dispose()
+    assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/[red]vit[/red]"]
 
 
-def test_a_summary_names_what_failed_and_what_is_missing(store):
-    console = Console(file=io.StringIO(), width=200)
-    with store.connect() as connection:
-        show_summary(console, summarise(connection, resolve_side(connection, "new")))
-    text = lines(console)
+def test_a_summary_names_what_failed_and_what_is_missing(store, tmp_path, capsys):
+    print_summary(str(tmp_path / "store.db"), "new")
+    text = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "oom huggingface/gpt2 inference bfloat16 default" in text
     assert "missing huggingface/vit inference bfloat16 default" in text
     assert any("50% 2/4 (1 missing)" in line for line in text)
-
-
-def test_a_summary_is_printed_from_a_database_by_its_path(store, tmp_path, capsys):
-    print_summary(str(tmp_path / "store.db"), "new")
-    assert "huggingface" in capsys.readouterr().out
-
-
-def test_brackets_in_a_model_are_no_markup(tmp_path):
-    engine = new_store(tmp_path / "odd.db")
-    odd = replace(CELLS[0], model="[red]bert[/red]")
-    for name, minutes in (("base", 0), ("new", 60)):
-        ingest_bundle(engine, write_bundle(tmp_path, header(name, minutes=minutes), [measured(odd)]))
-    assert any("[red]bert[/red]" in line for line in shown(engine))
-    engine.dispose()
 
 
 @pytest.mark.parametrize(
