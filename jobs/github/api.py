@@ -129,8 +129,9 @@ class GitHub:
         try:
             return self._send_once(method, url, body)
         except GitHubError as error:
-            error.message += " (tried twice)" if error.retry_s is not None else ""
-            raise
+            if error.retry_s is None or error.is_lost and method == "POST":
+                raise
+            raise GitHubError(f"{error.message} (tried twice)") from None
 
     def _send_once(self, method: str, url: httpx.URL, body: Mapping[str, Any] | None) -> httpx.Response:
         headers = {
