@@ -129,7 +129,7 @@ class GitHub:
         try:
             return self._send_once(method, url, body)
         except GitHubError as error:
-            if error.retry_s is None or error.is_lost and method == "POST":
+            if error.retry_s is None or (error.is_lost and method == "POST"):
                 raise
             raise GitHubError(f"{error.message} (tried twice)") from None
 
