@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,18 +72,19 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
         NothingToDoError: nothing that further runs would settle can be measured here.
     """
     if len(named) == 1:
-        path = Path(named[0])
-        device = device or _device_in(path)
-        plan, runs = read_again(path, device)
+        try:
+            plan = read_plan(Path(named[0]), device)
+        except OSError as error:
+            raise ConfigError(f"--again {named[0]}: {error.strerror}") from error
         if not plan.cells:
-            raise NothingToDoError(f"nothing to measure again: {path} plans no cell")
-        return Rounds(device, rounds(plan, runs, most))
+            raise NothingToDoError(f"nothing to measure again: {named[0]} plans no cell")
+        return Rounds(plan.cells[0].device, rounds(plan, most))
     base, new = named or _LATEST
     again, sides = _of_sides(base, new, database)
     devices = sorted({item.cell.device for item in again.cells})
     if len(devices) > 1 and not device:
         raise click.UsageError(f"cells of {' and '.join(devices)} are to be measured again: choose with --device")
-    plan = Plan([])
+    plan = Plan([], runs={item.cell.cell_id: item.runs for item in again.cells})
     for cell in [item.cell for item in again.cells if not device or item.cell.device == device]:
         try:
             # The results may be another host's: this one may lack a model, or its torch an option.
@@ -98,32 +98,15 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
     if not plan.cells:
         left = f"{again.too_noisy} too noisy, {again.elsewhere} of different testbeds"
         raise NothingToDoError(f"nothing to measure again: {left}, {again.missing} missing (see `resume`)")
-    runs = {item.cell.cell_id: item.runs for item in again.cells}
-    return Rounds(device or devices[0], rounds(plan, runs, most), sides)
+    return Rounds(device or devices[0], rounds(plan, most), sides)
 
 
-def read_again(path: Path, device: str) -> tuple[Plan, dict[str, int]]:
-    """The plan in a file and the runs that each cell needs, by `cell_id`: one where the file has no number.
-
-    Raises:
-        ConfigError: no such plan, or a number of runs that is not from 1 to the most that a verdict advises.
-    """
-    from analysis.stats.verdicts import MOST_RUNS
-
-    plan = read_plan(path, device)
-    runs = json.loads(path.read_text()).get("runs", {})
-    if not isinstance(runs, dict) or not all(type(count) is int and 0 < count <= MOST_RUNS for count in runs.values()):
-        raise ConfigError(
-            f"{path}: `runs` gives a cell_id a number from 1 to {MOST_RUNS}: write it with `report --again-plan`"
-        )
-    return plan, {cell.cell_id: runs.get(cell.cell_id, 1) for cell in plan.cells}
-
-
-def rounds(plan: Plan, runs: Mapping[str, int], most: int) -> list[Plan]:
+def rounds(plan: Plan, most: int) -> list[Plan]:
     """A plan for each run, `most` at the most: the first has every cell, later ones those that need as many runs."""
+    needed = {cell: plan.runs.get(cell.cell_id, 1) for cell in plan.cells}
     plans = []
-    for number in range(min(most, max(runs.values(), default=0))):
-        cells = [cell for cell in plan.cells if runs[cell.cell_id] > number]
+    for number in range(min(most, max(needed.values(), default=0))):
+        cells = [cell for cell in plan.cells if needed[cell] > number]
         plans.append(replace(plan, cells=cells, left_out=[] if number else plan.left_out, night=""))
     return plans
 
@@ -153,13 +136,3 @@ def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Si
         comparison, judgement = compare_and_judge(connection, base, new)
         again = find_again(comparison, judgement, configs_of(connection, comparison.cells["config_id"].dropna()))
     return again, (comparison.base, comparison.new)
-
-
-def _device_in(path: Path) -> str:
-    """The device of a file's first cell; `cpu` where the file is no plan, of which `read_plan` gives the reason."""
-    try:
-        return str(json.loads(path.read_text())["cells"][0]["device"])
-    except OSError as error:
-        raise ConfigError(f"--again {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        return "cpu"

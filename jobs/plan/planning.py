@@ -6,7 +6,7 @@ The default night of a CPU fits into minutes; that of a GPU is the whole zoo.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -42,13 +42,15 @@ class NothingToDoError(click.ClickException):
 class Plan:
     """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
 
-    A plan from a file may have the `night` that it is a part of, and `extra` measurements.
+    A plan from a file may have the `night` that it is a part of, `extra` measurements, and how many `runs` each cell needs
+    (by `cell_id`; one where it is not there).
     """
 
     cells: list[Cell]
     left_out: list[str] = field(default_factory=list)
     night: str = ""
     extra: ExtraMeasurements = field(default_factory=ExtraMeasurements)
+    runs: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `load_plan` reads it back."""
@@ -139,14 +141,15 @@ def all_configs() -> list[Config]:
     return [*template_configs(), *mode_configs()]
 
 
-def read_plan(path: Path, device: str) -> Plan:
+def read_plan(path: Path, device: str | None) -> Plan:
     """The plan in a file, as `inductor-watch plan --json` writes it; only its `cells` are needed.
 
     Raises:
-        ConfigError: no such plan in the file, a cell for another than this `device`, or one that the installed zoo or
-            torch does not know.
+        ConfigError: no such plan in the file, a cell for another than this `device` (by default that of the first cell), or
+            one that the installed zoo or torch does not know.
     """
     plan = load_plan(path)
+    device = device or (plan.cells[0].device if plan.cells else "cpu")
     for cell in plan.cells:
         find(cell.suite, cell.model)
     if others := sorted({cell.device for cell in plan.cells} - {device}):
@@ -162,10 +165,22 @@ def load_plan(path: Path) -> Plan:
     """The plan in a file as it stands, on a host that may have neither torch nor the models. Raises `ConfigError`."""
     try:
         data = json.loads(path.read_text())
-        extra = ExtraMeasurements.from_json(data.get("measure") or {})
-        return Plan([Cell.from_json(cell) for cell in data["cells"]], night=str(data.get("night") or ""), extra=extra)
+        cells, extra = map(Cell.from_json, data["cells"]), ExtraMeasurements.from_json(data.get("measure") or {})
+        plan = Plan(list(cells), night=str(data.get("night") or ""), extra=extra, runs=data.get("runs", {}))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
+    if plan.runs != {}:
+        _check_runs(plan.runs, path)
+    return plan
+
+
+def _check_runs(runs: Any, path: Path) -> None:
+    from analysis.stats.verdicts import MOST_RUNS
+
+    if not isinstance(runs, dict) or not all(type(count) is int and 0 < count <= MOST_RUNS for count in runs.values()):
+        raise ConfigError(
+            f"{path}: `runs` gives a cell_id a number from 1 to {MOST_RUNS}: write it with `report --again-plan`"
+        )
 
 
 def check_config(config: Config, device: str) -> None:

@@ -73,23 +73,23 @@ def visible(gpus: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
     return list(chosen)
 
 
-def choose_gpus(gpus: Sequence[Gpu], asked: str | None) -> list[Gpu]:
-    """The first one without a wish; `all`; or the numbers asked for, separated by commas.
+def choose_gpus(gpus: Sequence[Gpu], requested: str | None) -> list[Gpu]:
+    """The first GPU where nothing is requested; `all`; or those of these numbers, separated by commas.
 
     Raises:
         ConfigError: a number that no visible GPU has.
     """
-    if asked is None or not gpus:
-        if asked not in (None, "all"):
-            raise ConfigError(f"--gpus {asked}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
+    if requested is None or not gpus:
+        if requested not in (None, "all"):
+            raise ConfigError(f"--gpus {requested}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
         return list(gpus[:1])
-    if asked == "all":
+    if requested == "all":
         return list(gpus)
     by_index = {str(gpu.index): gpu for gpu in gpus}
-    names = [name.strip() for name in asked.split(",")]
+    names = [name.strip() for name in requested.split(",")]
     if unknown := [name for name in names if name not in by_index]:
         raise ConfigError(
-            f"--gpus {asked}: no GPU {', '.join(unknown)} here, there are {', '.join(by_index)} (or `all`)"
+            f"--gpus {requested}: no GPU {', '.join(unknown)} here, there are {', '.join(by_index)} (or `all`)"
         )
     return [by_index[name] for name in dict.fromkeys(names)]
 

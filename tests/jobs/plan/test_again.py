@@ -19,7 +19,7 @@ from db.ingest import ingest_bundle
 from db.queries.filters import EVERYTHING
 from jobs.cli import app
 from jobs.commands.report import draw
-from jobs.plan.again import plans_again, read_again, rounds
+from jobs.plan.again import plans_again, rounds
 from jobs.plan.planning import Plan, read_plan
 from tests.analysis.compare.test_verdicts import MODELS, OTHER_TESTBED, make_run
 from tests.factories import cell, failing, header, new_store, write_bundle
@@ -93,25 +93,25 @@ def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, monkeypatch):
     assert done.exit_code == 0
     expected = report_of(nights).again
     assert set(json.loads(path.read_text())) == {"cells", "left_out", "runs"}
-    assert read_plan(path, "cuda").cells == [item.cell for item in expected.cells]
-    plan, runs = read_again(path, "cuda")
-    assert runs == {item.cell.cell_id: item.runs for item in expected.cells}
-    assert len(plan.cells) == len(expected.cells)
+    plan = read_plan(path, "cuda")
+    assert plan.cells == [item.cell for item in expected.cells]
+    assert plan.runs == {item.cell.cell_id: item.runs for item in expected.cells}
 
 
 @pytest.mark.parametrize("told", [{"x": 0}, {"x": 51}, {"x": True}, {"x": "2"}, [1]])
 def test_numbers_of_runs_that_are_none_are_refused(told, tmp_path):
     with pytest.raises(ConfigError, match="a number from 1 to 50"):
-        read_again(write(tmp_path / "plan.json", runs=told), "cpu")
+        read_plan(write(tmp_path / "plan.json", runs=told), "cpu")
 
 
 def test_each_run_has_the_cells_that_still_want_one():
     one, two = REAL
     runs = {one.cell_id: 3, two.cell_id: 1}
-    found = rounds(Plan(REAL, ["left: out"]), runs, 5)
+    plan = Plan(REAL, ["left: out"], runs=runs)
+    found = rounds(plan, 5)
     assert [item.cells for item in found] == [[one, two], [one], [one]]
     assert [item.left_out for item in found] == [["left: out"], [], []]
-    assert [item.cells for item in rounds(Plan(REAL), runs, 2)] == [[one, two], [one]]
+    assert [item.cells for item in rounds(plan, 2)] == [[one, two], [one]]
 
 
 @pytest.fixture

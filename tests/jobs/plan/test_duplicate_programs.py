@@ -20,7 +20,7 @@ def by_first_letter(config, device):
 
 
 def names(found):
-    return {key: [twin.config.name for twin in twins] for key, twins in found.items()}
+    return {key: [other.config.name for other in duplicates] for key, duplicates in found.items()}
 
 
 def work(planned, *, done=(), again=()):
@@ -38,7 +38,7 @@ def work(planned, *, done=(), again=()):
         ("cudagraphs+dynamic=true", "reduce-overhead+dynamic=true", "cuda"),
     ],
 )
-def test_names_of_one_program_are_twins(one, other, device):
+def test_names_of_one_program_are_duplicates(one, other, device):
     assert program_key(parse_config(one), device) == program_key(parse_config(other), device)
 
 
@@ -61,7 +61,7 @@ def test_what_only_looks_alike_is_measured_each(one, other, device, why):
     assert program_key(parse_config(one), device) != program_key(parse_config(other), device), why
 
 
-def test_the_default_under_a_third_name_is_the_twin_of_the_mode_not_of_the_control():
+def test_the_default_under_a_third_name_is_the_duplicate_of_the_mode_not_of_the_control():
     configs = [parse_config(text) for text in ("triton", "default", "default+freezing=false")]
     found = find_duplicates([cell("bert", config) for config in configs])
     assert found == {cell("bert", configs[1]).cell_id: [cell("bert", configs[2])]}
@@ -79,12 +79,12 @@ def test_the_first_of_the_plan_is_measured_and_the_others_follow():
 @pytest.mark.parametrize(
     "change", [{"model": "gpt2"}, {"phase": Phase.TRAINING}, {"dtype": "amp"}, {"device": "cpu"}, {"batch_size": 9}]
 )
-def test_cells_that_differ_in_more_than_the_config_are_no_twins(change):
+def test_cells_that_differ_in_more_than_the_config_are_no_duplicates(change):
     assert find_duplicates([BERT[0], replace(BERT[2], **change)], by_first_letter) == {}
 
 
 @pytest.mark.parametrize("found", [passing(BERT[0]), failing(BERT[0], Status.CRASHED)])
-def test_a_twin_gets_the_whole_outcome_and_says_whose_it_is(found):
+def test_a_duplicate_gets_the_whole_outcome_and_says_whose_it_is(found):
     copy = copy_for(BERT[2], found)
     assert copy.details == {**found.details, SAME_PROGRAM: "a1"}
     assert replace(copy, cell=BERT[0], details=found.details) == found
@@ -93,17 +93,17 @@ def test_a_twin_gets_the_whole_outcome_and_says_whose_it_is(found):
 
 def test_a_copy_that_is_lost_or_out_of_date_is_written_and_not_measured():
     crashed, passed = failing(BERT[0], Status.CRASHED), passing(BERT[0])
-    measured, copies = [passed, passing(BERT[1])], [copy_for(twin, passed) for twin in BERT[2:]]
-    stale = [copy_for(twin, crashed) for twin in BERT[2:]]
+    measured, copies = [passed, passing(BERT[1])], [copy_for(other, passed) for other in BERT[2:]]
+    stale = [copy_for(other, crashed) for other in BERT[2:]]
     for recorded, expected in ((copies, []), (copies[:1], copies[1:]), (stale, copies)):
         found = work(BERT, done=[*measured, *recorded])
         assert (found.cells, found.duplicates, found.copies) == ([], {}, expected)
         assert found.total == len(expected)
 
 
-def test_a_cell_that_is_measured_again_takes_its_twins_along():
+def test_a_cell_that_is_measured_again_takes_its_duplicates_along():
     crashed = failing(BERT[0], Status.CRASHED)
-    done = [crashed, passing(BERT[1]), *(copy_for(twin, crashed) for twin in BERT[2:])]
+    done = [crashed, passing(BERT[1]), *(copy_for(other, crashed) for other in BERT[2:])]
     found = work(BERT, done=done, again=[item.cell.cell_id for item in done if item.status is Status.CRASHED])
     assert found.cells == [BERT[0]]
     assert names(found.duplicates) == {BERT[0].cell_id: ["a2", "a3"]}
@@ -118,7 +118,7 @@ def test_whatever_is_recorded_the_work_ends_with_every_cell_named_once():
         lines = []
         for first in whole.cells:
             found = passing(first)
-            lines += [found, *(copy_for(twin, found) for twin in whole.duplicates.get(first.cell_id, []))]
+            lines += [found, *(copy_for(other, found) for other in whole.duplicates.get(first.cell_id, []))]
         done = lines[: rng.randint(0, len(lines))]
         left = work(planned, done=done)
         after = [item.cell.cell_id for item in [*done, *left.copies]]
