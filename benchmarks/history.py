@@ -122,7 +122,7 @@ def _agree(newest: History, whole: History, nights: int) -> None:
         {
             (one.cell_id, one.metric, one.span.onset.commit)
             for one in history.changes
-            if one.span.onset.place >= nights - 60
+            if one.span.onset.index >= nights - 60
         }
         for history in (newest, whole)
     ]
@@ -145,7 +145,7 @@ def _score(history: History, world: World) -> None:
         ]
         is_time = metric.startswith("compiled_") and metric.endswith("ms")
         inside = sum(
-            one.possible.base.place < world.step_at[at] <= one.possible.onset.place
+            one.possible.base.index < world.step_at[at] <= one.possible.onset.index
             for at, one in told
             if world.step[at] != 1 and is_time
         )

@@ -45,27 +45,31 @@ class KernelChange:
 
 def kernels(details: Mapping[str, Any], kind: str) -> dict[str, tuple[float, float]]:
     """Launches and milliseconds per call by kernel name of `kind` ("compiled" or "eager"); same names added up."""
-    found: dict[str, tuple[float, float]] = {}
+    added: dict[str, tuple[float, float]] = {}
     entries = details.get(f"{kind}_kernels")
     for entry in entries if isinstance(entries, list) else []:
-        if not (isinstance(entry, list | tuple) and len(entry) == 3):
-            continue
-        name, launches, ms = str(entry[0]), float(entry[1]), float(entry[2])
-        key = match[1] if (match := _NUMBER.match(name)) else name
-        before = found.get(key, (0.0, 0.0))
-        found[key] = (before[0] + launches, before[1] + ms)
-    return found
+        if isinstance(entry, list | tuple) and len(entry) == 3:
+            name, launches, ms = str(entry[0]), float(entry[1]), float(entry[2])
+            key = match[1] if (match := _NUMBER.match(name)) else name
+            before = added.get(key, (0.0, 0.0))
+            added[key] = (before[0] + launches, before[1] + ms)
+    return added
 
 
-def kernel_changes(
-    base: Mapping[str, tuple[float, float]], new: Mapping[str, tuple[float, float]]
-) -> list[KernelChange]:
-    """All kernels of both sides, the largest change of time first; what was not listed one by one comes last."""
-    found = []
-    for name in {**base, **new}:
-        before, after = base.get(name, (None, None)), new.get(name, (None, None))
-        found.append(KernelChange(name, before[0], before[1], after[0], after[1]))
-    return sorted(found, key=lambda item: (item.name == REST, -abs(item.change_ms), -(item.new_ms or 0.0), item.name))
+def kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[KernelChange]:
+    """All compiled kernels of both sides' details, the largest change of time first; what was not listed comes last.
+
+    Empty where a side has no kernels.
+    """
+    before, after = kernels(base, "compiled"), kernels(new, "compiled")
+    return pair_kernels(before, after) if before and after else []
+
+
+def pair_kernels(base: Mapping[str, tuple[float, float]], new: Mapping[str, tuple[float, float]]) -> list[KernelChange]:
+    """The kernels of both sides (`kernels`) by name, in the order of `kernel_changes`."""
+    none = (None, None)
+    changes = [KernelChange(name, *base.get(name, none), *new.get(name, none)) for name in {**base, **new}]
+    return sorted(changes, key=lambda one: (one.name == REST, -abs(one.change_ms), -(one.new_ms or 0.0), one.name))
 
 
 def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[EnvironmentDifference, ...]:
@@ -75,9 +79,34 @@ def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Enviro
 
 def reasons(details: Mapping[str, Any], key: str) -> list[str]:
     """Recorded reasons as texts; empty where there are none."""
-    found = details.get(key)
-    if isinstance(found, Mapping):
-        return [f"{name}: {value}" for name, value in found.items()]
-    if isinstance(found, Sequence) and not isinstance(found, str):
-        return [str(value) for value in found]
-    return [str(found)] if found else []
+    recorded = details.get(key)
+    if isinstance(recorded, Mapping):
+        return [f"{name}: {value}" for name, value in recorded.items()]
+    if isinstance(recorded, Sequence) and not isinstance(recorded, str):
+        return [str(value) for value in recorded]
+    return [str(recorded)] if recorded else []
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonDifference:
+    """A reason of a graph break, recompile or cudagraph skip (`what`) that only the side `before` or `after` has."""
+
+    what: str
+    side: str
+    text: str
+
+
+def reason_differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[ReasonDifference]:
+    """The reasons in the details of one side only, each once: kind by kind, new ones first."""
+    differing = []
+    for key, what in REASONS.items():
+        before, after = (dict.fromkeys(reasons(details, key)) for details in (base, new))
+        differing += [ReasonDifference(what, "after", text) for text in after if text not in before]
+        differing += [ReasonDifference(what, "before", text) for text in before if text not in after]
+    return differing
+
+
+def count_differences(base: Mapping[str, float], new: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """The counts of both sides' metrics that differ, by name."""
+    both = {name: (base[name], new[name]) for name in COUNTS if name in base and name in new}
+    return {name: values for name, values in both.items() if values[0] != values[1]}

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.compare.transitions import transitions
+from analysis.stats.verdicts import words_where
 from collector.metrics import METRICS
 from db.queries.cell_names import CELL_COLUMNS, spelled
 
@@ -22,7 +23,7 @@ _CONFIG = ("cell_id", "config", "config_id")
 _OUTCOME = ("expected_base", "expected_new", "status_base", "status_new")
 
 Values = NDArray[np.float64]
-Places = NDArray[np.intp]
+RowNumbers = NDArray[np.intp]
 
 
 def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False) -> pd.DataFrame:
@@ -42,26 +43,29 @@ def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False)
     `across_configs` pairs cells that differ in their config only; then each side's rows must be of one config.
     """
     names, rows = _aligned(base, new, list(AXES) if across_configs else ["cell_id"])
-    found: dict[str, Any] = {"cell": spelled(names), **{name: names[name].array for name in CELL_COLUMNS}}
-    sides = {"base": _of_side(base, rows["base"], "base"), "new": _of_side(new, rows["new"], "new")}
-    both = {**sides["base"], **sides["new"]}
-    found["transition"] = transitions(pd.DataFrame({name: both[name] for name in _OUTCOME}, copy=False)).array
+    sides = {**_of_side(base, rows["base"], "base"), **_of_side(new, rows["new"], "new")}
+    cells: dict[str, Any] = {"cell": spelled(names), **{name: names[name].array for name in CELL_COLUMNS}, **sides}
+    cells["transition"] = transitions(pd.DataFrame({name: sides[name] for name in _OUTCOME}, copy=False)).array
     if "program_id" in base:
-        found["program_changed"] = _changed(both, "program_id")
-        found["testbed_changed"] = _changed(both, "testbed_id")
-    ratios = {f"{name}_ratio": _ratio(both, name) for name in METRICS if f"{name}_base" in both}
+        cells |= {f"{name}_changed": _changed(sides, f"{name}_id") for name in ("program", "testbed")}
+    ratios = {f"{name}_ratio": _ratio(sides, name) for name in METRICS if f"{name}_base" in sides}
     ranks = _ranks(ratios) if all(f"{name}_ratio" in ratios for name in RANKING) else {}
-    return pd.DataFrame({**found, **both, **ratios, **ranks}, copy=False)
+    return pd.DataFrame({**cells, **ratios, **ranks}, copy=False)
 
 
-def _aligned(base: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> tuple[pd.DataFrame, dict[str, Places]]:
+def _aligned(base: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> tuple[pd.DataFrame, dict[str, RowNumbers]]:
     """The names of all pairs in their order, and for each side the row of every pair, -1 where the side has none."""
-    keys = {side: _tuples(rows, key) for side, rows in (("base", base), ("new", new))}
-    names = dict(zip(keys["base"], _tuples(base, CELL_COLUMNS), strict=True))
-    names |= dict(zip(keys["new"], _tuples(new, CELL_COLUMNS), strict=True))
+    sides = {"base": base, "new": new}
+    rows_of = {side: {pair: row for row, pair in enumerate(_tuples(rows, key))} for side, rows in sides.items()}
+    names = {
+        pair: name
+        for rows in (base, new)
+        for pair, name in zip(_tuples(rows, key), _tuples(rows, CELL_COLUMNS), strict=True)
+    }
     pairs = sorted(names, key=lambda pair: names[pair][1:])
-    place = {side: {pair: at for at, pair in enumerate(of_side)} for side, of_side in keys.items()}
-    rows = {side: np.array([of_side.get(pair, -1) for pair in pairs], dtype=np.intp) for side, of_side in place.items()}
+    rows = {
+        side: np.array([of_side.get(pair, -1) for pair in pairs], dtype=np.intp) for side, of_side in rows_of.items()
+    }
     return pd.DataFrame([names[pair] for pair in pairs], columns=list(CELL_COLUMNS)), rows
 
 
@@ -69,42 +73,33 @@ def _tuples(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]
     return list(zip(*(rows[name].tolist() for name in columns), strict=True))
 
 
-def _of_side(cells: pd.DataFrame, rows: Places, side: str) -> dict[str, Any]:
+def _of_side(cells: pd.DataFrame, rows: RowNumbers, side: str) -> dict[str, Any]:
     """A side's columns at these rows, absent for -1, and whether it expects the cell."""
-    shown = [name for name in cells if name in _CONFIG or name not in CELL_COLUMNS]
-    taken = {f"{name}_{side}": _taken(cells[name], rows) for name in shown}
-    return {**taken, f"expected_{side}": rows >= 0}
+    own = [name for name in cells if name in _CONFIG or name not in CELL_COLUMNS]
+    return {**{f"{name}_{side}": _at(cells[name], rows) for name in own}, f"expected_{side}": rows >= 0}
 
 
-def _taken(values: pd.Series, rows: Places) -> Any:
+def _at(values: pd.Series, rows: RowNumbers) -> Any:
     if isinstance(values.dtype, np.dtype):
         return np.append(values.to_numpy(), np.nan)[rows]
     return values.array.take(rows, allow_fill=True)
 
 
-def _changed(both: dict[str, Any], name: str) -> NDArray[np.object_]:
-    base, new = both[f"{name}_base"], both[f"{name}_new"]
-    found = np.asarray(base != new, dtype=bool).astype(object)
-    found[base.isna() | new.isna()] = None
-    return found
+def _changed(sides: dict[str, Any], name: str) -> NDArray[np.object_]:
+    base, new = sides[f"{name}_base"], sides[f"{name}_new"]
+    return words_where(~(base.isna() | new.isna()), np.asarray(base != new, dtype=bool))
 
 
-def _ratio(both: dict[str, Any], name: str) -> Values:
-    base, new = both[f"{name}_base"], both[f"{name}_new"]
+def _ratio(sides: dict[str, Any], name: str) -> Values:
+    base, new = sides[f"{name}_base"], sides[f"{name}_new"]
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: Values = new / base
-    found[base == 0] = np.nan
-    found[(base == 0) & (new == 0)] = 1.0
-    return found
+        return np.select([base != 0, new == 0], [new / base, 1.0], np.nan)
 
 
 def _ranks(ratios: dict[str, Values]) -> dict[str, Any]:
     """The first ranking metric whose ratio is known and positive."""
-    count = len(ratios[f"{RANKING[0]}_ratio"])
-    metric, ratio = np.full(count, -1), np.full(count, np.nan)
-    for place, name in enumerate(RANKING):
-        usable = np.isnan(ratio) & (ratios[f"{name}_ratio"] > 0)
-        metric[usable] = place
-        ratio[usable] = ratios[f"{name}_ratio"][usable]
-    names = pd.array([*RANKING, None], dtype="str").take(metric)
+    values = [ratios[f"{name}_ratio"] for name in RANKING]
+    is_known = [ratio > 0 for ratio in values]
+    ratio = np.select(is_known, values, np.nan)
+    names = pd.array([*RANKING, None], dtype="str").take(np.select(is_known, range(len(RANKING)), -1))
     return {"rank_metric": names, "rank_ratio": ratio, "rank_change": np.abs(np.log(ratio))}

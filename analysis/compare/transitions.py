@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import numpy as np
 import pandas as pd
 
 from collector.vocabulary import NOT_APPLICABLE, Status
@@ -26,33 +27,21 @@ class Transition(StrEnum):
 
 def transitions(cells: pd.DataFrame) -> pd.Series:
     """The transition of every row, from its columns expected_base, expected_new, status_base and status_new."""
-    base, new = (cells[f"status_{side}"].tolist() for side in ("base", "new"))
-    expected = (cells[f"expected_{side}"].tolist() for side in ("base", "new"))
-    # Few different rows: each is judged once.
-    known: dict[tuple[object, ...], str] = {}
-    found = []
-    for row in zip(*expected, base, new, strict=True):
-        word = known.get(row)
-        if word is None:
-            word = known[row] = _transition(*(None if value != value else value for value in row)).value
-        found.append(word)
-    return pd.Series(found, cells.index, dtype=object)
-
-
-def _transition(expected_base: object, expected_new: object, base: object, new: object) -> Transition:
-    passed = base == Status.PASS, new == Status.PASS
-    rules = [
-        (not expected_base, Transition.ENTERED),
-        (not expected_new, Transition.LEFT),
-        (base is None and new is None, Transition.MISSING_IN_BOTH),
-        (new is None, Transition.MISSING),
-        (base is None, Transition.MISSING_IN_BASE),
-        (base in _UNASKED or new in _UNASKED, Transition.NOT_APPLICABLE),
-        (all(passed), Transition.BOTH_PASS),
-        (passed[0], Transition.BROKE),
-        (passed[1], Transition.FIXED),
-    ]
-    return next((transition for holds, transition in rules if holds), Transition.STILL_FAILING)
-
-
-_UNASKED = [status.value for status in NOT_APPLICABLE]
+    base, new = cells["status_base"], cells["status_new"]
+    passed, still_passes = base == Status.PASS.value, new == Status.PASS.value
+    not_applicable = [status.value for status in NOT_APPLICABLE]
+    # The first rule that holds counts.
+    rules = {
+        Transition.ENTERED: ~cells["expected_base"],
+        Transition.LEFT: ~cells["expected_new"],
+        Transition.MISSING_IN_BOTH: base.isna() & new.isna(),
+        Transition.MISSING: new.isna(),
+        Transition.MISSING_IN_BASE: base.isna(),
+        Transition.NOT_APPLICABLE: base.isin(not_applicable) | new.isin(not_applicable),
+        Transition.BOTH_PASS: passed & still_passes,
+        Transition.BROKE: passed,
+        Transition.FIXED: still_passes,
+    }
+    masks = [mask.to_numpy(dtype=bool) for mask in rules.values()]
+    words = np.select(masks, [transition.value for transition in rules], Transition.STILL_FAILING.value)
+    return pd.Series(words.astype(object), cells.index)

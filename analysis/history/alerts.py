@@ -14,7 +14,6 @@ import numpy as np
 
 from analysis.compare.results import EnvironmentDifference
 from analysis.history.blame import BlameRange, blame_range, commit_json
-from analysis.history.blame import between as commits_between
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.series import Point
 from analysis.history.timelines import History, judge_history
@@ -162,22 +161,20 @@ class Group:
 
     def overlaps(self, span: Span) -> bool:
         """Whether a commit lies in both ranges. A range within one commit overlaps only the same range."""
-        if span.is_one_commit or self.base.place == self.onset.place:
-            return (span.base.place, span.onset.place) == (self.base.place, self.onset.place)
-        return span.base.place < self.onset.place and self.base.place < span.onset.place
+        if span.is_one_commit or self.base.index == self.onset.index:
+            return (span.base.index, span.onset.index) == (self.base.index, self.onset.index)
+        return span.base.index < self.onset.index and self.base.index < span.onset.index
 
     def distance(self, span: Span) -> int:
         """How far the most likely range of a change lies outside the shared range, in measured commits."""
-        return max(0, self.base.place - span.base.place, span.onset.place - self.onset.place)
+        return max(0, self.base.index - span.base.index, span.onset.index - self.onset.index)
 
     def take(self, change: Change) -> None:
         """Adds a change whose range overlaps, and narrows `base` and `onset` to the commits that all ranges share."""
         base, onset = change.possible.base, change.possible.onset
         self.changes.append(change)
-        self.base = max(self.base, base, key=_place)
-        self.onset = min(self.onset, onset, key=_place)
-        self.first = min(self.first, base, key=_place)
-        self.last = max(self.last, onset, key=_place)
+        self.base, self.onset = max(self.base, base, key=_index), min(self.onset, onset, key=_index)
+        self.first, self.last = min(self.first, base, key=_index), max(self.last, onset, key=_index)
 
 
 def group_changes(changes: Iterable[Change]) -> list[Group]:
@@ -192,22 +189,22 @@ def group_changes(changes: Iterable[Change]) -> list[Group]:
         span = change.possible
         fitting = [group for group in groups if group.overlaps(span)]
         if fitting:
-            nearest = min(fitting, key=lambda one: (one.distance(change.span), -len(one.changes), one.onset.place))
+            nearest = min(fitting, key=lambda one: (one.distance(change.span), -len(one.changes), one.onset.index))
         else:
             nearest = Group(span.base, span.onset, span.base, span.onset)
             groups.append(nearest)
         nearest.take(change)
-    return sorted(groups, key=lambda one: (one.onset.place, one.base.place))
+    return sorted(groups, key=lambda one: (one.onset.index, one.base.index))
 
 
-def _place(point: Point) -> int:
-    return point.place
+def _index(point: Point) -> int:
+    return point.index
 
 
 def _by_width(change: Change) -> tuple[int, int, int, int, str, str, str]:
     span, best = change.possible, change.span
-    width = span.onset.place - span.base.place
-    return (width, span.onset.place, best.onset.place, best.base.place, change.cell, change.testbed_id, change.metric)
+    width = span.onset.index - span.base.index
+    return (width, span.onset.index, best.onset.index, best.base.index, change.cell, change.testbed_id, change.metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,36 +239,26 @@ def survey(
     with connected(source) as conn:
         history = judge_history(conn, branch=branch, min_effects=min_effects, window=window)
         cells = set(cell_names(conn, filters).index.tolist())
-        groups = [
-            (repo_branch, group)
-            for repo_branch, of_branch in groupby(history.changes, key=lambda one: (one.repo, one.branch))
-            for group in group_changes(of_branch)
-        ]
         alerts = []
-        for (repo, name), group in groups:
-            shown = [one for one in group.changes if one.cell_key in cells and _is_wanted(one, metrics)]
-            if shown and (since is None or group.onset.started_at >= since.timestamp()):
-                alerts.append(_alert(conn, repo, name, group, shown))
+        for (repo, name), of_branch in groupby(history.changes, key=lambda one: (one.repo, one.branch)):
+            for group in group_changes(of_branch):
+                wanted = [one for one in group.changes if not metrics or (one.metric or "status") in metrics]
+                shown = [one for one in wanted if one.cell_key in cells]
+                if shown and (since is None or group.onset.started_at >= since.timestamp()):
+                    alerts.append(_alert(conn, repo, name, group, shown))
     return Survey(tuple(sorted(alerts, key=_newest_first)), history, len(cells & history.cells))
-
-
-def _is_wanted(change: Change, metrics: Sequence[str]) -> bool:
-    return not metrics or (change.metric or "status") in metrics
 
 
 def _alert(source: Source, repo: str, branch: str, group: Group, changes: Iterable[Change]) -> Alert:
     span = Span(group.base, group.onset)
-    around = (
-        *commits_between(source, repo, group.first, group.base),
-        *commits_between(source, repo, group.onset, group.last),
-    )
+    around = [Span(group.first, group.base), Span(group.onset, group.last)]
     return Alert(
         alert_id=short_hash([repo, branch, group.base.commit, group.onset.commit]),
         repo=repo,
         branch=branch,
         span=span,
         blame=blame_range(source, repo, span),
-        also_possible=around,
+        also_possible=tuple(entry for one in around for entry in blame_range(source, repo, one).commits),
         changes=tuple(sorted(changes, key=_badness)),
     )
 
@@ -283,4 +270,4 @@ def _badness(change: Change) -> tuple[int, float, str, str, str]:
 
 
 def _newest_first(alert: Alert) -> tuple[float, str, str, int]:
-    return (-alert.span.onset.started_at, alert.repo, alert.branch, -alert.span.onset.place)
+    return (-alert.span.onset.started_at, alert.repo, alert.branch, -alert.span.onset.index)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.history.changes import Span
-from analysis.history.series import Point
 from db.commits.ranges import CommitEntry, commits_between, find_commit
 from db.connecting import Source
 from db.errors import CommitError
@@ -49,33 +49,18 @@ def blame_range(source: Source, repo: str, span: Span) -> BlameRange:
     if span.is_one_commit:
         return BlameRange(base.commit, onset.commit, 0, ())
     if base.position is None or onset.position is None:
-        return BlameRange(base.commit, onset.commit, None, _alone(source, repo, onset.commit))
-    found = commits_between(source, repo, base.position, onset.position)
-    return BlameRange(base.commit, onset.commit, onset.position - base.position, found)
-
-
-def between(source: Source, repo: str, base: Point, onset: Point) -> tuple[CommitEntry, ...]:
-    """The commits of a span that begins and ends with these points; none where the two are one."""
-    return blame_range(source, repo, Span(base, onset)).commits
+        with suppress(CommitError):
+            return BlameRange(base.commit, onset.commit, None, (find_commit(source, onset.commit, repo),))
+        return BlameRange(base.commit, onset.commit, None, ())
+    commits = commits_between(source, repo, base.position, onset.position)
+    return BlameRange(base.commit, onset.commit, onset.position - base.position, commits)
 
 
 def commit_json(entry: CommitEntry) -> dict[str, Any]:
     """A commit as a JSON object with stable keys."""
+    links = ("reverts", "reverted_by", "relands", "relanded_by")
     return {
-        "sha": entry.sha,
-        "title": entry.title,
-        "pr_number": entry.pr_number,
-        "position": entry.position,
+        **{name: getattr(entry, name) for name in ("sha", "title", "pr_number", "position")},
         "committed_at": entry.committed_at.isoformat() if entry.committed_at else None,
-        "reverts": list(entry.reverts),
-        "reverted_by": list(entry.reverted_by),
-        "relands": list(entry.relands),
-        "relanded_by": list(entry.relanded_by),
+        **{name: list(getattr(entry, name)) for name in links},
     }
-
-
-def _alone(source: Source, repo: str, sha: str) -> tuple[CommitEntry, ...]:
-    try:
-        return (find_commit(source, sha, repo),)
-    except CommitError:
-        return ()

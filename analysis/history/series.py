@@ -16,16 +16,17 @@ from db.queries.filters import EVERYTHING, CellFilter
 from db.queries.series import SeriesRun, series_runs, series_values
 
 Numbers = npt.NDArray[np.float64]
+Keys = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """One commit as one testbed measured it: the runs of it in one environment, in the order of their start.
 
-    `place` counts the commits that were measured on the branch, whatever the testbed, in the order of the repository.
+    `index` is that of the commit among all that were measured on the branch, on any testbed, in the order of the repository.
     """
 
-    place: int
+    index: int
     commit: str
     position: int | None
     started_at: float
@@ -45,7 +46,7 @@ class SeriesTable:
     branch: str
     testbed_id: str
     points: tuple[Point, ...]
-    keys: npt.NDArray[np.int64]
+    keys: Keys
     values: Mapping[str, Numbers]
     passed: Numbers
 
@@ -70,43 +71,34 @@ def read_series(
         names = cell_names(conn, filters)
         chosen = np.sort(names.index.to_numpy())
         lines = _lines(series_runs(conn, branch=branch))
-        return names, [
-            table
-            for (repo, name, testbed), points in lines
-            if (table := _table(conn, chosen, (repo, name, testbed), _newest(points, window), metrics)) is not None
-        ]
+        tables = (
+            _table(conn, chosen, name, points if window is None else points[-window:], metrics)
+            for name, points in lines
+        )
+        return names, [table for table in tables if table is not None]
 
 
 def _lines(runs: Sequence[SeriesRun]) -> Iterator[tuple[tuple[str, str, str], list[Point]]]:
     """The points of each repository, branch and testbed, oldest first; the lines in the order of their names."""
-    of_line: dict[tuple[str, str, str], list[tuple[int, SeriesRun]]] = {}
-    places: dict[tuple[str, str], dict[str, int]] = {}
+    of_line: dict[tuple[str, str, str], list[SeriesRun]] = {}
+    indices: dict[tuple[str, str], dict[str, int]] = {}
     for run in runs:
-        place = places.setdefault((run.repo, run.branch), {})
-        number = place.setdefault(run.commit, len(place))
-        of_line.setdefault((run.repo, run.branch, run.testbed_id), []).append((number, run))
+        of_branch = indices.setdefault((run.repo, run.branch), {})
+        of_branch.setdefault(run.commit, len(of_branch))
+        of_line.setdefault((run.repo, run.branch, run.testbed_id), []).append(run)
     for name in sorted(of_line):
-        yield name, [_point(list(group)) for _, group in groupby(of_line[name], key=_same_point)]
+        groups = groupby(of_line[name], key=lambda run: (run.commit, run.environment))
+        yield name, [_point(indices[name[:2]], tuple(of_point)) for _, of_point in groups]
 
 
-def _same_point(numbered: tuple[int, SeriesRun]) -> tuple[int, int | None]:
-    number, run = numbered
-    return number, run.environment
-
-
-def _point(numbered: Sequence[tuple[int, SeriesRun]]) -> Point:
-    number, first = numbered[0]
-    runs = tuple(run for _, run in numbered)
-    return Point(number, first.commit, first.position, first.started_at, first.environment, runs)
-
-
-def _newest(points: list[Point], window: int | None) -> list[Point]:
-    return points if window is None else points[-window:]
+def _point(indices: Mapping[str, int], runs: tuple[SeriesRun, ...]) -> Point:
+    first = runs[0]
+    return Point(indices[first.commit], first.commit, first.position, first.started_at, first.environment, runs)
 
 
 def _table(
     source: Source,
-    chosen: npt.NDArray[np.int64],
+    chosen: Keys,
     name: tuple[str, str, str],
     points: list[Point],
     metrics: Sequence[str],
@@ -121,13 +113,13 @@ def _table(
         at = np.minimum(np.searchsorted(chosen, rows[:, 1]), max(len(chosen) - 1, 0))
         is_chosen = chosen[at] == rows[:, 1] if len(chosen) else np.zeros(len(rows), dtype=bool)
         rows, at = rows[is_chosen], at[is_chosen]
-        place = at * len(points) + columns[rows[:, 0].astype(np.int64)]
+        entry = at * len(points) + columns[rows[:, 0].astype(np.int64)]
         passed = rows[:, 2] == 1
-        _add(sums["passed"], counts["passed"], place, rows[:, 2], np.isfinite(rows[:, 2]))
+        _add(sums["passed"], counts["passed"], entry, rows[:, 2], np.isfinite(rows[:, 2]))
         for number, metric in enumerate(metrics):
             value = rows[:, 3 + number]
             usable = passed & (value > 0) & np.isfinite(value)
-            _add(sums[metric], counts[metric], place, np.log(np.where(usable, value, 1.0)), usable)
+            _add(sums[metric], counts[metric], entry, np.log(np.where(usable, value, 1.0)), usable)
     has = np.flatnonzero((counts["passed"] > 0).any(axis=1))
     if not len(has):
         return None
@@ -137,8 +129,7 @@ def _table(
     return SeriesTable(*name, tuple(points), chosen[has], values, means["passed"])
 
 
-def _add(
-    sums: Numbers, counts: Numbers, place: npt.NDArray[np.int64], values: Numbers, usable: npt.NDArray[np.bool_]
-) -> None:
-    np.add.at(sums.reshape(-1), place[usable], values[usable])
-    np.add.at(counts.reshape(-1), place[usable], 1.0)
+def _add(sums: Numbers, counts: Numbers, entry: Keys, values: Numbers, usable: npt.NDArray[np.bool_]) -> None:
+    """Adds the usable values at their entries, which are counted row by row."""
+    np.add.at(sums.reshape(-1), entry[usable], values[usable])
+    np.add.at(counts.reshape(-1), entry[usable], 1.0)

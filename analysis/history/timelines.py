@@ -83,7 +83,7 @@ def judge_history(
 
 
 def _order(change: Change) -> tuple[str, str, int, str, str, str]:
-    return (change.repo, change.branch, change.span.onset.place, change.cell, change.testbed_id, change.metric)
+    return (change.repo, change.branch, change.span.onset.index, change.cell, change.testbed_id, change.metric)
 
 
 def _with_enough(table: SeriesTable, metric: str) -> int:

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 from sqlalchemy import Connection
 
-from analysis.compare.evidence import COUNTS, REASONS, REST, KernelChange, differences, kernel_changes, kernels, reasons
+from analysis.compare.evidence import (
+    COUNTS,
+    REST,
+    KernelChange,
+    count_differences,
+    differences,
+    kernel_changes,
+    reason_differences,
+)
 from analysis.reports.words import percent
 from collector.vocabulary import Status, status_words
 from db.queries.details import evidence, program
 from db.throttling import throttled_by
 
+_SIDES = ("base", "new")
 #: Lines of one kind.
 _MOST = 4
 #: A kernel is named if its time changed by this part of the device time, or if it came or went with as much.
@@ -26,13 +36,13 @@ _ANOTHER_MODEL = 0.2
 def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
     """One line for each thing that the two measurements of a compared cell differ in; `row` is of
     `analysis.compare.pairing.pair`."""
-    details = [_details(conn, row, side) for side in ("base", "new")]
-    options = [_options(conn, row[f"program_id_{side}"]) for side in ("base", "new")]
+    details = [_details(conn, row, side) for side in _SIDES]
+    options = [_options(conn, row[f"program_id_{side}"]) for side in _SIDES]
     lines = [
         *_failure(row),
         *_count_changes(row),
         *_reason_changes(*details),
-        *_kernel_changes(row, *details),
+        *_kernel_changes(*details),
         *_option_changes(*options),
         *eager_lines(row),
         *_machine(row),
@@ -66,56 +76,51 @@ def _failure(row: Mapping[Any, Any]) -> list[str]:
 
 
 def _count_changes(row: Mapping[Any, Any]) -> list[str]:
-    lines = []
-    for metric, words in COUNTS.items():
-        base, new = row[f"{metric}_base"], row[f"{metric}_new"]
-        if base == base and new == new and base is not None and new is not None and base != new:
-            lines.append(f"{words}: {base:.0f} -> {new:.0f}")
-    return lines
+    sides = ({name: row[f"{name}_{side}"] for name in COUNTS if not pd.isna(row[f"{name}_{side}"])} for side in _SIDES)
+    return [f"{COUNTS[name]}: {base:.0f} -> {new:.0f}" for name, (base, new) in count_differences(*sides).items()]
 
 
-def _throttled(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def _throttled(*details: Mapping[str, Any]) -> list[str]:
     """What kept the GPU's clocks down, which moves its times."""
-    reasons_of = {"base": throttled_by(base), "new": throttled_by(new)}
-    sides = [f"{side} was measured ({', '.join(why).replace('_', ' ')})" for side, why in reasons_of.items() if why]
+    why = [(side, throttled_by(of_side)) for side, of_side in zip(_SIDES, details, strict=True)]
+    sides = [f"{side} was measured ({', '.join(words).replace('_', ' ')})" for side, words in why if words]
     return [f"the GPU was held back while {' and '.join(sides)}: its clock is part of the times"] if sides else []
 
 
-def _disturbed(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def _disturbed(*details: Mapping[str, Any]) -> list[str]:
     """Which side shared the GPU with another process (`jobs.pool.disturbance`)."""
-    sides = {"base": base.get("disturbed"), "new": new.get("disturbed")}
-    return [f"the measurement of {side} was disturbed: {reason}" for side, reason in sides.items() if reason]
+    reasons = [(side, of_side.get("disturbed")) for side, of_side in zip(_SIDES, details, strict=True)]
+    return [f"the measurement of {side} was disturbed: {reason}" for side, reason in reasons if reason]
 
 
 def _weakly_checked(row: Mapping[Any, Any], *details: Mapping[str, Any]) -> list[str]:
     """Which side's pass no reference vouches for."""
-    statuses = {
-        side: status_words(str(row[f"status_{side}"]), of) for side, of in zip(("base", "new"), details, strict=True)
-    }
-    return [f"{side}: {words}" for side, words in statuses.items() if words != str(row[f"status_{side}"])]
+    statuses = [(side, str(row[f"status_{side}"]), of_side) for side, of_side in zip(_SIDES, details, strict=True)]
+    return [
+        f"{side}: {words}" for side, status, of_side in statuses if (words := status_words(status, of_side)) != status
+    ]
 
 
 def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for key, words in REASONS.items():
-        before, after = (reasons(details, key) for details in (base, new))
-        lines += [f"new reason of a {words}: {text}" for text in after if text not in before][:_MOST]
-        lines += [f"no longer a reason of a {words}: {text}" for text in before if text not in after][:_MOST]
-    return lines
+    lines: dict[str, list[str]] = {}
+    for one in reason_differences(base, new):
+        head = "new reason" if one.side == "after" else "no longer a reason"
+        lines.setdefault(f"{head} of a {one.what}", []).append(one.text)
+    return [f"{head}: {text}" for head, texts in lines.items() for text in texts[:_MOST]]
 
 
-def _kernel_changes(row: Mapping[Any, Any], base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    before, after = (kernels(details, "compiled") for details in (base, new))
-    if not before or not after:
-        return []
-    total = max(sum(ms for _, ms in side.values()) for side in (before, after))
-    changed = [
-        item
-        for item in kernel_changes(before, after)
-        if item.name != REST and abs(item.change_ms) >= max(_LEAST_PART * total, 1e-9)
-    ]
-    more = [f"... and {len(changed) - _MOST} more kernels"] if len(changed) > _MOST else []
-    return [f"kernel {_kernel(item)}" for item in changed[:_MOST]] + more
+def _kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    changes = kernel_changes(base, new)
+    total = max(sum(one.base_ms or 0.0 for one in changes), sum(one.new_ms or 0.0 for one in changes))
+    least = max(_LEAST_PART * total, 1e-9)
+    return _first(
+        [f"kernel {_kernel(one)}" for one in changes if one.name != REST and abs(one.change_ms) >= least], "kernels"
+    )
+
+
+def _first(lines: list[str], what: str) -> list[str]:
+    more = [f"... and {len(lines) - _MOST} more {what}"] if len(lines) > _MOST else []
+    return lines[:_MOST] + more
 
 
 def _kernel(item: KernelChange) -> str:
@@ -128,13 +133,11 @@ def _launches(launches: float | None, ms: float | None) -> str:
 
 
 def _option_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    changed = differences(base, new)
-    more = [f"... and {len(changed) - _MOST} more options"] if len(changed) > _MOST else []
     lines = [
-        f"option {item.key}: {' or '.join(item.base) or 'nothing'} -> {' or '.join(item.new) or 'nothing'}"
-        for item in changed[:_MOST]
+        f"option {one.key}: {' or '.join(one.base) or 'nothing'} -> {' or '.join(one.new) or 'nothing'}"
+        for one in differences(base, new)
     ]
-    return lines + more
+    return _first(lines, "options")
 
 
 def eager_lines(row: Mapping[Any, Any]) -> list[str]:

@@ -48,8 +48,8 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
     for kernel in evidence.kernels[:_KERNELS]:
         counts = ["-" if count is None else f"{count:g}" for count in (kernel.base_launches, kernel.new_launches)]
         yield f"kernel {kernel.name[:80]}: {' -> '.join(counts)} launches, {kernel.change_ms:+.4f} ms"
-    for what, side, text in evidence.reasons:
-        yield f"{what} only {side}: {' '.join(text.split())[:160]}"
+    for reason in evidence.reasons:
+        yield f"{reason.what} only {reason.side}: {' '.join(reason.text.split())[:160]}"
     if evidence.exception:
         yield f"failed with {evidence.exception}"
 

@@ -124,7 +124,7 @@ class _Book:
         )
         if base is None or onset is None:
             return False
-        return base < change.possible.onset.place and change.possible.base.place < onset
+        return base < change.possible.onset.index and change.possible.base.index < onset
 
     def _open(self, change: Change, alert: Alert) -> RegressionInfo:
         levels = change.levels

@@ -1,7 +1,19 @@
-"""The stores of `tests/db`: what is said of two sides is the same on both databases."""
+"""Stores in a file. What differs between databases is read in `db`; `either` has a few answers on a server, too."""
 
 from __future__ import annotations
 
-from tests.db.conftest import location, store
+import pytest
 
-__all__ = ["location", "store"]
+from tests.db.conftest import location
+from tests.db.conftest import store as either
+from tests.factories import new_store
+
+__all__ = ["either", "location"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A new, empty store, open for writing."""
+    engine = new_store(tmp_path / "store.db")
+    yield engine
+    engine.dispose()

@@ -142,7 +142,7 @@ def test_kernels_of_one_family_are_added_up_whatever_their_number():
     new = evidence.kernels(
         {"compiled_kernels": [["triton_poi_fused_add_1", 3, 1.0], ["gemm_2", 1, 0.1], ["broken"]]}, "compiled"
     )
-    listed = evidence.kernel_changes(base, new)
+    listed = evidence.pair_kernels(base, new)
     assert [(item.name, item.base_launches, item.change_ms) for item in listed] == [
         ("triton_poi_fused_add", 3, 0.25),
         ("gemm_2", None, 0.1),

@@ -42,7 +42,7 @@ def show(halves: Sequence[Half]) -> None:
 def _table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Markup:
     base, new = kernels if len(kernels) == 2 else ({}, kernels[0])
     compared = bool(base) and bool(new)
-    listed = evidence.kernel_changes(base, new)
+    listed = evidence.pair_kernels(base, new)
     if not compared:
         listed.sort(key=lambda item: (item.name == evidence.REST, -max(item.new_ms or 0.0, item.base_ms or 0.0)))
     rows = [_row(_name(item.name), [item], len(roles), compared) for item in listed[:_TOP_KERNELS]]

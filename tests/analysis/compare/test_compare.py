@@ -460,7 +460,7 @@ def test_environments_of_cells_that_the_filter_leaves_out_do_not_differ(store, t
     assert compare(store, old, new, CellFilter(models=("bert",))).environment == ()
 
 
-def test_what_a_side_measured_several_times_is_the_mean_of_its_runs_and_a_change_is_of_two_means(store, tmp_path):
+def test_what_a_side_measured_several_times_is_the_mean_of_its_runs_and_a_change_is_of_two_means(either, tmp_path):
     """Two runs a night, one of them with a replicate: 2 and 8 ms (4 and 16 there), so 4 ms."""
     for number, latencies in enumerate([(2.0,), (4.0, 16.0), (3.0,), (12.0,)]):
         lines = [
@@ -474,16 +474,16 @@ def test_what_a_side_measured_several_times_is_the_mean_of_its_runs_and_a_change
         ]
         lines.append(failing(cell("flaky")) if number == 1 else passing(cell("flaky"), metrics={"compiled_ms": 7.0}))
         head = header(f"r{number}", minutes=60 * number, commit=COMMIT_A if number < 2 else COMMIT_B)
-        ingest_bundle(store, write_bundle(tmp_path, head, lines))
-    sides = resolve_side(store, f"main@{COMMIT_A}"), resolve_side(store, f"main@{COMMIT_B}")
-    found = by_model(compare(store, *sides))
+        ingest_bundle(either, write_bundle(tmp_path, head, lines))
+    sides = resolve_side(either, f"main@{COMMIT_A}"), resolve_side(either, f"main@{COMMIT_B}")
+    found = by_model(compare(either, *sides))
     row = found.loc["bert"]
     assert (row["compiled_ms_base"], row["compiled_ms_new"]) == (pytest.approx(4.0), pytest.approx(6.0))
     assert row["compiled_ms_ratio"] == pytest.approx(1.5)
     assert (row["graph_breaks_base"], row["graph_breaks_new"]) == (1.0, 3.0)  # counts of the newest measurement
     assert found.loc["flaky", "status_base"] == "fail_to_compile"
     assert found.loc["flaky", "compiled_ms_new"] == pytest.approx(7.0)
-    judged = judge_cells(store, compare(store, *sides)).cells.loc[row["cell_id"]]
+    judged = judge_cells(either, compare(either, *sides)).cells.loc[row["cell_id"]]
     assert judged["compiled_ms_change"] == pytest.approx(row["compiled_ms_ratio"] - 1)
-    summary = summarise(store, sides[0]).cells.set_index("model")
+    summary = summarise(either, sides[0]).cells.set_index("model")
     assert summary.loc["bert", "compiled_ms"] == pytest.approx(4.0)

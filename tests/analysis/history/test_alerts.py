@@ -40,10 +40,10 @@ def change(base, onset, first=None, last=None, cell_id="a", metric="compiled_ms"
 def grouped(*changes):
     return [
         (
-            group.base.place,
-            group.onset.place,
-            group.first.place,
-            group.last.place,
+            group.base.index,
+            group.onset.index,
+            group.first.index,
+            group.last.index,
             sorted(one.cell_id for one in group.changes),
         )
         for group in group_changes(changes)
@@ -156,16 +156,16 @@ def test_one_commit_that_helps_some_and_harms_others_is_one_alert_that_is_neithe
     assert [one.direction for one in alert.changes] == ["worse", "better"]
 
 
-def test_both_databases_say_the_same(store, location, tmp_path):
-    history = History(tmp_path, titles=TITLES, given=(store, location))
+def test_both_databases_say_the_same(either, location, tmp_path):
+    history = History(tmp_path, titles=TITLES, given=(either, location))
     history.import_commits()
     history.nights(0, 14)
     history.nights(14, 24, slower(1.08, ("bert", "t5")), fails=("gpt2",), environment={"driver": "2.0"})
-    (alert,) = find_alerts(store)
+    (alert,) = find_alerts(either)
     assert alert.counts() == {"compiled_ms": 2, "broke": 1}
     assert [one.title for one in alert.blame.commits][1] == TITLES[41]
     assert [one.key for one in alert.environment] == ["driver"]
-    assert evidence_of(store, alert.changes[1]).control[0] == "eager_ms"
+    assert evidence_of(either, alert.changes[1]).control.metric == "eager_ms"
 
 
 def test_two_gpus_of_a_night_share_an_alert(history):
@@ -289,8 +289,8 @@ def test_kernels_counts_and_eager_times_are_laid_beside_a_change(history):
         ("triton_red_fused_sum", None, 2.0),
         ("triton_poi_fused_add", 4.0, None),
     ]
-    assert evidence.reasons == (("cudagraph skip", "after", "mutated inputs"),)
-    assert evidence.control == ("eager_ms", 4.0, 4.4)
+    assert evidence.to_json()["reasons"] == ({"what": "cudagraph skip", "side": "after", "text": "mutated inputs"},)
+    assert evidence.to_json()["control"] == {"metric": "eager_ms", "before": 4.0, "after": 4.4}
     assert evidence.to_json()["control"] == {"metric": "eager_ms", "before": 4.0, "after": 4.4}
 
 
