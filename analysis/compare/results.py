@@ -114,6 +114,11 @@ class PairedFigure:
         return ratio(self.base, self.new)
 
     @property
+    def change(self) -> float | None:
+        """The relative change from base to new; 0.02 is 2 %."""
+        return None if self.ratio is None else self.ratio - 1
+
+    @property
     def ratio_all(self) -> float | None:
         """New over base of the unpaired averages, which also depends on which models pass."""
         return ratio(self.base_all.value, self.new_all.value)

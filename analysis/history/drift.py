@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,19 +45,13 @@ class Drift:
     pinned: Point
     newest: Point
     levels: LevelDrift
-    q: float
+    q: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
-        plain = ("repo", "branch", "testbed_id", "cell_id", "cell", "metric", "q")
-        levels = {name: getattr(self.levels, name) for name in self.levels.__dataclass_fields__}
-        return {
-            **{name: getattr(self, name) for name in plain},
-            "direction": self.direction.value,
-            "pinned": self.pinned.commit,
-            "newest": self.newest.commit,
-            **levels,
-        }
+        plain = ("repo", "branch", "testbed_id", "cell_id", "cell", "metric", "q", "direction")
+        commits = {"pinned": self.pinned.commit, "newest": self.newest.commit}
+        return {**{name: getattr(self, name) for name in plain}, **commits, **asdict(self.levels)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +60,6 @@ class DriftSurvey:
 
     drifts: tuple[Drift, ...]
     series: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A series that is compared with a pin."""
-
-    table: SeriesTable
-    row: int
-    pinned: Point
-    newest: Point
-    levels: LevelDrift
 
 
 def slow_drift(
@@ -107,40 +90,28 @@ def slow_drift(
     drifts: list[Drift] = []
     series = 0
     for metric, least in min_effects.items():
-        cases = [
-            case
+        compared = [
+            drift
             for table in tables
             if table.branch in branches
             for base in tables
             if (base.testbed_id, base.repo) == (table.testbed_id, table.repo)
-            for case in _cases(table, base, set(pinned.keys), metric, least)
+            for drift in _compared(names, table, base, set(pinned.keys), metric, least)
         ]
-        series += len(cases)
-        rates = false_discovery_rates(np.array([case.levels.p for case in cases])).tolist()
+        series += len(compared)
+        rates = false_discovery_rates(np.array([drift.levels.p for drift in compared])).tolist()
         drifts += [
-            _drift(names, metric, case, q)
-            for case, q in zip(cases, rates, strict=True)
-            if q <= LEVEL and abs(math.log(case.levels.drift)) >= math.log1p(least)
+            replace(drift, q=q)
+            for drift, q in zip(compared, rates, strict=True)
+            if q <= LEVEL and abs(math.log(drift.levels.drift)) >= math.log1p(least)
         ]
     drifts.sort(key=lambda one: (-abs(math.log(one.levels.drift)), one.cell, one.metric, one.testbed_id))
     return DriftSurvey(tuple(drifts), series)
 
 
-def _drift(names: CellNames, metric: str, case: _Case, q: float) -> Drift:
-    series = name_series(names, case.table, case.row)
-    series.pop("cell_key")
-    return Drift(
-        **series,
-        metric=metric,
-        direction=direction_of(metric, case.levels.drift),
-        pinned=case.pinned,
-        newest=case.newest,
-        levels=case.levels,
-        q=q,
-    )
-
-
-def _cases(table: SeriesTable, base: SeriesTable, runs: set[int], metric: str, least: float) -> Iterator[_Case]:
+def _compared(
+    names: CellNames, table: SeriesTable, base: SeriesTable, runs: set[int], metric: str, least: float
+) -> Iterator[Drift]:
     """Every series of `table` that can be compared with the first pinned run of `base`."""
     pins = [at for at, point in enumerate(base.points) if any(run.key in runs for run in point.runs)]
     if not pins:
@@ -160,7 +131,16 @@ def _cases(table: SeriesTable, base: SeriesTable, runs: set[int], metric: str, l
             continue
         steps = _steps(values[row], all_cuts[row], pins[0]) if base is table else []
         levels = level_drift(base.values[metric][base_row][before], values[row][now], steps)
-        yield _Case(table, row, base.points[pins[0]], table.points[now[-1]], levels)
+        series = name_series(names, table, row)
+        series.pop("cell_key")
+        yield Drift(
+            **series,
+            metric=metric,
+            direction=direction_of(metric, levels.drift),
+            pinned=base.points[pins[0]],
+            newest=table.points[now[-1]],
+            levels=levels,
+        )
 
 
 def _rows(base: SeriesTable, table: SeriesTable) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

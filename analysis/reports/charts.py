@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from analysis.compare.verdicts import Outcome
 from analysis.reports.facts import CellFacts, Report
-from analysis.reports.suites import SHOWN, AverageFacts, SuiteFacts
+from analysis.reports.suites import SHOWN, SuiteFacts
 from analysis.reports.words import WORDS, interval, percent
+from analysis.stats.bootstrap import Interval
 from collector.metrics import METRICS
 from db.errors import one_line
 
@@ -131,11 +132,11 @@ def converter() -> ModuleType:
     return vl_convert
 
 
-def average_look(metric: str, average: AverageFacts) -> Look:
+def _average_look(change: float, within: Interval | None, metric: str) -> Look:
     """Good or bad where the interval over models excludes no change, else neither."""
-    if average.change is None or average.interval is None or not average.interval.excludes_none:
+    if within is None or not within.excludes_none:
         return "calm"
-    return "good" if (average.change > 0) is (METRICS[metric].better == "higher") else "bad"
+    return "good" if (change > 0) is (METRICS[metric].better == "higher") else "bad"
 
 
 def _sides(report: Report) -> str:
@@ -162,8 +163,8 @@ def _change(row: int, cell: CellFacts) -> Mark:
 
 def _suites(report: Report) -> _Plot:
     """Each suite and config that has an average on both sides."""
-    rows = [suite for suite in report.suites if any(item.change is not None for item in suite.averages.values())]
-    groups = (suite.group for suite in rows)
+    rows = [suite for suite in report.suites if any(suite.paired.figures[name].change is not None for name in SHOWN)]
+    groups = (suite.paired.group for suite in rows)
     names = [f"{group.suite} {group.phase} {group.dtype} {group.device} {group.config}" for group in groups]
     marks = [mark for row, suite in enumerate(rows) for mark in _averages(row, suite)]
     note = "averages over the cells that pass on both sides, 95 % interval over models"
@@ -172,15 +173,14 @@ def _suites(report: Report) -> _Plot:
 
 def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:
     for metric, column in SHOWN.items():
-        average = suite.averages[metric]
-        if average.change is None:
+        change, within = suite.paired.figures[metric].change, suite.intervals[metric]
+        if change is None:
             continue
-        within = average.interval
         low, high = (within.low - 1, within.high - 1) if within else (None, None)
         # Ratios are formed on one machine, times are not.
         comparable = suite.one_machine or METRICS[metric].unit == "x"
-        look = average_look(metric, average) if comparable else "calm"
-        yield Mark(row, column, average.change, low, high, look, percent(average.change))
+        look = _average_look(change, within, metric) if comparable else "calm"
+        yield Mark(row, column, change, low, high, look, percent(change))
 
 
 def _names(names: Sequence[str], colors: Mapping[str, str]) -> Any:

@@ -120,7 +120,7 @@ class Report:
                 "repro": self.repros[cell_id],
                 "evidence": evidence.get(cell_id, []),
             }
-        intervals = {suite.group: suite.intervals() for suite in self.suites}
+        intervals = {suite.paired.group: suite.to_json() for suite in self.suites}
         for entry, suite in zip(document["suites"], self.comparison.suites, strict=True):
             entry["intervals"] = intervals.get(suite.group, {})
         own = {name: getattr(self, name) for name in ("sentence", "exit_code", "reason", "link", "across")}

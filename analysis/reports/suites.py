@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.compare.results import Comparison, Counts, Group, SuiteChange
+from analysis.compare.results import Comparison, Group, SuiteChange
 from analysis.compare.transitions import Transition
 from analysis.stats.bootstrap import Interval, geomean_interval, sums_interval
 from collector.metrics import METRICS
@@ -21,36 +21,21 @@ _GROUP = ["suite", "phase", "dtype", "device", "config_id"]
 
 
 @dataclass(frozen=True, slots=True)
-class AverageFacts:
-    """A paired average on both sides in the metric's unit; `interval` is of new over base, None below 5 models."""
-
-    n: int
-    base: float | None
-    new: float | None
-    change: float | None
-    interval: Interval | None
-
-
-@dataclass(frozen=True, slots=True)
 class SuiteFacts:
-    """A group that both sides measured. `moved` says where the set of models changed the unpaired speedup, else empty.
+    """A group that both sides measured, with the interval of new over base of each average; None below 5 models.
 
-    `one_machine` is false where a cell was measured on two testbeds: a mean of times is then no change of the code's.
+    `moved` says where the set of models changed the unpaired speedup, else empty. `one_machine` is false where a cell was
+    measured on two testbeds: a change of a mean of times is then no change of the code.
     """
 
-    group: Group
-    base: Counts
-    new: Counts
-    averages: dict[str, AverageFacts]
+    paired: SuiteChange
+    intervals: dict[str, Interval | None]
     moved: str
     one_machine: bool
 
-    def intervals(self) -> dict[str, Any]:
-        """By metric the ends of the interval of new over base, and of how many models; null where there is none."""
-        return {
-            name: None if average.interval is None else asdict(average.interval)
-            for name, average in self.averages.items()
-        }
+    def to_json(self) -> dict[str, Any]:
+        """By metric the ends of its interval and the number of models; null where there is none."""
+        return {name: within and asdict(within) for name, within in self.intervals.items()}
 
 
 def suite_facts(comparison: Comparison) -> tuple[SuiteFacts, ...]:
@@ -66,21 +51,12 @@ def suite_facts(comparison: Comparison) -> tuple[SuiteFacts, ...]:
 
 def _facts(suite: SuiteChange, cells: pd.DataFrame | None) -> SuiteFacts:
     one_machine = cells is None or not cells["testbed_changed"].eq(True).any()
-    return SuiteFacts(suite.group, suite.base, suite.new, _averages(suite, cells), _moved(suite), one_machine)
+    intervals = {metric: None if cells is None else average_interval(metric, cells) for metric in SHOWN}
+    return SuiteFacts(suite, intervals, _moved(suite), one_machine)
 
 
 def _name(group: Group) -> str:
     return "\n".join(str(getattr(group, name)) for name in _GROUP)
-
-
-def _averages(suite: SuiteChange, cells: pd.DataFrame | None) -> dict[str, AverageFacts]:
-    averages = {}
-    for metric in SHOWN:
-        figure = suite.figures[metric]
-        change = None if figure.ratio is None else figure.ratio - 1
-        within = None if cells is None else average_interval(metric, cells)
-        averages[metric] = AverageFacts(figure.n, figure.base, figure.new, change, within)
-    return averages
 
 
 def average_interval(metric: str, cells: pd.DataFrame) -> Interval | None:

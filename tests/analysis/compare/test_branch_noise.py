@@ -47,15 +47,6 @@ def test_without_the_nights_one_run_of_each_decides_nothing(store, tmp_path):
     assert found.repeats["compiled_ms"] == 0
 
 
-def test_a_noisier_main_makes_the_same_branch_inconclusive(store, tmp_path):
-    for number in range(12):
-        make_run(store, tmp_path, number, sd=0.05)
-    branch_run(store, tmp_path)
-    found, cells = judged(store)
-    assert found.noise["compiled_ms"] == pytest.approx(0.05, rel=0.3)
-    assert cells.loc[MODELS[3], "verdict"] == "inconclusive"
-
-
 def test_nights_on_another_testbed_say_nothing_of_the_branch(store, tmp_path):
     for number in range(11):
         make_run(store, tmp_path, number)

@@ -8,9 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.verdicts import JUDGED, with_verdicts
+from analysis.compare.verdicts import with_verdicts
 from analysis.history.recovery import Pinned, Timeline, standing
-from collector.metrics import MIN_EFFECT
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
 from tests.analysis.compare import judging
@@ -158,7 +157,3 @@ def test_a_record_of_a_leak_that_appeared_is_fixed_once_two_runs_leak_nothing(ni
         place = (side.runs[0].repo, side.runs[0].branch, side.runs[0].testbed_id)
         pinned = Pinned(cell(MODELS[0]).cell_id, *place, leak, 0.0, 2048.0, side.commits[0])
         assert standing(pinned, Timeline(conn, [leak])).value == expected
-
-
-def test_every_metric_that_is_judged_has_its_place_in_the_order():
-    assert set(JUDGED) == {*MIN_EFFECT, "leak_bytes_per_call"}

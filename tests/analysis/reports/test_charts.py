@@ -55,7 +55,7 @@ def test_suites_have_a_column_for_each_average(nights):
     assert {"speedup", "compile time", "compression"} <= set(texts(drawn))
     assert "huggingface inference bfloat16 cuda default" in texts(drawn)
     (suite,) = report_of(nights).suites
-    assert percent(suite.averages["compile_cold_s"].change) in texts(drawn)
+    assert percent(suite.paired.figures["compile_cold_s"].change) in texts(drawn)
 
 
 def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):

@@ -77,10 +77,10 @@ def test_what_measures_again_what_the_report_names_knows_its_filters(nights):
 
 def test_suites_have_pass_rates_and_an_interval_over_models(nights):
     (suite,) = report_of(nights).suites
-    assert (suite.base.passed, suite.new.passed) == (23, 23)
-    average = suite.averages["compile_cold_s"]
+    assert (suite.paired.base.passed, suite.paired.new.passed) == (23, 23)
+    average, within = suite.paired.figures["compile_cold_s"], suite.intervals["compile_cold_s"]
     assert average.n == 22
-    assert average.interval.low - 1 < average.change < average.interval.high - 1
+    assert within.low < average.ratio < within.high
     assert "| 96% 23/24 -> 96% 23/24 |" in markdown(report_of(nights))
 
 

@@ -25,10 +25,6 @@ def test_a_tail_shorter_than_a_segment_is_pending_and_no_change_point(nights):
     assert pending(values, []) == 60
 
 
-def test_one_night_is_a_spike():
-    assert pending(np.append(_noise(60), 120.0), []) is None
-
-
 def test_an_established_step_is_not_pending():
     values = np.concatenate((_noise(60), _noise(30, 1) + 8))
     assert detect(values) == [60]
@@ -74,8 +70,3 @@ def test_series_of_different_lengths_do_not_mix():
     found = pending_shifts(values, cuts)
     assert found == [pending(row, of_row) for row, of_row in zip(values, cuts, strict=True)]
     assert 10 < sum(one is not None for one in found) < 180
-
-
-def test_no_rows_and_rows_without_values_have_none():
-    assert pending_shifts(np.empty((0, 30)), []) == []
-    assert pending_shifts(np.full((2, 30), np.nan), [[], []]) == [None, None]

@@ -43,16 +43,6 @@ def test_without_repeats_nothing_is_known():
     assert night_by_night([]) == (0, 0)
 
 
-def test_groups_are_told_apart_and_summed_by_their_owner():
-    values = np.array([1.0, 1.2, 5.0, 5.1, 5.5, 3.0, 8.0, 9.0])
-    groups = np.array([0, 0, 1, 1, 1, 2, 3, 3])
-    owners = np.array([0, 0, 0, 0, 0, 1, 2, 2])
-    squares, df = within(values, groups, owners, 4)
-    assert df.tolist() == [3, 0, 1, 0]
-    first = sum(np.sum((part - part.mean()) ** 2) for part in (values[:2], values[2:5]))
-    assert squares == pytest.approx([first, 0, 0.5, 0])
-
-
 @given(st.lists(st.integers(-64, 64).map(lambda part: part / 64), min_size=2, max_size=12), st.integers(-5, 5))
 def test_noise_does_not_depend_on_the_level(values, shift):
     moved = [value + shift for value in values]
@@ -99,11 +89,6 @@ def test_a_step_that_the_control_takes_too_is_no_change_of_the_code():
     assert np.sqrt(night_by_night(quiet + spike)[0] / df) < 0.02
     assert np.sqrt(known / df) > 0.05
     assert night_by_night(quiet, beside=quiet + spike)[0] == pytest.approx(night_by_night(quiet)[0], rel=0.05)
-
-
-def test_series_do_not_mix():
-    values, series = np.array([1.0, 1.0, 9.0, 9.0, 5.0]), np.array([0, 0, 1, 1, 2])
-    assert successive(values, series, 3).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("longest", [9, 400])

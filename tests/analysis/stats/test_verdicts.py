@@ -113,11 +113,6 @@ def test_without_a_measurement_or_a_noise_nothing_is_concluded(unknown):
     assert verdict_of(unknown) == Verdict.INCONCLUSIVE
 
 
-def test_a_noise_of_zero_leaves_no_doubt():
-    assert verdict_of(one(0.05, 0.0)) == Verdict.REGRESSED
-    assert verdict_of(one(0.0, 0.0)) == Verdict.UNCHANGED
-
-
 def test_adjusted_p_is_that_of_benjamini_and_hochberg_over_what_is_known():
     p = np.array([0.01, np.nan, 0.04, 0.03, 0.5])
     found = false_discovery_rates(p)
