@@ -56,8 +56,8 @@ class PairedCells:
         self.rows, self.cells = rows, cells
         self.sides = {"base": base, "new": new}
         self._known: dict[str, tuple[SideValues, SideValues]] = {}
-        #: The place of each cell in `rows.cells`, -1 for none.
-        self._places: dict[str, Labels] = {
+        #: The index of each cell in `rows.cells`, -1 for none.
+        self._indices: dict[str, Labels] = {
             name: rows.cells.get_indexer(pd.Index(cells[f"cell_id_{name}"])) for name in self.sides
         }
 
@@ -90,16 +90,16 @@ class PairedCells:
         return is_throttled
 
     def of_cell(self, values: Numbers, name: str) -> Numbers:
-        """Of values by place in `rows.cells` those of one side's cells, NaN for none."""
-        return np.append(values, np.nan)[self._places[name]]
+        """Of values for each of `rows.cells` those of one side's cells, NaN for none."""
+        return np.append(values, np.nan)[self._indices[name]]
 
     @cached_property
     def between(self) -> tuple[int, int] | None:
-        """The places in `rows.runs` of the last run of the earlier side and of the first of the later one; None for none."""
-        places = [np.flatnonzero(np.isin(self.rows.runs, list(side.keys))) for side in self.sides.values()]
-        if not all(of_side.size for of_side in places):
+        """The indices in `rows.runs` of the last run of the earlier side and of the first of the later one; None for none."""
+        runs = [np.flatnonzero(np.isin(self.rows.runs, list(side.keys))) for side in self.sides.values()]
+        if not all(of_side.size for of_side in runs):
             return None
-        earlier, later = sorted(places, key=lambda of_side: int(of_side[-1]))
+        earlier, later = sorted(runs, key=lambda of_side: int(of_side[-1]))
         return int(earlier[-1]), int(later[0])
 
     def common_moves(self, control: str) -> Numbers:

@@ -25,8 +25,8 @@ def environment_differences(
     if not all(values):
         return ()
     keys = sorted(values[0].keys() | values[1].keys())
-    found = ((key, values[0].get(key, set()), values[1].get(key, set())) for key in keys)
-    return tuple(EnvironmentDifference(key, tuple(sorted(a)), tuple(sorted(b))) for key, a, b in found if a != b)
+    both = ((key, values[0].get(key, set()), values[1].get(key, set())) for key in keys)
+    return tuple(EnvironmentDifference(key, tuple(sorted(a)), tuple(sorted(b))) for key, a, b in both if a != b)
 
 
 def testbed_notes(base: Side, new: Side, cells: pd.DataFrame) -> list[str]:
@@ -62,11 +62,11 @@ def run_notes(*sides: Side) -> list[str]:
 
 
 def _values(fingerprints: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    by_key: dict[str, set[str]] = {}
     for fingerprint in fingerprints:
         for key, value in _flat(fingerprint):
-            found.setdefault(key, set()).add(value if isinstance(value, str) else canonical_json(value))
-    return found
+            by_key.setdefault(key, set()).add(value if isinstance(value, str) else canonical_json(value))
+    return by_key
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -88,8 +88,8 @@ def _spell_differences(pairs: Mapping[tuple[str, str], int], known: Mapping[str,
                 counts[key] += cells
                 for seen, value in zip(values.setdefault(key, (set(), set())), both, strict=True):
                     seen.add("nothing" if value is None else str(value))
-    found = []
+    words = []
     for key in sorted(counts):
         base_values, new_values = (" and ".join(sorted(side)) for side in values[key])
-        found.append(f"{key} in {counts[key]} cell{'s' * (counts[key] > 1)} ({base_values} against {new_values})")
-    return ", ".join(found)
+        words.append(f"{key} in {counts[key]} cell{'s' * (counts[key] > 1)} ({base_values} against {new_values})")
+    return ", ".join(words)

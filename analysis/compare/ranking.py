@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,25 +11,26 @@ import pandas as pd
 from analysis.compare.results import Comparison
 from analysis.compare.verdicts import Judgement, Outcome
 
-#: What is known to have changed first.
-_ORDER = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED)
+#: Outcomes of cells that pass on both sides: what is known to have changed first.
+PASSING = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED)
 
 
-def ranked(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
-    """The cells that pass on both sides with their judgement and `by`, the metric that is shown.
+def ranked(comparison: Comparison, judgement: Judgement, order: Sequence[Outcome] = PASSING) -> pd.DataFrame:
+    """The cells of these outcomes with their judgement, `by`, the metric that is shown, and `size`, that of its change.
 
-    Real changes come first, the largest of each kind at the top; a cell without one is shown by the metric that the
-    comparison ranks by (device time where both sides have it).
+    Within an outcome the largest change comes first. A cell that changed is shown by the metric that decided, any other by
+    the metric that the comparison ranks by (device time where both sides have it). A cell that does not pass on both sides
+    has no `by`, and its size is 0.
     """
     cells = comparison.cells.join(judgement.cells)
-    cells = cells[cells["verdict"].isin([outcome.value for outcome in _ORDER])]
+    cells = cells[cells["verdict"].isin([outcome.value for outcome in order])]
     is_change = cells["verdict"].isin([Outcome.REGRESSED.value, Outcome.IMPROVED.value])
-    by = cells["verdict_metric"].where(is_change | cells["rank_metric"].isna(), cells["rank_metric"])
-    cells = cells.assign(by=by, place=cells["verdict"].map({word.value: at for at, word in enumerate(_ORDER)}))
-    cells = cells[cells["by"].notna()]
-    return cells.assign(size=[_size(row, row["by"]) for row in cells.to_dict("records")]).sort_values(
-        ["place", "size", "cell"], ascending=[True, False, True]
-    )
+    by = cells["verdict_metric"].where(is_change | cells["rank_metric"].isna(), cells["rank_metric"]).astype(object)
+    by = by.where(cells["verdict"].isin([outcome.value for outcome in PASSING]), None)
+    sizes = [_size(row, name) if name else 0.0 for row, name in zip(cells.to_dict("records"), by, strict=True)]
+    position = cells["verdict"].map({outcome.value: at for at, outcome in enumerate(order)})
+    cells = cells.assign(by=by, size=sizes, position=position)
+    return cells.sort_values(["position", "size", "cell"], ascending=[True, False, True])
 
 
 def _size(row: Mapping[Any, Any], metric: str) -> float:

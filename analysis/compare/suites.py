@@ -65,7 +65,7 @@ class _Side:
         # A ratio or latency of 0 is what some tools write for "failed": it has no logarithm.
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {metric: cells[f"{metric}{ending}"].to_numpy(dtype=float) for metric in FIGURES}
-            self._terms = {name: np.log(found) if _is_geomean(name) else found for name, found in values.items()}
+            self._terms = {name: np.log(value) if _is_geomean(name) else value for name, value in values.items()}
 
     def counts(self) -> list[Counts]:
         """The outcomes of each group."""

@@ -77,10 +77,10 @@ def looks(least: int, most: int) -> list[int]:
     """
     if least < 2 or most < least:
         raise ValueError("at least two runs of each build, and no fewer at the most")
-    found = [least]
-    while found[-1] < most:
-        found.append(min(most, math.ceil(1.5 * found[-1])))
-    return found
+    runs = [least]
+    while runs[-1] < most:
+        runs.append(min(most, math.ceil(1.5 * runs[-1])))
+    return runs
 
 
 def level_of(builds: int, times: int, risk: float = RISK) -> float:
@@ -95,21 +95,21 @@ def compare_ends(good: Runs, bad: Runs, level: float, smallest: float, others: M
 
     `others` are the runs of the builds between, by name; they tell of the noise.
     """
-    found = _test([(1, bad), (-1, good)], others, level)
-    if found.p <= level and abs(found.change) >= smallest:
-        return found
-    return replace(found, word=Word.SAME if -smallest <= found.low and found.high <= smallest else Word.OPEN)
+    finding = _test([(1, bad), (-1, good)], others, level)
+    if finding.p <= level and abs(finding.change) >= smallest:
+        return finding
+    return replace(finding, word=Word.SAME if -smallest <= finding.low and finding.high <= smallest else Word.OPEN)
 
 
 def find_side(runs: Runs, good: Runs, bad: Runs, level: float, others: Mapping[str, Runs]) -> Finding:
     """The side of a build with these runs: `GOOD` or `BAD` where p is at most `level`, else `OPEN`."""
-    found = _test([(1, runs), (-0.5, good), (-0.5, bad)], others, level)
-    found = replace(found, p=found.p / 2)
+    finding = _test([(1, runs), (-0.5, good), (-0.5, bad)], others, level)
+    finding = replace(finding, p=finding.p / 2)
     value, control = _rows(bad).mean(axis=0) - _rows(good).mean(axis=0)
-    towards_bad = value - found.slope * control
-    if not found.p <= level or found.change == 0:
-        return replace(found, word=Word.OPEN)
-    return replace(found, word=Word.BAD if found.change * towards_bad > 0 else Word.GOOD)
+    towards_bad = value - finding.slope * control
+    if not finding.p <= level or finding.change == 0:
+        return replace(finding, word=Word.OPEN)
+    return replace(finding, word=Word.BAD if finding.change * towards_bad > 0 else Word.GOOD)
 
 
 def _test(parts: Sequence[tuple[float, Runs]], others: Mapping[str, Runs], level: float) -> Finding:
@@ -128,8 +128,8 @@ def _test(parts: Sequence[tuple[float, Runs]], others: Mapping[str, Runs], level
     of_host = max(abs(moved) - usual, 0.0)
     error = variance * (weight + moved**2 / fit.spread) + of_host**2
     # All of the error is in the variance: as of one run, with nothing on the other side.
-    found = difference(change, np.ones(1), np.full(1, np.inf), error, df)
-    low, high, p = (float(column[0]) for column in (found.low, found.high, found.p))
+    tested = difference(change, np.ones(1), np.full(1, np.inf), error, df)
+    low, high, p = (float(column[0]) for column in (tested.low, tested.high, tested.p))
     return Finding(Word.DIFFERENT, float(change[0]), low, high, p, level, float(fit.slope[0]), moved)
 
 

@@ -55,7 +55,7 @@ def _likeliest(table: Numbers, metric: str, least: float, judged: Sequence[pd.Da
         for name in ("adjusted", "low", "high", "explained", "p")
     )
     tried = np.isfinite(p).sum(axis=0)
-    found = {}
+    changes = {}
     for row in np.flatnonzero(tried).tolist():
         at = int(np.nanargmin(p[:, row]))
         values = table[row]
@@ -67,12 +67,12 @@ def _likeliest(table: Numbers, metric: str, least: float, judged: Sequence[pd.Da
         )
         # What the eager runs explain may be more than all of the change.
         matters = abs(np.log1p(adjusted[at, row])) >= np.log1p(least) and (ratio > 1) == (adjusted[at, row] > 0)
-        found[row] = LevelChange(
+        changes[row] = LevelChange(
             *(onset, onset, onset, before, after, after, ratio, lowest, highest),
             p=min(float(p[at, row] * tried[row]), 1.0) if matters else 1.0,
             is_over=before != after and is_nearer(float(values[measured[-1]]), before, after),
         )
-    return found
+    return changes
 
 
 def _cells(cell_ids: Sequence[str]) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -69,17 +70,17 @@ def judge_history(
     with connected(source) as conn:
         metrics = dict.fromkeys([*min_effects, *(CONTROL[metric] for metric in min_effects if metric in CONTROL)])
         names, tables = read_series(conn, tuple(metrics), branch=branch, filters=filters, window=window)
-        found: list[Change] = []
+        changes: list[Change] = []
         first = [first_changes(conn, names, table, min_effects) for table in tables]
         series = {metric: sum(_with_enough(table, metric) for table in tables) for metric in min_effects}
         for metric, min_effect in min_effects.items():
-            found += _of_metric(names, tables, [one.get(metric, {}) for one in first], metric, min_effect)
+            changes += _of_metric(names, tables, [one.get(metric, {}) for one in first], metric, min_effect)
         for table in tables:
-            found += _of_statuses(names, table)
-        found = _with_environment_diff(conn, found)
+            changes += _of_statuses(names, table)
+        changes = _with_environment_diff(conn, changes)
     cells = {key for table in tables for key in table.keys[np.isfinite(table.passed).sum(axis=1) >= 2].tolist()}
     young = {metric: sum(len(one.get(metric, {})) for one in first) for metric in min_effects}
-    return History(tuple(sorted(found, key=_order)), series, frozenset(cells), young)
+    return History(tuple(sorted(changes, key=_order)), series, frozenset(cells), young)
 
 
 def _order(change: Change) -> tuple[str, str, int, str, str, str]:
@@ -151,11 +152,11 @@ def _of_statuses(names: CellNames, table: SeriesTable) -> list[Change]:
             certainty=Certainty.PENDING if one.is_pending else Certainty.ESTABLISHED,
             span=_span(table, one.before, one.at),
             possible=_span(table, one.earliest_before, one.at),
-            is_over=at < len(found) - 1,
+            is_over=at < len(of_row) - 1,
         )
         for row in rows.tolist()
-        for found in [status_changes(table.passed[row])]
-        for at, one in enumerate(found)
+        for of_row in [status_changes(table.passed[row])]
+        for at, one in enumerate(of_row)
     ]
 
 
@@ -177,14 +178,14 @@ def status_changes(passed: Numbers) -> list[StatusChange]:
     A single point that ends otherwise than both its neighbours is no change. The newest point alone is one where it fails
     after passing, unless the cell is flaky (3 turns in its last 30 points); everything else of one point is pending.
     """
-    places = np.flatnonzero((passed == 0) | (passed == 1))
-    outcomes = passed[places]
+    known = np.flatnonzero((passed == 0) | (passed == 1))
+    outcomes = passed[known]
     changes = []
     stretches = _stretches(outcomes)
     for (_, end, _), (start, stop, passes) in pairwise(stretches):
         alone = stop - start == 1
-        is_flaky = _turns(passed[: places[start]]) >= TURNS
-        before, at, earliest = int(places[start - 1]), int(places[start]), int(places[end - 1])
+        is_flaky = _turns(passed[: known[start]]) >= TURNS
+        before, at, earliest = int(known[start - 1]), int(known[start]), int(known[end - 1])
         changes.append(StatusChange(before, at, earliest, not passes, alone and (bool(passes) or is_flaky)))
     return changes
 
@@ -224,8 +225,8 @@ def _turns(passed: Numbers) -> int:
 def name_series(names: CellNames, table: SeriesTable, row: int) -> dict[str, Any]:
     """What names the series of a row: repo, branch, testbed_id, cell_id, cell and cell_key."""
     key = int(table.keys[row])
-    place = {name: getattr(table, name) for name in ("repo", "branch", "testbed_id")}
-    return {**place, "cell_id": names.at[key, "cell_id"], "cell": names.at[key, "cell"], "cell_key": key}
+    line = {name: getattr(table, name) for name in ("repo", "branch", "testbed_id")}
+    return {**line, "cell_id": names.at[key, "cell_id"], "cell": names.at[key, "cell"], "cell_key": key}
 
 
 def _span(table: SeriesTable, base: int, onset: int) -> Span:
@@ -236,20 +237,31 @@ def _with_environment_diff(source: Source, changes: Sequence[Change]) -> list[Ch
     """The changes with the differences of environment and program between their sides, and the statuses of status changes."""
     wanted = [(run.key, change.cell_key) for change in changes for point in _ends(change) for run in point.runs]
     known = surroundings(source, wanted)
-    environments = _Differences(environments_of(source, (one.environment for one in known.values())), _CODE)
-    programs = _Differences(programs_of(source, (one.program for one in known.values())))
-    found = []
+    environments = environments_of(source, (one.environment for one in known.values()))
+    programs = programs_of(source, (one.program for one in known.values()))
+
+    # Many cells share a boundary, and a record may be lost.
+    @cache
+    def environment_diff(base: int | None, new: int | None) -> tuple[EnvironmentDifference, ...]:
+        changed = differences(environments.get(base or 0, {}), environments.get(new or 0, {}))
+        return tuple(one for one in changed if one.key.partition(".")[0] not in _CODE)
+
+    @cache
+    def program_diff(base: int | None, new: int | None) -> tuple[EnvironmentDifference, ...]:
+        return differences(programs.get(base or 0, {}), programs.get(new or 0, {}))
+
+    completed = []
     for change in changes:
         base, onset = (_of_point(known, change, point) for point in _ends(change))
         if base is not None and onset is not None:
             change = replace(
                 change,
                 statuses=None if change.metric else (base.status, onset.status),
-                environment=environments.between(base.environment, onset.environment),
-                program=programs.between(base.program, onset.program),
+                environment=environment_diff(base.environment, onset.environment),
+                program=program_diff(base.program, onset.program),
             )
-        found.append(change)
-    return found
+        completed.append(change)
+    return completed
 
 
 def _ends(change: Change) -> tuple[Point, Point]:
@@ -260,22 +272,3 @@ def _of_point(known: Mapping[tuple[int, int], Surroundings], change: Change, poi
     """Of the point's first run that measured the cell; all of its runs had one environment."""
     of_runs = (known.get((run.key, change.cell_key)) for run in point.runs)
     return next((one for one in of_runs if one is not None), None)
-
-
-class _Differences:
-    """What differs between two records of a kind, each pair looked at once: many cells share a boundary."""
-
-    def __init__(self, records: Mapping[int, Mapping[str, Any]], left_out: Sequence[str] = ()) -> None:
-        self._records, self._left_out = records, left_out
-        self._known: dict[tuple[int | None, int | None], tuple[EnvironmentDifference, ...]] = {}
-
-    def between(self, base: int | None, new: int | None) -> tuple[EnvironmentDifference, ...]:
-        """Key by key, by the database's numbers; nothing where a record is lost."""
-        if base == new:
-            return ()
-        if (base, new) not in self._known:
-            sides = [{} if number is None else self._records.get(number, {}) for number in (base, new)]
-            found = differences(*sides)
-            kept = tuple(one for one in found if one.key.partition(".")[0] not in self._left_out)
-            self._known[base, new] = kept
-        return self._known[base, new]

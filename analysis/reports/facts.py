@@ -163,7 +163,7 @@ def _report(
         reason=reason,
         link=comparison_link(dashboard, *sides, across) if dashboard else "",
         suites=suite_facts(comparison),
-        cells=_cells(conn, _ordered(comparison, judgement), links, repros),
+        cells=_cells(conn, ranked(comparison, judgement, ORDER), links, repros),
         # More runs of two sides settle what is open between them; of two configs of one side they would be the same.
         again=NOTHING_AGAIN if across else find_again(comparison, judgement, configs),
         across=across,
@@ -198,17 +198,6 @@ def _cells(
         evidence = evidence_of(conn, row) if is_explained else ()
         cells.append(_facts(row, links[row["cell_id"]], repros[row["cell_id"]], evidence))
     return tuple(cells)
-
-
-def _ordered(comparison: Comparison, judgement: Judgement) -> pd.DataFrame:
-    """The rows of all outcomes of `ORDER`, with `by`, the metric that they are shown by, and the size of its change."""
-    rows = comparison.cells.join(judgement.cells)
-    rows = rows[rows["verdict"].isin([outcome.value for outcome in ORDER])]
-    shown = ranked(comparison, judgement)[["by", "size"]]
-    rows = rows.join(shown).astype({"by": object}).copy()
-    place = rows["verdict"].map({outcome.value: at for at, outcome in enumerate(ORDER)})
-    rows = rows.assign(place=place, size=rows["size"].fillna(0.0))
-    return rows.sort_values(["place", "size", "cell"], ascending=[True, False, True])
 
 
 def _facts(row: Mapping[Any, Any], link: str, repro: str, evidence: Sequence[str]) -> CellFacts:

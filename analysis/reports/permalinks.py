@@ -18,10 +18,10 @@ def fixed_side(side: Side) -> str:
     return f"{side.branches[0]}@{side.commits[0]}"
 
 
-def address(place: str, query: Mapping[str, Iterable[str]]) -> str:
-    """A place with its query."""
+def address(page: str, query: Mapping[str, Iterable[str]]) -> str:
+    """A page with its query."""
     text = urlencode([(key, value) for key, values in query.items() for value in values], safe="/@~,")
-    return f"{place}?{text}" if text else place
+    return f"{page}?{text}" if text else page
 
 
 def comparison_link(dashboard: str, base: Side, new: Side, across: tuple[str, str] | None = None) -> str:

@@ -52,10 +52,10 @@ def describe_side(side: Side) -> str:
     newest = side.runs[0]
     names = ", ".join(side.run_ids[:3]) + (", ..." if len(side.runs) > 3 else "")
     what = side.title if len(side.nights) == 1 else f"{newest.branch}@{newest.commit[:10]} ({names})"
-    place = device_name(newest.testbed) or "unknown testbed"
+    device = device_name(newest.testbed) or "unknown testbed"
     labels = sorted({run.label for run in side.runs if run.label})
     label = f" [{', '.join(labels)}]" if labels else ""
-    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {place}{label}"
+    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {device}{label}"
 
 
 def pass_rate(counts: Counts) -> str:

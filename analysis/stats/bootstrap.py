@@ -51,8 +51,8 @@ def geomean_interval(ratios: Sequence[float] | Numbers, models: Sequence[Any] | 
     values = np.asarray(ratios, dtype=np.float64)
     usable = np.isfinite(values) & (values > 0)
     logs = np.log(values, where=usable, out=np.full(values.shape, np.nan))
-    found = _interval(logs, np.ones(values.shape), usable, models)
-    return None if found is None else Interval(float(np.exp(found[0])), float(np.exp(found[1])), found[2])
+    ends = _interval(logs, np.ones(values.shape), usable, models)
+    return None if ends is None else Interval(float(np.exp(ends[0])), float(np.exp(ends[1])), ends[2])
 
 
 def sums_interval(
@@ -69,8 +69,8 @@ def sums_interval(
     if before.shape != after.shape:
         raise ValueError("every value of base needs one of new")
     usable = np.isfinite(before) & np.isfinite(after) & (before > 0) & (after > 0)
-    found = _interval(after, before, usable, models)
-    return None if found is None else Interval(*found)
+    ends = _interval(after, before, usable, models)
+    return None if ends is None else Interval(*ends)
 
 
 def _interval(
@@ -99,7 +99,7 @@ def _draws(size: int) -> Numbers:
     The same for every group of that many models, so that a page shows the same numbers each time.
     """
     drawn = np.random.default_rng(_SEED).integers(0, size, (RESAMPLES, size))
-    found = np.zeros((RESAMPLES, size))
-    np.add.at(found, (np.arange(RESAMPLES)[:, None], drawn), 1.0)
-    found.flags.writeable = False
-    return found
+    often = np.zeros((RESAMPLES, size))
+    np.add.at(often, (np.arange(RESAMPLES)[:, None], drawn), 1.0)
+    often.flags.writeable = False
+    return often

@@ -72,9 +72,9 @@ def common_drift(differences: Sequence[float] | Numbers, *, fewest: int = 20) ->
     Meant for eager runs, which do not depend on the commit: a slower machine moves all of them alike.
     0 for fewer than `fewest` cells, whose median could be one cell's own change.
     """
-    found = np.asarray(differences, dtype=np.float64)
-    found = found[np.isfinite(found)]
-    return float(np.median(found)) if found.size >= fewest else 0.0
+    known = np.asarray(differences, dtype=np.float64)
+    known = known[np.isfinite(known)]
+    return float(np.median(known)) if known.size >= fewest else 0.0
 
 
 def unrest(scores: Numbers) -> Numbers:
@@ -91,8 +91,8 @@ def unrest(scores: Numbers) -> Numbers:
     k = (known.size + 1) / 2
     shared = np.median(known) / _size_at(float(betaincinv(k, k, QUIET)))
     own = np.nan_to_num(np.abs(scores)) / _size_at(QUIET)
-    found: Numbers = np.maximum(np.maximum(own, shared), 1.0) ** 2
-    return found
+    factor: Numbers = np.maximum(np.maximum(own, shared), 1.0) ** 2
+    return factor
 
 
 def _size_at(part: float) -> float:

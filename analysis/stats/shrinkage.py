@@ -92,11 +92,11 @@ def _inverse_trigamma(value: float) -> float:
         return float(1 / np.sqrt(value))
     if value < 1e-6:
         return 1 / value
-    found = 0.5 + 1 / value
+    root = 0.5 + 1 / value
     for _ in range(_STEPS):
-        at = float(polygamma(1, found))
-        step = at * (1 - at / value) / float(polygamma(2, found))
-        found += step
-        if -step / found < 1e-10:
+        at = float(polygamma(1, root))
+        step = at * (1 - at / value) / float(polygamma(2, root))
+        root += step
+        if -step / root < 1e-10:
             break
-    return found
+    return root

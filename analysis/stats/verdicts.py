@@ -60,8 +60,8 @@ def difference(
 
 def _half_width(df: Numbers) -> Numbers:
     """Half the interval's width in standard errors. Cells have few different degrees of freedom: each is looked up once."""
-    different, places = np.unique(df, return_inverse=True)
-    return np.asarray(stdtrit(different, 1 - LEVEL / 2))[places]
+    different, index = np.unique(df, return_inverse=True)
+    return np.asarray(stdtrit(different, 1 - LEVEL / 2))[index]
 
 
 def false_discovery_rates(p: Numbers) -> Numbers:
@@ -70,7 +70,7 @@ def false_discovery_rates(p: Numbers) -> Numbers:
     Benjamini and Hochberg, JRSS B 57 (1995); it holds under the positive dependence that a shared run brings (Benjamini and
     Yekutieli, Annals of Statistics 29 (2001)).
     """
-    found = np.full(p.shape, np.nan)
+    rates = np.full(p.shape, np.nan)
     known = np.isfinite(p)
     if known.any():
         values = p[known]
@@ -78,11 +78,11 @@ def false_discovery_rates(p: Numbers) -> Numbers:
         ranks = np.arange(1, values.size + 1)
         # From the largest on: an adjusted p is never larger than that of a larger p.
         adjusted = np.minimum.accumulate((values[order] * values.size / ranks)[::-1])[::-1]
-        found[np.flatnonzero(known)[order]] = np.minimum(adjusted, 1.0)
-    return found
+        rates[np.flatnonzero(known)[order]] = np.minimum(adjusted, 1.0)
+    return rates
 
 
-def judge(found: Difference, q: Numbers, smallest: float, *, lower_is_better: bool) -> npt.NDArray[np.str_]:
+def judge(tested: Difference, q: Numbers, smallest: float, *, lower_is_better: bool) -> npt.NDArray[np.str_]:
     """The word of a `Verdict` per cell, given the adjusted p of its family and the smallest relative change that matters.
 
     - a change: q is at most 0.05 and the change itself at least `smallest` (0.02 is 2 %)
@@ -92,21 +92,21 @@ def judge(found: Difference, q: Numbers, smallest: float, *, lower_is_better: bo
     """
     limit = np.log1p(smallest)
     with np.errstate(invalid="ignore"):
-        ruled_out = (found.low >= -limit) & (found.high <= limit)
-        changed = (q <= LEVEL) & (np.abs(found.change) >= limit)
-        worse = found.change > 0 if lower_is_better else found.change < 0
+        ruled_out = (tested.low >= -limit) & (tested.high <= limit)
+        changed = (q <= LEVEL) & (np.abs(tested.change) >= limit)
+        worse = tested.change > 0 if lower_is_better else tested.change < 0
     words = Verdict.REGRESSED.value, Verdict.IMPROVED.value, Verdict.UNCHANGED.value
     return np.select([changed & worse, changed, ruled_out], words, Verdict.INCONCLUSIVE.value)
 
 
 def words_where(known: npt.NDArray[np.bool_], words: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
     """The words where they are known, None elsewhere."""
-    found = words.astype(object)
-    found[~known] = None
-    return found
+    known_words = words.astype(object)
+    known_words[~known] = None
+    return known_words
 
 
-def further_runs(found: Difference, base_runs: Numbers, new_runs: Numbers, smallest: float) -> Numbers:
+def further_runs(tested: Difference, base_runs: Numbers, new_runs: Numbers, smallest: float) -> Numbers:
     """Runs to add to each side until the interval is no wider than the smallest change that matters, per cell.
 
     Then a change of less than half of `smallest` is shown to be none that matters, and one of `smallest` stands four
@@ -114,18 +114,18 @@ def further_runs(found: Difference, base_runs: Numbers, new_runs: Numbers, small
     would not do; 0 where the interval is that narrow already.
     """
     limit = np.log1p(smallest) / 2
-    variance = found.error**2 / (1 / base_runs + 1 / new_runs)
+    variance = tested.error**2 / (1 / base_runs + 1 / new_runs)
 
     def half(more: Numbers) -> Numbers:
         error = np.sqrt(variance * (1 / (base_runs + more) + 1 / (new_runs + more)))
-        return _half_width(found.df + 2 * more) * error
+        return _half_width(tested.df + 2 * more) * error
 
     # The width only falls with the runs: halving finds the first number that will do.
-    low, high = np.full(found.change.shape, -1.0), np.full(found.change.shape, MOST_RUNS + 1.0)
+    low, high = np.full(tested.change.shape, -1.0), np.full(tested.change.shape, MOST_RUNS + 1.0)
     with np.errstate(invalid="ignore"):
         while np.any(high - low > 1):
             middle = np.where(high - low > 1, np.floor((low + high) / 2), high)
             enough = half(middle) <= limit
             high, low = np.where(enough, middle, high), np.where(enough | (high - low <= 1), low, middle)
     needed = np.where(high > MOST_RUNS, np.inf, high)
-    return np.where(np.isfinite(variance) & (found.df > 0), needed, np.nan)
+    return np.where(np.isfinite(variance) & (tested.df > 0), needed, np.nan)
