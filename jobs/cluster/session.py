@@ -62,7 +62,7 @@ def measure_night(
         plan = replace(plan, night=names.night or new_run_id())
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{plan.night}.plan.json"
-        write_output(path, json.dumps({"night": plan.night, **plan.to_json()}, indent=1) + "\n")
+        write_output(path, json.dumps(plan.to_json(), indent=1) + "\n")
         request = _request(plan, names, requested)
         store = storing(database) if database else None
         earlier = _bundles_of(folder, plan.night)

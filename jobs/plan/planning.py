@@ -53,13 +53,10 @@ class Plan:
     runs: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `load_plan` reads it back."""
-        return {"cells": [cell.to_json() for cell in self.cells], **self.measure_json(), "left_out": self.left_out}
-
-    def measure_json(self) -> dict[str, Any]:
-        """The entry of a plan's file for extra measurements; empty where there are none."""
-        extra = self.extra.to_json()
-        return {"measure": extra} if extra else {}
+        """A JSON object without the runs; `load_plan` reads it back."""
+        optional = {"night": self.night, "measure": self.extra.to_json()}
+        given = {name: value for name, value in optional.items() if value}
+        return {**given, "cells": [cell.to_json() for cell in self.cells], "left_out": self.left_out}
 
 
 def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,15 +91,15 @@ def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = No
 
 def write_plans(folder: Path, night: str, plan: Plan, shards: Sequence[Shard]) -> None:
     """Writes `shard-01.json`, ... and `plan.json`, which `nightly --plan` and `ingest --plan` read; removes older ones."""
-    check_night(night)
+    plan = replace(plan, night=check_night(night))
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("shard-*.json"):
         old.unlink()
-    common = {"night": night, "shards": len(shards), **plan.measure_json()}
-    for shard in shards:
-        _write(folder / shard.file, {**common, "shard": shard.number}, shard.cells)
     # The whole is written last: where it exists, all of its shards do.
-    _write(folder / WHOLE, {**common, "left_out": plan.left_out}, plan.cells)
+    parts = [(shard.file, {"shard": shard.number}, replace(plan, cells=shard.cells, left_out=[])) for shard in shards]
+    for name, number, part in [*parts, (WHOLE, {}, plan)]:
+        data = {"shards": len(shards), **number, **part.to_json()}
+        write_output(folder / name, json.dumps(data, indent=1) + "\n")
 
 
 def matrix(shards: Sequence[Shard]) -> str:
@@ -114,10 +114,6 @@ def check_night(night: str) -> str:
     except BundleError as error:
         raise ConfigError(str(error).replace("run id", "night", 1)) from error
     return night
-
-
-def _write(path: Path, data: dict[str, Any], cells: Sequence[Cell]) -> None:
-    write_output(path, json.dumps({**data, "cells": [cell.to_json() for cell in cells]}, indent=1) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,11 +114,11 @@ def _testbed_for(run: Unfinished, here: Sequence[Testbed]) -> Testbed:
 
 def last_testbeds(history: Iterable[BundleContents], testbeds: Sequence[Testbed]) -> dict[Group, int]:
     """By group of cells, the testbed that measured it last: two GPUs of a kind differ by a few tenths of a percent."""
-    by_gpu = {extract_testbed(testbed.environment).get("gpu_index"): at for at, testbed in enumerate(testbeds)}
+    known = [extract_testbed(testbed.environment) for testbed in testbeds]
+    numbers = {(item.get("node"), item.get("gpu_index")): number for number, item in enumerate(known)}
     last: dict[Group, int] = {}
     for run in history:
-        at = by_gpu.get(run.header.testbed.get("gpu_index"))
-        if at is not None and run.header.testbed.get("node") == testbeds[at].environment.get("node"):
-            for measurement in run.measurements:
-                last.setdefault(group_of(measurement.cell), at)
+        number = numbers.get((run.header.testbed.get("node"), run.header.testbed.get("gpu_index")))
+        if number is not None:
+            last = {group_of(item.cell): number for item in run.measurements} | last
     return last

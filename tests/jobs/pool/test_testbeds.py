@@ -7,16 +7,19 @@ import os
 
 import pytest
 
+from collector.bundle import BundleContents
 from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.vocabulary import Config
+from jobs.plan.schedule import group_of
+from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.host import HostError
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import find_night
-from jobs.pool.testbeds import find_testbeds, preload_for
+from jobs.pool.testbeds import Testbed, find_testbeds, last_testbeds, preload_for
 from jobs.pool.testbeds import testbeds_of as find_again
 from tests.factories import cell, header, passing, write_bundle
 from tests.jobs.acting import CORES, PLAYER
@@ -178,6 +181,21 @@ def test_one_gpu_does_not_go_on_as_two_nor_two_as_one(two_gpus, tmp_path):
     path.write_text(path.read_text().replace('"gpus": null', '"gpus": "0,1"').replace('"gpus":null', '"gpus":"0,1"'))
     with pytest.raises(ConfigError, match=r"cores \d+ there and \d+ here"):
         resumed(tmp_path / "runs")
+
+
+def test_models_stay_on_the_gpu_of_this_host_that_measured_them_last():
+    def run(minutes, node, gpu, *models):
+        head = header(f"r{minutes}", minutes=minutes, testbed={"node": node, "gpu_index": gpu})
+        return BundleContents(head, measurements=[passing(cell(model)) for model in models])
+
+    here = [Testbed(DeviceSlot([[]]), {**FACTS, "gpu_index": gpu}, ExecutionOptions()) for gpu in (3, 1)]
+    history = [
+        run(9, "here", 1, "a", "b"),
+        run(8, "there", 3, "c"),
+        run(7, "here", 3, "b", "d"),
+        run(6, "here", 0, "e"),
+    ]
+    assert last_testbeds(history, here) == {group_of(cell("a")): 1, group_of(cell("b")): 1, group_of(cell("d")): 0}
 
 
 def test_a_machine_without_gpus_goes_on_as_it_began(tmp_path, monkeypatch):
