@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from db.commits.ranges import commit_range, find_commits, landings, list_commits
 from db.engine import open_store
-from jobs.git.commit_import import Wanted, import_commits, read_history
+from jobs.git.commit_import import read_history
 from jobs.git.log import Repository
 
 T = TypeVar("T")
@@ -53,12 +53,8 @@ def measure(clone: Path, location: str) -> None:
     engine = open_store(location, write=True)
     name = engine.dialect.name
     repository = Repository(clone)
-    wanted = Wanted(_REPO, repository.main_ref())
     for what in ("import", "import again"):
-        report = timed(
-            f"{name}: {what}",
-            lambda: import_commits(engine, repository, wanted, read_history(repository, wanted)),
-        )
+        report = timed(f"{name}: {what}", lambda: read_history(repository, _REPO).store(engine))
         print(f"    {report.new} new, {report.unchanged} unchanged, {report.reverts} reverts, {report.relands} relands")
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"    {used:.0f} MiB at most in this process, {report.unknown + report.ambiguous} shas kept out")

@@ -64,19 +64,18 @@ def import_(
     """Read a clone's history into the database, all of it or nothing. A later import adds what is new."""
     from db.commits.storing import check_repo
     from db.engine import open_store
-    from jobs.git.commit_import import Wanted, import_commits, read_history
+    from jobs.git.commit_import import read_history
     from jobs.git.log import Repository
 
-    repository = Repository(clone)
-    wanted = Wanted(check_repo(repo), ref or repository.main_ref(), path, needed, branches, replace)
-    history = read_history(repository, wanted)  # before a database is made for nothing
-    report = import_commits(open_store(database, write=True), repository, wanted, history)
+    # Before a database is made for nothing.
+    history = read_history(Repository(clone), check_repo(repo), ref, path, branches)
+    report = history.store(open_store(database, write=True), needed=needed, replace=replace)
     if as_json:
-        names = {"repo": wanted.repo, "ref": wanted.ref, "tip": history.tip}
+        names = {"repo": history.repo, "ref": history.ref, "tip": history.tip}
         print_json({**names, **asdict(report), "starts": history.starts})
         return
     lines = [
-        f"{wanted.repo} up to {wanted.ref} ({history.tip[:10]}), {report.line} commits: {report.new} new,"
+        f"{history.repo} up to {history.ref} ({history.tip[:10]}), {report.line} commits: {report.new} new,"
         f" {report.updated} updated, {report.unchanged} unchanged; {report.reverts} reverts, {report.relands} relands"
     ]
     left_out = {

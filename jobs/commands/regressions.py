@@ -260,7 +260,7 @@ def publish(repo: str, branch: str | None, dashboard_url: str, dry_run: bool, au
         for issue in issues:
             click.echo(f"{issue.title}\n\n{issue.body}")
         return
-    for done in publish_issues(engine, github, repo, issues, at=datetime.now(UTC), author=author):
-        click.echo(f"issue {done.word}: {done.url}")
+    for word, url in publish_issues(engine, github, repo, issues, at=datetime.now(UTC), author=author):
+        click.echo(f"issue {word}: {url}")
     if not issues:
         click.echo("no records to publish")

@@ -45,14 +45,6 @@ class Issue:
         return any(record.state == "returned" for record in self.records)
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What was done about an issue: `opened`, `updated`, `closed`, `reopened` or `unchanged`; and where it is."""
-
-    word: str
-    url: str
-
-
 def issues_of(conn: Connection, branch: str | None = None, dashboard: str = "") -> list[Issue]:
     """An issue for the records of each repository, branch, base and onset commit, newest alert first."""
     groups: dict[tuple[str, ...], list[RegressionInfo]] = {}
@@ -64,8 +56,10 @@ def issues_of(conn: Connection, branch: str | None = None, dashboard: str = "") 
 
 def publish_issues(
     engine: Engine, github: GitHub, repo: str, issues: Sequence[Issue], *, at: datetime, author: str
-) -> Iterator[Published]:
+) -> Iterator[tuple[str, str]]:
     """Writes the issues into a repository, one by one, and remembers each one's address in its records at once.
+
+    Yields what was done (`opened`, `updated`, `closed`, `reopened` or `unchanged`) and the address.
 
     An issue is known by the marker that its body begins with. Alerts of which all records are closed get no new issue. An
     issue that a person closed stays closed, unless something that was fixed returned. A link that a record has keeps.
@@ -82,7 +76,7 @@ def publish_issues(
         with engine.begin() as conn:
             for record in issue.records:
                 if not record.link:
-                    note_regression(conn, record.regression_id, at=at, author=author, link=done.url)
+                    note_regression(conn, record.regression_id, at=at, author=author, link=done[1])
         yield done
 
 
@@ -159,7 +153,7 @@ def _linked(github: GitHub, repo: str, issue: Issue) -> dict[str, Any] | None:
     return None
 
 
-def _created(github: GitHub, repo: str, issue: Issue) -> Published:
+def _created(github: GitHub, repo: str, issue: Issue) -> tuple[str, str]:
     path = f"repos/{repo}/issues"
 
     def find() -> Mapping[str, Any] | None:
@@ -168,10 +162,10 @@ def _created(github: GitHub, repo: str, issue: Issue) -> Published:
         return next(ours, None)
 
     wanted = {"title": issue.title, "body": issue.body, "labels": [LABEL]}
-    return Published("opened", github.create(path, wanted, find))
+    return "opened", github.create(path, wanted, find)
 
 
-def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any]) -> Published:
+def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any]) -> tuple[str, str]:
     number, is_open = number_of(existing, "number"), existing.get("state") != "closed"
     changes: dict[str, Any] = {} if has_body(existing, issue.body) else {"body": issue.body}
     if str(existing.get("title")) != issue.title:
@@ -181,6 +175,4 @@ def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any
         changes["state"], word = "closed", "closed"
     elif not is_open and issue.has_returned:
         changes["state"], word = "open", "reopened"
-    if not changes:
-        return Published(word, page_of(existing))
-    return Published(word, github.patch(f"repos/{repo}/issues/{number}", changes))
+    return word, github.patch(f"repos/{repo}/issues/{number}", changes) if changes else page_of(existing)

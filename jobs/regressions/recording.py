@@ -86,7 +86,8 @@ class _Book:
         for record in records:
             place = (record.repo, record.branch, record.testbed_id, record.cell_id, record.metric)
             self._known.setdefault(place, []).append(record)
-        self._done: dict[str, list[str]] = {"opened": [], "kept": [], "returned": [], "fixed": []}
+        #: The records by what was done, in the order in which it was, each once.
+        self._done: dict[str, dict[str, None]] = {"opened": {}, "kept": {}, "returned": {}, "fixed": {}}
 
     def enter(self, change: Change, alert: Alert) -> None:
         """Finds the record of a change, or opens one; the one that was opened last counts where there are several."""
@@ -99,7 +100,7 @@ class _Book:
         elif record.state == "fixed" and self._standing(record, since=record.state_since) is Standing.STILL_THERE:
             records[records.index(record)] = self._move(record, "returned", f"it is back: {_spelled(change)}")
         else:
-            self._note("kept", record.regression_id)
+            self._done["kept"][record.regression_id] = None
 
     def mark_fixed(self) -> None:
         """Says of every open record that the two newest runs show to be back that it is fixed."""
@@ -110,7 +111,7 @@ class _Book:
 
     def recorded(self) -> Recorded:
         """What was done; a record that was found again and then fixed is named as fixed alone."""
-        kept = [name for name in self._done["kept"] if name not in self._done["fixed"]]
+        kept = (name for name in self._done["kept"] if name not in self._done["fixed"])
         return Recorded(**{name: tuple(names) for name, names in {**self._done, "kept": kept}.items()})
 
     def _is_new(self, record: RegressionInfo) -> bool:
@@ -139,22 +140,18 @@ class _Book:
         )
         text = f"{_spelled(change)}; alert {alert.alert_id} of {several(len(alert.cells), 'cell')}"
         opened = open_regression(self._conn, finding, at=self._at, author=self._author, text=text)
-        self._note("opened", opened.regression_id)
+        self._done["opened"][opened.regression_id] = None
         return opened
 
     def _move(self, record: RegressionInfo, state: str, text: str) -> RegressionInfo:
         moved = change_state(self._conn, record.regression_id, state, at=self._at, author=self._author, text=text)
-        self._note(state, record.regression_id)
+        self._done[state][record.regression_id] = None
         return moved
 
     def _standing(self, record: RegressionInfo, since: datetime | None = None) -> Standing:
         values = (record.base_value, record.new_value, record.onset_commit)
         pinned = Pinned(record.cell_id, record.repo, record.branch, record.testbed_id, record.metric, *values)
         return standing(pinned, self._timeline, since)
-
-    def _note(self, what: str, name: str) -> None:
-        if name not in self._done[what]:
-            self._done[what].append(name)
 
 
 def _is_again(record: RegressionInfo, change: Change) -> bool:
