@@ -22,11 +22,8 @@ class Metric:
 
     Attributes:
         unit: `ms`, `s`, `B`, `x` for a ratio, empty for counts and similarities.
-        better: which direction is an improvement.
-        title: the name in column heads.
+        title: the name in column heads; `short` where there is little room.
         min_effect: the smallest relative change that matters; None for a metric that is not judged by its noise.
-        average: how cells are averaged; None for a metric without an average.
-        short: the name where there is little room; empty where no table needs one.
         is_count: whether differences are told instead of ratios, since a count may be 0.
         meaning: the definition, as in docs/metrics.md.
     """

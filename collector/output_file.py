@@ -14,11 +14,7 @@ def write_output(path: Path, content: str | bytes | Callable[[BinaryIO], object]
     """Writes a file that a person named; a reader, or a kill, sees the old file or the new one.
 
     A link is followed, and stays. A device, a FIFO or a socket is written to and stays as well. `content` may be a
-    function that writes to the stream it gets. Without `force` nothing that is there is written over.
-
-    Raises:
-        FileExistsError: there is something, and `force` is not given.
-        OSError: the file or its folder cannot be written.
+    function that writes to the stream it gets. Without `force` whatever exists raises `FileExistsError`.
     """
     if path.exists() and not path.is_file():
         if not force:

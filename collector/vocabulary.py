@@ -83,10 +83,10 @@ INDUCTORS = ("inductor", AHEAD_OF_TIME)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One way of compiling, as it was asked for.
+    """One way of compiling, as it was requested.
 
-    `config_id` hashes the request, not what torch makes of it: a changed default then shows as a change in a series and
-    does not end it. Fields at their default are left out of the hash, so that a field added later changes no old id.
+    `config_id` hashes the request, so that a changed default of torch does not end a series. Fields at their default are
+    left out of the hash, so that a field added later changes no old id.
     """
 
     backend: str = "inductor"
@@ -104,9 +104,8 @@ class Config:
 
     def to_json(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
-        blank = Config()
-        found = _fields_of(self) | {"overrides": dict(self.overrides)}
-        return {name: value for name, value in found.items() if value != getattr(blank, name)}
+        blank, own = Config(), _fields_of(self) | {"overrides": dict(self.overrides)}
+        return {name: value for name, value in own.items() if value != getattr(blank, name)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Config:
@@ -211,8 +210,8 @@ class Failure:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        found = _fields_of(self) | {"stage": self.stage.value}
-        return {key: value for key, value in found.items() if value is not None}
+        data = _fields_of(self) | {"stage": self.stage.value}
+        return {key: value for key, value in data.items() if value is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Failure:
@@ -224,10 +223,8 @@ class Failure:
 class Measurement:
     """The result of one process that measured one cell.
 
-    `metrics` holds only what was measured: an absent name means "not measured", never zero. `samples` holds the raw
-    values behind the latency medians, in the metric's unit and in the order they were taken (entry i of each was taken
-    in the same interleaved round). `details` holds evidence: reasons of graph breaks, kernels with their time, the
-    error measures of the correctness check.
+    `metrics` holds only what was measured. `samples` holds the raw values behind the latency medians, in the metric's unit;
+    entries i were taken in the same interleaved round. `details` holds evidence, such as reasons of graph breaks.
     """
 
     cell: Cell

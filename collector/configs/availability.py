@@ -15,12 +15,7 @@ _CUTLASS_MODULES = ("torch._inductor.codegen.cutlass.utils", "torch._inductor.co
 
 
 def check(effective: Effective, device: str, phase: Phase, dtype: str) -> None:
-    """Raises if the program asked for cannot exist here.
-
-    Raises:
-        UnavailableError: a component is missing; the text says which.
-        ConfigError: the options contradict the cell (freezing a training step, or compiling one ahead of time).
-    """
+    """Raises `UnavailableError` if a component is missing, and `ConfigError` if the options contradict the cell."""
     options = effective.options
     if effective.config.backend == AHEAD_OF_TIME:
         from collector.measure.ahead_of_time import check_ahead_of_time

@@ -17,12 +17,8 @@ def parse_config(text: str) -> Config:
     """Reads `Config.name` back: a template or a mode, then `key=value` overrides, joined by `+`.
 
     A bare word is a template if one has that name, else a mode; whether torch knows the mode is checked when it is
-    resolved. `freezing`, `dynamic` and `backend` are fields of their own, every other key is an Inductor option.
-
-    A JSON object, as it stands or in base64, is read as `graphnet_config` reads it.
-
-    Raises:
-        ConfigError: an empty part, or two templates or modes.
+    resolved. A JSON object, as it stands or in base64, is read by `graphnet_config`. Raises `ConfigError` for an empty
+    part, or two templates or modes.
     """
     if (data := _json_object(text.strip())) is not None:
         return graphnet_config(data)
@@ -70,11 +66,8 @@ def parse_value(text: str) -> OptionValue:
 def graphnet_config(data: Mapping[str, Any]) -> Config:
     """The config that GraphNet's Inductor back-end is given as JSON (PaddlePaddle/GraphNet#688).
 
-    Keys: `fullgraph`, `dynamic`, and of `graph_net_inductor_config_template`, `mode` and `options` one at the most. The
-    template is ours of that name: GraphNet's own change nothing in three cases of eight (`collector.configs.templates`).
-
-    Raises:
-        ConfigError: another key, a value of the wrong kind, or more than one of the three.
+    Keys: `fullgraph`, `dynamic`, and one of `graph_net_inductor_config_template` (ours of that name), `mode` and `options`.
+    Raises `ConfigError` for another key, a value of the wrong kind, or more than one of the three.
     """
     known = ("graph_net_inductor_config_template", "mode", "options", "fullgraph", "dynamic")
     if unknown := sorted(set(data) - set(known)):

@@ -8,7 +8,7 @@ reaches no GEMM without autotuning). Here each template changes the compiled pro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from collector.configs.option_history import living_name, version_of, why_ignored, why_unknown
@@ -81,9 +81,9 @@ _NOT_THE_PROGRAM = (
 class Effective:
     """A request as the installed torch reads it.
 
-    `options` is what `torch.compile(options=...)` gets; `program` every effective Inductor option with these applied;
-    `changed` those that differ from the defaults; `inert` those asked for that cannot act on this device; `ignored` those
-    that this torch takes and does not read, with the reason.
+    `options` is what `torch.compile(options=...)` gets; `program` has every effective Inductor option; `changed` those that
+    differ from the defaults; `inert` the requested ones that cannot act on this device; `ignored` those that this torch
+    takes and does not read, with the reason.
     """
 
     config: Config
@@ -103,8 +103,7 @@ def modes() -> dict[str, dict[str, OptionValue]]:
     """The modes of the installed torch and what each sets, from torch itself."""
     from torch._inductor import list_mode_options
 
-    found: dict[str, dict[str, OptionValue]] = {name: dict(options) for name, options in list_mode_options().items()}
-    return found
+    return {name: dict(options) for name, options in list_mode_options().items()}
 
 
 def resolve(
@@ -117,64 +116,53 @@ def resolve(
     fullgraph: bool = False,
     device: str = "cuda",
 ) -> Effective:
-    """The effective config of a request; explicit overrides win over `freezing`, that over the template, that over the mode.
+    """The effective config of a request: overrides win over `freezing`, that over the template, that over the mode.
 
-    Args:
-        overrides: dotted Inductor option names to values.
-        device: `cuda` or `cpu`; on a CPU, options of the `triton` and `cuda` sections cannot act.
-
-    Raises:
-        ConfigError: an unknown template, mode or key, or a value of the wrong type.
+    Raises `ConfigError` for an unknown template, mode or key, or a value of the wrong type.
     """
-    config = Config(
-        template=template,
-        mode=mode,
-        overrides=dict(overrides or {}),
-        freezing=freezing,
-        dynamic=dynamic,
-        fullgraph=fullgraph,
+    return resolve_config(
+        Config("inductor", template, mode, dict(overrides or {}), freezing, dynamic, fullgraph), device
     )
-    return resolve_config(config, device)
 
 
 def resolve_config(config: Config, device: str) -> Effective:
     """The same as `resolve`, for a `Config`."""
-    asked = _asked(config)
+    options = _requested(config)
     defaults = effective_options({})
     ahead = config.backend == AHEAD_OF_TIME
-    program = effective_options(asked | {"cpp_wrapper": True} if ahead else asked)  # as AOTInductor sets it itself
-    inert = {key: value for key, value in asked.items() if device == "cpu" and not _acts_on_cpu(key)}
+    program = effective_options(options | {"cpp_wrapper": True} if ahead else options)  # as AOTInductor sets it itself
+    inert = {key: value for key, value in options.items() if device == "cpu" and not _acts_on_cpu(key)}
     if device == "cpu":
         program = {key: value for key, value in program.items() if _acts_on_cpu(key)}
     program |= {f"torch.compile.{key}": value for key, value in _compile_arguments(config).items()}
     changed = {key: value for key, value in program.items() if value != defaults.get(key)}
-    ignored = {key: reason for key in asked if (reason := why_ignored(key, _torch_version()))}
-    return Effective(replace(config, overrides=dict(config.overrides)), asked, program, changed, inert, ignored)
+    ignored = {key: reason for key in options if (reason := why_ignored(key, _torch_version()))}
+    return Effective(config, options, program, changed, inert, ignored)
 
 
 def _compile_arguments(config: Config) -> dict[str, OptionValue]:
     """Arguments of torch.compile outside the options that change the program, where they differ from its defaults."""
-    found: dict[str, OptionValue] = {"dynamic": config.dynamic} if config.dynamic is not None else {}
     if config.backend == AHEAD_OF_TIME:
         return {"backend": AHEAD_OF_TIME}  # of one graph and fixed shapes in any case
-    return found | ({"fullgraph": True} if config.fullgraph else {})
+    dynamic: dict[str, OptionValue] = {"dynamic": config.dynamic} if config.dynamic is not None else {}
+    return dynamic | ({"fullgraph": True} if config.fullgraph else {})
 
 
-def _asked(config: Config) -> dict[str, OptionValue]:
-    asked: dict[str, OptionValue] = {}
+def _requested(config: Config) -> dict[str, OptionValue]:
+    options: dict[str, OptionValue] = {}
     if config.mode is not None:
         known = modes()
         # A bare word that is no template is taken for a mode, so a misspelt template ends here too.
         if config.mode not in known:
             raise ConfigError(f"unknown template or mode {config.mode!r}: {nearest(config.mode, [*TEMPLATES, *known])}")
-        asked |= known[config.mode]
+        options |= known[config.mode]
     if config.template is not None:
         if config.template not in TEMPLATES:
             raise ConfigError(f"unknown template {config.template!r}: {nearest(config.template, TEMPLATES)}")
-        asked |= TEMPLATES[config.template].options
+        options |= TEMPLATES[config.template].options
     if config.freezing is not None:
-        asked["freezing"] = config.freezing
-    return asked | {_known_key(key): value for key, value in config.overrides.items()}
+        options["freezing"] = config.freezing
+    return options | {_known_key(key): value for key, value in config.overrides.items()}
 
 
 def _known_key(key: str) -> str:
@@ -197,8 +185,7 @@ def _torch_version() -> tuple[int, int]:
 def effective_options(options: Mapping[str, OptionValue]) -> dict[str, Any]:
     """Every Inductor option that can change a compiled program, with `options` applied, as torch's own cache key sees it.
 
-    Raises:
-        ConfigError: torch does not take a value.
+    Raises `ConfigError` if torch does not take a value.
     """
     from torch import _TorchCompileInductorWrapper
     from torch._inductor import config as inductor_config

@@ -17,11 +17,10 @@ LEAK_CALLS = 50
 
 
 def peak_bytes(call: Callable[[], Any], device: str, resident: Iterable[torch.Tensor], calls: int) -> int | None:
-    """The most memory held at once during `calls` calls, weights and inputs included, in bytes.
+    """The most bytes held at once during `calls` calls, weights and inputs included.
 
-    On a GPU this is `torch.cuda.max_memory_allocated`. On a CPU it is the memory that torch's allocator handed out during
-    the calls, from the profiler's memory events, plus `resident` (weights); memory that libraries allocate themselves is
-    not seen. None if the profiler reports no allocation.
+    On a GPU this is `torch.cuda.max_memory_allocated`. On a CPU it is what torch's allocator handed out during the calls,
+    from the profiler's memory events, plus `resident` (weights); None if the profiler reports no allocation.
     """
     if device == "cuda":
         torch.cuda.synchronize()

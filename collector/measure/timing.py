@@ -94,8 +94,7 @@ def garbage_collection_off() -> Iterator[None]:
 def counted(action: Callable[[], float]) -> tuple[float, int | None]:
     """The result of `action`, and the user-space instructions that this thread retired in it.
 
-    The count is None where the machine cannot count (Linux perf events). Compile workers and other threads are not counted.
-    A stopped process retires no instructions, so the count repeats where seconds do not.
+    None where the machine cannot count (Linux perf events). Compile workers and other threads are not counted.
     """
     try:
         from torch._C import _instruction_counter as counter
@@ -114,9 +113,8 @@ def counted(action: Callable[[], float]) -> tuple[float, int | None]:
 def relative_half_width(samples: Sequence[float]) -> float | None:
     """Half the 95 % confidence interval of the median, divided by the median; None for fewer than six samples.
 
-    The interval lies between the order statistics `(n - z sqrt(n)) / 2` and `1 + (n + z sqrt(n)) / 2`, rounded, for any
-    distribution (Conover, Practical Nonparametric Statistics, section 3.2). It is too short for samples of one process,
-    since these depend on each other: differences between processes are not in it.
+    The interval lies between the order statistics `(n - z sqrt(n)) / 2` and `1 + (n + z sqrt(n)) / 2`, rounded (Conover,
+    Practical Nonparametric Statistics, section 3.2). Differences between processes are not in it.
     """
     count, middle = len(samples), median(samples) if samples else 0.0
     if count < _FEWEST or middle <= 0:
