@@ -38,7 +38,7 @@ from collector.measure.timing import (
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import AHEAD_OF_TIME, Cell, Failure, Measurement, Phase, Stage, Status
+from collector.vocabulary import AHEAD_OF_TIME, Cell, Measurement, Phase, Stage, Status
 from collector.zoo.spec import Built
 
 Builder = Callable[[int, Phase, str], Built]
@@ -79,10 +79,10 @@ def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = 
     try:
         run.all_stages(build)
     except Exception as error:
-        run.status, run.failure = classify(error, run.at)
+        run.measurement.status, run.measurement.failure = classify(error, run.at)
         # The stack goes to the log, whose end is kept with the failure.
         traceback.print_exception(error)
-    return run.outcome()
+    return run.finish()
 
 
 class _Run:
@@ -90,41 +90,36 @@ class _Run:
 
     def __init__(self, cell: Cell, settings: Settings, host: Host) -> None:
         self.cell, self.settings, self.host = cell, settings, host
+        self.measurement = Measurement(cell, Status.PASS, datetime.now(UTC).isoformat(timespec="seconds"), 0.0)
+        self.metrics, self.details = self.measurement.metrics, self.measurement.details
+        self.outcome = Outcome(self.measurement)
         self.at = Stage.START
-        self.status = Status.PASS
-        self.failure: Failure | None = None
-        self.metrics: dict[str, float] = {}
-        self.samples: dict[str, list[float]] = {}
-        self.details: dict[str, Any] = {}
-        self.compile_windows: dict[str, tuple[float, float]] = {}
-        self.lacked_room = False
-        self.environment: dict[str, Any] = {}
-        self.effective: Effective | None = None
         self.log = counters.CompilerLog().attach()
-        self.began = datetime.now(UTC)
         self.clock = time.monotonic()
 
     def all_stages(self, build: Builder) -> None:
         """Runs every stage in order; a stage that fails raises and ends the cell."""
         self._enter(Stage.START)
         self.settings.flags.apply()
-        self.environment = fingerprint(self.cell.device) | self.settings.testbed()
+        self.outcome.environment = fingerprint(self.cell.device) | self.settings.testbed()
+        self.measurement.environment_id = environment_id(self.outcome.environment)
         self._enter(Stage.RESOLVE_CONFIG)
-        self.effective = resolve_config(self.cell.config, self.cell.device)
-        if self.effective.ignored:
-            self.details["ignored_options"] = self.effective.ignored
-        availability.check(self.effective, self.cell.device, self.cell.phase, self.cell.dtype)
+        effective = resolve_config(self.cell.config, self.cell.device)
+        self.outcome.program, self.measurement.program_id = effective.program, effective.program_id
+        if effective.ignored:
+            self.details["ignored_options"] = effective.ignored
+        availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
         self._enter(Stage.LOAD_MODEL)
         subject = self._load(build)
         self._enter(Stage.EAGER)
         self._eager(subject)
         self._enter(Stage.COMPILE)
-        compiled = self._compile(subject, self.effective)
+        compiled = self._compile(subject, effective)
         # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
         self._measure(subject, compiled)
         self._enter(Stage.CORRECTNESS)
         with self._holding("device"):
-            self._check(subject, compiled, self.effective)
+            self._check(subject, compiled, effective)
         if self.settings.warm_compile:
             del subject, compiled
             self._compile_again()
@@ -136,24 +131,13 @@ class _Run:
             reserved = torch.cuda.max_memory_reserved()
             self.details["device_bytes"] = max(reserved, self.details.get("device_bytes", 0))
 
-    def outcome(self) -> Outcome:
+    def finish(self) -> Outcome:
         """The result so far, whichever stage the cell ended in."""
         self._note_reserved()
-        measurement = Measurement(
-            cell=self.cell,
-            status=self.status,
-            started_at=self.began.isoformat(timespec="seconds"),
-            wall_s=round(time.monotonic() - self.clock, 3),
-            # JSON knows no infinity and no NaN: such a value was not measured.
-            metrics={name: value for name, value in self.metrics.items() if math.isfinite(value)},
-            samples=self.samples,
-            details=self.details,
-            program_id=self.effective.program_id if self.effective else None,
-            environment_id=environment_id(self.environment) if self.environment else None,
-            failure=self.failure,
-        )
-        program = self.effective.program if self.effective else {}
-        return Outcome(measurement, self.environment, program, self.compile_windows, self.lacked_room)
+        self.measurement.wall_s = round(time.monotonic() - self.clock, 3)
+        # JSON knows no infinity and no NaN: such a value was not measured.
+        self.measurement.metrics = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+        return self.outcome
 
     @contextmanager
     def _holding(self, purpose: str) -> Iterator[None]:
@@ -206,7 +190,7 @@ class _Run:
         first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
         if instructions is not None:
             self.metrics["compile_instructions"] = float(instructions)
-        self.compile_windows["compile_cold_s"] = (begin, time.monotonic())
+        self.outcome.compile_windows["compile_cold_s"] = (begin, time.monotonic())
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
         with self._holding("device"):
             if self.cell.device == "cuda":
@@ -233,9 +217,8 @@ class _Run:
         found = check(self.cell, subject, compiled, effective)
         self.metrics |= found.metrics
         self.details |= found.details
-        self.lacked_room = found.lacked_room
-        if found.failure:
-            self.status, self.failure = found.status, found.failure
+        self.outcome.lacked_room = found.lacked_room
+        self.measurement.status, self.measurement.failure = found.status, found.failure
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Samples and profiles. All other processes stand still meanwhile, so the rest of the work is done outside."""
@@ -320,17 +303,19 @@ class _Run:
             self.details["no_warm_compile"] = str(error)
             return
         self.metrics["compile_warm_s"] = found.seconds
-        self.compile_windows["compile_warm_s"] = found.window
+        self.outcome.compile_windows["compile_warm_s"] = found.window
         self.details["warm_cache_hits"] = found.cache_hits
 
     def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
-        self.samples = {"eager_ms": _rounded(eager_ms), "compiled_ms": _rounded(compiled_ms)}
+        # A nanosecond is far below what the clock resolves.
+        samples = {"eager_ms": [round(ms, 6) for ms in eager_ms], "compiled_ms": [round(ms, 6) for ms in compiled_ms]}
+        self.measurement.samples = samples
         self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(eager_ms), median(compiled_ms)
         self._ratio("speedup", "eager_ms", "compiled_ms")
-        for said, judge in (("precision", relative_half_width), ("drift", drift)):
-            judged = {name: judge(samples) for name, samples in self.samples.items()}
-            if told := {name: round(value, 5) for name, value in judged.items() if value is not None}:
-                self.details[said] = told
+        for detail, judge in (("precision", relative_half_width), ("drift", drift)):
+            judged = {name: judge(values) for name, values in samples.items()}
+            if known := {name: round(value, 5) for name, value in judged.items() if value is not None}:
+                self.details[detail] = known
 
     def _count_again(self) -> None:
         before = self.metrics.get("recompiles")
@@ -347,8 +332,3 @@ class _Run:
 def _gpu_uuid() -> str | None:
     uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
     return f"GPU-{uuid}" if uuid else None
-
-
-def _rounded(samples: list[float]) -> list[float]:
-    # A nanosecond is far below what the clock resolves.
-    return [round(sample, 6) for sample in samples]

@@ -148,7 +148,7 @@ def test_with_a_precision_rounds_go_on_until_it_is_reached_or_there_are_ten_time
 
 def test_a_form_that_waits_for_launches_is_flagged():
     run = _Run(CELL, FEW, Alone())
-    run.metrics = {"eager_ms": 10.0, "eager_kernel_ms": 4.0, "compiled_ms": 2.0, "compiled_kernel_ms": 1.9}
+    run.metrics |= {"eager_ms": 10.0, "eager_kernel_ms": 4.0, "compiled_ms": 2.0, "compiled_kernel_ms": 1.9}
     run._take_busy_shares()
     assert run.details["busy_share"] == {"eager": 0.4, "compiled": 0.95}
     assert run.details["launch_bound"] == ["eager"]
