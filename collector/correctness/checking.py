@@ -4,41 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from collector.configs.templates import Effective
-from collector.correctness.comparing import Agreement, compare, rmse, without_numbers
+from collector.correctness.comparing import compare, rmse, without_numbers
 from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.tolerances import tolerance_for
 from collector.failures import classify, hint_of_status
 from collector.measure.program import Subject
-from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Cell, Failure, Stage, Status
+from collector.process.outcome import Outcome
+from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
 
 
-@dataclass(slots=True)
-class Checked:
-    """The result of the stage. `lacked_room`: the float64 reference did not fit into the memory."""
-
-    status: Status = Status.PASS
-    failure: Failure | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-    lacked_room: bool = False
-
-    def disagree(self, status: Status, message: str, hint: str | None = None) -> None:
-        """Records why the cell does not pass."""
-        self.status = status
-        self.failure = Failure(Stage.CORRECTNESS, status.value, message, hint or hint_of_status(status))
-        sys.stderr.write(f"{status.value}: {message}\n")  # nothing was raised, and the log is where people look
-
-
-def check(cell: Cell, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Checked:
-    """Compares the compiled program's outputs with eager's, from one state and one seed.
+def check(outcome: Outcome, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> None:
+    """Compares the compiled program's outputs with eager's, from one state and one seed, and notes the result.
 
     Where random numbers matter to the outputs, a second program is compiled that draws as eager does, and compared in place
     of the timed one. The reference draws others, so it is used only for tensors that another seed changes by less than half
@@ -46,32 +30,36 @@ def check(cell: Cell, subject: Subject, compiled: Callable[[], Any], effective: 
 
     Raises whatever the model or the compiler raises.
     """
-    found = Checked()
     try:
         subject.state.keep_rest()
         runs = subject.eager_runs()
         if runs.differ_at:
-            found.disagree(Status.NONDETERMINISTIC, f"two eager runs differ at {runs.differ_at}")
+            _disagree(outcome, Status.NONDETERMINISTIC, f"two eager runs differ at {runs.differ_at}")
         elif problem := without_numbers(runs.outputs):
-            found.disagree(Status.EAGER_FAIL, problem, _NO_NUMBERS)
+            _disagree(outcome, Status.EAGER_FAIL, problem, _NO_NUMBERS)
         else:
-            _compare(found, cell, subject, compiled, effective, runs.outputs, runs.seed_errors)
+            _compare(outcome, subject, compiled, effective, runs.outputs, runs.seed_errors)
     finally:
         subject.release_gradients()
-    return found
+
+
+def _disagree(outcome: Outcome, status: Status, message: str, hint: str | None = None) -> None:
+    failure = Failure(Stage.CORRECTNESS, status.value, message, hint or hint_of_status(status))
+    outcome.measurement.status, outcome.measurement.failure = status, failure
+    sys.stderr.write(f"{status.value}: {message}\n")  # nothing was raised, and the log is where people look
 
 
 def _compare(
-    found: Checked,
-    cell: Cell,
+    outcome: Outcome,
     subject: Subject,
     compiled: Callable[[], Any],
     effective: Effective,
     eager: Snapshot,
     seed_errors: dict[str, float],
 ) -> None:
+    cell, details = outcome.measurement.cell, outcome.measurement.details
     if seed_errors:
-        found.details["random_outputs"] = True
+        details["random_outputs"] = True
         compiled = _drawing_as_eager(subject, compiled, effective)
     made = subject.outputs(compiled)
     if cell.config.backend == AHEAD_OF_TIME:
@@ -80,7 +68,7 @@ def _compare(
     subject.state.complete([eager, made])
     subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
-    by, reference = _reference(found, cell, subject)
+    by, reference = _reference(outcome, subject)
     if reference is not None:
         reference = {
             path: exact
@@ -88,9 +76,17 @@ def _compare(
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
     agreement = compare(eager, made, reference, tolerance_for(cell))
-    _tell(found, agreement, BY_COSINE if agreement.by_cosine else by)
+    if agreement.rmse_ratio is not None:
+        outcome.measurement.metrics["error_rmse_ratio"] = agreement.rmse_ratio
+    if agreement.cosine is not None:
+        outcome.measurement.metrics["cosine"] = agreement.cosine
+    details |= {"tensors_compared": agreement.compared, CHECKED_BY: BY_COSINE if agreement.by_cosine else by}
+    if agreement.by_cosine:
+        details["compared_by_cosine"] = agreement.by_cosine
+    if agreement.noisy:
+        details["noisy_gradients"] = agreement.noisy
     if agreement.problem:
-        found.disagree(Status.FAIL_ACCURACY, agreement.problem)
+        _disagree(outcome, Status.FAIL_ACCURACY, agreement.problem)
 
 
 def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:
@@ -104,18 +100,19 @@ def _without_state(snapshot: Snapshot) -> Snapshot:
     return {path: value for path, value in snapshot.items() if not path.startswith(STATE)}
 
 
-def _reference(found: Checked, cell: Cell, subject: Subject) -> tuple[str, Snapshot | None]:
+def _reference(outcome: Outcome, subject: Subject) -> tuple[str, Snapshot | None]:
     """The most precise outputs that can be had, and their name; none where the model runs in no higher precision."""
+    cell, details = outcome.measurement.cell, outcome.measurement.details
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if cell.dtype != "float32" else {})
     for name, dtype in higher.items():
         try:
             return name, _outputs_of_twin(subject, dtype)
         except Exception as error:
-            found.details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:300]}"
+            details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:300]}"
             # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
             if classify(error, Stage.CORRECTNESS)[0] is Status.OOM:
-                found.details[f"no_room_for_{name}"] = True
-                found.lacked_room |= name == "float64"
+                details[f"no_room_for_{name}"] = True
+                outcome.lacked_room |= name == "float64"
         finally:
             if cell.device == "cuda":
                 torch.cuda.empty_cache()
@@ -126,15 +123,3 @@ def _outputs_of_twin(subject: Subject, dtype: torch.dtype) -> Snapshot:
     # The twin is freed when this returns.
     twin = subject.twin(dtype)
     return twin.outputs(twin.eager)
-
-
-def _tell(found: Checked, agreement: Agreement, by: str) -> None:
-    if agreement.rmse_ratio is not None:
-        found.metrics["error_rmse_ratio"] = agreement.rmse_ratio
-    if agreement.cosine is not None:
-        found.metrics["cosine"] = agreement.cosine
-    found.details |= {"tensors_compared": agreement.compared, CHECKED_BY: by}
-    if agreement.by_cosine:
-        found.details["compared_by_cosine"] = agreement.by_cosine
-    if agreement.noisy:
-        found.details["noisy_gradients"] = agreement.noisy

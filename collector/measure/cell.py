@@ -119,7 +119,7 @@ class _Run:
         self._measure(subject, compiled)
         self._enter(Stage.CORRECTNESS)
         with self._holding("device"):
-            self._check(subject, compiled, effective)
+            check(self.outcome, subject, compiled, effective)
         if self.settings.warm_compile:
             del subject, compiled
             self._compile_again()
@@ -212,13 +212,6 @@ class _Run:
             found = {name: value for name, value in found.items() if name not in NOT_COUNTED}
         self.metrics |= found
         self.details |= details | autotuning.results()
-
-    def _check(self, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> None:
-        found = check(self.cell, subject, compiled, effective)
-        self.metrics |= found.metrics
-        self.details |= found.details
-        self.outcome.lacked_room = found.lacked_room
-        self.measurement.status, self.measurement.failure = found.status, found.failure
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Samples and profiles. All other processes stand still meanwhile, so the rest of the work is done outside."""

@@ -11,7 +11,8 @@ from torch import nn
 from collector.configs.templates import resolve_config
 from collector.correctness.checking import check
 from collector.measure.program import Subject, seed_everything
-from collector.vocabulary import Cell, Config, Phase, Stage, Status, status_words
+from collector.process.outcome import Outcome
+from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status, status_words
 from collector.zoo.spec import Built
 
 EAGER = Config(backend="eager")
@@ -28,7 +29,13 @@ def checked(model, phase=Phase.INFERENCE, dtype="float32", config=EAGER, calls_b
         subject.eager()
         compiled()
     torch._dynamo.reset()
-    return check(cell, subject, compiled, effective)
+    return outcome_of(cell, subject, compiled, effective)
+
+
+def outcome_of(cell, *checked):
+    outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
+    check(outcome, *checked)
+    return outcome.measurement
 
 
 def without(*dtypes, factor=1.0):
@@ -117,7 +124,7 @@ def test_buffers_that_a_library_has_copies_of_are_not_compared(backend, status):
     cell = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 8, Config(backend=backend))
     x = torch.randn(64, 32)
     subject = Subject(cell, Built(Caches(), (x,), {}, lambda out, _: out.sum()))
-    assert check(cell, subject, lambda: x * 2, resolve_config(cell.config, "cpu")).status is status
+    assert outcome_of(cell, subject, lambda: x * 2, resolve_config(cell.config, "cpu")).status is status
 
 
 class MovesItsWeight(nn.Module):
