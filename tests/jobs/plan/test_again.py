@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -46,6 +47,7 @@ def nights(tmp_path_factory):
     return str(folder / "store.db")
 
 
+@cache
 def report_of(database, base="r11", new="r12"):
     with open_store(database, write=False).connect() as conn:
         return build_report(conn, base, new, EVERYTHING)
