@@ -29,13 +29,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sqlalchemy import select
-
-from benchmarks.synthetic_nights import WORD, Shape
-from benchmarks.synthetic_store import fill
-from db.engine import open_store
+from benchmarks.synthetic_nights import Shape, open_filled
 from db.queries import cells as queries
-from db.schema import Run
 
 #: Goals in ms: the median and the 95th percentile of all interactions, first useful content, the server's own part.
 MEDIAN, P95, FIRST, SERVER = 400, 1000, 2000, 300
@@ -183,13 +178,7 @@ def take(page: Any, step: Step) -> float:
 
 def names_of(place: str, shape: Shape) -> Names:
     """What is in the store, which is filled first where it is empty. A store with other runs is refused."""
-    writer = open_store(place, write=True)
-    with writer.connect() as conn:
-        labels = set(conn.execute(select(Run.label).distinct()).scalars())
-    if labels - {WORD}:
-        sys.exit("this store holds runs that are not synthetic: name another place with --db")
-    if not labels:
-        fill(writer, shape)
+    writer = open_filled(place, shape)
     nights, axes = queries.list_nights(writer), queries.axes(writer)
     writer.dispose()
     measured = sum(run.measured for night in nights for run in night.runs)

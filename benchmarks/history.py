@@ -1,8 +1,8 @@
 """How long it takes to judge a history: the whole of it, and one more night, on a synthetic store.
 
-python benchmarks/history.py [--cells 1500] [--nights 600] [--db FILE] [--noise 1500]
+python -m benchmarks history [--cells 1500] [--nights 600] [--db FILE] [--noise 1500]
 
-Fills a new store (`synthetic_store.fill`: levels with noise, steps at some commits, failures and gaps), or reads the one that an
+Fills a new store (`synthetic_nights`: levels with noise, steps at some commits, failures and gaps), or reads the one that an
 earlier call left at `--db`. Prints seconds of wall time of one process and how many of them it had a core for (on a busy host
 that is less), its peak memory, how many of the steps that are in the synthetic data were found, and how many of the
 blame ranges hold one.
@@ -32,8 +32,7 @@ from analysis.history.timelines import INCREMENT, History
 from analysis.stats.changepoints import detect_rows
 from analysis.stats.levels import level_changes
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
-from benchmarks.synthetic_nights import CONFIGS, Shape, World
-from benchmarks.synthetic_store import fill
+from benchmarks.synthetic_nights import CONFIGS, Shape, World, open_filled
 from collector.metrics import MIN_EFFECT
 from db.engine import open_store
 from jobs.regressions.recording import record_alerts
@@ -55,10 +54,7 @@ def main() -> None:
     shape = Shape(commits=options.nights, models=options.cells // len(CONFIGS), sampled=0)
     with TemporaryDirectory() as folder:
         place = options.db or Path(folder) / "synthetic.db"
-        if not place.exists():
-            engine = open_store(place, write=True)
-            fill(engine, shape)
-            engine.dispose()
+        open_filled(place, shape).dispose()
         measure(place, World(shape))
 
 

@@ -2,7 +2,7 @@
 
 python -m benchmarks store [--db PATH|URL]... [--postgres] [--commits 600] [--models 150] [--configs 12] [--runs 21]
 
-Without --db a SQLite file in a temporary folder is filled, which takes about two minutes. A store that is there already is
+Without --db a SQLite file in a temporary folder is filled, which takes some minutes. A store that is there already is
 used as it is, if it is synthetic. --postgres starts a PostgreSQL server of its own as well, with default settings. Times are
 wall time of the public functions in ms: the first call in a process that has just opened the store (the pages may still be
 in the system's cache), then best, median and 95th percentile of the others. The load of the machine is printed, since it
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,13 +23,12 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import Engine, delete, func, select, text
 
 from analysis.compare.tables import compare
-from benchmarks.synthetic_nights import WORD, Shape, World
-from benchmarks.synthetic_store import fill
-from benchmarks.throwaway_postgres import postgres
+from benchmarks.synthetic_nights import Shape, World, open_filled
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
 from db.schema import Evidence, Run, Samples, measurements
+from tests.postgres import start
 
 _MS = 1000
 #: Bytes of all tables with their indexes, by table.
@@ -59,15 +57,16 @@ def main() -> None:
     with ExitStack() as stack:
         places = list(options.db) or [str(Path(stack.enter_context(TemporaryDirectory())) / "synthetic.db")]
         if options.postgres:
-            places.append(stack.enter_context(postgres()))
+            server = start({})  # durable, as a real one is
+            stack.callback(server.stop)
+            places.append(server.blank())
         for place in places:
             report(place, shape, options.runs)
 
 
 def report(place: str, shape: Shape, runs: int) -> None:
     """Fills a store where it is empty, and prints its sizes and times."""
-    writer = open_store(place, write=True)
-    _fill_or_check(writer, shape)
+    writer = open_filled(place, shape)
     reader = open_store(place, write=False)
     _print_sizes(reader)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
@@ -78,16 +77,6 @@ def report(place: str, shape: Shape, runs: int) -> None:
     _time_ingest(writer, shape, max(3, runs // 4))
     for engine in (reader, writer):
         engine.dispose()
-
-
-def _fill_or_check(engine: Engine, shape: Shape) -> None:
-    with engine.connect() as conn:
-        labels = set(conn.execute(select(Run.label).distinct()).scalars())
-    if labels - {WORD}:
-        sys.exit("this store holds runs that are not synthetic: name another place with --db")
-    if not labels:
-        took = _seconds(lambda: fill(engine, shape))
-        print(f"filled in {took:.0f} s")
 
 
 def _calls(engine: Engine) -> list[tuple[str, float | None, Callable[[], object]]]:

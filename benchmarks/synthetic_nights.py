@@ -2,26 +2,36 @@
 
 It says so wherever it shows: the branch is `synthetic`, the label, the titles of commits, the names of models and of the
 device begin with the word. The values have the shape of real ones from an H200: a level for every cell, half a percent of
-noise, steps at some commits, failures with their texts, and a few cells that were planned and not measured.
+noise, steps at some commits, failures with their texts, and a few cells that were planned and not measured. `open_filled`
+is a store full of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import os
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import Engine, insert, select
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.metrics import METRICS
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status, short_hash
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from db.schema import Commit, Run
 
 WORD = "synthetic"
 REPO = "synthetic/repository"
@@ -73,7 +83,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How much: one night a commit. The newest `sampled` nights come as bundles, with samples and evidence."""
+    """How much: one night a commit. The newest `sampled` nights have samples and evidence."""
 
     commits: int = 600
     models: int = 150
@@ -97,25 +107,15 @@ class Night:
     environment_id: str
 
     @property
-    def began_at(self) -> float:
-        """When it began, seconds since 1970."""
-        return _FIRST + self.number * _DAY_S
-
-    @property
-    def outcomes(self) -> list[tuple[Status, Failure | None]]:
-        """How each planned cell ends, where it is measured."""
-        return [_ENDED[kind] for kind in self.ended.tolist()]
-
-    @property
     def finished_at(self) -> float:
         """When its last cell ended, seconds since 1970."""
         return float(self.started_at[-1]) + _CELL_S
 
     def measurements(self, *, samples: bool) -> Iterator[Measurement]:
         """What a runner would have written, in the order of the plan; with raw samples and evidence, or without."""
-        random, outcomes = np.random.default_rng([self.number, 1]), self.outcomes
+        random = np.random.default_rng([self.number, 1])
         for place in np.flatnonzero(self.is_measured).tolist():
-            status, failure = outcomes[place]
+            status, failure = _ENDED[int(self.ended[place])]
             metrics = {
                 name: float(found[place]) for name, found in self.metrics.items() if found[place] == found[place]
             }
@@ -130,16 +130,6 @@ class Night:
                 failure=failure,
             )
             yield _with_evidence(measurement, random) if samples else measurement
-
-    def lines(self) -> NDArray[np.int64]:
-        """The line of the bundle that tells of each cell, where it was measured: programs come before their first use."""
-        programs = np.array(self.programs)
-        measured = np.flatnonzero(self.is_measured)
-        is_first = np.zeros(len(programs), dtype=bool)
-        is_first[measured[np.unique(programs[measured], return_index=True)[1]]] = True
-        # The run's own line, the plan and the environment stand before the first.
-        found: NDArray[np.int64] = 2 + len(programs) + np.cumsum(self.is_measured) + np.cumsum(is_first)
-        return found
 
     def write(self, folder: Path, *, samples: bool) -> Path:
         """The night as a closed bundle."""
@@ -316,3 +306,33 @@ def _with_evidence(measurement: Measurement, random: np.random.Generator) -> Mea
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def open_filled(place: str | Path, shape: Shape, seed: int = 1) -> Engine:
+    """The store at a place, open for writing; where it is empty it is filled first. Exits where it holds other runs."""
+    engine = open_store(place, write=True)
+    with engine.begin() as conn:
+        labels = set(conn.execute(select(Run.label).distinct()).scalars())
+        if labels - {WORD}:
+            sys.exit("this store holds runs that are not synthetic: name another place with --db")
+        if labels:
+            return engine
+        conn.execute(insert(Commit), _world(shape, seed).commits)
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        workers = min(os.cpu_count() or 1, shape.commits // 50)
+        each = stack.enter_context(ProcessPoolExecutor(workers)).map if workers else map
+        for path in each(partial(_write, shape, seed, Path(folder)), range(shape.commits)):
+            ingest_bundle(engine, path)
+    # What autovacuum does in time: statistics for the planner, and the map that index-only reads need.
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+        conn.exec_driver_sql("ANALYZE" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE")
+    return engine
+
+
+@cache
+def _world(shape: Shape, seed: int) -> World:
+    return World(shape, seed)
+
+
+def _write(shape: Shape, seed: int, folder: Path, number: int) -> Path:
+    return _world(shape, seed).night(number).write(folder, samples=number >= shape.commits - shape.sampled)

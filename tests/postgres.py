@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -41,7 +41,6 @@ _SETTINGS = {
     "autovacuum": "off",
     "shared_buffers": "64MB",
     "max_connections": "200",
-    "listen_addresses": "",
     "max_parallel_workers_per_gather": "0",
 }
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -142,8 +141,8 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def start() -> Server:
-    """A new server.
+def start(settings: Mapping[str, str] | None = None) -> Server:
+    """A new server; its settings are those of a test, which keep nothing safe, or those given.
 
     Raises:
         NoServerError: there are no binaries, no driver, or no user who may run them.
@@ -162,10 +161,14 @@ def start() -> Server:
     if made.returncode:
         shutil.rmtree(folder, ignore_errors=True)
         raise NoServerError(f"initdb failed: {' '.join(made.stderr.split())[-200:]}")
-    settings = [f"--{name}={value}" for name, value in (_SETTINGS | {"unix_socket_directories": str(folder)}).items()]
+    chosen = {
+        **(_SETTINGS if settings is None else settings),
+        "listen_addresses": "",
+        "unix_socket_directories": folder,
+    }
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [binaries / "postgres", "-D", data, *settings],
+            [binaries / "postgres", "-D", data, *(f"--{name}={value}" for name, value in chosen.items())],
             cwd=folder,
             stdout=stream,
             stderr=stream,
