@@ -38,8 +38,7 @@ def chunks(values: Iterable[_T], size: int = 400) -> Iterator[list[_T]]:
 def connected(source: Source) -> Iterator[Connection]:
     """Accepts an engine or a connection and yields a connection; closes it if it was opened here.
 
-    Raises:
-        StoreError: what the driver raised, in one line.
+    Raises `StoreError` for what the driver raised, in one line.
     """
     try:
         if isinstance(source, Connection):
@@ -98,8 +97,7 @@ class Change:
 def changing(target: Engine | Connection) -> Iterator[Change]:
     """A transaction on an engine, or a savepoint in the transaction of a connection. Writers take turns.
 
-    Raises:
-        StoreError: what the driver raised, in one line. Nothing is half-written.
+    Raises `StoreError` for what the driver raised, in one line; nothing is then half-written.
     """
     try:
         with _transaction(target) as conn:

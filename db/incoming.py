@@ -45,11 +45,7 @@ class Incoming:
 
 
 def read_incoming(path: Path) -> Incoming:
-    """Reads a bundle.
-
-    Raises:
-        BundleError: it cannot be used at all, because it is no bundle or its first line says no usable run.
-    """
+    """Reads a bundle. Raises `BundleError` for a file that is no bundle, or whose first line says no usable run."""
     try:
         contents = read_bundle(path)
     except RecursionError as error:

@@ -88,11 +88,7 @@ class Landing:
 
 
 def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntry:
-    """The commit of a sha, or of the beginning of one.
-
-    Raises:
-        CommitError: no commit, or several.
-    """
+    """The commit of a sha, or of the beginning of one. Raises `CommitError` for no commit, or several."""
     text = sha.strip().lower()
     if not re.fullmatch(r"[0-9a-f]{4,64}", text):
         raise CommitError(f"{one_line(sha)!r} is no commit: write at least {_SHORTEST_SHA} digits of its sha")
@@ -110,10 +106,8 @@ def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntr
 def commit_range(source: Source, base: str, new: str, repo: str | None = None) -> CommitRange:
     """The commits after `base` up to `new` (shas, or beginnings of them): the candidates for a change between the two.
 
-    Empty where `new` is `base` or landed before it.
-
-    Raises:
-        CommitError: one of the two is unknown, or has no position.
+    Empty where `new` is `base` or landed before it. Raises `CommitError` where one of the two is unknown, or has no
+    position.
     """
     with connected(source) as conn:
         first, last = find_commit(conn, base, repo), find_commit(conn, new, repo)

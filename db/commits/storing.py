@@ -161,8 +161,7 @@ def branch_starts(source: Source, name: str | None = None) -> list[BranchStart]:
 def set_branch_start(target: Engine | Connection, repo: str, name: str, sha: str) -> CommitEntry:
     """Stores where a branch started; adds the branch if there is none of this name.
 
-    Raises:
-        CommitError: the commit is not in the database.
+    Raises `CommitError` for a commit that is not in the database.
     """
     with changing(target) as change:
         start = find_commit(change.conn, sha, repo)

@@ -37,9 +37,7 @@ def stored_run(source: Source, run_id: str) -> BundleContents:
     """All that the database has of a run: its header but for how it was asked for, its plan, its measurements.
 
     Measurements come in the order in which the bundle told them. Samples that were thinned out are not there any more.
-
-    Raises:
-        KeyError: there is no such run.
+    Raises `KeyError` where there is no such run.
     """
     with connected(source) as conn:
         runs = find_runs(conn, Run.run_id == run_id)

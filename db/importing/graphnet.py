@@ -31,11 +31,7 @@ def is_log(text: str) -> bool:
 
 
 def read_log(source: Source, damage: list[str]) -> list[Row]:
-    """A row per sample. Lines without a tag are ignored.
-
-    Raises:
-        ImportingError: no sample begins in it.
-    """
+    """A row per sample. Lines without a tag are ignored. Raises `ImportingError` where no sample begins in it."""
     rows: list[Row] = []
     for line, match in _tagged(source):
         if match["tag"] == "Processing":

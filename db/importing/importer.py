@@ -103,8 +103,7 @@ def import_files(
 ) -> ImportReport:
     """Reads files, and writes a bundle for every run in them into a folder. `store` puts the bundles into a database.
 
-    Raises:
-        ImportingError: the caller's date or repository cannot be used.
+    Raises `ImportingError` where the caller's date or repository cannot be used.
     """
     report = ImportReport()
     _ = asked.epoch  # a date that is none is refused before anything is read
@@ -143,10 +142,8 @@ def _count_values(runs: Iterable[BundleContents]) -> int:
 def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> None:
     """Puts the bundles of an import into a database; each is stored whole or not at all.
 
-    A run that cannot be stored, or starts after `not_after` (as in `ingest_bundle`), is a problem of the report.
-
-    Raises:
-        StoreError: the database cannot be written.
+    A run that cannot be stored, or starts after `not_after` (as in `ingest_bundle`), is a problem of the report. Raises
+    `StoreError` where the database cannot be written.
     """
     for run in report.runs:
         try:

@@ -48,8 +48,7 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, 
 def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
     """Number and content of every record: of its line in a file of lines, of its place in an array.
 
-    Raises:
-        ImportingError: nothing in it is JSON.
+    Raises `ImportingError` where nothing in it is JSON.
     """
     text = source.text.lstrip("\ufeff \t\r\n")
     # Lines of records whose first one lost its beginning may start like an array.

@@ -203,8 +203,7 @@ def find_files(places: Iterable[Path]) -> list[Path]:
 def read_source(path: Path) -> Source:
     """A file's text, unpacked if it is gzipped; undecodable bytes become U+FFFD.
 
-    Raises:
-        ImportingError: it is not there, no regular file, cannot be read, or is larger than `LARGEST`.
+    Raises `ImportingError` for a file that is not there, not regular, unreadable, or larger than `LARGEST`.
     """
     shown = one_line(str(path), 200)
     if path.exists() and not path.is_file():

@@ -107,11 +107,7 @@ def settle(told: Told, asked: Provenance) -> RunHeader | str:
 
 @cache
 def read_git(path: Path, revision: str) -> GitCommit:
-    """A commit of a repository.
-
-    Raises:
-        ImportingError: no repository, no such commit, or no git.
-    """
+    """A commit of a repository. Raises `ImportingError` without a repository, such a commit, or git."""
     shown = one_line(str(path), 200)
     if revision.startswith("-"):
         raise ImportingError(f"{one_line(revision)!r} is no commit")

@@ -81,8 +81,7 @@ _TELLING = {"speedup", "accuracy", "abs_latency", "batch_size", "reason", "graph
 def read_table(source: Source, damage: list[str]) -> list[Row]:
     """The rows of a table. A damaged line is left out and reported in `damage` as `FILE:LINE: ...`.
 
-    Raises:
-        ImportingError: it is empty, or has no column with the names of models.
+    Raises `ImportingError` for one that is empty, or has no column with the names of models.
     """
     header: list[str] = []
     rows: list[Row] = []

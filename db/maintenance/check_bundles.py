@@ -58,11 +58,9 @@ class BundleCheck:
 def check_bundles(source: Source, bundles: Iterable[Path]) -> BundleCheck:
     """Compares every measurement, its samples and its evidence with what the bundles make together.
 
-    The bundles are first stored in a temporary database, so that the rules of ingest unite several bundles of one run. A
-    file that cannot be read as a bundle is a finding of its own, and the others are compared.
-
-    Raises:
-        StoreError: the database cannot be read, or there is no room for the other one.
+    The bundles are first stored in a temporary database, so that the rules of ingest unite several bundles of one run.
+    A file that cannot be read as a bundle is a finding of its own, and the others are compared. Raises `StoreError`
+    where the database cannot be read, or there is no room for the other one.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-watch-") as folder:
         expected_store = open_store(Path(folder) / "told.db", write=True)

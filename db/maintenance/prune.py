@@ -45,11 +45,9 @@ def prune(target: Engine, ages: Ages, now: datetime, *, dry_run: bool = False) -
     """Thins out what is older, at `now`, than its age; the age of a row is that of its run's start. One transaction.
 
     Samples keep their count and spread. Of an open regression (new, confirmed, acknowledged, returned) every row of its
-    cell on its branch and testbed stays as it is, from its base on; where the base is not known, all of them. A run that
-    holds such a row is not dropped. A dry run says what would go, and changes nothing.
-
-    Raises:
-        StoreError: ages in an order that makes no sense, or the database cannot be written. Nothing is half-done.
+    cell on its branch and testbed stays as it is, from its base on; where the base is not known, all of them. A run
+    that holds such a row is not dropped. A dry run says what would go, and changes nothing. Raises `StoreError` for
+    ages in an order that makes no sense, or where the database cannot be written. Nothing is half-done.
     """
     _check(ages)
     if dry_run:

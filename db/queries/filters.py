@@ -81,10 +81,8 @@ def check_filter(source: Source, wanted: CellFilter) -> None:
 def expand_patterns(source: Source, wanted: CellFilter) -> CellFilter:
     """The filter with every pattern, such as `Bert*`, as the names in the database that it matches.
 
-    What is a name itself stays that name, whatever characters it has.
-
-    Raises:
-        FilterError: something that is no name and matches none; one line with the nearest names.
+    What is a name itself stays that name, whatever characters it has. Raises `FilterError`, one line with the nearest
+    names, for what is no name and matches none.
     """
     found: dict[str, tuple[str, ...]] = {}
     with connected(source) as conn:

@@ -47,10 +47,8 @@ def model_history(
 
     Columns: run_id, branch, started_at (UTC), attempt, label, commit, testbed_id; cell_id, phase, dtype, device,
     batch_size, config, config_id; replicate, status, program_id and the metrics (NaN where not measured). A run that
-    planned a cell and has no measurement of it has a row without status and replicate.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    planned a cell and has no measurement of it has a row without status and replicate. Raises `KeyError` for a metric
+    that does not exist.
     """
     wanted = list(dict.fromkeys(METRICS[name].name for name in metrics))
     row = measurements.c
@@ -86,9 +84,7 @@ def suite_history(
     Columns: those that name the run (see `model_history`), suite, phase, dtype, device, config, config_id, the counts
     planned, measured, missing, passed, failed, not_applicable, pass_rate (0 to 1), and of each metric of `metrics` its
     average (geometric means of `GEOMEANS`, means of `MEANS`, NaN where no cell has it) and the count `n_<metric>`.
-
-    Raises:
-        ValueError: the filter names models, or a metric has no summary.
+    Raises `ValueError` where the filter names models, or a metric has no summary.
     """
     if unknown := set(metrics) - set(SUITE_METRICS):
         raise ValueError(f"no summary is kept of {', '.join(sorted(unknown))}")

@@ -36,8 +36,7 @@ def taken_on(source: Source, night: str, besides: str) -> TakenOn:
 def drop_promises(target: Engine | Connection, run_id: str, unless: Collection[str]) -> bool:
     """Removes a run that is nothing but promises, unless these `cell_id` are what it promises; says whether it did.
 
-    Raises:
-        StoreError: the run has measurements, or the database cannot be written.
+    Raises `StoreError` where the run has measurements, or the database cannot be written.
     """
     with changing(target) as change:
         key = change.conn.execute(select(Run.id).where(Run.run_id == run_id)).scalar()

@@ -10,8 +10,7 @@ _END = 9e9
 def to_epoch(text: str) -> float:
     """Seconds since 1970 of an ISO 8601 text; one without an offset is UTC.
 
-    Raises:
-        ValueError: the text is nothing of the kind, or lies outside 1970 to 2255, which not every reader can show.
+    Raises `ValueError` for any other text, and for times outside 1970 to 2255, which not every reader can show.
     """
     moment = datetime.fromisoformat(text)
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -50,10 +50,8 @@ def repeats(
     """The measurements that the cells of some sides have on the sides' testbeds.
 
     Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
-    those. `read` is called for the rows of each run instead of reading them all at once.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    those. `read` is called for the rows of each run instead of reading them all at once. Raises `KeyError` for a metric
+    that does not exist.
     """
     own = sorted({key for side in sides for key in side.keys})
     measured = select(measurements.c.cell).where(measurements.c.run.in_(own)).distinct()
@@ -74,10 +72,8 @@ def rows_of_runs(
     """A row for each measurement of these runs (by number), in the order of run, cell and replicate.
 
     Columns: run, cell, replicate, program (NaN where it is not known), passed (1 or 0), started_at (seconds since 1970)
-    and the metrics (NaN where not measured); `THROTTLED` can be asked for like a metric.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    and the metrics (NaN where not measured); `THROTTLED` can be asked for like a metric. Raises `KeyError` for a metric
+    that does not exist.
     """
     row = measurements.c
     passed = cast(row.status == Status.PASS.value, Integer).label("passed")

@@ -76,11 +76,9 @@ def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]
 def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -> Iterator[NDArray[np.float64]]:
     """What these runs (by number) measured, some runs at a time: columns run, cell, passed and the metrics.
 
-    `passed` is 1, 0 for a failure, and NaN for what could not be asked (`skipped`, `unavailable`); a metric that was not
-    measured is NaN. Run and cell are the database's own numbers. Replicates have a row each.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    `passed` is 1, 0 for a failure, and NaN for what could not be asked (`skipped`, `unavailable`); a metric that was
+    not measured is NaN. Run and cell are the database's own numbers. Replicates have a row each. Raises `KeyError` for
+    a metric that does not exist.
     """
     row = measurements.c
     passed = case((row.status == Status.PASS, 1), (row.status.in_(sorted(NOT_APPLICABLE)), None), else_=0)

@@ -30,10 +30,7 @@ def side_rows(
     `status` is None where a cell was planned and never measured. Of several measurements of a cell (by several runs of
     the side, or as replicates of one run) the one that started last counts. `spread` is the robust relative spread of
     the `compiled_ms` samples. `started_at` is in UTC, latencies are in ms, peaks in bytes. Of the metrics only those
-    that `metrics` names are read.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    that `metrics` names are read. Raises `KeyError` for a metric that does not exist.
     """
     unwanted = METRICS.keys() - {METRICS[name].name for name in metrics}
     columns = [*CELL_COLUMNS, *(name for name in MEASURED_COLUMNS if name not in unwanted)]

@@ -246,8 +246,7 @@ def _change(
 def find_regression(source: Source, text: str) -> RegressionInfo:
     """The regression of that name, or of that beginning of one (4 characters at least).
 
-    Raises:
-        RecordError: none, or several.
+    Raises `RecordError` for none, or several.
     """
     with connected(source) as conn:
         known = conn.execute(select(Regression.regression_id)).scalars().all()
