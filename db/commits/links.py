@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select, tuple_
+from sqlalchemy import Connection, delete, func, insert, select, tuple_
 
 from db.commits.messages import Message, read_subject
 from db.connecting import chunks
@@ -28,16 +28,6 @@ class Mark(NamedTuple):
     sha: str
     position: int
     message: Message
-
-
-class Landing(NamedTuple):
-    """A stored commit on the line, as far as links need it."""
-
-    id: int
-    sha: str
-    position: int
-    pr_number: int | None
-    title: str
 
 
 @dataclass(slots=True)
@@ -74,57 +64,58 @@ def link(
 
     Links of commits that are not `chosen` stay, since their messages were not read. The counts go into `report`.
     """
-    landings = _Landings(conn, repo)
-    reverts = set(_reverts(marks, landings, line, report))
-    report.reverts = _sync(conn, landings, "reverts", reverts, chosen, report)
-    relands = set(_relands(marks, landings, _Reverts(conn, landings)))
-    report.relands = _sync(conn, landings, "relands", relands, chosen, report)
+    stored = _Line(conn, repo)
+    reverts = set(_reverts(marks, stored, line, report))
+    report.reverts = _sync(conn, stored, "reverts", reverts, chosen, report)
+    stored.read_reverts(conn)
+    report.relands = _sync(conn, stored, "relands", set(_relands(marks, stored)), chosen, report)
 
 
-class _Landings:
-    """The stored commits of a repository that have a position, by id, by sha and by pull request."""
+class _Line:
+    """The stored commits of a repository that have a position, and what the reverts among them take back.
+
+    A commit is a row with id, sha, position, pr_number and title.
+    """
 
     def __init__(self, conn: Connection, repo: str) -> None:
         self.repo = repo
-        columns = (Commit.id, Commit.sha, Commit.position, Commit.pr_number, Commit.title)
-        query = select(*columns).where(Commit.repo == repo, Commit.position.is_not(None)).order_by(Commit.position)
-        landings = (
-            Landing(row.id, row.sha, row.position, row.pr_number, row.title or "") for row in conn.execute(query)
-        )
-        self.by_id = {landing.id: landing for landing in landings}
-        self.by_sha = {landing.sha: landing for landing in self.by_id.values()}
-
-    @cached_property
-    def by_pr(self) -> dict[int, list[Landing]]:
-        """The landings of each pull request in their order, without reverts of its own."""
-        by_pr: dict[int, list[Landing]] = defaultdict(list)
-        for landing in self.by_id.values():
-            if landing.pr_number is not None and not read_subject(landing.title).undoes_its_own:
-                by_pr[landing.pr_number].append(landing)
-        return by_pr
-
-
-class _Reverts:
-    """The reverts of a repository: the commits that each one takes back, and the positions where each was taken back."""
-
-    def __init__(self, conn: Connection, landings: _Landings) -> None:
-        pairs = [
-            (landings.by_id[commit], landings.by_id[target])
-            for commit, target in _links(conn, landings.repo, "reverts")
-            if commit in landings.by_id and target in landings.by_id
-        ]
-        self.targets: dict[int, list[Landing]] = defaultdict(list)
+        query = select(Commit.id, Commit.sha, Commit.position, Commit.pr_number)
+        query = query.add_columns(func.coalesce(Commit.title, "").label("title")).order_by(Commit.position)
+        query = query.where(Commit.repo == repo, Commit.position.is_not(None))
+        self.by_id = {commit.id: commit for commit in conn.execute(query)}
+        self.by_sha = {commit.sha: commit for commit in self.by_id.values()}
+        #: By the id of a revert the commits that it takes back; by that of a commit the positions where it was taken back.
+        self.targets: dict[int, list[Any]] = defaultdict(list)
         self.reverted_at: dict[int, list[int]] = defaultdict(list)
+
+    def read_reverts(self, conn: Connection) -> None:
+        """Fills `targets` and `reverted_at`, in the order of the positions."""
+        links = [link for link in _links(conn, self.repo, "reverts") if {*link} <= self.by_id.keys()]
+        pairs = [(self.by_id[commit], self.by_id[target]) for commit, target in links]
         for commit, target in sorted(pairs, key=lambda pair: (pair[0].position, pair[1].position)):
             self.targets[commit.id].append(target)
             self.reverted_at[target.id].append(commit.position)
-        self.by_title: dict[str, list[Landing]] = defaultdict(list)
-        for key in sorted(self.reverted_at, key=lambda key: landings.by_id[key].position):
-            self.by_title[read_subject(landings.by_id[key].title).bare].append(landings.by_id[key])
 
-    def was_reverted(self, landing: Landing, before: int) -> bool:
-        """Whether a landing had been taken back before that position."""
-        return any(position < before for position in self.reverted_at.get(landing.id, ()))
+    @cached_property
+    def by_pr(self) -> dict[int | None, list[Any]]:
+        """The landings of each pull request in their order, without reverts of its own."""
+        by_pr: dict[int | None, list[Any]] = defaultdict(list)
+        for commit in self.by_id.values():
+            if commit.pr_number is not None and not read_subject(commit.title).undoes_its_own:
+                by_pr[commit.pr_number].append(commit)
+        return by_pr
+
+    @cached_property
+    def reverted_titles(self) -> dict[str, list[Any]]:
+        """The commits that were taken back, by their bare titles and in their order."""
+        by_title: dict[str, list[Any]] = defaultdict(list)
+        for commit in sorted(map(self.by_id.__getitem__, self.reverted_at), key=lambda commit: commit.position):
+            by_title[read_subject(commit.title).bare].append(commit)
+        return by_title
+
+    def was_reverted(self, commit: Any, before: int) -> bool:
+        """Whether a commit had been taken back before that position."""
+        return any(position < before for position in self.reverted_at.get(commit.id, ()))
 
 
 def _links(conn: Connection, repo: str, kind: str) -> set[Pair]:
@@ -132,33 +123,28 @@ def _links(conn: Connection, repo: str, kind: str) -> set[Pair]:
     return {(row.commit, row.target) for row in conn.execute(query.where(Commit.repo == repo, CommitLink.kind == kind))}
 
 
-def _reverts(
-    marks: Sequence[Mark], landings: _Landings, line: Collection[str], report: CommitsReport
-) -> Iterator[Pair]:
-    shas = sorted(line)
+def _reverts(marks: Sequence[Mark], line: _Line, known: Collection[str], report: CommitsReport) -> Iterator[Pair]:
+    shas = sorted(known)
     for mark in marks:
-        own, subject = landings.by_sha[mark.sha].id, mark.message.subject
+        own, subject = line.by_sha[mark.sha].id, mark.message.subject
         for text in mark.message.reverts:
-            if target := _target(mark, _beginning_with(shas, text), landings, report):
+            if (target := _target(mark, shas, text, line, report)) is not None:
                 yield own, target.id
         # A revert whose message names no commit means the last landing of the pull request that it quotes.
-        quoted = subject.quoted_pr if subject.kind == "revert" and not mark.message.reverts else None
-        if landing := _latest(landings.by_pr.get(quoted or 0, ()), mark.position):
+        quoted = line.by_pr.get(subject.quoted_pr, ()) if subject.kind == "revert" and not mark.message.reverts else ()
+        if (landing := _latest(quoted, mark.position)) is not None:
             yield own, landing.id
 
 
-def _beginning_with(shas: Sequence[str], text: str) -> list[str]:
-    """The commits that a sha, or the beginning of one, could mean; two where there are more."""
+def _target(mark: Mark, shas: Sequence[str], text: str, line: _Line, report: CommitsReport) -> Any:
+    """The commit that a sha, or the beginning of one, means; None, and a count, where that is none or no one commit."""
     start = bisect_left(shas, text)
-    return [sha for sha in shas[start : start + 2] if sha.startswith(text)]
-
-
-def _target(mark: Mark, shas: Sequence[str], landings: _Landings, report: CommitsReport) -> Landing | None:
-    if len(shas) != 1:
-        report.unknown += not shas
-        report.ambiguous += len(shas) > 1
+    meant = [sha for sha in shas[start : start + 2] if sha.startswith(text)]
+    if len(meant) != 1:
+        report.unknown += not meant
+        report.ambiguous += len(meant) > 1
         return None
-    target = landings.by_sha.get(shas[0])
+    target = line.by_sha.get(meant[0])
     if target is None:
         report.left_out += 1
     elif target.position >= mark.position:
@@ -167,62 +153,56 @@ def _target(mark: Mark, shas: Sequence[str], landings: _Landings, report: Commit
     return target
 
 
-def _relands(marks: Sequence[Mark], landings: _Landings, reverts: _Reverts) -> Iterator[Pair]:
-    by_revert = set(_reverted_reverts(reverts))
+def _relands(marks: Sequence[Mark], line: _Line) -> Iterator[Pair]:
+    by_revert = set(_reverted_reverts(line))
     known = {commit for commit, _ in by_revert}
-    stated = {mark.message.relands_pr for mark in marks}
-    reverted = {landings.by_id[key].pr_number for key in reverts.reverted_at}
     again: dict[int, int] = {}
-    for pr in stated | reverted:
-        again |= dict(_same_pr(landings.by_pr.get(pr or 0, ()), reverts))
+    for pr in {mark.message.relands_pr for mark in marks} | {line.by_id[key].pr_number for key in line.reverted_at}:
+        # A pull request that lands once more after it was taken back.
+        for earlier, later in pairwise(line.by_pr.get(pr, ())):
+            if line.was_reverted(earlier, later.position):
+                again[later.id] = earlier.id
     for mark in marks:
-        own = landings.by_sha[mark.sha].id
+        own = line.by_sha[mark.sha].id
         by_name = mark.message.relands_pr is not None or own not in again
-        if own not in known and by_name and (target := _stated(mark, landings, reverts)):
+        if own not in known and by_name and (target := _stated(mark, line)) is not None:
             again[own] = target.id
     yield from by_revert
     yield from ((commit, target) for commit, target in again.items() if commit not in known)
 
 
-def _stated(mark: Mark, landings: _Landings, reverts: _Reverts) -> Landing | None:
-    """The landing that a message says to repeat: by its pull request, else by a title that had been taken back."""
+def _stated(mark: Mark, line: _Line) -> Any:
+    """The commit that a message says to repeat: by its pull request, else by a title that had been taken back."""
     pr, subject = mark.message.relands_pr, mark.message.subject
     if pr is not None:
-        return _latest(landings.by_pr.get(pr, ()), mark.position)
+        return _latest(line.by_pr.get(pr, ()), mark.position)
     if subject.kind != "reland":
         return None
-    reverted = [one for one in reverts.by_title.get(subject.bare, ()) if reverts.was_reverted(one, mark.position)]
-    return _latest(reverted, mark.position)
+    titled = line.reverted_titles.get(subject.bare, ())
+    return _latest([one for one in titled if line.was_reverted(one, mark.position)], mark.position)
 
 
-def _reverted_reverts(reverts: _Reverts) -> Iterator[Pair]:
+def _reverted_reverts(line: _Line) -> Iterator[Pair]:
     """A commit that takes back a revert lands again what that had taken back."""
     depth: dict[int, int] = {}
-    for commit, targets in reverts.targets.items():  # in the order of their positions
+    for commit, targets in line.targets.items():  # in the order of their positions
         depth[commit] = 1 + max(depth.get(target.id, 0) for target in targets)
-    for commit, targets in reverts.targets.items():
+    for commit, targets in line.targets.items():
         for target in targets:
-            landed = (first for first in reverts.targets.get(target.id, ()) if not depth.get(first.id, 0) % 2)
+            landed = (first for first in line.targets.get(target.id, ()) if not depth.get(first.id, 0) % 2)
             yield from ((commit, first.id) for first in landed)
 
 
-def _same_pr(landings: Sequence[Landing], reverts: _Reverts) -> Iterator[Pair]:
-    """A pull request that lands once more after it was taken back."""
-    for earlier, later in pairwise(landings):
-        if reverts.was_reverted(earlier, later.position):
-            yield later.id, earlier.id
-
-
-def _latest(landings: Sequence[Landing], before: int) -> Landing | None:
-    return next((one for one in reversed(landings) if one.position < before), None)
+def _latest(commits: Sequence[Any], before: int) -> Any:
+    return next((one for one in reversed(commits) if one.position < before), None)
 
 
 def _sync(
-    conn: Connection, landings: _Landings, kind: str, wanted: set[Pair], chosen: Collection[str], report: CommitsReport
+    conn: Connection, line: _Line, kind: str, wanted: set[Pair], chosen: Collection[str], report: CommitsReport
 ) -> int:
     """Adds missing links, removes those of chosen commits that no message supports any more, and returns their number."""
-    there = _links(conn, landings.repo, kind)
-    gone = [pair for pair in there - wanted if pair[0] in landings.by_id and landings.by_id[pair[0]].sha in chosen]
+    there = _links(conn, line.repo, kind)
+    gone = [pair for pair in there - wanted if pair[0] in line.by_id and line.by_id[pair[0]].sha in chosen]
     for some in chunks(gone):
         pairs = tuple_(CommitLink.commit, CommitLink.target).in_(some)
         conn.execute(delete(CommitLink).where(CommitLink.kind == kind, pairs))
