@@ -106,22 +106,22 @@ def _records(
 ) -> dict[str | None, int | None]:
     """As `ensure`; a record that an earlier, damaged bundle had lost is filled in."""
     known = _find(conn, table, (key,), _keys(records))
-    found = ensure(conn, table, (key,), [{key: name, value: data} for name, data in records.items()])
+    numbers = ensure(conn, table, (key,), [{key: name, value: data} for name, data in records.items()])
     for name, data in records.items():
         if (name,) in known and data is not None:
             column = getattr(table, value)
-            conn.execute(update(table).where(table.id == found[(name,)], column.is_(None)).values({value: data}))
-    return {None: None} | {name: number for (name,), number in found.items()}
+            conn.execute(update(table).where(table.id == numbers[(name,)], column.is_(None)).values({value: data}))
+    return {None: None} | {name: number for (name,), number in numbers.items()}
 
 
 def _find(conn: Connection, table: type[Base], key: Sequence[str], values: Iterable[Key]) -> dict[Key, int]:
     columns = [getattr(table, name) for name in key]
     identity = table.__table__.c["id"]
-    found: dict[Key, int] = {}
+    numbers: dict[Key, int] = {}
     for chunk in chunks(values):
         wanted = columns[0].in_([value for (value,) in chunk]) if len(key) == 1 else tuple_(*columns).in_(chunk)
-        found |= {tuple(row[1:]): row[0] for row in conn.execute(select(identity, *columns).where(wanted))}
-    return found
+        numbers |= {tuple(row[1:]): row[0] for row in conn.execute(select(identity, *columns).where(wanted))}
+    return numbers
 
 
 def _keys(names: Iterable[str]) -> list[Key]:

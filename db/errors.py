@@ -106,12 +106,12 @@ _MISSING = re.compile(r'(database|role) "(.*)" does not exist')
 
 def explain(error: DBAPIError, where: str = "the database") -> StoreError:
     """One line for what a driver raised, with advice where the cause is known."""
-    said = one_line(" ".join(str(error.orig).split()), 400)
+    message = one_line(" ".join(str(error.orig).split()), 400)
     known = _OF_FILES if isinstance(error.orig, sqlite3.Error) else _OF_SERVERS
-    advice = next((advice for pattern, advice in known if pattern in said.lower()), "see `inductor-watch doctor`")
-    if missing := _MISSING.search(said):
+    advice = next((advice for pattern, advice in known if pattern in message.lower()), "see `inductor-watch doctor`")
+    if missing := _MISSING.search(message):
         advice = f"create it: {'createdb' if missing[1] == 'database' else 'createuser'} {missing[2]}"
-    return StoreError(f"{where}: {said}: {advice}")
+    return StoreError(f"{where}: {message}: {advice}")
 
 
 def nearest(wanted: str, known: Iterable[str], count: int = 3) -> str:

@@ -15,7 +15,7 @@ from collector.vocabulary import Cell, Measurement, short_hash
 from db.arrays import pack, relative_spread
 from db.errors import one_line
 from db.queries.moments import to_epoch
-from db.texts import UNFIT, clean, clean_compact, clean_json, finite, said, whole
+from db.texts import UNFIT, clean, clean_compact, clean_json, error_text, finite, whole
 from db.throttling import throttled_by
 
 
@@ -96,7 +96,9 @@ def _begin(path: Path, contents: BundleContents) -> Incoming:
         testbed_row = {"testbed_id": short_hash(testbed), "data": testbed}
         return Incoming(run, _commit(header, damage), testbed_row, _start(header), damage=damage)
     except UNFIT as error:
-        raise BundleError(f"{one_line(str(path), 200)}: its first line says no usable run: {said(error)}") from error
+        raise BundleError(
+            f"{one_line(str(path), 200)}: its first line says no usable run: {error_text(error)}"
+        ) from error
 
 
 def _moment(text: str | None, what: str, instead: str, damage: list[str]) -> float | None:
@@ -135,7 +137,7 @@ def _records(kind: str, records: Mapping[str, dict[str, Any]], damage: list[str]
         try:
             by_name[clean(str(name))] = clean_json(data)
         except UNFIT as error:
-            damage.append(f"{kind} {one_line(str(name))} cannot be stored: {said(error)}; left out")
+            damage.append(f"{kind} {one_line(str(name))} cannot be stored: {error_text(error)}; left out")
     return by_name
 
 
@@ -149,7 +151,7 @@ def _cell(incoming: Incoming, cell: Cell) -> str | None:
         clean(cell.config.name)
         cell_id = cell.cell_id
     except UNFIT as error:
-        incoming.damage.append(f"a cell cannot be stored: {said(error)}; left out")
+        incoming.damage.append(f"a cell cannot be stored: {error_text(error)}; left out")
         return None
     incoming.cells.setdefault(cell_id, cell)
     return cell_id
@@ -163,7 +165,7 @@ def _measurement(incoming: Incoming, measurement: Measurement, version: int) -> 
     try:
         rows = to_rows(measurement, incoming.run["started_at"] if started_at is None else started_at, version)
     except UNFIT as error:
-        incoming.damage.append(f"a measurement of cell {cell_id} cannot be stored: {said(error)}; left out")
+        incoming.damage.append(f"a measurement of cell {cell_id} cannot be stored: {error_text(error)}; left out")
         return
     for name, table in ((rows.row["program"], incoming.programs), (rows.row["environment"], incoming.environments)):
         if name is not None:

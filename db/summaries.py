@@ -39,13 +39,15 @@ def computed(conn: Connection, run: int) -> tuple[list[dict[str, Any]], dict[str
     groups: dict[tuple[Any, ...], dict[int, Any]] = defaultdict(dict)
     for cell, *group in conn.execute(planned):
         groups[tuple(group)][cell] = None
-    for found in conn.execute(measured.order_by(row.started_at, row.replicate)):
-        groups[tuple(found[1:6])][found.id] = found
+    for measurement in conn.execute(measured.order_by(row.started_at, row.replicate)):
+        groups[tuple(measurement[1:6])][measurement.id] = measurement
     rows = [
         {"run": run, **dict(zip(GROUP, group, strict=True)), **_summary(list(cells.values()))}
         for group, cells in groups.items()
     ]
-    statuses = Counter(found.status for cells in groups.values() for found in cells.values() if found is not None)
+    statuses = Counter(
+        measurement.status for cells in groups.values() for measurement in cells.values() if measurement is not None
+    )
     counts = {"planned": sum(map(len, groups.values())), "measured": statuses.total(), "statuses": dict(statuses)}
     return rows, counts
 
@@ -54,7 +56,7 @@ def _summary(cells: Sequence[Any]) -> dict[str, Any]:
     measured = [row for row in cells if row is not None]
     passing = [row for row in measured if row.status == Status.PASS]
     not_applicable = sum(row.status in NOT_APPLICABLE for row in measured)
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "planned": len(cells),
         "measured": len(measured),
         "passed": len(passing),
@@ -63,8 +65,8 @@ def _summary(cells: Sequence[Any]) -> dict[str, Any]:
     }
     for name in GEOMEANS:
         logs = [math.log(value) for row in passing if (value := getattr(row, name)) is not None and value > 0]
-        found |= {f"n_{name}": len(logs), name: math.exp(math.fsum(logs) / len(logs)) if logs else None}
+        summary |= {f"n_{name}": len(logs), name: math.exp(math.fsum(logs) / len(logs)) if logs else None}
     for name in MEANS:
         values = [value for row in passing if (value := getattr(row, name)) is not None]
-        found |= {f"n_{name}": len(values), name: math.fsum(values) / len(values) if values else None}
-    return found
+        summary |= {f"n_{name}": len(values), name: math.fsum(values) / len(values) if values else None}
+    return summary

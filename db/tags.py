@@ -45,16 +45,16 @@ def measured_tags(conn: Connection) -> list[str]:
 
 def tags_of(conn: Connection, shas: Iterable[str]) -> dict[tuple[str, str], tuple[str, ...]]:
     """By repository and sha the names of these commits, sorted; commits without any are left out."""
-    found: dict[tuple[str, str], list[str]] = {}
+    by_commit: dict[tuple[str, str], list[str]] = {}
     for some in chunks(sorted(set(shas))):
         query = select(Tag.repo, Tag.sha, Tag.name).where(Tag.sha.in_(some)).order_by(Tag.name)
         for repo, sha, name in conn.execute(query):
-            found.setdefault((repo, sha), []).append(name)
-    return {key: tuple(names) for key, names in found.items()}
+            by_commit.setdefault((repo, sha), []).append(name)
+    return {key: tuple(names) for key, names in by_commit.items()}
 
 
 def _known(conn: Connection, repo: str, shas: set[str]) -> set[str]:
-    found: set[str] = set()
+    known: set[str] = set()
     for some in chunks(sorted(shas)):
-        found |= set(conn.execute(select(Commit.sha).where(Commit.repo == repo, Commit.sha.in_(some))).scalars())
-    return found
+        known |= set(conn.execute(select(Commit.sha).where(Commit.repo == repo, Commit.sha.in_(some))).scalars())
+    return known

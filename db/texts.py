@@ -68,6 +68,6 @@ def finite(value: float, name: str) -> float:
     return value
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception, limit: int = 160) -> str:
     """An exception in one line."""
-    return one_line(f"{type(error).__name__}: {error}", 160)
+    return one_line(f"{type(error).__name__}: {error}", limit)

@@ -93,8 +93,8 @@ def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntr
     if not re.fullmatch(r"[0-9a-f]{4,64}", text):
         raise CommitError(f"{one_line(sha)!r} is no commit: write at least {_SHORTEST_SHA} digits of its sha")
     with connected(source) as conn:
-        found = list(_listed(conn, _begins(text), _of(conn, repo), limit=4))
-    whole = [entry for entry in found if entry.sha == text] or found
+        entries = list(_listed(conn, _begins(text), _of(conn, repo), limit=4))
+    whole = [entry for entry in entries if entry.sha == text] or entries
     if len(whole) == 1:
         return whole[0]
     if not whole:
@@ -117,8 +117,8 @@ def commit_range(source: Source, base: str, new: str, repo: str | None = None) -
             )
         start, end = _position(first), _position(last)
         where = (Commit.repo == first.repo, Commit.position > start, Commit.position <= end)
-        found = tuple(_listed(conn, *where, newest_first=False))
-    return CommitRange(first, last, max(end - start, 0), found)
+        commits = tuple(_listed(conn, *where, newest_first=False))
+    return CommitRange(first, last, max(end - start, 0), commits)
 
 
 def commits_between(source: Source, repo: str, after: int, up_to: int) -> tuple[CommitEntry, ...]:
@@ -157,15 +157,15 @@ def find_commits(source: Source, text: str, limit: int = 20, repo: str | None = 
         exact.append(Commit.pr_number == int(match[1] or match[2]))
     if re.fullmatch(rf"[0-9a-fA-F]{{{_SHORTEST_SHA},64}}", text):
         exact.append(_begins(text.lower()))
-    found: dict[tuple[str, str], CommitEntry] = {}
+    matches: dict[tuple[str, str], CommitEntry] = {}
     with connected(source) as conn:
         where = _of(conn, repo)
         for one in exact:
-            found |= {(entry.repo, entry.sha): entry for entry in _listed(conn, one, where, limit=limit)}
-        if not found and (words := text.split()[:_MOST_WORDS]):
+            matches |= {(entry.repo, entry.sha): entry for entry in _listed(conn, one, where, limit=limit)}
+        if not matches and (words := text.split()[:_MOST_WORDS]):
             in_title = (Commit.title.icontains(word, autoescape=True) for word in words)
             return list(_listed(conn, *in_title, where, limit=limit))
-    return list(found.values())[:limit]
+    return list(matches.values())[:limit]
 
 
 def list_commits(
@@ -202,11 +202,11 @@ def _of(conn: Connection, repo: str | None) -> ColumnElement[bool]:
     """A condition for one repository, or for all: the indexes begin with the repository's name."""
     if repo is not None:
         return Commit.repo == repo
-    found: list[str] = []
+    repos: list[str] = []
     least = select(func.min(Commit.repo))
-    while (name := conn.execute(least.where(Commit.repo > found[-1]) if found else least).scalar()) is not None:
-        found.append(name)
-    return Commit.repo == found[0] if len(found) == 1 else Commit.repo.in_(found)
+    while (name := conn.execute(least.where(Commit.repo > repos[-1]) if repos else least).scalar()) is not None:
+        repos.append(name)
+    return Commit.repo == repos[0] if len(repos) == 1 else Commit.repo.in_(repos)
 
 
 def _listed(
@@ -240,7 +240,7 @@ _BACK = {"reverts": "reverted_by", "relands": "relanded_by"}
 
 def _links(conn: Connection, keys: Sequence[int]) -> dict[int, dict[str, list[str]]]:
     """The shas that each commit is linked with, by field of `CommitEntry`."""
-    found: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    links: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     one, other = aliased(Commit), aliased(Commit)
     query = (
         select(CommitLink, one.sha.label("from_sha"), other.sha.label("to_sha"))
@@ -252,7 +252,7 @@ def _links(conn: Connection, keys: Sequence[int]) -> dict[int, dict[str, list[st
         wanted = set(chunk)
         for row in conn.execute(query.where(or_(CommitLink.commit.in_(chunk), CommitLink.target.in_(chunk)))):
             if row.commit in wanted:
-                found[row.commit][row.kind].append(row.to_sha)
+                links[row.commit][row.kind].append(row.to_sha)
             if row.target in wanted:
-                found[row.target][_BACK[row.kind]].append(row.from_sha)
-    return found
+                links[row.target][_BACK[row.kind]].append(row.from_sha)
+    return links

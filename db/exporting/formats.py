@@ -106,11 +106,11 @@ def v3_lines(contents: BundleContents) -> Iterator[str]:
         place = {**common, **_of_cell(measurement), "timestamp": int(to_epoch(measurement.started_at))}
         names = list(dict.fromkeys([*measurement.metrics, *measurement.samples]))
         own = measurement.to_json()
-        told = {"kind": "measurement", "run_id": contents.header.run_id, "order": order, "values": len(names)}
-        told["measurement"] = {key: value for key, value in own.items() if key not in ("metrics", "samples")}
+        payload = {"kind": "measurement", "run_id": contents.header.run_id, "order": order, "values": len(names)}
+        payload["measurement"] = {key: value for key, value in own.items() if key not in ("metrics", "samples")}
         word = _WORDS.get(measurement.status, measurement.status.value)
         yield _line(
-            {**place, "metric": {"name": "accuracy", "extra_info": {"benchmark_values": [word], KEY: _text(told)}}}
+            {**place, "metric": {"name": "accuracy", "extra_info": {"benchmark_values": [word], KEY: _text(payload)}}}
         )
         for name in names:
             yield _line({**place, "metric": _metric(contents, measurement, order, name)})
@@ -133,29 +133,29 @@ def _common(contents: BundleContents) -> dict[str, Any]:
 
 def _runner(testbed: Mapping[str, Any]) -> dict[str, Any]:
     """A testbed in the published words, as far as there are such words for it."""
-    found: dict[str, Any] = {"name": str(testbed.get("node") or ""), "type": str(testbed.get("runner") or "")}
+    runner: dict[str, Any] = {"name": str(testbed.get("node") or ""), "type": str(testbed.get("runner") or "")}
     for ours, theirs in (("gpu", "gpu_info"), ("accelerator", "gpu_info"), ("cpu", "cpu_info")):
         if testbed.get(ours):
-            found.setdefault(theirs, str(testbed[ours]))
+            runner.setdefault(theirs, str(testbed[ours]))
     if isinstance(testbed.get("cores"), int):
-        found["cpu_count"] = testbed["cores"]
-    return found
+        runner["cpu_count"] = testbed["cores"]
+    return runner
 
 
 def _dependencies(contents: BundleContents) -> dict[str, dict[str, str]]:
     """torch and triton as the first environment names them."""
     environment = next(iter(contents.environments.values()), {})
-    found: dict[str, dict[str, str]] = {}
+    libraries: dict[str, dict[str, str]] = {}
     if isinstance(environment.get("torch"), str):
         sha = str(environment.get("torch_git") or "")
-        found["torch"] = {"repo": contents.header.repo, "branch": "", "sha": sha, "version": environment["torch"]}
+        libraries["torch"] = {"repo": contents.header.repo, "branch": "", "sha": sha, "version": environment["torch"]}
     if isinstance(environment.get("triton"), str):
-        found["triton"] = {"repo": "triton-lang/triton", "branch": "", "sha": "", "version": environment["triton"]}
-    return found
+        libraries["triton"] = {"repo": "triton-lang/triton", "branch": "", "sha": "", "version": environment["triton"]}
+    return libraries
 
 
 def _of_run(contents: BundleContents) -> dict[str, Any]:
-    told = {
+    payload = {
         "kind": "run",
         "format": FORMAT,
         "run_id": contents.header.run_id,
@@ -172,7 +172,7 @@ def _of_run(contents: BundleContents) -> dict[str, Any]:
         "metric": {
             "name": "cells_planned",
             "benchmark_values": [len(contents.planned)],
-            "extra_info": {KEY: _text(told)},
+            "extra_info": {KEY: _text(payload)},
         },
     }
 
@@ -202,20 +202,20 @@ def _of_cell(measurement: Measurement) -> dict[str, Any]:
 
 def _metric(contents: BundleContents, measurement: Measurement, order: int, name: str) -> dict[str, Any]:
     """One metric: its samples where they are kept, else its value. What JSON cannot say as a number is told as a text."""
-    told: dict[str, Any] = {"kind": "value", "run_id": contents.header.run_id, "order": order, "metric": name}
+    payload: dict[str, Any] = {"kind": "value", "run_id": contents.header.run_id, "order": order, "metric": name}
     values: list[float] = []
     if name in measurement.metrics:
-        told["value"] = measurement.metrics[name]
+        payload["value"] = measurement.metrics[name]
         values = [measurement.metrics[name]]
     if name in measurement.samples:
         raw = measurement.samples[name]
         finite = [value for value in raw if math.isfinite(value)]
         values = finite or values
         if finite and len(finite) == len(raw):
-            told["is_sampled"] = True
+            payload["is_sampled"] = True
         else:
-            told["samples"] = [value if math.isfinite(value) else str(value) for value in raw]
-    extra: dict[str, Any] = {KEY: _text(told)}
+            payload["samples"] = [value if math.isfinite(value) else str(value) for value in raw]
+    extra: dict[str, Any] = {KEY: _text(payload)}
     if name in METRICS and METRICS[name].unit:
         extra["unit"] = METRICS[name].unit
     metric: dict[str, Any] = {"name": _NAMES.get(name, name), "extra_info": extra}

@@ -110,8 +110,8 @@ def _median(statistics: Any) -> float | None:
 
 def _outcome(row: Row, eager_ran: bool) -> tuple[Status, Stage, str]:
     """Status, stage and reason of a sample."""
-    told = str(row.first("Result") or "")
-    result = told.partition(":")[2].strip() or told.strip()
+    line = str(row.first("Result") or "")
+    result = line.partition(":")[2].strip() or line.strip()
     if not result:
         return Status.CRASHED, Stage.START, "the log ends before the result"
     if result != "success":

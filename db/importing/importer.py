@@ -27,7 +27,7 @@ from db.importing.runs import Provenance, runs_of
 from db.importing.tables import read_table
 from db.incoming import read_incoming
 from db.ingest import IngestReport, ingest_bundle
-from db.texts import UNFIT, said
+from db.texts import UNFIT, error_text
 
 
 def pack_run(contents: BundleContents, folder: Path) -> Path:
@@ -119,15 +119,15 @@ def import_files(
             if mark in seen:
                 raise ImportingError(f"{one_line(str(path), 200)}: read already, under the same name: left out")
             seen.add(mark)
-            found, own = _read(source, report.problems)
+            of_file, own = _read(source, report.problems)
         except ImportingError as error:
             file.problem = str(error)
             continue
-        rows += found
+        rows += of_file
         runs += own
-        file.rows = len(found) + sum(len(contents.measurements) for contents in own)
-        file.values = sum(len(values) for row in found for values in row.values.values()) + _count_values(own)
-        if not found and not own:
+        file.rows = len(of_file) + sum(len(contents.measurements) for contents in own)
+        file.values = sum(len(values) for row in of_file for values in row.values.values()) + _count_values(own)
+        if not of_file and not own:
             file.problem = f"{source.name} holds no row that could be read"
     for contents in [*runs, *runs_of(join_pairs(rows), asked, given, report.problems)]:
         if run := _put(contents, folder, report.problems):
@@ -191,7 +191,7 @@ def _put(contents: BundleContents, folder: Path, problems: list[str]) -> Importe
         try:
             path = _write_checked(contents, folder)
         except (BundleError, *UNFIT) as error:
-            problems.append(f"run {one_line(str(header.run_id))} cannot be stored: {said(error)}: left out")
+            problems.append(f"run {one_line(str(header.run_id))} cannot be stored: {error_text(error)}: left out")
             return None
     counts = Counter(item.status.value for item in contents.latest().values())
     where = (one_line(header.branch), one_line(header.commit))

@@ -128,7 +128,7 @@ def _measurement(
 ) -> Measurement:
     names = (identity.suite, identity.model, identity.phase, identity.dtype, identity.device)
     cell = Cell(*names, row_set.batch_size, identity.config)
-    begun = [row.told.timestamp for row in row_set.rows.values() if row.told.timestamp is not None]
+    begun = [row.uploader.timestamp for row in row_set.rows.values() if row.uploader.timestamp is not None]
     start = from_epoch(min(begun)).isoformat() if begun and not is_dated else started_at
     measurement = Measurement(cell, Status.SKIPPED, start, wall_s=0.0, details=_details(row_set))
     if log := row_set.rows.get(Target.GRAPHNET):
@@ -173,7 +173,7 @@ def _evidence(row: Row) -> dict[str, Any]:
         "arguments": {name: row.arguments[name] for name in _PER_ROW if name in row.arguments},
         "table": dict(row.surplus),
         "record": {key: value for key, value in row.extra.items() if key not in SURROUNDINGS},
-        "told": {name: value for name, value in asdict(row.told).items() if value is not None},
+        "told": {name: value for name, value in asdict(row.uploader).items() if value is not None},
         "benchmark": row.benchmark or None,
         "notes": list(row.notes),
     }

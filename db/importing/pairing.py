@@ -93,8 +93,8 @@ def _inherit(rows: Sequence[Row]) -> None:
         if arguments is not None and not row.arguments:
             row.arguments = arguments
             row.notes.append("its arguments are those of the other rows of its file")
-        if of_run is not None and row.told.is_silent:
-            row.told = of_run.told
+        if of_run is not None and row.uploader.is_silent:
+            row.uploader = of_run.uploader
             row.extra |= {name: of_run.extra[name] for name in SURROUNDINGS if name in of_run.extra}
 
 
@@ -103,5 +103,5 @@ def _in_common(records: Sequence[Row]) -> tuple[dict[str, Any] | None, Row | Non
     first = records[0]
     arguments = shared_arguments(first)
     agree = all(shared_arguments(other) == arguments for other in records)
-    one_run = len({other.told.commit for other in records}) == 1
+    one_run = len({other.uploader.commit for other in records}) == 1
     return arguments if agree else None, first if one_run else None

@@ -24,7 +24,7 @@ from db.importing.rows import (
     Row,
     Source,
     Target,
-    Told,
+    Uploader,
     Value,
     lines_of,
     meant,
@@ -34,6 +34,7 @@ from db.importing.rows import (
 )
 from db.importing.tables import parse_name
 from db.queries.moments import to_epoch
+from db.texts import error_text
 
 #: The beginning of a line that holds a record.
 _RECORD = re.compile(r'^\{"', re.MULTILINE)
@@ -62,7 +63,7 @@ def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
             try:
                 record = json.loads(content.lstrip("\ufeff"))
             except (ValueError, RecursionError) as error:
-                problems.append(f"{source.name}:{line}: not JSON ({_said(error)}): left out")
+                problems.append(f"{source.name}:{line}: not JSON ({error_text(error, 120)}): left out")
                 continue
             read += 1
             yield line, record
@@ -74,7 +75,7 @@ def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
         try:
             yield 1, json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ImportingError(f"{source.name} holds no JSON: {_said(error)}") from error
+            raise ImportingError(f"{source.name} holds no JSON: {error_text(error, 120)}") from error
 
 
 def _array(source: Source, text: str) -> list[Any] | None:
@@ -83,12 +84,8 @@ def _array(source: Source, text: str) -> list[Any] | None:
         return array
     except (ValueError, RecursionError) as error:
         if not _RECORD.search(text):
-            raise ImportingError(f"{source.name} is no JSON array: {_said(error)}") from error
+            raise ImportingError(f"{source.name} is no JSON array: {error_text(error, 120)}") from error
         return None
-
-
-def _said(error: Exception) -> str:
-    return one_line(f"{type(error).__name__}: {error}", 120)
 
 
 class RowsOfRecords:
@@ -106,7 +103,9 @@ class RowsOfRecords:
         try:
             self._take(line, plain(record))
         except _UNREADABLE as error:
-            self._damage.append(f"{self._source.name}:{line}: no benchmark-v3 record ({_said(error)}): left out")
+            self._damage.append(
+                f"{self._source.name}:{line}: no benchmark-v3 record ({error_text(error, 120)}): left out"
+            )
 
     def _take(self, line: int, record: Mapping[str, Any]) -> None:
         metric = record["metric"]
@@ -144,7 +143,7 @@ class RowsOfRecords:
             dtype=_text(benchmark.get("dtype")),
             backend=_text(model.get("backend")),
             benchmark=_text(benchmark.get("name")) or "unnamed",
-            told=_told(record),
+            uploader=_uploader(record),
             arguments=arguments,
             extra=_extra(record),
         )
@@ -187,7 +186,7 @@ def _rest(metric: Mapping[str, Any]) -> dict[str, Any]:
 
 def _extra(record: Mapping[str, Any]) -> dict[str, Any]:
     """Every field that no other part of a row holds."""
-    rest = _without(record, "benchmark", "model", "metric", *_TOLD)
+    rest = _without(record, "benchmark", "model", "metric", *_OF_UPLOADER)
     extra = {key: value for key, value in rest.items() if value is not None}
     if record.get("timestamp") is not None and _moment(record["timestamp"]) is None:
         extra["timestamp"] = record["timestamp"]
@@ -198,13 +197,13 @@ def _extra(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 #: The uploader's fields that say which run it was; the others are kept with the row.
-_TOLD = ("repo", "head_branch", "head_sha", "timestamp", "workflow_id", "run_attempt")
+_OF_UPLOADER = ("repo", "head_branch", "head_sha", "timestamp", "workflow_id", "run_attempt")
 
 
-def _told(record: Mapping[str, Any]) -> Told:
+def _uploader(record: Mapping[str, Any]) -> Uploader:
     branch = _text(record.get("head_branch"))
     workflow = record.get("workflow_id")
-    return Told(
+    return Uploader(
         repo=_text(record.get("repo")),
         branch=branch.removeprefix("refs/heads/") if branch else None,
         commit=_text(record.get("head_sha")),
@@ -230,9 +229,9 @@ def _text(value: Any) -> str | None:
 
 
 def _key(row: Row) -> str:
-    told = row.told
+    run = row.uploader
     of_cell = (row.target, row.model, row.device, row.batch_size, row.suite, row.mode, row.dtype, row.backend)
-    of_run = (told.commit, told.branch, told.workflow_id, told.run_attempt)
+    of_run = (run.commit, run.branch, run.workflow_id, run.run_attempt)
     return repr((*of_cell, row.benchmark, of_run, sorted(row.arguments.items(), key=str)))
 
 
@@ -296,7 +295,7 @@ class OwnRecords:
             try:
                 whole.append(self._contents(run_id, pieces))
             except _UNREADABLE as error:
-                self._damage.append(f"{self._name}: run {shown} cannot be read ({_said(error)}): left out")
+                self._damage.append(f"{self._name}: run {shown} cannot be read ({error_text(error, 120)}): left out")
         return whole, others
 
     def _contents(self, run_id: str, pieces: _Pieces) -> BundleContents:
@@ -324,11 +323,11 @@ class OwnRecords:
         self, order: int, payload: Mapping[str, Any], values: Mapping[str, tuple[dict[str, Any], list[Any]]]
     ) -> Measurement:
         data = dict(payload["measurement"])
-        data["metrics"] = {name: told["value"] for name, (told, _) in values.items() if "value" in told}
+        data["metrics"] = {name: payload["value"] for name, (payload, _) in values.items() if "value" in payload}
         data["samples"] = {
-            name: told.get("samples", found)
-            for name, (told, found) in values.items()
-            if told.get("is_sampled") or "samples" in told
+            name: payload.get("samples", numbers)
+            for name, (payload, numbers) in values.items()
+            if payload.get("is_sampled") or "samples" in payload
         }
         if lost := int(payload["values"]) - len(values):
             self._damage.append(f"{self._name}: {lost} metrics of measurement {order} are missing from the file")

@@ -47,16 +47,16 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        as_float = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return as_float if math.isfinite(as_float) else None
 
 
 def whole_number(value: Any) -> int | None:
     """The value as a whole number from 0 to the limit of a database's column, else None."""
-    found = number(value)
-    return int(found) if found is not None and found.is_integer() and 0 <= found < 2**31 else None
+    numeric = number(value)
+    return int(numeric) if numeric is not None and numeric.is_integer() and 0 <= numeric < 2**31 else None
 
 
 _WORDS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": None, "": None}
@@ -116,7 +116,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Uploader:
     """What a record's uploader says about its run; None where it says nothing."""
 
     repo: str | None = None
@@ -129,7 +129,7 @@ class Told:
     @property
     def is_silent(self) -> bool:
         """Whether nothing is known about the run."""
-        return self == Told()
+        return self == Uploader()
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class Row:
     dtype: str | None = None
     backend: str | None = None
     benchmark: str | None = None
-    told: Told = Told()
+    uploader: Uploader = Uploader()
     arguments: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
     surplus: dict[str, Value] = field(default_factory=dict)
@@ -192,12 +192,12 @@ def find_files(places: Iterable[Path]) -> list[Path]:
 
     Sorted by name, so that the order and the way of naming the files do not matter.
     """
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for place in places:
         below = place.rglob("*") if place.is_dir() else ()
-        found |= dict.fromkeys(path for path in below if path.name.endswith(_ENDINGS) and path.is_file())
-        found |= {} if place.is_dir() else {place: None}
-    return sorted(found, key=lambda path: (path.name, str(path)))
+        files |= dict.fromkeys(path for path in below if path.name.endswith(_ENDINGS) and path.is_file())
+        files |= {} if place.is_dir() else {place: None}
+    return sorted(files, key=lambda path: (path.name, str(path)))
 
 
 def read_source(path: Path) -> Source:

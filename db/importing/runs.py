@@ -15,7 +15,7 @@ from collector.vocabulary import canonical_json, short_hash
 from db.errors import counted, in_words, one_line
 from db.importing.cells import Given, Identity, identify
 from db.importing.merging import merge
-from db.importing.rows import ImportingError, Row, Target, Told
+from db.importing.rows import ImportingError, Row, Target, Uploader
 from db.queries.moments import from_epoch, to_epoch
 
 _DEFAULT_REPO = "pytorch/pytorch"
@@ -75,12 +75,16 @@ class Provenance:
 TRIGGER = "import"
 
 
-def settle(told: Told, asked: Provenance) -> RunHeader | str:
+def settle(uploader: Uploader, asked: Provenance) -> RunHeader | str:
     """Repository, branch, commit and date of rows as a run without name and testbed, or a text that says what is missing."""
-    commit, branch, date = asked.commit or told.commit, asked.branch or told.branch, asked.epoch or told.timestamp
-    here = asked.repository(told.commit)
+    commit, branch, date = (
+        asked.commit or uploader.commit,
+        asked.branch or uploader.branch,
+        asked.epoch or uploader.timestamp,
+    )
+    here = asked.repository(uploader.commit)
     if here is not None:
-        commit, branch = here.sha, branch or (here.branch if not told.commit else None)
+        commit, branch = here.sha, branch or (here.branch if not uploader.commit else None)
         date = to_epoch(here.committed) if date is None else date
     if missing := [word for word, value in (("commit", commit), ("branch", branch), ("date", date)) if value is None]:
         options = in_words([f"--{word}" for word in missing], "and")
@@ -97,7 +101,7 @@ def settle(told: Told, asked: Provenance) -> RunHeader | str:
         commit=commit,
         testbed={},
         started_at=started_at,
-        repo=asked.repo or told.repo or _DEFAULT_REPO,
+        repo=asked.repo or uploader.repo or _DEFAULT_REPO,
         trigger=TRIGGER,
         label=asked.label,
         commit_date=here.authored if here else None,
@@ -135,8 +139,8 @@ def _git(path: Path, *words: str) -> str:
             f"git does not run here ({type(error).__name__}): pass --commit, --branch and --date"
         ) from error
     if done.returncode:
-        said = one_line(" ".join(done.stderr.split()), 160)
-        raise ImportingError(f"--git {one_line(str(path), 200)}: {said}")
+        message = one_line(" ".join(done.stderr.split()), 160)
+        raise ImportingError(f"--git {one_line(str(path), 200)}: {message}")
     return done.stdout
 
 
@@ -158,14 +162,14 @@ def runs_of(rows: Sequence[Row], asked: Provenance, given: Given, problems: list
     lacking: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row in rows:
         identity = identify(row, given)
-        origin = settle(row.told, asked)
+        origin = settle(row.uploader, asked)
         for lack in (identity, origin):
             if isinstance(lack, str):
                 lacking[row.source.name, lack].append(row.line)
         if isinstance(identity, str) or isinstance(origin, str):
             continue
         header = replace(origin, testbed=_testbed(row, identity))
-        key = canonical_json([header.repo, header.branch, header.commit, row.told.workflow_id, header.testbed])
+        key = canonical_json([header.repo, header.branch, header.commit, row.uploader.workflow_id, header.testbed])
         groups.setdefault(key, _Group(header, [])).rows.append((identity, row))
     for (name, lack), lines in lacking.items():
         problems.append(f"{name}: {counted(len(lines), 'row')} left out (line {lines[0]}): {lack}")
@@ -174,15 +178,15 @@ def runs_of(rows: Sequence[Row], asked: Provenance, given: Given, problems: list
 
 def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContents:
     # Later attempts of a workflow come last, so that they count.
-    ordered = sorted(group.rows, key=lambda pair: pair[1].told.run_attempt or 1)
-    told = [row.told for _, row in ordered]
-    moments = [item.timestamp for item in told if item.timestamp is not None] if asked.date is None else []
+    ordered = sorted(group.rows, key=lambda pair: pair[1].uploader.run_attempt or 1)
+    uploaders = [row.uploader for _, row in ordered]
+    moments = [item.timestamp for item in uploaders if item.timestamp is not None] if asked.date is None else []
     # The caller's date, or that of the repository, where no record has one.
     times = [from_epoch(moment).isoformat() for moment in (min(moments), max(moments))] if moments else []
     started_at, finished_at = times or (group.header.started_at, group.header.started_at)
     measurements, environments = merge(ordered, started_at, asked.date is not None, problems)
-    attempt = max((item.run_attempt or 1 for item in told), default=1)
-    header = replace(group.header, started_at=started_at, attempt=attempt, ci_url=_ci_url(group.header.repo, told))
+    attempt = max((item.run_attempt or 1 for item in uploaders), default=1)
+    header = replace(group.header, started_at=started_at, attempt=attempt, ci_url=_ci_url(group.header.repo, uploaders))
     content = [header.to_json(), sorted(canonical_json(item.to_json()) for item in measurements), environments]
     # A hash of the content alone: the same files give the same run, and any difference gives another one.
     run_id = f"import-{started_at[:10].replace('-', '')}-{short_hash(content)}"
@@ -196,9 +200,9 @@ def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContent
     )
 
 
-def _ci_url(repo: str, told: Sequence[Told]) -> str:
+def _ci_url(repo: str, uploaders: Sequence[Uploader]) -> str:
     """The workflow's address on GitHub."""
-    workflow = next((item.workflow_id for item in told if item.workflow_id), "")
+    workflow = next((item.workflow_id for item in uploaders if item.workflow_id), "")
     return f"https://github.com/{repo}/actions/runs/{workflow}" if workflow.isdigit() else ""
 
 
@@ -207,9 +211,9 @@ def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
     harness = "GraphNet" if row.target is Target.GRAPHNET else "benchmarks/dynamo"
     if row.benchmark not in (None, "TorchInductor"):
         harness = str(row.benchmark)
-    found: dict[str, Any] = {"harness": harness, "device": identity.device, "accelerator": identity.accelerator}
+    testbed: dict[str, Any] = {"harness": harness, "device": identity.device, "accelerator": identity.accelerator}
     runners = row.extra.get("runners")
     runner = runners[0] if isinstance(runners, list) and runners and isinstance(runners[0], dict) else {}
     words = {"type": "runner", "gpu_info": "gpu", "gpu_count": "gpu_count", "cpu_info": "cpu", "cpu_count": "cores"}
     # Without the runner's own name, since any runner of a kind may take a shard.
-    return found | {ours: runner[theirs] for theirs, ours in words.items() if runner.get(theirs) not in (None, "", 0)}
+    return testbed | {ours: runner[theirs] for theirs, ours in words.items() if runner.get(theirs) not in (None, "", 0)}

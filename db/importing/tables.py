@@ -154,11 +154,11 @@ def _is_header(cells: Sequence[str]) -> bool:
 
 def _distinct(cells: Sequence[str]) -> list[str]:
     """Column names; a repeated name gets its column's number."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for index, cell in enumerate(cells, start=1):
         name = cell.strip() or f"column_{index}"
-        found[name if name not in found else f"{name}#{index}"] = None
-    return list(found)
+        names[name if name not in names else f"{name}#{index}"] = None
+    return list(names)
 
 
 def _row(source: Source, line: int, header: list[str], cells: list[str], target: Target | None) -> Row | None:

@@ -72,25 +72,25 @@ def damage_of(place: str | Path | None) -> DamagedError | None:
         return None
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+            answer = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
     except sqlite3.OperationalError:
         return None  # locked, or not to be read: another trouble than damage
     except sqlite3.DatabaseError as error:
-        found = str(error)
+        answer = str(error)
     advice = "move it away and ingest the bundles again, they hold everything"
-    return None if found == "ok" else DamagedError(f"{shown(place)} is damaged ({one_line(found)}); {advice}")
+    return None if answer == "ok" else DamagedError(f"{shown(place)} is damaged ({one_line(answer)}); {advice}")
 
 
 def _check_pages(conn: Connection) -> None:
     if conn.dialect.name != "sqlite":
         return
     try:
-        said = conn.execute(text("PRAGMA integrity_check(3)")).scalars().all()
+        answer = conn.execute(text("PRAGMA integrity_check(3)")).scalars().all()
     except DBAPIError as error:
-        said = [str(error.orig)]
-    if list(said) != ["ok"]:
+        answer = [str(error.orig)]
+    if list(answer) != ["ok"]:
         raise DamagedError(
-            f"the database is damaged ({one_line('; '.join(map(str, said)), 160)}):"
+            f"the database is damaged ({one_line('; '.join(map(str, answer)), 160)}):"
             " run `inductor-watch db rebuild NEW_DB BUNDLES...`, the bundles hold everything"
         )
 

@@ -63,7 +63,7 @@ def check_bundles(source: Source, bundles: Iterable[Path]) -> BundleCheck:
     where the database cannot be read, or there is no room for the other one.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-watch-") as folder:
-        expected_store = open_store(Path(folder) / "told.db", write=True)
+        expected_store = open_store(Path(folder) / "expected.db", write=True)
         findings: list[Finding] = []
         damage: list[str] = []
         try:

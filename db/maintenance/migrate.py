@@ -34,11 +34,11 @@ def current(source: Engine | Connection) -> str | None:
 
 def missing_columns(conn: Connection) -> list[Column[Any]]:
     """The columns of metrics that are newer than the database."""
-    found: list[Column[Any]] = []
+    missing: list[Column[Any]] = []
     for table in (measurements, summaries):
         known = set(conn.execute(text(f"SELECT * FROM {table.name} LIMIT 0")).keys())  # noqa: S608 -- our own name
-        found += [column for column in table.columns if column.name not in known]
-    return found
+        missing += [column for column in table.columns if column.name not in known]
+    return missing
 
 
 def upgrade(engine: Engine) -> None:

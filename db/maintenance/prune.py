@@ -90,10 +90,10 @@ def remove_run(target: Engine, run_id: str, *, dry_run: bool = False) -> Removed
         with connected(target) as conn:
             return _removed(conn, run_id)[1]
     with changing(target) as change:
-        key, found = _removed(change.conn, run_id)
+        key, removed = _removed(change.conn, run_id)
         change.conn.execute(delete(Run).where(Run.id == key))
         change.made = True
-        return found
+        return removed
 
 
 def _removed(conn: Connection, run_id: str) -> tuple[int, RemovedRun]:

@@ -36,8 +36,8 @@ def cell_names(source: Source, filters: CellFilter = EVERYTHING) -> CellNames:
     """
     query = names_query().add_columns(CellRow.id.label("key")).where(*filters.conditions())
     order = (query.selected_columns[name] for name in CELL_COLUMNS[1:])
-    found = frame(source, query.order_by(*order)).set_index("key")
-    return found.assign(cell=spelled(found))
+    names = frame(source, query.order_by(*order)).set_index("key")
+    return names.assign(cell=spelled(names))
 
 
 def spelled(names: pd.DataFrame) -> list[str]:

@@ -108,8 +108,8 @@ def samples(source: Source, run_id: str, cell_id: str, replicate: int | None = N
         if row is None:
             return {}
         query = select(Samples.metric, Samples.number_format, Samples.data)
-        found = conn.execute(query.where(*_key(Samples, row), Samples.data.is_not(None))).all()
-    return {sample.metric: unpack(sample.number_format, sample.data) for sample in found}
+        rows = conn.execute(query.where(*_key(Samples, row), Samples.data.is_not(None))).all()
+    return {sample.metric: unpack(sample.number_format, sample.data) for sample in rows}
 
 
 def evidence(
@@ -120,8 +120,8 @@ def evidence(
         row = _row(conn, run_id, cell_id, replicate)
         if row is None:
             return {}, None
-        found = conn.execute(select(Evidence.details, Evidence.log_tail).where(*_key(Evidence, row))).first()
-    return (json.loads(found.details or "{}"), found.log_tail) if found else ({}, None)
+        texts = conn.execute(select(Evidence.details, Evidence.log_tail).where(*_key(Evidence, row))).first()
+    return (json.loads(texts.details or "{}"), texts.log_tail) if texts else ({}, None)
 
 
 def checked_by_cosine(source: Source, runs: Iterable[int], cell_ids: Iterable[str]) -> frozenset[tuple[str, str, int]]:
@@ -156,16 +156,16 @@ def environment(source: Source, environment_id: str) -> dict[str, Any] | None:
 
 def configs_of(source: Source, config_ids: Iterable[str]) -> dict[str, Config]:
     """The configs of these `config_id`s that the database knows and this version can read."""
-    found: dict[str, Config] = {}
+    configs: dict[str, Config] = {}
     query = select(ConfigRow.config_id, ConfigRow.request)
     with connected(source) as conn:
         for some in chunks(sorted(set(config_ids))):
             for config_id, request in conn.execute(query.where(ConfigRow.config_id.in_(some))):
                 try:
-                    found[config_id] = Config.from_json(request)
+                    configs[config_id] = Config.from_json(request)
                 except (ValueError, TypeError):
                     continue  # another version's request: it cannot be measured here
-    return found
+    return configs
 
 
 def _row(conn: Connection, run_id: str, cell_id: str, replicate: int | None) -> Row[Any] | None:

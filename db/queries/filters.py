@@ -38,10 +38,10 @@ class CellFilter:
     def of_results(self) -> list[ColumnElement[bool]]:
         """For the WHERE of a select from the view `results`."""
         names = zip(("suite", "model", "phase", "dtype", "device"), self._plain(), strict=True)
-        found: list[ColumnElement[bool]] = [results.c[name].in_(wanted) for name, (_, wanted) in names if wanted]
+        conditions: list[ColumnElement[bool]] = [results.c[name].in_(wanted) for name, (_, wanted) in names if wanted]
         if self.configs:
-            found.append(or_(results.c.config.in_(self.configs), results.c.config_id.in_(self.configs)))
-        return found
+            conditions.append(or_(results.c.config.in_(self.configs), results.c.config_id.in_(self.configs)))
+        return conditions
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
@@ -84,7 +84,7 @@ def expand_patterns(source: Source, wanted: CellFilter) -> CellFilter:
     What is a name itself stays that name, whatever characters it has. Raises `FilterError`, one line with the nearest
     names, for what is no name and matches none.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    expanded: dict[str, tuple[str, ...]] = {}
     with connected(source) as conn:
         wanted = _split_suites(conn, wanted)
         for field, word, names, known, also in _asked(conn, wanted):
@@ -94,8 +94,8 @@ def expand_patterns(source: Source, wanted: CellFilter) -> CellFilter:
                 if not own:
                     raise _unknown(word, name, known)
                 matches |= dict.fromkeys(own)
-            found[field] = tuple(matches)
-    return replace(wanted, **found)
+            expanded[field] = tuple(matches)
+    return replace(wanted, **expanded)
 
 
 def _split_suites(conn: Connection, wanted: CellFilter) -> CellFilter:

@@ -60,14 +60,14 @@ def model_history(
         rows: list[Sequence[Any]] = [*conn.execute(select(*columns).where(row.cell.in_(of_model))).all()]
         absent = (None,) * (len(columns) - 2)
         planned = select(Planned.cell, Planned.run).where(Planned.cell.in_(of_model))
-        rows += [(*found, *absent) for found in conn.execute(planned)]
+        rows += [(*place, *absent) for place in conn.execute(planned)]
         runs = frame(conn, _runs_query(branch))
         programs = frame(conn, select(Program.id.label("program"), Program.program_id))
     # Names are joined here: a query would fetch each of them once a row.
-    found = framed(rows, columns).merge(runs.assign(place=range(len(runs))), on="run")
-    found = found.merge(names, left_on="cell", right_index=True).merge(programs, on="program", how="left")
-    found = found.sort_values(["place", "cell_id", "replicate"], ignore_index=True)
-    return _dated(found)[[*_RUN, *_OF_CELL, "replicate", "status", "program_id", *wanted]].astype(
+    table = framed(rows, columns).merge(runs.assign(place=range(len(runs))), on="run")
+    table = table.merge(names, left_on="cell", right_index=True).merge(programs, on="program", how="left")
+    table = table.sort_values(["place", "cell_id", "replicate"], ignore_index=True)
+    return _dated(table)[[*_RUN, *_OF_CELL, "replicate", "status", "program_id", *wanted]].astype(
         {"replicate": "Int64"}
     )
 
@@ -96,16 +96,16 @@ def suite_history(
     query = query.add_columns(*(summaries.c[name] for name in group))
     query = query.join(ConfigRow, ConfigRow.id == summaries.c.config).where(*filters.of_summaries())
     with connected(source) as conn:
-        found, runs = frame(conn, query), frame(conn, _runs_query(branch))
-    found = found.merge(runs.assign(place=range(len(runs))), on="run")
+        table, runs = frame(conn, query), frame(conn, _runs_query(branch))
+    table = table.merge(runs.assign(place=range(len(runs))), on="run")
     order = ["place", "suite", "phase", "dtype", "device", "config", "config_id"]
-    found = found.sort_values(order, ignore_index=True)
-    applicable = (found["planned"] - found["not_applicable"]).astype(np.float64)
-    found = _dated(found).assign(
-        missing=found["planned"] - found["measured"],
-        pass_rate=found["passed"] / applicable.where(applicable > 0),
+    table = table.sort_values(order, ignore_index=True)
+    applicable = (table["planned"] - table["not_applicable"]).astype(np.float64)
+    table = _dated(table).assign(
+        missing=table["planned"] - table["measured"],
+        pass_rate=table["passed"] / applicable.where(applicable > 0),
     )
-    return found[[*_RUN, *group, "config", "config_id", "missing", "pass_rate"]]
+    return table[[*_RUN, *group, "config", "config_id", "missing", "pass_rate"]]
 
 
 def _runs_query(branch: str | None) -> Query:

@@ -27,7 +27,7 @@ class TakenOn:
 def taken_on(source: Source, night: str, besides: str) -> TakenOn:
     """What the runs of a night took on, `besides` (a run id) left out; nothing where the night is not known."""
     with connected(source) as conn:
-        runs = [run for found in list_nights(conn) if found.night == night for run in found.runs]
+        runs = [run for of_night in list_nights(conn) if of_night.night == night for run in of_night.runs]
         chosen = tuple(run for run in runs if run.run_id != besides)
         keys = select(Run.id).where(Run.run_id.in_([run.run_id for run in chosen]))
         return TakenOn(chosen, frozenset(_cells(conn, keys)))
@@ -58,20 +58,20 @@ def previous_night(source: Source, night: str) -> str:
     Empty where there is none; the first night of a new release is held against the last one of the release before.
     """
     nights = list_nights(source)
-    place = next((number for number, found in enumerate(nights) if found.night == night), len(nights))
-    earlier = [found for found in nights[place + 1 :] if any(run.measured for run in found.runs)]
+    place = next((number for number, one in enumerate(nights) if one.night == night), len(nights))
+    earlier = [one for one in nights[place + 1 :] if any(run.measured for run in one.runs)]
     if place == len(nights):
         return ""
     ours = nights[place].runs
     triggers, branches = {run.trigger for run in ours}, {(run.repo, run.branch) for run in ours}
-    alike = [found for found in earlier if triggers & {run.trigger for run in found.runs}]
-    same = [found for found in alike if branches & {(run.repo, run.branch) for run in found.runs}]
-    return next((found.night for found in (*same, *alike)), "")
+    alike = [one for one in earlier if triggers & {run.trigger for run in one.runs}]
+    same = [one for one in alike if branches & {(run.repo, run.branch) for run in one.runs}]
+    return next((one.night for one in (*same, *alike)), "")
 
 
 def _cells(conn: Connection, runs: Select[int]) -> set[str]:
-    found: set[str] = set()
+    cell_ids: set[str] = set()
     for column, run in ((Planned.cell, Planned.run), (measurements.c.cell, measurements.c.run)):
         query = select(CellRow.cell_id).join_from(CellRow, column.table, CellRow.id == column)
-        found.update(conn.execute(query.where(run.in_(runs))).scalars())
-    return found
+        cell_ids.update(conn.execute(query.where(run.in_(runs))).scalars())
+    return cell_ids

@@ -106,14 +106,14 @@ def surroundings(source: Source, wanted: Iterable[tuple[int, int]]) -> dict[tupl
         of_run.setdefault(run, []).append(cell)
     row = measurements.c
     columns = (row.cell, row.program, row.environment, row.status)
-    found: dict[tuple[int, int], Surroundings] = {}
+    by_cell: dict[tuple[int, int], Surroundings] = {}
     with connected(source) as conn:
         for run, cells in of_run.items():
             for some in chunks(cells):
                 query = select(*columns).where(row.run == run, row.cell.in_(some)).order_by(row.cell, row.replicate)
                 for cell, program, environment, status in conn.execute(query):
-                    found[run, cell] = Surroundings(program, environment, status)
-    return found
+                    by_cell[run, cell] = Surroundings(program, environment, status)
+    return by_cell
 
 
 def environments_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict[str, Any]]:

@@ -45,9 +45,9 @@ def side_rows(
     for names in expected:
         rows.setdefault(names[0], (*names, *absent))
     in_order = sorted(rows.values(), key=lambda row: tuple(row[1 : len(CELL_COLUMNS)]))
-    found = framed(in_order, query.selected_columns)
-    return found.assign(
-        started_at=pd.to_datetime(found["started_at"], unit="s", utc=True), replicate=found["replicate"].astype("Int64")
+    table = framed(in_order, query.selected_columns)
+    return table.assign(
+        started_at=pd.to_datetime(table["started_at"], unit="s", utc=True), replicate=table["replicate"].astype("Int64")
     )
 
 

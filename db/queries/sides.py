@@ -73,10 +73,10 @@ class Side:
     @property
     def _devices(self) -> str:
         """How many GPUs there were, where there was one a run."""
-        found = {
+        devices = {
             f"{run.testbed.get('node')}/{run.testbed['gpu_index']}" for run in self.runs if "gpu_index" in run.testbed
         }
-        what = "GPU" if len(found) == len(self.runs) else "run"
+        what = "GPU" if len(devices) == len(self.runs) else "run"
         return counted(len(self.runs), what)
 
     def to_json(self) -> dict[str, Any]:
@@ -225,8 +225,8 @@ def _unknown(conn: Connection, text: str) -> SideError:
     ).all()
     if not rows:
         return SideError(_EMPTY)
-    if found := tagged(conn, text):
-        which = ", ".join(f"{one_line(repo)}@{sha[:10]}" for repo, sha in found)
+    if commits := tagged(conn, text):
+        which = ", ".join(f"{one_line(repo)}@{sha[:10]}" for repo, sha in commits)
         return SideError(
             f"the tag {one_line(text)} is {which}, which no run in the database measured: measure it, or ingest a bundle of it"
         )

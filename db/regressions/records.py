@@ -250,10 +250,10 @@ def find_regression(source: Source, text: str) -> RegressionInfo:
     """
     with connected(source) as conn:
         known = conn.execute(select(Regression.regression_id)).scalars().all()
-        found = [name for name in known if name.startswith(text)] if len(text) >= _SHORTEST_NAME else []
-        if text not in known and len(found) > 1:
-            raise RecordError(f"{one_line(text)} could be {', '.join(sorted(found)[:4])}: write more of it")
-        return regression(conn, found[0] if text not in known and found else text)
+        names = [name for name in known if name.startswith(text)] if len(text) >= _SHORTEST_NAME else []
+        if text not in known and len(names) > 1:
+            raise RecordError(f"{one_line(text)} could be {', '.join(sorted(names)[:4])}: write more of it")
+        return regression(conn, names[0] if text not in known and names else text)
 
 
 def list_regressions(source: Source, *, open_only: bool = False, branch: str | None = None) -> list[RegressionInfo]:
@@ -265,8 +265,8 @@ def list_regressions(source: Source, *, open_only: bool = False, branch: str | N
 def regression(source: Source, regression_id: str) -> RegressionInfo:
     """One regression. Raises `RecordError`, with the nearest names, if there is none of that name."""
     with connected(source) as conn:
-        if found := _listed(conn, Regression.regression_id == clean(regression_id)):
-            return found[0]
+        if records := _listed(conn, Regression.regression_id == clean(regression_id)):
+            return records[0]
         known = conn.execute(select(Regression.regression_id)).scalars().all()
     raise RecordError(f"no regression {one_line(regression_id)!r}{nearest(regression_id, known)}")
 
@@ -289,8 +289,8 @@ def _run(conn: Connection, run_id: str) -> Any:
         .join(Testbed, Testbed.id == Run.testbed)
         .where(Run.run_id == clean(run_id))
     )
-    if found := conn.execute(query).first():
-        return found
+    if run := conn.execute(query).first():
+        return run
     raise RecordError(f"no run {one_line(run_id)!r}{nearest(run_id, conn.execute(select(Run.run_id)).scalars())}")
 
 

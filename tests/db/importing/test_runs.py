@@ -3,12 +3,12 @@ import subprocess
 import pytest
 
 from collector.bundle import RunHeader
-from db.importing.rows import ImportingError, Told
+from db.importing.rows import ImportingError, Uploader
 from db.importing.runs import Provenance, read_git, settle
 from db.queries.moments import to_epoch
 
 DATE = "2026-08-01T02:00:00+00:00"
-TOLD = Told("me/fork", "release", "a1" * 20, to_epoch("2026-07-01"), "5", 1)
+TOLD = Uploader("me/fork", "release", "a1" * 20, to_epoch("2026-07-01"), "5", 1)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_the_record_tells_what_the_caller_does_not(asked, expected):
 
 
 def test_the_repository_tells_what_nobody_else_does(repository):
-    header = settled(Told(), Provenance(git=repository))
+    header = settled(Uploader(), Provenance(git=repository))
     assert (header.branch, len(header.commit), header.commit_title) == ("trunk", 40, "Second (#2)")
     assert header.started_at == "2026-05-02T10:00:00+00:00"
     assert to_epoch(header.commit_date or "") == to_epoch("2026-05-01T10:00:00+00:00")
@@ -54,14 +54,14 @@ def test_the_repository_tells_what_nobody_else_does(repository):
 
 def test_a_commit_of_the_caller_or_of_a_record_is_looked_up_in_the_repository(repository):
     first = read_git(repository, "HEAD~1")
-    of_caller = settled(Told(), Provenance(commit=first.sha[:10], git=repository))
+    of_caller = settled(Uploader(), Provenance(commit=first.sha[:10], git=repository))
     assert (of_caller.commit, of_caller.commit_title) == (first.sha, "First (#1)")
-    of_record = settled(Told(commit=first.sha, branch="release"), Provenance(git=repository))
+    of_record = settled(Uploader(commit=first.sha, branch="release"), Provenance(git=repository))
     assert (of_record.commit_title, of_record.branch) == ("First (#1)", "release")
 
 
 def test_the_repository_lends_no_date_to_another_commit(repository):
-    found = settle(Told(commit="a1" * 20, branch="main"), Provenance(git=repository))
+    found = settle(Uploader(commit="a1" * 20, branch="main"), Provenance(git=repository))
     assert "--date" in str(found)
 
 
@@ -74,21 +74,21 @@ def test_the_repository_lends_no_date_to_another_commit(repository):
     ],
 )
 def test_what_is_missing_is_named(asked, missing):
-    assert missing in str(settle(Told(), asked))
+    assert missing in str(settle(Uploader(), asked))
 
 
 @pytest.mark.parametrize("commit", ["no-such-thing", "--output=x", "HEAD~99"])
 def test_a_commit_that_is_not_there_is_one_line(repository, commit):
     with pytest.raises(ImportingError) as caught:
-        settle(Told(), Provenance(commit=commit, git=repository))
+        settle(Uploader(), Provenance(commit=commit, git=repository))
     assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_no_repository_is_one_line(tmp_path):
     with pytest.raises(ImportingError, match="--git"):
-        settle(Told(), Provenance(git=tmp_path / "none"))
+        settle(Uploader(), Provenance(git=tmp_path / "none"))
 
 
 def test_a_date_that_is_none_is_one_line():
     with pytest.raises(ImportingError, match="--date 'yesterday'"):
-        settle(Told(), Provenance(commit="c", branch="main", date="yesterday"))
+        settle(Uploader(), Provenance(commit="c", branch="main", date="yesterday"))
