@@ -25,27 +25,12 @@ SIDES = ("plain", "g0", "g1")
 #: The published fields and their types: test-infra's table oss_ci_benchmark_v3 (clickhouse_db_schema) and `output_json` in
 #: PyTorch's benchmarks/dynamo/common.py. Only benchmark.name, model.name, metric.name and the values are required.
 SCHEMA = {
-    "timestamp": int,
-    "schema_version": str,
-    "name": str,
-    "repo": str,
-    "head_branch": str,
-    "head_sha": str,
-    "workflow_id": int,
-    "run_attempt": int,
-    "job_id": int,
+    **dict.fromkeys(("schema_version", "name", "repo", "head_branch", "head_sha"), str),
+    **dict.fromkeys(("timestamp", "workflow_id", "run_attempt", "job_id"), int),
     "runners": [
         {
-            "name": str,
-            "type": str,
-            "cpu_info": str,
-            "cpu_count": int,
-            "mem_info": str,
-            "avail_mem_in_gb": int,
-            "gpu_info": str,
-            "gpu_count": int,
-            "gpu_mem_info": str,
-            "avail_gpu_mem_in_gb": int,
+            **dict.fromkeys(("name", "type", "cpu_info", "mem_info", "gpu_info", "gpu_mem_info"), str),
+            **dict.fromkeys(("cpu_count", "avail_mem_in_gb", "gpu_count", "avail_gpu_mem_in_gb"), int),
             "extra_info": dict,
         }
     ],
