@@ -54,7 +54,7 @@ def regressions_command() -> None:
 @json_option
 def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -> None:
     """Records, the one opened last first; open ones unless --all."""
-    from jobs.output.tables import add_row, console, make_table
+    from jobs.output.tables import FittingTable, console
     from jobs.regressions.text import change_of, info_json
 
     records = _records(database, branch, with_closed)
@@ -64,11 +64,11 @@ def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -
     if not records:
         click.echo("no records" if with_closed else "no open records (--all shows closed ones)")
         return
-    table = make_table("id", "state", "cell", "kind", "change", "onset", "opened", "owner")
+    table = FittingTable(("id", "state", "cell", "kind", "change", "onset", "opened", "owner"))
     for info, name in ((one.info, one.name) for one in records):
         onset = f"{info.branch}@{(info.onset_commit or '')[:10]}"
         known = (info.regression_id, info.state, name, info.kind, change_of(info), onset)
-        add_row(table, *known, f"{info.opened_at:%Y-%m-%d}", info.owner)
+        table.add_row(*known, f"{info.opened_at:%Y-%m-%d}", info.owner)
     console().print(table)
 
 

@@ -18,7 +18,7 @@ from analysis.stats.shrinkage import FEWEST
 from analysis.stats.verdicts import MOST_RUNS
 from db.engine import open_store
 from db.queries.sides import resolve_side
-from jobs.output.tables import FittingTable, add_row, console, make_table, say
+from jobs.output.tables import FittingTable, console, say
 
 #: Columns of the suite tables: metric, heading, digits.
 _FIGURES = (
@@ -41,10 +41,10 @@ def print_summary(database: str, side_text: str) -> None:
 def show_summary(out: Console, summary: SideSummary) -> None:
     """The table of a single side: pass rate and averages per suite and config, then the cells that did not pass."""
     say(out, describe_side(summary.side))
-    table = make_table("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES))
+    table = FittingTable(("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES)))
     for suite in summary.suites:
         figures = [_number(suite.figures[name], digits) for name, _, digits in _FIGURES]
-        add_row(table, *_group(suite.group), pass_rate(suite.counts), *figures)
+        table.add_row(*_group(suite.group), pass_rate(suite.counts), *figures)
     out.print(table)
     _say_notes(out, summary.notes)
     cells = summary.cells
@@ -80,39 +80,27 @@ def show_comparison(out: Console, comparison: Comparison, judgement: Judgement, 
 
 def _suites(comparison: Comparison) -> FittingTable:
     headings = ("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
-    table = make_table(*headings, spare=("paired", "device x", "compression x", "pass rate"))
+    table = FittingTable(headings, spare=("paired", "device x", "compression x", "pass rate"))
     for suite in comparison.suites:
         name, phase, config = _group(suite.group)
         shown = config if config == suite.base_config else f"{suite.base_config} -> {config}"
         rates = f"{pass_rate(suite.base)} -> {pass_rate(suite.new)}"
         figures = [_pair(suite.figures[metric], digits) for metric, _, digits in _FIGURES]
-        add_row(table, name, phase, shown, rates, str(suite.figures["speedup"].n), *figures)
+        table.add_row(name, phase, shown, rates, str(suite.figures["speedup"].n), *figures)
     return table
 
 
 def _cells(rows: Iterable[Mapping[Any, Any]]) -> FittingTable:
     """A row for each cell, by the metric that it is ranked by."""
-    headings = (
-        "cell",
-        "verdict",
-        "by",
-        "base",
-        "new",
-        "change",
-        "adjusted",
-        "95 %",
-        "more runs",
-        "speedup x",
-        "compile s",
-    )
-    table = make_table(*headings, spare=("compile s", "speedup x", "base", "new", "more runs"))
+    values = ("base", "new", "change", "adjusted", "95 %", "more runs")
+    headings = ("cell", "verdict", "by", *values, "speedup x", "compile s")
+    table = FittingTable(headings, spare=("compile s", "speedup x", "base", "new", "more runs"))
     for row in rows:
         metric = str(row["by"])
         base, new, ratio, adjusted, low, high = (
             _known(row[f"{metric}_{name}"]) for name in ("base", "new", "ratio", "adjusted", "low", "high")
         )
-        add_row(
-            table,
+        table.add_row(
             str(row["cell"]),
             str(row["verdict"]).replace("_", " "),
             WORDS[metric],
@@ -198,10 +186,8 @@ def _say_missing(out: Console, missing: pd.DataFrame, words: str) -> None:
     """A few missing cells by name; of many, as a night out of time leaves them, only how many of each config."""
     if len(missing) > _NAMED:
         counts = missing["config"].value_counts(sort=False)
-        say(
-            out,
-            f"{words:<18} {len(missing)} cells: {', '.join(f'{config} {count}' for config, count in counts.items())}",
-        )
+        of_configs = ", ".join(f"{config} {count}" for config, count in counts.items())
+        say(out, f"{words:<18} {len(missing)} cells: {of_configs}")
         return
     for row in missing.to_dict("records"):
         say(out, f"{words:<18} {_name(row)}")

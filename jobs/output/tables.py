@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -23,11 +23,18 @@ _UNLIMITED = 400
 
 @dataclass
 class FittingTable:
-    """A table that leaves out columns where it finds no room for all, and names them: `spare` ones first, then the last."""
+    """A table that leaves out columns where it finds no room for all, and names them: `spare` ones first, then the last.
+
+    Columns of numbers (by the unit in their heading) are set to the right.
+    """
 
     headings: Sequence[str]
     spare: Sequence[str] = ()
     rows: list[list[Text]] = field(default_factory=list)
+
+    def add_row(self, *cells: str) -> None:
+        """Appends a row of texts."""
+        self.rows.append([plain(cell) for cell in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draws as many columns as fit."""
@@ -48,13 +55,9 @@ class FittingTable:
         for index in shown:
             heading, is_first = self.headings[index], index == 0
             is_number = heading.endswith((" x", " s", " ms", "%")) or heading in _NUMBERS
-            table.add_column(
-                heading,
-                justify="right" if is_number else "left",
-                no_wrap=not is_first,
-                overflow="fold",
-                max_width=first_width if is_first else None,
-            )
+            width = first_width if is_first else None
+            justify: JustifyMethod = "right" if is_number else "left"
+            table.add_column(heading, justify=justify, no_wrap=not is_first, overflow="fold", max_width=width)
         for row in self.rows:
             table.add_row(*(row[index] for index in shown))
         return table
@@ -64,16 +67,6 @@ def console() -> Console:
     """A console as wide as the terminal, or as COLUMNS says; what goes to a file or a pipe is not cut."""
     terminal = Console()
     return terminal if terminal.is_terminal or os.environ.get("COLUMNS", "").isdigit() else Console(width=_UNLIMITED)
-
-
-def make_table(*headings: str, spare: Sequence[str] = ()) -> FittingTable:
-    """An empty table; columns of numbers (by the unit in their heading) are set to the right."""
-    return FittingTable(headings, spare)
-
-
-def add_row(table: FittingTable, *cells: str) -> None:
-    """Appends a row of texts."""
-    table.rows.append([plain(cell) for cell in cells])
 
 
 def plain(line: str) -> Text:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from collector.bundle import BundleContents, BundleError
 from collector.vocabulary import Cell, Measurement, Status
-from jobs.output.tables import add_row, console, make_table, plain
+from jobs.output.tables import FittingTable, console, say
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history
 from jobs.plan.duplicate_programs import SAME_PROGRAM, Identify, plan_work
 from jobs.plan.planning import Plan
@@ -184,18 +184,18 @@ def run_dry(
 def show(out: Console, result: Forecast) -> None:
     """Prints the forecast for people."""
     for line in _lines(result, result.to_json()):
-        out.print(plain(line), soft_wrap=True)
+        say(out, line)
     for axis in AXES:
         rows = result.hours_by(axis)
         total = sum(hours for _, _, hours in rows) or 1.0
-        table = make_table(axis, "cells", "worker-hours", "share %")
+        table = FittingTable((axis, "cells", "worker-hours", "share %"))
         for name, cells, hours in rows:
-            add_row(table, name, str(cells), f"{hours:.2f}", f"{100 * hours / total:.0f}")
+            table.add_row(name, str(cells), f"{hours:.2f}", f"{100 * hours / total:.0f}")
         out.print(table)
-    table = make_table("longest cells", "worker s", "device s", "estimate")
+    table = FittingTable(("longest cells", "worker s", "device s", "estimate"))
     for cell, cost in result.longest():
         device = "-" if cost.device_s is None else f"{cost.device_s:.1f}"
-        add_row(table, str(cell), f"{cost.worker_s:.0f}", device, cost.source.value)
+        table.add_row(str(cell), f"{cost.worker_s:.0f}", device, cost.source.value)
     out.print(table)
 
 

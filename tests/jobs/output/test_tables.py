@@ -7,15 +7,15 @@ import io
 import pytest
 from rich.console import Console
 
-from jobs.output.tables import add_row, console, make_table
+from jobs.output.tables import FittingTable, console
 
 NAME = "huggingface/ResNet18ForImageClassification inference float32 cpu bs1 triton"
 
 
 def drawn(width):
     out = Console(file=io.StringIO(), width=width)
-    table = make_table("cell", "verdict", "base", "new", "change %", "speedup x", spare=("base", "new"))
-    add_row(table, NAME, "inconclusive", "112.3 ms", "120.4 ms", "-1.0%", "1.04 -> 1.04")
+    table = FittingTable(("cell", "verdict", "base", "new", "change %", "speedup x"), spare=("base", "new"))
+    table.add_row(NAME, "inconclusive", "112.3 ms", "120.4 ms", "-1.0%", "1.04 -> 1.04")
     out.print(table)
     return out.file.getvalue().splitlines()
 
