@@ -58,19 +58,16 @@ class Host(Protocol):
     def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
         """Entered to use the device. Purposes: `device` beside other cells that use it, `tune` while these stand still,
         `measure` while all other processes stand still."""
+        return nullcontext()
 
 
-class Alone:
+class Alone(Host):
     """A host for a cell that has the machine to itself."""
 
     idle_ms = 0.0
 
     def stage(self, stage: Stage) -> None:
         """Does nothing."""
-
-    def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
-        """Returns at once."""
-        return nullcontext()
 
 
 def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = None) -> Outcome:
@@ -220,26 +217,20 @@ class _Run:
         self._enter(Stage.TIMING)
         watcher = Watcher(_gpu_uuid() if on_gpu else None)
         gc.collect()
-        recordings: dict[str, profiling.Recording] = {}
+        profilers: dict[str, Any] = {}
         with self._holding("measure"), garbage_collection_off():
             probe = IdleProbe(self.host.idle_ms) if on_gpu else None
             idle = {"before_ms": probe.wait()} if probe else {}
             self.details["settled_after"] = settle(subject.eager, compiled, device)
             held, before = memory.allocated(device), watcher.read()
-            samples = interleaved_ms(
-                subject.eager,
-                compiled,
-                device,
-                settings.rounds,
-                settings.sample_limit_s,
-                settings.precision,
-            )
+            limits = settings.rounds, settings.sample_limit_s, settings.precision
+            samples = interleaved_ms(subject.eager, compiled, device, *limits)
             after = watcher.read()
             self._take_samples(*samples)
             if probe:  # a CPU has no device-busy time apart from its wall time
                 self._enter(Stage.PROFILE)
                 profiling.warm_up()
-                recordings = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
+                profilers = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
                 self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
             kept = memory.allocated(device)
         if not on_gpu:
@@ -250,8 +241,8 @@ class _Run:
         self._count_again()
         self._take_surroundings(before, after)
         self._take_leak(compiled, held, kept)
-        for name, recording in recordings.items():
-            if (found := profiling.device_time(recording)) is not None:
+        for name, profiler in profilers.items():
+            if (found := profiling.device_time(profiler, settings.profile_calls)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")

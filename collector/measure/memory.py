@@ -7,6 +7,7 @@ fifty compiled calls without eager ones between them are made to measure it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -34,22 +35,11 @@ def peak_bytes(call: Callable[[], Any], device: str, resident: Iterable[torch.Te
             call()
     raw = profiler.profiler.kineto_results.events() if profiler.profiler else []
     steps = sorted((event.start_ns(), event.nbytes()) for event in raw if event.name() == "[memory]")
-    return unique_bytes(resident) + highest(size for _, size in steps) if steps else None
-
-
-def highest(changes: Iterable[int]) -> int:
-    """The maximum of a running sum of changes, at least 0."""
-    now = top = 0
-    for change in changes:
-        now += change
-        top = max(top, now)
-    return top
-
-
-def unique_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of the distinct storages behind tensors; tied weights count once."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values())
+    if not steps:
+        return None
+    # Tied weights share a storage and count once.
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in resident}
+    return int(sum(storages.values()) + max(accumulate((size for _, size in steps), initial=0)))
 
 
 def allocated(device: str) -> int | None:

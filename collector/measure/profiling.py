@@ -22,16 +22,7 @@ class DeviceTime:
     """`busy_ms` is the length of the union of all device intervals per call; `kernels` lists [name, launches, ms] per call."""
 
     busy_ms: float
-    launches: float
     kernels: list[tuple[str, float, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """The profiler's record of some calls, not yet read."""
-
-    profiler: profile
-    calls: int
 
 
 def warm_up() -> None:
@@ -41,19 +32,18 @@ def warm_up() -> None:
         synchronize("cuda")
 
 
-def record(call: Callable[[], Any], calls: int = 5) -> Recording:
-    """Profiles `calls` calls on the GPU. The recording is read later, when the machine need not be quiet."""
+def record(call: Callable[[], Any], calls: int) -> profile:
+    """Profiles `calls` calls on the GPU. The profiler is read later, when the machine need not be quiet."""
     synchronize("cuda")
     with _profiler() as profiler:
         for _ in range(calls):
             call()
         synchronize("cuda")
-    return Recording(profiler, calls)
+    return profiler
 
 
-def device_time(recording: Recording) -> DeviceTime | None:
-    """The device-busy time of a call and its kernels; None if the profiler saw no device activity."""
-    profiler, calls = recording.profiler, recording.calls
+def device_time(profiler: profile, calls: int) -> DeviceTime | None:
+    """The device-busy time of one of `calls` calls and its kernels; None if the profiler saw no device activity."""
     # The raw events: building the tree of profiler.events() takes seconds for a large model.
     raw = profiler.profiler.kineto_results.events() if profiler.profiler else []
     events = [
@@ -65,7 +55,7 @@ def device_time(recording: Recording) -> DeviceTime | None:
     origin = min(event.start_ns() for event in events)
     starts = [(event.start_ns() - origin, event.duration_ns()) for event in events]
     spans = [(float(start), float(start + length)) for start, length in starts]
-    return DeviceTime(union_length(spans) / 1e6 / calls, len(events) / calls, _table(events, calls))
+    return DeviceTime(union_length(spans) / 1e6 / calls, _table(events, calls))
 
 
 def _profiler() -> profile:

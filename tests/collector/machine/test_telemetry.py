@@ -96,4 +96,3 @@ def test_a_real_gpu_is_read():
     assert 100 < found["sm_mhz"] < 5000
     assert 10 < found["temperature_c"] < 110
     assert 10 < found["power_w"] < 2000
-    assert isinstance(found["clocks_held_by"], list)

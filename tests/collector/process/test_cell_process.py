@@ -180,13 +180,6 @@ def test_a_cell_whose_server_died_is_closed_without_delay_and_another_cannot_sta
     launcher.close()
 
 
-def test_a_cell_that_stands_still_is_stopped_and_goes_on(running):
-    running.stand()  # as soon as it is known, it can be stopped
-    wait_until(lambda: state(running.pid) == "T")
-    running.go_on()
-    wait_until(lambda: state(running.pid) in "RSD")
-
-
 def test_time_spent_standing_does_not_count_against_the_limit(temp, launcher):
     process = CellProcess(cell(), Settings(timeout_s=100), launcher)
     try:
@@ -214,8 +207,12 @@ def test_what_a_cell_stood_is_taken_out_of_both_compile_times(running):
     assert found.details == {"stood_s": 2.0, "stood_warm_s": 0.15}
 
 
-def test_a_stopped_cell_can_be_closed(running, temp):
+def test_a_cell_is_stopped_goes_on_and_can_be_closed_while_it_is_stopped(running, temp):
     token = token_of(temp)
+    running.stand()  # as soon as it is known, it can be stopped
+    wait_until(lambda: state(running.pid) == "T")
+    running.go_on()
+    wait_until(lambda: state(running.pid) in "RSD")
     running.stand()
     wait_until(lambda: state(running.pid) == "T")
     assert running.close().measurement.failure.exception == "Interrupted"
