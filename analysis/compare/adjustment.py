@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.compare.noise import Noise, common_moves, learn_noise
 from analysis.compare.repeats import Labels, Mask, Numbers, RepeatRows
+from analysis.compare.transitions import Transition
 from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.repeats import common_drift, unrest
 from analysis.stats.shrinkage import FEWEST
@@ -56,6 +57,7 @@ class PairedCells:
         self.rows, self.cells = rows, cells
         self.sides = {"base": base, "new": new}
         self._known: dict[str, tuple[SideValues, SideValues]] = {}
+        self._moves: dict[str, Numbers] = {}
         #: The index of each cell in `rows.cells`, -1 for none.
         self._indices: dict[str, Labels] = {
             name: rows.cells.get_indexer(pd.Index(cells[f"cell_id_{name}"])) for name in self.sides
@@ -102,10 +104,19 @@ class PairedCells:
         earlier, later = sorted(runs, key=lambda of_side: int(of_side[-1]))
         return int(earlier[-1]), int(later[0])
 
+    @cached_property
+    def passes_twice(self) -> Mask:
+        """The cells that pass on both sides."""
+        passes: Mask = self.cells["transition"].eq(Transition.BOTH_PASS.value).to_numpy(dtype=bool)
+        return passes
+
     def common_moves(self, control: str) -> Numbers:
         """The same as `drift`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
         of_device = CONTROL["compiled_kernel_ms"]
-        return common_moves(self.rows, control if self._drift(of_device) is None else of_device)
+        used = control if self._drift(of_device) is None else of_device
+        if used not in self._moves:
+            self._moves[used] = common_moves(self.rows, used)
+        return self._moves[used]
 
     def drift(self, control: str) -> float:
         """What all cells have in common (of ln): the median move of their eager runs.

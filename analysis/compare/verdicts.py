@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
 from analysis.compare.leaks import LEAK, judge_leaks
 from analysis.compare.noise import learn_noise
-from analysis.compare.repeats import Mask, RepeatRows
+from analysis.compare.repeats import RepeatRows
 from analysis.compare.results import Comparison, plain
 from analysis.compare.tables import compare
 from analysis.compare.transitions import Transition
@@ -195,7 +195,7 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         noise[metric], degrees[metric] = learned.typical, learned.repeats
         columns |= _judged(pairs, metric, adjustment, min_effect)
     if f"{LEAK}_ratio" in pairs.cells:
-        columns |= judge_leaks(pairs, _passes_twice(pairs))
+        columns |= judge_leaks(pairs, pairs.passes_twice)
     verdicts = {name: columns[f"{name}_verdict"] for name in JUDGED if f"{name}_verdict" in columns}
     named = {name: pd.Series(words, dtype=object) for name, words in _overall(pairs, verdicts).items()}
     columns |= {**named, "throttled": pairs.throttled}
@@ -205,7 +205,7 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
 def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect: float) -> dict[str, Any]:
     """The columns of one metric."""
     before, after = pairs.values(metric)
-    change = np.where(_passes_twice(pairs), after.log - before.log, np.nan)
+    change = np.where(pairs.passes_twice, after.log - before.log, np.nan)
     with np.errstate(divide="ignore"):
         tested = difference(
             change - adjustment.change, before.runs, after.runs, adjustment.variance, adjustment.df, adjustment.doubt
@@ -231,14 +231,9 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect:
     }
 
 
-def _passes_twice(pairs: PairedCells) -> Mask:
-    passes: Mask = (pairs.cells["transition"] == Transition.BOTH_PASS.value).to_numpy(dtype=bool)
-    return passes
-
-
 def _overall(pairs: PairedCells, verdicts: Mapping[str, Words]) -> dict[str, Words]:
     """The outcome of each cell, and the metric that decided."""
-    cells, passes = pairs.cells, _passes_twice(pairs)
+    cells, passes = pairs.cells, pairs.passes_twice
     same_code = set(pairs.sides["base"].commits) == set(pairs.sides["new"].commits)
     outcomes, metrics = _of_metrics(verdicts, len(cells))
     is_judged, is_changed = pd.notna(outcomes), np.isin(outcomes.astype(str), _CHANGES)

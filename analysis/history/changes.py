@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -63,8 +63,7 @@ class Levels:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys, null for an end of an interval that is not known."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: None if math.isnan(value) else value for name, value in values.items()}
+        return {name: None if math.isnan(value) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +111,9 @@ class Change:
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
         return {
-            "cell_id": self.cell_id,
-            "cell": self.cell,
-            "testbed_id": self.testbed_id,
+            **{name: getattr(self, name) for name in ("cell_id", "cell", "testbed_id")},
             "metric": self.metric or None,
-            "direction": self.direction.value,
-            "certainty": self.certainty.value,
-            "is_over": self.is_over,
+            **{name: getattr(self, name) for name in ("direction", "certainty", "is_over")},
             "span": self.span.to_json(),
             "possible": self.possible.to_json(),
             "levels": self.levels.to_json() if self.levels else None,
