@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from types import TracebackType
 
 
 class RepositoryWriter:
@@ -15,7 +14,6 @@ class RepositoryWriter:
         run_git(path.parent, "init", "-q", "--bare", "-b", "main", str(path))
         command = ["git", "-C", str(path), "fast-import", "--quiet", "--force", "--date-format=raw-permissive"]
         self._git = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._mark = 0
         self._marks: dict[str, int] = {}
 
     def commit(
@@ -26,40 +24,28 @@ class RepositoryWriter:
         at: int = 1_700_000_000,
         zone: str = "+0000",
         author_at: int | None = None,
-        parents: tuple[str, ...] | None = None,
+        parents: tuple[str, ...] = (),
         touches: str = "",
     ) -> str:
         """Adds a commit to a branch (or to `parents`), and returns its sha."""
-        self._mark += 1
+        mark = len(self._marks) + 1
         text = message if isinstance(message, bytes) else message.encode()
-        who = f"Synthetic <synthetic@example.org> {at if author_at is None else author_at} {zone}"
-        self._say(f"commit refs/heads/{branch}\nmark :{self._mark}\nauthor {who}\n".encode())
-        self._say(
-            f"committer Synthetic <synthetic@example.org> {at} {zone}\ndata {len(text)}\n".encode() + text + b"\n"
-        )
-        for index, parent in enumerate(parents or ()):
-            self._say(f"{'merge' if index else 'from'} :{self._marks[parent]}\n".encode())
-        if touches:
-            content = f"{self._mark}"
-            self._say(f"M 100644 inline {touches}\ndata {len(content)}\n{content}\n".encode())
-        self._say(f"\nget-mark :{self._mark}\n".encode())
+        who = "Synthetic <synthetic@example.org>"
+        moments = f"author {who} {at if author_at is None else author_at} {zone}\ncommitter {who} {at} {zone}\n"
+        head = f"commit refs/heads/{branch}\nmark :{mark}\n{moments}data {len(text)}\n"
+        links = [f"{'merge' if index else 'from'} :{self._marks[sha]}\n" for index, sha in enumerate(parents)]
+        file = f"M 100644 inline {touches}\ndata {len(str(mark))}\n{mark}\n" if touches else ""
+        self._git.stdin.write(head.encode() + text + f"\n{''.join(links)}{file}\nget-mark :{mark}\n".encode())
         self._git.stdin.flush()
         sha = self._git.stdout.readline().decode().strip()
-        self._marks[sha] = self._mark
+        self._marks[sha] = mark
         return sha
-
-    def _say(self, words: bytes) -> None:
-        self._git.stdin.write(words)
 
     def __enter__(self) -> RepositoryWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._git.stdin.close()
-        self._git.wait()
-        self._git.stdout.close()
+    def __exit__(self, *error: object) -> None:
+        self._git.communicate()
 
 
 def run_git(folder: Path, *arguments: str) -> str:
