@@ -50,8 +50,8 @@ def _lines(night: NightInfo) -> list[str]:
     what = " + ".join(dict.fromkeys(f"{run.branch}@{run.commit[:10]}" for run in night.runs))
     labels = ", ".join(dict.fromkeys(run.label for run in night.runs if run.label))
     is_alone = len(night.runs) == 1 and newest.run_id == night.night
-    place = f"{night.place}{_attempt(newest) if is_alone else ''}{f' [{labels}]' if labels else ''}"
-    lines = [f"{night.night}  {what}  {place}: {_counts(night)}"]
+    origin = f"{night.place}{_attempt(newest) if is_alone else ''}{f' [{labels}]' if labels else ''}"
+    lines = [f"{night.night}  {what}  {origin}: {_counts(night)}"]
     for run in () if is_alone else night.runs:
         index = run.testbed.get("gpu_index")
         where = device_name(run.testbed) + ("" if index is None else f" {index}")

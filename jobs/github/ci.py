@@ -43,7 +43,7 @@ def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.env
     Raises:
         CiError: no such file is named, or a value is longer than an output may be or has lines. Nothing is written then.
     """
-    place = outputs_file(environ)
+    path = outputs_file(environ)
     lines = []
     for name, text in values.items():
         if not text.isprintable():
@@ -53,13 +53,13 @@ def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.env
                 f"the output {name} has {len(text)} characters, GitHub Actions takes {OUTPUT_LIMIT}: fewer shards"
             )
         lines.append(f"{name}={text}\n")
-    with place.open("a", encoding="utf-8") as stream:
+    with path.open("a", encoding="utf-8") as stream:
         stream.write("".join(lines))
 
 
 def outputs_file(environ: Mapping[str, str] = os.environ) -> Path:
     """Where a step's outputs go. Raises `CiError` outside a step of GitHub Actions."""
-    place = environ.get("GITHUB_OUTPUT")
-    if not place:
+    path = environ.get("GITHUB_OUTPUT")
+    if not path:
         raise CiError("GITHUB_OUTPUT names no file: --github-output is for a step of GitHub Actions")
-    return Path(place)
+    return Path(path)

@@ -30,5 +30,5 @@ def put_comment(github: GitHub, repo: str, number: int, text: str) -> tuple[str,
 
 
 def _ours(github: GitHub, comments: str) -> dict[str, Any] | None:
-    found = (item for item in github.pages(comments) if isinstance(item, dict))
-    return next((item for item in found if str(item.get("body") or "").startswith(MARKER)), None)
+    objects = (item for item in github.pages(comments) if isinstance(item, dict))
+    return next((item for item in objects if str(item.get("body") or "").startswith(MARKER)), None)

@@ -84,15 +84,15 @@ class _Book:
         self._timeline = Timeline(conn, (record.metric for record in records))
         self._known: dict[_Series, list[RegressionInfo]] = {}
         for record in records:
-            place = (record.repo, record.branch, record.testbed_id, record.cell_id, record.metric)
-            self._known.setdefault(place, []).append(record)
+            series = (record.repo, record.branch, record.testbed_id, record.cell_id, record.metric)
+            self._known.setdefault(series, []).append(record)
         #: The records by what was done, in the order in which it was, each once.
         self._done: dict[str, dict[str, None]] = {"opened": {}, "kept": {}, "returned": {}, "fixed": {}}
 
     def enter(self, change: Change, alert: Alert) -> None:
         """Finds the record of a change, or opens one; the one that was opened last counts where there are several."""
-        place = (change.repo, change.branch, change.testbed_id, change.cell_id, change.metric)
-        records = self._known.setdefault(place, [])
+        series = (change.repo, change.branch, change.testbed_id, change.cell_id, change.metric)
+        records = self._known.setdefault(series, [])
         record = next((one for one in records if self._overlaps(one, change)), None)
         record = record or next((one for one in records if _is_again(one, change)), None)
         if record is None:
