@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.noise import Noise, common_moves, learn_noise
-from analysis.compare.repeats import Labels, Mask, Numbers, RepeatRows
+from analysis.compare.repeats import RepeatRows
 from analysis.compare.transitions import Transition
+from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.repeats import common_drift, unrest
 from analysis.stats.shrinkage import FEWEST

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from analysis.compare.adjustment import PairedCells
-from analysis.compare.repeats import Mask, Numbers
+from analysis.stats.arrays import Mask, Numbers
 from analysis.stats.verdicts import Verdict, words_where
 
 #: The metric: bytes that stay allocated with every compiled call.

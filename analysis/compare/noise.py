@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analysis.compare.repeats import Labels, Mask, Numbers, RepeatRows
+from analysis.compare.repeats import RepeatRows
+from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.covariates import fit_slopes
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import Prior, fit_prior, moderate

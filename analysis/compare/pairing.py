@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from analysis.compare.transitions import transitions
+from analysis.stats.arrays import Labels, Numbers, Words
 from analysis.stats.verdicts import words_where
 from collector.metrics import METRICS
 from db.queries.cell_names import CELL_COLUMNS, spelled
@@ -21,9 +21,6 @@ RANKING = ("compiled_kernel_ms", "compiled_ms")
 
 _CONFIG = ("cell_id", "config", "config_id")
 _OUTCOME = ("expected_base", "expected_new", "status_base", "status_new")
-
-Values = NDArray[np.float64]
-RowNumbers = NDArray[np.intp]
 
 
 def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False) -> pd.DataFrame:
@@ -53,7 +50,7 @@ def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False)
     return pd.DataFrame({**cells, **ratios, **ranks}, copy=False)
 
 
-def _aligned(base: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> tuple[pd.DataFrame, dict[str, RowNumbers]]:
+def _aligned(base: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> tuple[pd.DataFrame, dict[str, Labels]]:
     """The names of all pairs in their order, and for each side the row of every pair, -1 where the side has none."""
     sides = {"base": base, "new": new}
     rows_of = {side: {pair: row for row, pair in enumerate(_tuples(rows, key))} for side, rows in sides.items()}
@@ -63,7 +60,7 @@ def _aligned(base: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> tuple[pd.
         for pair, name in zip(_tuples(rows, key), _tuples(rows, CELL_COLUMNS), strict=True)
     }
     pairs = sorted(names, key=lambda pair: names[pair][1:])
-    rows = {
+    rows: dict[str, Labels] = {
         side: np.array([of_side.get(pair, -1) for pair in pairs], dtype=np.intp) for side, of_side in rows_of.items()
     }
     return pd.DataFrame([names[pair] for pair in pairs], columns=list(CELL_COLUMNS)), rows
@@ -73,30 +70,30 @@ def _tuples(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]
     return list(zip(*(rows[name].tolist() for name in columns), strict=True))
 
 
-def _of_side(cells: pd.DataFrame, rows: RowNumbers, side: str) -> dict[str, Any]:
+def _of_side(cells: pd.DataFrame, rows: Labels, side: str) -> dict[str, Any]:
     """A side's columns at these rows, absent for -1, and whether it expects the cell."""
     own = [name for name in cells if name in _CONFIG or name not in CELL_COLUMNS]
     return {**{f"{name}_{side}": _at(cells[name], rows) for name in own}, f"expected_{side}": rows >= 0}
 
 
-def _at(values: pd.Series, rows: RowNumbers) -> Any:
+def _at(values: pd.Series, rows: Labels) -> Any:
     if isinstance(values.dtype, np.dtype):
         return np.append(values.to_numpy(), np.nan)[rows]
     return values.array.take(rows, allow_fill=True)
 
 
-def _changed(sides: dict[str, Any], name: str) -> NDArray[np.object_]:
+def _changed(sides: dict[str, Any], name: str) -> Words:
     base, new = sides[f"{name}_base"], sides[f"{name}_new"]
     return words_where(~(base.isna() | new.isna()), np.asarray(base != new, dtype=bool))
 
 
-def _ratio(sides: dict[str, Any], name: str) -> Values:
+def _ratio(sides: dict[str, Any], name: str) -> Numbers:
     base, new = sides[f"{name}_base"], sides[f"{name}_new"]
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.select([base != 0, new == 0], [new / base, 1.0], np.nan)
 
 
-def _ranks(ratios: dict[str, Values]) -> dict[str, Any]:
+def _ranks(ratios: dict[str, Numbers]) -> dict[str, Any]:
     """The first ranking metric whose ratio is known and positive."""
     values = [ratios[f"{name}_ratio"] for name in RANKING]
     is_known = [ratio > 0 for ratio in values]

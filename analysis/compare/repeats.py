@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from analysis.stats.arrays import Labels, Mask, Numbers
 from db.connecting import Source
 from db.queries.repeats import LOOK_BACK, ReadRun, Repeats, repeats
 from db.queries.sides import Side
-
-Numbers: TypeAlias = "npt.NDArray[np.float64]"
-Labels: TypeAlias = "npt.NDArray[np.int64]"
-Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 #: What tells cells apart but for their config. Cells of one program that agree in all of it have one noise.
 _OF_CELL = ["model", "phase", "dtype", "device", "batch_size"]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from analysis.compare.results import FIGURES, Counts, Figure, Group, PairedFigure, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
+from analysis.stats.arrays import Labels, Mask, Words
 from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
-
-Mask = NDArray[np.bool_]
 
 _GROUP = ["suite", "phase", "dtype", "device", "config", "config_id"]
 
@@ -55,7 +53,7 @@ def compare_groups(cells: pd.DataFrame) -> tuple[SuiteChange, ...]:
 class _Side:
     """One side's outcomes, an entry a row, and what each group makes of them. `labels` are the groups of the rows."""
 
-    def __init__(self, cells: pd.DataFrame, ending: str, labels: NDArray[np.int64], count: int) -> None:
+    def __init__(self, cells: pd.DataFrame, ending: str, labels: Labels, count: int) -> None:
         self._labels, self._count = labels, count
         status = cells[f"status{ending}"]
         self.measured: Mask = status.notna().to_numpy()
@@ -105,7 +103,7 @@ def _is_geomean(metric: str) -> bool:
     return METRICS[metric].average == "geomean"
 
 
-def _groups(cells: pd.DataFrame) -> tuple[list[Group], NDArray[np.int64]]:
+def _groups(cells: pd.DataFrame) -> tuple[list[Group], Labels]:
     """The groups in the order of their names, and the number of each row's group."""
     labels = np.asarray(cells.groupby(_GROUP).ngroup(), dtype=np.int64)
     first = np.unique(labels, return_index=True)[1]
@@ -113,7 +111,7 @@ def _groups(cells: pd.DataFrame) -> tuple[list[Group], NDArray[np.int64]]:
     return [Group(*of_group) for of_group in names], labels
 
 
-def _models(cells: pd.DataFrame, labels: NDArray[np.int64]) -> NDArray[np.object_]:
+def _models(cells: pd.DataFrame, labels: Labels) -> Words:
     """The model of each row, with the batch size where its group has the model at several."""
     models = cells["model"].astype(object)
     is_several = models.groupby([labels, models]).transform("size") > 1

@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
@@ -18,6 +17,7 @@ from analysis.compare.repeats import RepeatRows
 from analysis.compare.results import Comparison, plain
 from analysis.compare.tables import compare
 from analysis.compare.transitions import Transition
+from analysis.stats.arrays import Words
 from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge, words_where
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source, connected
@@ -33,7 +33,6 @@ ALSO_READ: tuple[str, ...] = (LEAK, THROTTLED, *CONTROL.values())
 READ = tuple(sorted({*MIN_EFFECT, *ALSO_READ}))
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
-Words = npt.NDArray[np.object_]
 
 _PARTS = ("change", "adjusted", "low", "high", "explained", "q", "more_runs")
 

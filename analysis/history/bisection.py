@@ -27,8 +27,9 @@ from enum import StrEnum
 
 import numpy as np
 
+from analysis.stats.arrays import Numbers
 from analysis.stats.covariates import fit_slopes
-from analysis.stats.repeats import Numbers, around_means
+from analysis.stats.repeats import around_means
 from analysis.stats.verdicts import LEVEL, difference
 
 #: The runs of a build: their values, or pairs of a value and its control.

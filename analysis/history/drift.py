@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from analysis.history.changes import Direction
-from analysis.history.series import Numbers, Point, SeriesTable, read_series
+from analysis.history.series import Point, SeriesTable, read_series
 from analysis.history.timelines import direction_of, name_series
+from analysis.stats.arrays import Numbers
 from analysis.stats.changepoints import SHORTEST, detect_rows
 from analysis.stats.levels import LevelChange, LevelDrift, level_changes, level_drift
 from analysis.stats.verdicts import LEVEL, false_discovery_rates

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.adjustment import PairedCells
-from analysis.compare.repeats import Numbers, RepeatRows
+from analysis.compare.repeats import RepeatRows
 from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import ALSO_READ, judge_pairs
 from analysis.history.series import Point, SeriesTable
+from analysis.stats.arrays import Numbers
 from analysis.stats.changepoints import SHORTEST
 from analysis.stats.levels import LevelChange, is_nearer
 from db.connecting import Source

@@ -9,17 +9,16 @@ from datetime import datetime
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Connection
 
 from analysis.compare.leaks import LEAK
+from analysis.stats.arrays import Numbers
 from analysis.stats.changepoints import difference_sigma
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.queries.cell_names import cell_names
 from db.queries.series import SeriesRun, series_runs, series_values
 
-Numbers = npt.NDArray[np.float64]
 _Line = tuple[str, str, str]
 
 #: Number of newest runs that must agree.

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
+from analysis.stats.arrays import Labels, Mask, Numbers
 from collector.metrics import METRICS
 from db.connecting import Source, connected
 from db.queries.cell_names import CellNames, cell_names
 from db.queries.filters import EVERYTHING, CellFilter
 from db.queries.series import SeriesRun, series_runs, series_values
-
-Numbers = npt.NDArray[np.float64]
-Keys = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class SeriesTable:
     branch: str
     testbed_id: str
     points: tuple[Point, ...]
-    keys: Keys
+    keys: Labels
     values: Mapping[str, Numbers]
     passed: Numbers
 
@@ -98,7 +95,7 @@ def _point(indices: Mapping[str, int], runs: tuple[SeriesRun, ...]) -> Point:
 
 def _table(
     source: Source,
-    chosen: Keys,
+    chosen: Labels,
     name: tuple[str, str, str],
     points: list[Point],
     metrics: Sequence[str],
@@ -129,7 +126,7 @@ def _table(
     return SeriesTable(*name, tuple(points), chosen[has], values, means["passed"])
 
 
-def _add(sums: Numbers, counts: Numbers, entry: Keys, values: Numbers, usable: npt.NDArray[np.bool_]) -> None:
+def _add(sums: Numbers, counts: Numbers, entry: Labels, values: Numbers, usable: Mask) -> None:
     """Adds the usable values at their entries, which are counted row by row."""
     np.add.at(sums.reshape(-1), entry[usable], values[usable])
     np.add.at(counts.reshape(-1), entry[usable], 1.0)

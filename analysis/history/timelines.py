@@ -15,7 +15,8 @@ from analysis.compare.evidence import differences
 from analysis.compare.results import EnvironmentDifference
 from analysis.history.changes import Certainty, Change, Direction, Levels, Span
 from analysis.history.first import first_changes
-from analysis.history.series import Numbers, Point, SeriesTable, read_series
+from analysis.history.series import Point, SeriesTable, read_series
+from analysis.stats.arrays import Numbers
 from analysis.stats.changepoints import SHORTEST
 from analysis.stats.levels import LevelChange, NewLevel, new_levels
 from analysis.stats.steps import EDGE

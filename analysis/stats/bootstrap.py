@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Numbers = npt.NDArray[np.float64]
+from analysis.stats.arrays import Mask, Numbers
 
 #: Draws of an interval. Its ends are then known to about a tenth of its width.
 RESAMPLES = 1000
@@ -74,7 +74,7 @@ def sums_interval(
 
 
 def _interval(
-    above: Numbers, below: Numbers, usable: npt.NDArray[np.bool_], models: Sequence[Any] | npt.NDArray[Any]
+    above: Numbers, below: Numbers, usable: Mask, models: Sequence[Any] | npt.NDArray[Any]
 ) -> tuple[float, float, int] | None:
     """Both averages are a sum over a sum: of logarithms over their number, or of new over base."""
     names = np.asarray(models)

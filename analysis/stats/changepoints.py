@@ -13,12 +13,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from analysis.stats.arrays import Labels, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY, robust_sigma
 from analysis.stats.steps import Steps
 
-Numbers = npt.NDArray[np.float64]
 Series = Sequence[float] | Numbers
 
 #: Fewest nights of a level. Fewer cannot be told from a few bad nights. Two levels need 10 nights.
@@ -161,7 +160,7 @@ def optimal_partition(series: Numbers, prices: Numbers, shortest: int) -> list[l
     return [_walk_back(row) for row in came_from]
 
 
-def _walk_back(came_from: npt.NDArray[np.intp]) -> list[int]:
+def _walk_back(came_from: Labels) -> list[int]:
     cuts: list[int] = []
     at = int(came_from[-1])
     while at > 0:

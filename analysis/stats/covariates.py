@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Numbers = npt.NDArray[np.float64]
+from analysis.stats.arrays import Numbers
 
 #: What a slope is taken for before anything was measured: programs that wait for the host have about 1, replayed graphs and
 #: those that wait for the device next to 0.

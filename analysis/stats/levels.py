@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
+from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.changepoints import SHORTEST, clip_spikes, detect_rows
 from analysis.stats.steps import EDGE, piece_of, welch_error
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
-
-Numbers = npt.NDArray[np.float64]
 
 #: Places of a cut count as possible while they are this likely or more, relative to the likeliest: 1/20, as of a 95 % interval.
 POSSIBLE = 0.05
@@ -137,7 +135,7 @@ def level_changes(values: Numbers, cuts: Sequence[int]) -> list[LevelChange]:
     return changes
 
 
-def _of_cut(series: Numbers, places: npt.NDArray[np.intp], piece: tuple[int, int, int], now: float) -> LevelChange:
+def _of_cut(series: Numbers, places: Labels, piece: tuple[int, int, int], now: float) -> LevelChange:
     start, cut, end = piece
     old, new = series[max(start, cut - EDGE) : cut], series[cut : min(end, cut + EDGE)]
     near_old, near_new = piece_of(old), piece_of(new)
@@ -209,7 +207,7 @@ def pending_shifts(
     return shifts
 
 
-def _ends_shifted(newest: Numbers, tail: int, min_effect: float) -> npt.NDArray[np.bool_]:
+def _ends_shifted(newest: Numbers, tail: int, min_effect: float) -> Mask:
     """Whether the last `tail` points of each row are a shift from the 20 points before them."""
     start = newest.shape[1] - tail
     before = newest[:, start - EDGE : start]
@@ -220,9 +218,7 @@ def _ends_shifted(newest: Numbers, tail: int, min_effect: float) -> npt.NDArray[
     with np.errstate(invalid="ignore"):
         is_beyond = np.all(np.sign(middle)[:, None] * distance > EACH_BEYOND * sigma[:, None], axis=1)
         is_large = np.abs(middle) >= np.maximum(MEDIAN_BEYOND * sigma, min_effect * np.abs(level))
-    is_shift: npt.NDArray[np.bool_] = (
-        (np.isfinite(before).sum(axis=1) >= SHORTEST) & (middle != 0) & is_beyond & is_large
-    )
+    is_shift: Mask = (np.isfinite(before).sum(axis=1) >= SHORTEST) & (middle != 0) & is_beyond & is_large
     return is_shift
 
 
@@ -298,7 +294,7 @@ def level_drift(base: Numbers, newest: Numbers, steps: Sequence[LevelChange]) ->
     )
 
 
-def _logs(values: Numbers) -> tuple[npt.NDArray[np.intp], Numbers]:
+def _logs(values: Numbers) -> tuple[Labels, Numbers]:
     """The places of the measured values, and their logarithms with spikes clipped."""
     places = np.flatnonzero(np.isfinite(values))
     return places, clip_spikes(np.log(values[places])[None, :])[0]

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import betaincinv, ndtri
 
+from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
-
-Numbers = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.integer[Any]]
-Mask = npt.NDArray[np.bool_]
 
 #: Robust standard deviations at which a step from one night to the next is cut off: steps are changes, not noise.
 CLIP = 3.0

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import digamma, polygamma
 
-Numbers = npt.NDArray[np.float64]
+from analysis.stats.arrays import Numbers
 
 #: Cells with a variance of their own that a prior needs: of fewer, a spread of spreads means nothing.
 FEWEST = 5

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
-Numbers = npt.NDArray[np.float64]
+from analysis.stats.arrays import Numbers
 
 #: Points on each side in which a step must stand out: what an eye takes in around an edge. 10 to 30 work as well.
 EDGE = 20

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
-Numbers = npt.NDArray[np.float64]
+from analysis.stats.arrays import Mask, Numbers, Words
 
 #: False discoveries among what is called a change, and 1 - confidence of the intervals.
 LEVEL = 0.05
@@ -99,7 +99,7 @@ def judge(tested: Difference, q: Numbers, smallest: float, *, lower_is_better: b
     return np.select([changed & worse, changed, ruled_out], words, Verdict.INCONCLUSIVE.value)
 
 
-def words_where(known: npt.NDArray[np.bool_], words: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
+def words_where(known: Mask, words: npt.NDArray[Any]) -> Words:
     """The words where they are known, None elsewhere."""
     known_words = words.astype(object)
     known_words[~known] = None
