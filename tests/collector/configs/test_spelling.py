@@ -28,7 +28,6 @@ def test_a_name_reads_back_as_the_config_that_it_names(config):
     ("text", "config"),
     [
         ("default", Config()),
-        ("cudagraphs", Config(template="cudagraphs")),
         ("max-autotune", Config(mode="max-autotune")),
         ("aten+max-autotune", Config(template="aten", mode="max-autotune")),
         ("cudagraphs+graph_partition=false", Config(template="cudagraphs", overrides={"graph_partition": False})),
@@ -58,7 +57,6 @@ def test_a_large_number_or_a_string_that_looks_like_something_else_reads_back_fr
         ("triton+aten", "two templates"),
         ("max-autotune+reduce-overhead", "two modes"),
         ("triton+freezing=maybe", "freezing is true or false"),
-        ("triton+dynamic=1", "dynamic is true or false"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_one_line(text, said):
@@ -95,7 +93,6 @@ def test_a_value_is_a_word_a_number_or_text(text, value):
         Config(),
         Config(template="cudagraphs", overrides={"graph_partition": False}),
         Config(mode="max-autotune-no-cudagraphs", freezing=True, fullgraph=True),
-        Config(template="aten", overrides={"max_autotune_gemm_backends": "ATEN,TRITON"}),
         Config(overrides={"cpp.gemm_cache_blocking": "it's; $HOME"}),
         Config(backend="eager", dynamic=True),
     ],

@@ -83,23 +83,16 @@ def test_of_two_beside_each_other_the_first_to_end_decides(process, shared):
     assert looked_up(cache)["num_warps"] == 4
 
 
-def test_another_build_of_torch_finds_the_choice_under_its_own_name(process, shared, monkeypatch):
-    cache = process(1)
-    tune(cache, warps=2)
-    SharedTuning(shared, CELL).keep()
-    monkeypatch.setattr(torch.version, "git_version", "0" * 40)
-    monkeypatch.setattr("torch._inductor.codecache.torch_key", lambda: b"another build")
-    cache = process(2)
-    SharedTuning(shared, CELL).lay_in()
-    assert looked_up(cache)["num_warps"] == 2
-
-
-def test_each_build_finds_its_own_where_the_candidates_differ(process, shared, monkeypatch):
+def test_each_build_finds_its_own_choice_where_the_candidates_differ_and_another_the_first(
+    process, shared, monkeypatch
+):
     for build, candidates, warps in (("1" * 40, "four", 2), ("2" * 40, "five", 8)):
         monkeypatch.setattr(torch.version, "git_version", build)
         tune(process(build[0]), warps, candidates=candidates)
         SharedTuning(shared, CELL).keep()
-    for build, warps in (("1" * 40, 2), ("2" * 40, 8)):
+    # A third build gets the choice of the first one.
+    monkeypatch.setattr("torch._inductor.codecache.torch_key", lambda: b"another build")
+    for build, warps in (("1" * 40, 2), ("2" * 40, 8), ("3" * 40, 2)):
         monkeypatch.setattr(torch.version, "git_version", build)
         cache = process("again" + build[0])
         SharedTuning(shared, CELL).lay_in()

@@ -37,14 +37,11 @@ def took(monkeypatch):
         ([0.001, 0.00104, 0.00102], 3),
         ([0.001, 0.0011, 0.001, 0.0011, 0.001, 0.001, 0.001], 7),
         ([0.2], 1),
+        ([0.001, 0.002] * 100, 32),
     ],
 )
 def test_calls_go_on_until_three_agree_or_the_time_is_spent(took, compiled, rounds):
     assert settle(took([0.0001]), took(compiled), "cpu") == rounds
-
-
-def test_what_never_settles_costs_no_more_than_its_limit(took):
-    assert settle(took([0.0]), took([0.001, 0.002] * 100), "cpu", limit_s=0.05) <= 34
 
 
 def test_each_round_times_eager_and_then_compiled(monkeypatch):
@@ -53,20 +50,20 @@ def test_each_round_times_eager_and_then_compiled(monkeypatch):
     assert "".join(order) == "ecececec"
 
 
-def test_without_a_precision_there_are_as_many_rounds_as_asked(took):
-    assert len(interleaved_ms(took([0.001, 0.5, 0.1]), took([0.001]), "cpu", 8, 60)[0]) == 8
-
-
-def test_with_one_rounds_go_on_in_tens_while_either_median_is_not_known_to_it(took):
-    steady, rough = [0.001], [0.001, 0.002] * 200
-    assert len(interleaved_ms(took(steady), took(steady), "cpu", 30, 60, 0.01)[0]) == 30
-    assert len(interleaved_ms(took(steady), took(rough), "cpu", 30, 60, 0.01)[0]) == 300
-    settles = [0.001, 0.002] * 15 + [0.002] * 300
-    assert len(interleaved_ms(took(settles), took(steady), "cpu", 30, 60, 0.01)[0]) == 50
-
-
-def test_the_limit_ends_it_after_five_pairs(took):
-    assert len(interleaved_ms(took([1.0]), took([1.0]), "cpu", 30, 3.0, 0.01)[0]) == 5
+@pytest.mark.parametrize(
+    ("eager", "compiled", "limits", "rounds"),
+    [
+        ([0.001, 0.5, 0.1], [0.001], (8, 60), 8),
+        # With a precision rounds go on in tens while either median is not known to it.
+        ([0.001], [0.001], (30, 60, 0.01), 30),
+        ([0.001], [0.001, 0.002] * 200, (30, 60, 0.01), 300),
+        ([0.001, 0.002] * 15 + [0.002] * 300, [0.001], (30, 60, 0.01), 50),
+        # The limit in seconds ends it, but not before five pairs.
+        ([1.0], [1.0], (30, 3.0, 0.01), 5),
+    ],
+)
+def test_there_are_as_many_rounds_as_asked_or_as_the_precision_needs(took, eager, compiled, limits, rounds):
+    assert len(interleaved_ms(took(eager), took(compiled), "cpu", *limits)[0]) == rounds
 
 
 def test_the_interval_covers_the_median_nineteen_times_in_twenty():
