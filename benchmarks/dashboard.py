@@ -12,16 +12,13 @@ the overview's sentence. "server" is the processor time that the server took, in
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shutil
 import socket
-import statistics
 import subprocess
 import sys
 import time
 import urllib.request
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,11 +26,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
+
 from benchmarks.synthetic_nights import Shape, open_filled
 from db.queries import cells as queries
 
-#: Goals in ms: the median and the 95th percentile of all interactions, first useful content, the server's own part.
-MEDIAN, P95, FIRST, SERVER = 400, 1000, 2000, 300
+_GOALS = (
+    "goals: half of all interactions within 400 ms, 95 % within 1000 ms, first content within 2000 ms, server 300 ms"
+)
 _ROOT = Path(__file__).parents[1]
 _WATCH = """
 (() => {
@@ -75,54 +75,47 @@ class Step:
 def steps(names: Names, number: int) -> Iterator[Step]:
     """One round over all pages; `number` picks other nights, models and configs, so that no answer is cached."""
     sha, model = names.commits[-1 - number], names.models[(11 * number + 5) % len(names.models)]
-    yield Step("overview: other base", _enter, sha[:10], _type("base", sha))
+    yield _typed("overview: other base", "base", sha, sha[:10])
     yield Step("overview: swap", _click(".st-key-swap button"))
     yield Step("overview: swap", _click(".st-key-swap button"))
     yield _page("Compare")
-    yield Step("compare: filter by text", _enter, "that match", _type("q", model.partition("/")[2]))
-    yield Step("compare: filter by text", _enter, "", _type("q", ""))
-    config = names.configs[number % len(names.configs)]
-    yield Step("compare: a config", _enter, "that match", _type("config", config))
-    yield Step(
-        "compare: two configs", _click('[data-testid="stMain"] button:has-text("two configs of new")'), "Base config"
-    )
+    yield _typed("compare: filter by text", "q", model.partition("/")[2], "that match")
+    yield _typed("compare: filter by text", "q", "")
+    yield _typed("compare: a config", "config", names.configs[number % len(names.configs)], "that match")
+    two_configs = '[data-testid="stMain"] button:has-text("two configs of new")'
+    yield Step("compare: two configs", _click(two_configs), "Base config")
     yield _page("Model")
-    yield Step("model: other model", _enter, model.partition("/")[2], _type("model", model))
-    yield Step("model: a config more", _enter, "", _type("config", names.configs[-1 - number % 8]))
+    yield _typed("model: other model", "model", model, model.partition("/")[2])
+    yield _typed("model: a config more", "config", names.configs[-1 - number % len(names.configs)])
     yield _page("Trends")
     figure = ("cold compile", "compression", "compiled latency", "device time")[number % 4]
-    yield Step("trends: other figure", _enter, figure, _type("metric", figure))
-    yield Step("trends: weeks", _enter, "week", _type("by", "week"))
-    yield Step("trends: nights", _enter, "night", _type("by", "night"))
+    yield _typed("trends: other figure", "metric", figure, figure)
+    yield _typed("trends: weeks", "by", "week", "week")
+    yield _typed("trends: nights", "by", "night", "night")
     yield Step("trends: log scale", _click(".st-key-log_widget label"))
     yield from map(_page, ("Regressions", "Runs", "About the numbers", "Overview"))
 
 
-def _enter(page: Any) -> None:
-    page.keyboard.press("Enter")
-
-
 def _page(title: str) -> Step:
+    link = f'[data-testid="stSidebar"] [data-testid="stPageLink"] a:has-text("{title}")'
     # The model page's title is the name of a model.
-    shows = "" if title == "Model" else title
-    return Step(
-        f"page: {title}", _click(f'[data-testid="stSidebar"] [data-testid="stPageLink"] a:has-text("{title}")'), shows
-    )
+    return Step(f"page: {title}", _click(link), "" if title == "Model" else title)
 
 
 def _click(selector: str) -> Act:
     return lambda page: page.locator(selector).first.click()
 
 
-def _type(key: str, text: str) -> Act:
-    """Types into the widget of a key of the address, without the Enter that sends it."""
+def _typed(kind: str, key: str, text: str, shows: str = "") -> Step:
+    """Text for the widget of a key of the address, and the Enter that sends it."""
 
-    def typed(page: Any) -> None:
+    def prepare(page: Any) -> None:
         box = page.locator(f".st-key-{key}_widget input").first
         box.click()
         box.fill(text)
+        page.wait_for_timeout(200)  # the list of options follows the text
 
-    return typed
+    return Step(kind, lambda page: page.keyboard.press("Enter"), shows, prepare)
 
 
 @contextmanager
@@ -156,9 +149,8 @@ def load(browser: Any, address: str) -> tuple[Any, float]:
     page = browser.new_context(viewport={"width": 1400, "height": 950}).new_page()
     page.add_init_script(_WATCH)
     page.goto(address, wait_until="commit")
-    page.wait_for_function(
-        "document.querySelector('.iw-verdict')?.textContent.includes('on both sides')", timeout=60_000
-    )
+    sentence = "document.querySelector('.iw-verdict')?.textContent.includes('on both sides')"
+    page.wait_for_function(sentence, timeout=60_000)
     shown = float(page.evaluate("performance.now()"))
     page.wait_for_function("window.watch.settled()", timeout=60_000)
     return page, shown
@@ -178,61 +170,54 @@ def take(page: Any, step: Step) -> float:
 
 def names_of(place: str, shape: Shape) -> Names:
     """What is in the store, which is filled first where it is empty. A store with other runs is refused."""
-    writer = open_filled(place, shape)
-    nights, axes = queries.list_nights(writer), queries.axes(writer)
-    writer.dispose()
+    engine = open_filled(place, shape)
+    nights, axes = queries.list_nights(engine), queries.axes(engine)
+    engine.dispose()
     measured = sum(run.measured for night in nights for run in night.runs)
     print(f"SYNTHETIC data: {len(nights):,} nights, {measured:,} measurements, {len(axes.configs)} configs")
-    return Names(
-        tuple(night.runs[0].commit for night in nights),
-        tuple(f"{model.suite}/{model.name}" for model in axes.models),
-        tuple(sorted({config.name for config in axes.configs})),
-    )
+    models = tuple(f"{model.suite}/{model.name}" for model in axes.models)
+    configs = tuple(sorted({config.name for config in axes.configs}))
+    return Names(tuple(night.runs[0].commit for night in nights), models, configs)
 
 
-def _line(kind: str, times: list[float], server: list[float], goal: str = "") -> None:
-    p95 = sorted(times)[math.ceil(0.95 * len(times)) - 1]
-    spent = f"{statistics.median(server):>8.0f}" if server else ""
-    print(
-        f"{kind:32}{len(times):>6}{statistics.median(times):>8.0f}{p95:>8.0f}{max(times):>8.0f}{spent}  {goal}".rstrip()
-    )
+def measured(place: str, names: Names, rounds: int) -> pd.DataFrame:
+    """What was done (kind), how long it took and the server's processor time (ms), a row each time."""
+    from playwright.sync_api import sync_playwright
+
+    found = []
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with sync_playwright() as driver, served(place) as (address, process):
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        for number in range(rounds + 1):
+            page, shown = load(browser, address)
+            found.append(("first content" if number else "first content of a server", shown, None))
+        for number in range(rounds):
+            for step in steps(names, number):
+                before = _spent_ms(process)
+                found.append((step.kind, take(page, step), _spent_ms(process) - before))
+        browser.close()
+    return pd.DataFrame(found, columns=["kind", "ms", "server"])
 
 
 def main() -> None:
     """Prints a line for each kind of interaction, and one for all."""
-    from playwright.sync_api import sync_playwright
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--db", metavar="PATH", help="filled where it holds nothing")
     for name in ("commits", "models", "configs"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Shape(), name))
     parser.add_argument("--rounds", type=int, default=5, help="over all pages")
     options = parser.parse_args()
-    times: dict[str, list[float]] = defaultdict(list)
-    spent: dict[str, list[float]] = defaultdict(list)
-    with TemporaryDirectory() as folder, sync_playwright() as driver:
+    with TemporaryDirectory() as folder:
         place = options.db or str(Path(folder) / "synthetic.db")
         names = names_of(place, Shape(options.commits, options.models, options.configs))
-        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        with served(place) as (address, process):
-            first = load(browser, address)[1]
-            loads = [load(browser, address)[1] for _ in range(options.rounds)]
-            page, _ = load(browser, address)
-            for number in range(options.rounds):
-                for step in steps(names, number):
-                    before = _spent_ms(process)
-                    times[step.kind].append(take(page, step))
-                    spent[step.kind].append(_spent_ms(process) - before)
-        browser.close()
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
-    print(f"{'ms':32}{'count':>6}{'median':>8}{'p95':>8}{'worst':>8}{'server':>8}  goal")
-    _line("first content: server just started", [first], [])
-    _line("first content", loads, [], f"{FIRST}")
-    for kind, found in times.items():
-        _line(kind, found, spent[kind])
-    every = ([ms for found in of.values() for ms in found] for of in (times, spent))
-    _line("all interactions", *every, goal=f"median {MEDIAN}, p95 {P95}, server {SERVER}")
+        found = measured(place, names, options.rounds)
+    every = found.dropna().assign(kind="all interactions")
+    by_kind = pd.concat([found, every]).groupby("kind", sort=False)
+    times = by_kind["ms"].agg(["count", "median", lambda ms: ms.quantile(0.95, interpolation="higher"), "max"])
+    table = times.set_axis(["count", "median", "p95", "worst"], axis=1).assign(server=by_kind["server"].median())
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; in ms\n")
+    print(table.to_string(float_format="{:.0f}".format, na_rep="", index_names=False))
+    print(f"\n{_GOALS}")
 
 
 if __name__ == "__main__":

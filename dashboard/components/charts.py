@@ -239,7 +239,7 @@ def labels_of(starts: pd.Series) -> list[str]:
 def _layered(layers: Sequence[Any], height: int, title: str, above: int = 0) -> alt.LayerChart:
     """The layers in one chart, with a title so many pixels above what they draw."""
     head = alt.TitleParams(text=title, anchor="start", fontSize=13, fontWeight=600, offset=10 + above)
-    return alt.layer(*layers).properties(height=height, title=head)
+    return alt.layer(*layers, height=height, title=head)
 
 
 def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> list[alt.Chart]:

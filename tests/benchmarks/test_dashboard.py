@@ -20,8 +20,6 @@ def test_every_step_is_taken_and_told(monkeypatch, capsys, tmp_path):
     small = ["--commits", "14", "--models", "12", "--configs", "9", "--rounds", "2"]
     monkeypatch.setattr("sys.argv", ["dashboard.py", "--db", str(tmp_path / "synthetic.db"), *small])
     dashboard.main()
-    told = {
-        line[:32].strip() for line in capsys.readouterr().out.splitlines() if re.search(r"\d+ +\d+ +\d+ +\d+", line)
-    }
+    told = set(re.findall(r"^(\S.*?) +\d+ +\d+ +\d+ +\d+", capsys.readouterr().out, flags=re.MULTILINE))
     names = dashboard.Names(("a" * 40,) * 5, ("suite/model",), ("default",) * 9)
     assert {step.kind for step in dashboard.steps(names, 0)} | {"first content", "all interactions"} <= told

@@ -35,16 +35,13 @@ def test_numbers_have_units_and_the_unmeasured_is_a_dash(metric, value, shown):
     assert formats.number(metric, value) == shown
 
 
-def test_a_share_is_never_rounded_up_to_all():
-    assert formats.share(1799, 1800) == "99\u202f%"
-    assert formats.share(0, 0) == formats.ABSENT
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(3.66, "+3.7\u202f%"), (-0.42, "\N{MINUS SIGN}0.4\u202f%"), (0.01, "±0.0\u202f%")]
-)
-def test_changes_have_a_sign(value, shown):
-    assert formats.signed(value) == shown
+def test_a_share_is_never_rounded_up_to_all_and_a_change_has_a_sign():
+    assert (formats.share(1799, 1800), formats.share(0, 0)) == ("99\u202f%", formats.ABSENT)
+    assert [formats.signed(value) for value in (3.66, -0.42, 0.01)] == [
+        "+3.7\u202f%",
+        "\N{MINUS SIGN}0.4\u202f%",
+        "±0.0\u202f%",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -147,12 +144,6 @@ def test_kernels_of_one_family_are_added_up_whatever_their_number():
         ("triton_poi_fused_add", 3, 0.25),
         ("gemm_2", None, 0.1),
     ]
-
-
-def test_reasons_come_as_lists_counts_or_not_at_all():
-    assert evidence.reasons({"why": ["a", "b"]}, "why") == ["a", "b"]
-    assert evidence.reasons({"why": {"a": 2}}, "why") == ["a: 2"]
-    assert evidence.reasons({}, "why") == []
 
 
 def test_a_csv_starts_no_formula():

@@ -107,16 +107,6 @@ def test_a_new_level_names_the_nights_around_it_and_other_models():
     assert step.other_models
 
 
-def test_trends_follow_the_address(open_app, two_nights):
-    app = open_app(two_nights, "trends", metric="compile_cold_s", log="1", config="cudagraphs")
-    assert app.selectbox(key="metric_widget").value == "compile_cold_s"
-    assert app.toggle(key="log_widget").value is True
-    assert app.multiselect(key="config_widget").value == ["cudagraphs"]
-    app.toggle(key="log_widget").set_value(False)
-    ran(app)
-    assert "log" not in app.query_params
-
-
 def test_about_names_every_metric_and_every_status(open_app, two_nights):
     said = text_of(open_app(two_nights, "about"))
     for metric in METRICS.values():

@@ -69,30 +69,6 @@ def test_every_page_fits_a_narrow_screen(page):  # noqa: F811
         assert width <= WIDE_ENOUGH, place
 
 
-def test_links_to_the_host_of_the_code_ask_it_for_nothing(page):  # noqa: F811
-    page.goto("/compare")
-    settled(page)
-    link = page.locator("a.out", has_text="...").first
-    assert re.fullmatch(
-        r"https://github\.com/[\w.-]+/[\w.-]+/compare/[0-9a-f]{40}\.\.\.[0-9a-f]{40}", link.get_attribute("href")
-    )
-    assert (link.get_attribute("target"), link.get_attribute("rel")) == ("_blank", "noopener noreferrer")
-
-
-def test_two_branches_are_picked_by_keyboard_and_stand_in_the_address(page):  # noqa: F811
-    page.goto("/trends")
-    settled(page)
-    box = page.locator(".st-key-branch_widget input")
-    box.fill("repeats")
-    box.press("Enter")
-    page.wait_for_url("**branch=repeats*")
-    settled(page)
-    page.get_by_text("Highlighted lines").wait_for()
-    page.reload()
-    settled(page)
-    assert page.get_by_text("Highlighted lines").count() == 1
-
-
 def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):  # noqa: F811
     page.goto("/model?model=huggingface/opt&config=cudagraphs")
     settled(page)
