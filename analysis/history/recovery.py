@@ -82,7 +82,7 @@ class Timeline:
             chunks = list(series_values(self._source, [run.key for run in runs], self._metrics))
             self._rows[line] = np.concatenate(chunks) if chunks else np.empty((0, 3 + len(self._metrics)))
         rows = self._rows[line]
-        rows = rows[rows[:, 1] == self._key(pinned.cell_id)]
+        rows = rows[rows[:, 1] == self._keys.get(pinned.cell_id, -1)]
         values = rows[:, 2]
         if pinned.metric:
             measured = rows[:, 3 + self._metrics.index(pinned.metric)]
@@ -94,9 +94,6 @@ class Timeline:
             if of_run.size:
                 measured_runs.append((run, float(of_run.mean())))
         return measured_runs
-
-    def _key(self, cell_id: str) -> int:
-        return self._keys.get(cell_id, -1)
 
 
 def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) -> Standing:

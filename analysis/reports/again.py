@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,12 +82,10 @@ def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[st
 
     `judgement` is of the comparison's cells, `configs` are the requests by `config_id`.
     """
-    needed = _needed(ranked(comparison, judgement))
-    rows = comparison.cells.join(judgement.cells)
     counts = {"too_noisy": 0, "elsewhere": 0, "missing": 0, "unreadable": 0}
     cells = []
-    for at, row in zip(rows.index, rows.to_dict("records"), strict=True):
-        runs, left = _runs(row, needed.get(at))
+    for row in ranked(comparison, judgement, tuple(Outcome)).to_dict("records"):
+        runs, left = _runs(row)
         if left:
             counts[left] += 1
         elif runs and row["config_id"] not in configs:
@@ -102,13 +101,7 @@ def cell_of(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> Cell:
     return Cell(*names, int(row["batch_size"]), configs[row["config_id"]])
 
 
-def _needed(rows: Any) -> dict[Any, float]:
-    """Further runs by the metric that each cell is shown by, as `compare` prints them."""
-    columns = ((at, row, str(row["by"])) for at, row in zip(rows.index, rows.to_dict("records"), strict=True))
-    return {at: row[f"{metric}_more_runs"] for at, row, metric in columns}
-
-
-def _runs(row: Mapping[Any, Any], needed: float | None) -> tuple[int, str]:
+def _runs(row: Mapping[Any, Any]) -> tuple[int, str]:
     """How often a cell is to be measured again, or the word for why that does not help; 0 and nothing: no need."""
     verdict = row["verdict"]
     if verdict == Outcome.MISSING:
@@ -119,7 +112,9 @@ def _runs(row: Mapping[Any, Any], needed: float | None) -> tuple[int, str]:
         return 1, ""
     if verdict != Outcome.INCONCLUSIVE:
         return 0, ""
-    if needed is None or needed != needed:
+    # By the metric that the cell is shown by, as `compare` prints it.
+    needed = row[f"{row['by']}_more_runs"]
+    if math.isnan(needed):
         return 1, ""  # nothing is known of the noise: a second run is where that begins
     # At the limit the interval is narrow enough, and one more run moves the estimate.
     return (0, "too_noisy") if needed == float("inf") else (max(1, int(needed)), "")
