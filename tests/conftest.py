@@ -9,6 +9,7 @@ while pytest starts, before it looks for tests; the workers of pytest-xdist and 
 from __future__ import annotations
 
 import atexit
+import gc
 import locale
 import os
 import re
@@ -63,6 +64,7 @@ def _clean() -> None:
 
 
 _clean()
+gc.disable()  # until the tests are collected: imports make no garbage, and to look for it takes half of the time
 
 # A host that only measures has torch, pytest and the standard library: the collector's tests run there.
 if find_spec("sqlalchemy"):
@@ -86,6 +88,12 @@ def _environment() -> Generator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, but not looked for among what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -108,17 +108,6 @@ def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_night_of_real_workers_that_is_killed_goes_on_where_it_was(tmp_path):
-    cells = [EAGER[0], *PAIR]
-    _, found, statuses = survive(tmp_path, cells, kills=3, seed=5, longest_s=9)
-    assert found
-    for run in found:
-        assert run.planned == cells
-        check_pair(run)
-    assert statuses[Status.UNAVAILABLE] + statuses[Status.CRASHED] >= 2
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_fifty_kills_at_random_points_lose_and_double_nothing(tmp_path):
     cells = [*EAGER, *PAIR]
