@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, update
 
@@ -54,21 +54,6 @@ def branch_key(conn: Connection, repo: str, name: str, start: Mapping[str, Any] 
     return number
 
 
-def testbed_key(conn: Connection, testbed: Mapping[str, Any]) -> int:
-    """The number of a testbed."""
-    return ensure(conn, Testbed, ("testbed_id",), [testbed])[(testbed["testbed_id"],)]
-
-
-def program_keys(conn: Connection, programs: Mapping[str, Any]) -> dict[str | None, int | None]:
-    """The number of every program by `program_id`; None stands for itself."""
-    return _records(conn, Program, "program_id", "options", programs)
-
-
-def environment_keys(conn: Connection, environments: Mapping[str, Any]) -> dict[str | None, int | None]:
-    """The number of every environment by `environment_id`; None stands for itself."""
-    return _records(conn, Environment, "environment_id", "data", environments)
-
-
 def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
     """The number of every cell by `cell_id`, its model and config included."""
     known = {name: number for (name,), number in _find(conn, CellRow, ("cell_id",), _keys(incoming.cells)).items()}
@@ -101,10 +86,20 @@ def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
     return known | {name: number for (name,), number in ensure(conn, CellRow, ("cell_id",), rows).items()}
 
 
-def _records(
-    conn: Connection, table: type[Program | Environment], key: str, value: str, records: Mapping[str, Any]
+def testbed_key(conn: Connection, testbed: Mapping[str, Any]) -> int:
+    """The number of a testbed."""
+    return ensure(conn, Testbed, ("testbed_id",), [testbed])[(testbed["testbed_id"],)]
+
+
+def record_keys(
+    conn: Connection, kind: Literal["program", "environment"], records: Mapping[str, Any]
 ) -> dict[str | None, int | None]:
-    """As `ensure`; a record that an earlier, damaged bundle had lost is filled in."""
+    """The number of every program or environment by its public name; None stands for itself.
+
+    A record that an earlier, damaged bundle had lost is filled in.
+    """
+    table: type[Program | Environment] = Program if kind == "program" else Environment
+    key, value = f"{kind}_id", "options" if kind == "program" else "data"
     known = _find(conn, table, (key,), _keys(records))
     numbers = ensure(conn, table, (key,), [{key: name, value: data} for name, data in records.items()])
     for name, data in records.items():

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
-from sqlalchemy.orm import Session
 
 from collector.bundle import BundleError, first_damage
 from db.connecting import changing
-from db.dimensions import branch_key, cell_keys, commit_key, environment_keys, program_keys, testbed_key
+from db.dimensions import branch_key, cell_keys, commit_key, record_keys, testbed_key
 from db.errors import StoreError, one_line
 from db.incoming import Incoming, read_incoming
 from db.queries.moments import from_epoch
@@ -70,15 +69,13 @@ class _Rows:
         return repr((row, sorted(evidence.items()), samples))
 
 
-def ingest_bundle(
-    target: Engine | Connection | Session, path: str | Path, *, not_after: float = math.inf
-) -> IngestReport:
+def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: float = math.inf) -> IngestReport:
     """Stores the run of a bundle; what is there already is left alone, what is new is added.
 
-    An engine is given a transaction of its own; in a connection or session that has one, a savepoint is used and the
-    caller commits. Where two bundles of one run disagree about a cell the later attempt wins, then the later line:
-    bundles only grow, and a cell that was measured again was measured again for a reason. A run that starts after
-    `not_after` (seconds since 1970) is refused: it would be the newest one until that time has come.
+    An engine is given a transaction of its own; in a connection that has one, a savepoint is used and the caller commits.
+    Where two bundles of one run disagree about a cell the later attempt wins, then the later line: bundles only grow, and a
+    cell that was measured again was measured again for a reason. A run that starts after `not_after` (seconds since 1970) is
+    refused: it would be the newest one until that time has come.
 
     Raises:
         BundleError: the file is no bundle, of a newer format or from the future; as `OtherRunError`, the database holds
@@ -91,7 +88,7 @@ def ingest_bundle(
             f"{one_line(str(path), 200)} starts in the future, {from_epoch(incoming.run['started_at']):%Y-%m-%d %H:%M} UTC:"
             " correct the clock of the host that measured it and `started_at` in its first line"
         )
-    with changing(target.connection() if isinstance(target, Session) else target) as change:
+    with changing(target) as change:
         report = _store(change.conn, incoming)
         change.made = report.changed
         return report
@@ -180,8 +177,8 @@ def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> 
 
 
 def _rows(conn: Connection, run: int, incoming: Incoming, cells: Mapping[str, int]) -> _Rows:
-    programs = program_keys(conn, incoming.programs)
-    environments = environment_keys(conn, incoming.environments)
+    programs = record_keys(conn, "program", incoming.programs)
+    environments = record_keys(conn, "environment", incoming.environments)
     rows = _Rows()
     for (cell_id, replicate), item in incoming.measurements.items():
         key = (cells[cell_id], replicate)

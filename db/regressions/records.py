@@ -107,29 +107,15 @@ class RegressionInfo:
 
 def following(state: str) -> tuple[str, ...]:
     """The states that may follow one. Raises `RecordError` for a word that is no state."""
-    check_state(state)
+    if state not in STATES:
+        raise RecordError(f"no state {one_line(state)!r}: one of {', '.join(STATES)}")
     return _AFTER[state]
 
 
-def check_state(state: str) -> None:
-    """Raises `RecordError` for a word that is no state."""
-    if state not in STATES:
-        raise RecordError(f"no state {one_line(state)!r}: one of {', '.join(STATES)}")
-
-
-def check_link(link: str | None) -> None:
+def _check_link(link: str | None) -> None:
     """Raises `RecordError` for a link that is no http(s) address; none, or an empty one, is fine."""
     if link and (not link.startswith(("https://", "http://")) or not link.isprintable() or " " in link):
         raise RecordError(f"link {one_line(link[:80])!r}: write an address that begins with https://")
-
-
-def check_transition(name: str, old: str, new: str) -> None:
-    """Raises `RecordError`, with the states that may follow, where `new` may not follow `old`."""
-    check_state(new)
-    if new not in following(old):
-        raise RecordError(
-            f"regression {one_line(name)} is {old}: that can become {', '.join(following(old))}, not {new}"
-        )
 
 
 def open_regression(
@@ -148,7 +134,7 @@ def open_regression(
         RecordError: a cell, run or metric that the database does not know, runs that do not belong together, or a link that
             is no address.
     """
-    check_link(link)
+    _check_link(link)
     with changing(target) as change:
         base, onset = _run(change.conn, finding.base_run), _run(change.conn, finding.onset_run)
         _check(finding, base, onset)
@@ -194,10 +180,15 @@ def change_state(
     Raises:
         RecordError: no such regression or state, a state that cannot follow, or a link that is no address.
     """
-    check_link(link)
+    _check_link(link)
     with changing(target) as change:
         known = regression(change.conn, regression_id)
-        check_transition(known.regression_id, known.state, state)
+        following(state)  # a word that is no state is refused as such
+        if state not in (allowed := following(known.state)):
+            raise RecordError(
+                f"regression {one_line(known.regression_id)} is {known.state}:"
+                f" that can become {', '.join(allowed)}, not {state}"
+            )
         return _change(change, known, state, _given(owner, link), at, author, text)
 
 
@@ -220,7 +211,7 @@ def note_regression(
     """
     if not text.strip() and owner is None and link is None:
         raise RecordError("a note needs a text, an owner or a link")
-    check_link(link)
+    _check_link(link)
     with changing(target) as change:
         known = regression(change.conn, regression_id)
         new = {name: value for name, value in _given(owner, link).items() if getattr(known, name) != value}
@@ -303,7 +294,6 @@ def _series(conn: Connection, cell_id: str, run: Any) -> int:
 
 
 def _event(conn: Connection, name: str, at: datetime, author: str, old: str | None, new: str, text: str) -> None:
-    check_state(new)
     number = select(Regression.id).where(Regression.regression_id == name).scalar_subquery()
     moved = {"at": at.timestamp(), "from_state": old, "to_state": new}
     conn.execute(insert(RegressionEvent).values(regression=number, author=clean(author), text=clean(text), **moved))

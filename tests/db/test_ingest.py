@@ -4,7 +4,6 @@ import json
 import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.event import listen
-from sqlalchemy.orm import Session
 
 from collector.bundle import BundleError
 from collector.vocabulary import Config, Status
@@ -207,10 +206,10 @@ def test_an_ingest_that_fails_half_way_leaves_nothing(store, tmp_path):
         assert conn.execute(text(query)).all() == []
 
 
-def test_a_session_or_connection_keeps_its_own_transaction(store, tmp_path):
-    with Session(store) as session:
-        assert ingest_bundle(session, night(tmp_path, "r1")).new == 9
-        session.rollback()
+def test_a_connection_keeps_its_own_transaction(store, tmp_path):
+    with store.connect() as conn, conn.begin() as transaction:
+        assert ingest_bundle(conn, night(tmp_path, "r1")).new == 9
+        transaction.rollback()
     assert queries.list_runs(store) == []
     with store.begin() as conn:
         ingest_bundle(conn, night(tmp_path, "r2"))
@@ -219,12 +218,11 @@ def test_a_session_or_connection_keeps_its_own_transaction(store, tmp_path):
     assert sorted(run.run_id for run in queries.list_runs(store)) == ["r2", "r3"]
 
 
-def test_a_refused_bundle_in_a_session_leaves_the_others_of_that_session(store, tmp_path):
-    with Session(store) as session:
-        ingest_bundle(session, night(tmp_path / "a", "r1"))
+def test_a_refused_bundle_in_a_transaction_leaves_the_others_of_it(store, tmp_path):
+    with store.begin() as conn:
+        ingest_bundle(conn, night(tmp_path / "a", "r1"))
         with pytest.raises(StoreError):
-            ingest_bundle(session, night(tmp_path / "b", "r1", branch="other"))
-        session.commit()
+            ingest_bundle(conn, night(tmp_path / "b", "r1", branch="other"))
     assert [run.branch for run in queries.list_runs(store)] == ["main"]
 
 
