@@ -43,6 +43,8 @@ WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
 START_VARIABLE = "INDUCTOR_WATCH_START"
 GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
+#: What torch is made of, where it is not only the installed one.
+SOURCE_VARIABLE = "INDUCTOR_WATCH_SOURCE"
 #: Variables that change what torch or its compiler does, without those that only name folders.
 _PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
 _PLACES = ("_DIR", "_PATH", "_HOME")
@@ -78,8 +80,9 @@ def _told() -> dict[str, Any]:
     for key, variable in (("workers", WORKERS_VARIABLE), ("gpu_index", GPU_VARIABLE), ("gpus", GPUS_VARIABLE)):
         if os.environ.get(variable, "").isdigit():
             found[key] = int(os.environ[variable])
-    if start := os.environ.get(START_VARIABLE):
-        found["start"] = start
+    for key, variable in (("start", START_VARIABLE), ("source", SOURCE_VARIABLE)):
+        if text := os.environ.get(variable):
+            found[key] = text
     return found
 
 

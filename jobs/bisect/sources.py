@@ -1,11 +1,12 @@
-"""What a bisection measures: builds in environments of their own, or commits in a checkout that a command prepares."""
+"""What a bisection measures: builds in environments of their own, or commits, by an overlay or as a command prepares them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -13,7 +14,7 @@ from packaging.version import Version
 from jobs.bisect.judges import Reading
 from jobs.builds.environment import Environments
 from jobs.builds.index import list_builds
-from jobs.builds.options import BuildError, BuildOptions, parse_build
+from jobs.builds.options import BuildError, BuildOptions, SourceOptions, parse_build
 from jobs.git.log import Repository
 from jobs.output.terminal import one_line
 from jobs.pool.child import Request, bundle_files, measure_in
@@ -72,6 +73,24 @@ class TorchBuilds:
         environment = self.environments.ready(build)
         bundles = self.folder / f"torch-{build}" / str(number)
         return read_run(environment.python, self.request, bundles, self.metric, self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlays:
+    """Measures commits of a repository by their Python files over the installed torch; the bundles go below `folder`."""
+
+    repository: Path
+    options: SourceOptions
+    request: Request
+    metric: str
+    folder: Path
+
+    def measure(self, name: str, number: int) -> Reading:
+        """Measures run `number` of a commit. Raises ChildError where it needs a build, or nothing can be measured."""
+        source = replace(self.options, source=f"{self.repository}@{name}")
+        names, requested = source.applied(self.request.names, self.request.requested)
+        request = replace(self.request, names=names, requested=requested)
+        return read_run(Path(sys.executable), request, self.folder / name[:12] / str(number), self.metric, self.folder)
 
 
 @dataclass(slots=True)

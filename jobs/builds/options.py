@@ -1,4 +1,4 @@
-"""Which torch builds are meant, where they come from, and where their environments are kept.
+"""Where torch comes from: builds with an environment each, or a commit's Python files over the installed one.
 
 A build is known by its version (PEP 440): `2.9.1`, `2.13.0+cpu`, `2.14.0.dev20261101`.
 """
@@ -6,14 +6,16 @@ A build is known by its version (PEP 440): `2.9.1`, `2.13.0+cpu`, `2.14.0.dev202
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 from packaging.version import InvalidVersion, Version
 
-from jobs.options import as_one
+from jobs.options import FOLDER, as_one
+from jobs.output.terminal import tell
 from jobs.pool.child import ChildError
+from jobs.pool.requested_options import RequestedOptions, RunNames
 
 
 class BuildError(ChildError):
@@ -55,6 +57,67 @@ class BuildOptions:
         return [*words, *(["--no-index"] if self.no_index else [])]
 
 
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Which commit's Python files are laid over the installed torch, if any; the fields are the names of the options."""
+
+    source: str | None = None
+    python_only: bool = False
+    wheel_commit: str = ""
+    overlays: Path = Path("~/.cache/inductor-watch/overlays")
+
+    def applied(self, names: RunNames, requested: RequestedOptions) -> tuple[RunNames, RequestedOptions]:
+        """What a run of the source is called and asked to do. Raises what `make_overlay` raises."""
+        if not self.source:
+            if self.python_only or self.wheel_commit:
+                raise click.UsageError("--python-only and --wheel-commit go with --source")
+            return names, requested
+        from jobs.builds.overlay import make_overlay
+
+        overlay = make_overlay(self.source, self.overlays, python_only=self.python_only, wheel_commit=self.wheel_commit)
+        tell(f"source: {overlay}")
+        names = replace(
+            names,
+            branch=names.branch or overlay.branch or None,
+            commit=names.commit or overlay.commit,
+            commit_title=names.commit_title or overlay.title,
+            commit_date=names.commit_date or overlay.date,
+        )
+        execution = replace(requested.execution, overlay=str(overlay.folder), source=str(overlay))
+        return names, replace(requested, execution=execution)
+
+
+_OVERLAYS = (
+    click.option("--python-only", is_flag=True, help="Leave out files of a commit that need a build of torch."),
+    click.option(
+        "--wheel-commit",
+        default="",
+        show_default=False,
+        metavar="SHA",
+        help="The clone's commit that the installed torch was built from [what torch says].",
+    ),
+    click.option(
+        "--overlays",
+        type=FOLDER,
+        default=SourceOptions().overlays,
+        envvar="INDUCTOR_WATCH_OVERLAYS",
+        help="Folder in which a commit's Python files are laid over the installed torch.",
+    ),
+)
+#: How commits are measured without a build.
+overlay_options = as_one("source", SourceOptions, *_OVERLAYS)
+#: The same, and which commit.
+source_options = as_one(
+    "source",
+    SourceOptions,
+    click.option(
+        "--source",
+        metavar="REPO@REF",
+        help="Measure a PyTorch commit without a build: its Python files over the installed torch. REPO is a clone, REF "
+        "a branch, tag or sha of it, or . for the working tree.",
+    ),
+    *_OVERLAYS,
+)
 build_options = as_one(
     "options",
     BuildOptions,

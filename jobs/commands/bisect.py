@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collector.metrics import METRICS
-from jobs.builds.options import BuildOptions, build_options
+from jobs.builds.options import BuildOptions, SourceOptions, build_options, overlay_options
 from jobs.options import (
     FOLDER,
     PHASES,
@@ -26,8 +26,6 @@ from jobs.output.terminal import one_line, print_json, tell
 
 if TYPE_CHECKING:
     from jobs.bisect.search import Answer
-    from jobs.bisect.sources import Checkouts, TorchBuilds
-    from jobs.pool.child import Request
 
 #: What looks for a cell that broke, instead of one that got slower.
 STATUS = "status"
@@ -74,7 +72,7 @@ class InconclusiveError(click.ClickException):
     "--run",
     "prepare",
     metavar="COMMAND",
-    help="Search commits: this command, run by sh in the clone --git, checks out and builds $INDUCTOR_WATCH_COMMIT.",
+    help="With --git: this command, run by sh in the clone, checks out and builds $INDUCTOR_WATCH_COMMIT.",
 )
 @click.option(
     "--git",
@@ -83,8 +81,9 @@ class InconclusiveError(click.ClickException):
     former=["--repo-dir"],
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="PATH",
-    help="The clone for --run.",
+    help="Search the commits of this clone: without --run by their Python files over the installed torch.",
 )
+@overlay_options
 @build_options
 @samples_option
 @timeout_option
@@ -119,6 +118,7 @@ def bisect_command(
     versions: tuple[str, ...],
     prepare: str | None,
     clone: Path | None,
+    source: SourceOptions,
     options: BuildOptions,
     rounds: int,
     timeout_s: float,
@@ -128,7 +128,7 @@ def bisect_command(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Find the torch build, or with --run the commit, that changed a cell.
+    """Find the torch build, or with --git the commit, that changed a cell.
 
     Both ends and builds between them are measured as often as it takes to tell a change from noise. The same command again
     continues a search that was stopped.
@@ -138,28 +138,36 @@ def bisect_command(
     from collector.settings import Settings
     from jobs.bisect.judges import MetricJudge, StatusJudge
     from jobs.bisect.search import Bisection, BisectionLog
+    from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
+    from jobs.builds.environment import Environments
     from jobs.pool.child import Request
     from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
-    if (prepare is None) != (clone is None):
-        raise click.UsageError("--run and --git go together: the command, and the clone that it is run in")
-    if prepare is not None and versions:
-        raise click.UsageError("--torch names torch builds and --run searches commits: leave out one of them")
+    if prepare is not None and clone is None:
+        raise click.UsageError("--run needs --git: the clone that the command is run in")
+    if clone is not None and versions:
+        raise click.UsageError("--torch names torch builds and --git searches commits: leave out one of them")
     parse_config(config)
     # Where runs disagree on a status, further ones do not settle it.
     most = replicates if metric == STATUS else most_runs
     selection = Selection((suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size)
     requested = RequestedOptions(Settings(rounds=rounds, timeout_s=timeout_s, shared_tuning=shared_tuning))
     request = Request(selection, (config,), RunNames(branch="bisect", trigger="bisect"), requested)
-    candidates, source = _candidates(good, bad, versions, prepare, clone, options, request, metric, out)
+    if clone is None:
+        measured: TorchBuilds | Overlays | Checkouts = TorchBuilds(Environments(options, device), request, metric, out)
+    elif prepare is None:
+        measured = Overlays(clone, source, request, metric, out)
+    else:
+        measured = Checkouts(clone, prepare, options.base, request, metric, out)
+    candidates = commits_between(clone, good, bad) if clone else builds_between(good, bad, versions, options)
     asked = {"request": request.to_json(), "metric": metric, "builds": candidates, "smallest": smallest, "run": prepare}
     level = level_of(len(candidates), len(looks(replicates, most)))
     judge = StatusJudge() if metric == STATUS else MetricJudge(metric, level, smallest)
     log = BisectionLog(out / "bisect.jsonl", asked | {"replicates": replicates, "most": most})
     search = Bisection(
-        candidates, source.measure, judge, log, tell, least=replicates, most=most, in_turn=prepare is None
+        candidates, measured.measure, judge, log, tell, least=replicates, most=most, in_turn=prepare is None
     )
     try:
         answer = search.run()
@@ -174,27 +182,6 @@ def bisect_command(
             click.echo(line)
     if answer.word == "inconclusive":
         raise InconclusiveError(_why(answer))
-
-
-def _candidates(
-    good: str,
-    bad: str,
-    versions: tuple[str, ...],
-    prepare: str | None,
-    clone: Path | None,
-    options: BuildOptions,
-    request: Request,
-    metric: str,
-    out: Path,
-) -> tuple[list[str], TorchBuilds | Checkouts]:
-    """The builds or commits from good to bad, and what measures one of them."""
-    from jobs.bisect.sources import Checkouts, TorchBuilds, builds_between, commits_between
-    from jobs.builds.environment import Environments
-
-    if prepare is None or clone is None:
-        builds = TorchBuilds(Environments(options, request.selection.device), request, metric, out)
-        return builds_between(good, bad, versions, options), builds
-    return commits_between(clone, good, bad), Checkouts(clone, prepare, options.base, request, metric, out)
 
 
 def _lines(answer: Answer, shas: dict[str, str], out: Path, model: str, config: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jobs.builds.options import SourceOptions, source_options
 from jobs.cluster.options import Executing, executing_options
 from jobs.options import (
     EXISTING,
@@ -34,6 +35,7 @@ _FIRST_NIGHTS = 7
 @click.command()
 @night_options
 @naming_options
+@source_options
 @night_measuring_options
 @storage_options
 @click.option(
@@ -65,6 +67,7 @@ def nightly_command(
     selection: Selection,
     configs: tuple[str, ...],
     names: RunNames,
+    source: SourceOptions,
     requested: RequestedOptions,
     storage: Storage,
     replicates: int | None,
@@ -82,6 +85,9 @@ def nightly_command(
     from jobs.pool.session import print_night, require_cells
     from jobs.pool.testbeds import find_testbeds
 
+    if source.source and executing.on_cluster:
+        raise click.UsageError("--source measures on this host: leave out --executor")
+    names, requested = source.applied(names, requested)
     execution = requested.execution
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")

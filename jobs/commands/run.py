@@ -7,6 +7,7 @@ from dataclasses import replace
 import click
 
 from collector.vocabulary import Config
+from jobs.builds.options import SourceOptions, source_options
 from jobs.options import (
     POSITIVE,
     Storage,
@@ -29,6 +30,7 @@ from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 @selection_options
 @config_options
 @naming_options
+@source_options
 @measuring_options
 @storage_options
 @replicates_option
@@ -40,6 +42,7 @@ def run_command(
     selection: Selection,
     configs: list[Config],
     names: RunNames,
+    source: SourceOptions,
     requested: RequestedOptions,
     storage: Storage,
     replicates: int,
@@ -63,6 +66,7 @@ def run_command(
         raise click.UsageError(
             "name what to measure: --model NAME (`inductor-watch zoo` lists them), --model module:function, or --suite NAME"
         )
+    names, requested = source.applied(names, requested)
     if again:
         rounds = plans_again(named, storage.database, selection.device, most_runs)
         testbeds = find_testbeds(rounds.device, requested.execution, serve=True)

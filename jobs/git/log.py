@@ -7,9 +7,11 @@ a user gave is turned into a sha or a literal path before it is used.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -57,6 +59,41 @@ class Repository:
         if (sha := self._find(ref)) is None:
             raise GitError(f"{_shown(self.path)} has no commit {one_line(ref)!r}: name a branch, tag or sha of it")
         return sha
+
+    def branch_of(self, ref: str) -> str:
+        """The branch that a ref names; for another ref the one that is checked out, empty if there is none."""
+        if any(self._find(f"refs/{kind}/{ref}") for kind in ("heads", "remotes")):
+            return ref.removeprefix("origin/")
+        try:
+            return self._first_line("symbolic-ref", "--quiet", "--short", "HEAD")
+        except GitError:
+            return ""
+
+    def working_tree(self) -> str:
+        """The tree of the working tree as it is, with untracked files that are not ignored. The index stays as it is."""
+        with tempfile.TemporaryDirectory() as folder:
+            index = Path(folder, "index")
+            shutil.copyfile(self.path / self._first_line("rev-parse", "--git-path", "index"), index)
+            self._git("add", "--all", "--", ":/", GIT_INDEX_FILE=str(index))
+            return self._git("write-tree", GIT_INDEX_FILE=str(index)).decode().strip()
+
+    def changed(self, base: str, tree: str) -> dict[str, str | None]:
+        """The files in which two commits or trees differ, with the blob in the second one, None where it has no such file."""
+        fields = self._git("diff-tree", "-r", "-z", "--no-abbrev", "--no-renames", base, tree).decode().split("\0")[:-1]
+        entries = zip(fields[::2], fields[1::2], strict=True)  # ":MODE MODE BLOB BLOB STATUS", path
+        return {path: None if entry.endswith("D") else entry.split()[3] for entry, path in entries}
+
+    def contents(self, blobs: Sequence[str]) -> list[bytes]:
+        """What blobs hold."""
+        data, contents = self._git("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs).encode()), []
+        for blob in blobs:
+            header, _, data = data.partition(b"\n")
+            if not header.startswith(f"{blob} blob ".encode()):
+                raise GitError(f"{_shown(self.path)} lacks the content of {blob}: run `git fetch --refetch` in it")
+            size = int(header.split()[2])
+            contents.append(data[:size])
+            data = data[size + 1 :]
+        return contents
 
     def tags(self) -> dict[str, str]:
         """The commits that tags name, as whole shas by the tag's name; tags of files and trees are left out."""
@@ -125,11 +162,13 @@ class Repository:
     def _lines(self, *arguments: str, stdin: bytes = b"") -> list[bytes]:
         return self._git(*arguments, stdin=stdin).splitlines()
 
-    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
+    def _git(self, *arguments: str, stdin: bytes = b"", **variables: str) -> bytes:
         """What git prints."""
         command = [*_GIT, "-C", str(self.path), *arguments]
         try:
-            done = subprocess.run(command, input=stdin, capture_output=True, env=_environment(), check=False)
+            done = subprocess.run(
+                command, input=stdin, capture_output=True, env=_environment() | variables, check=False
+            )
         except FileNotFoundError as error:
             raise GitError("git is not installed: install it, or import where it is (apt-get install git)") from error
         if done.returncode:

@@ -85,7 +85,9 @@ class ExecutionOptions:
 
     Each GPU measures `workers` cells at once. After `budget_s` seconds no further cell starts. With `tune_together` several
     cells may autotune at once. `start` is `fork` (from a process that has imported everything) or `spawn` (a new process a
-    cell). `gpus` is as in `jobs.pool.device_slots.choose_gpus`. `exclusive`: one cell at a time, on one worker's cores.
+    cell). `gpus` is as in `jobs.pool.device_slots.choose_gpus`. `exclusive`: one cell at a time, on one worker's cores. `overlay`
+    is a folder from which torch is imported in place of the installed one, and `source` says what it is
+    (`jobs.builds.overlay`).
     """
 
     workers: int = 1
@@ -94,6 +96,8 @@ class ExecutionOptions:
     start: str = "fork"
     gpus: str | None = None
     exclusive: bool = False
+    overlay: str = ""
+    source: str = ""
 
     @property
     def at_once(self) -> int:
@@ -113,7 +117,9 @@ class RequestedOptions:
 
         The bundle format calls the execution options `pace`.
         """
-        execution = {name: value for name, value in asdict(self.execution).items() if name != "budget_s"}
+        execution = {
+            name: value for name, value in asdict(self.execution).items() if name != "budget_s" and value != ""
+        }
         return {"settings": self.settings.to_json(), "pace": execution}
 
     @classmethod

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents
-from collector.machine.environment import extract_testbed
+from collector.errors import ConfigError
+from collector.machine.environment import SOURCE_VARIABLE, extract_testbed
 from collector.process.launcher import Launcher, Preload
 from collector.vocabulary import Cell, Config
 from collector.zoo.registry import find
@@ -69,10 +72,12 @@ def find_testbeds(device: str | None, execution: ExecutionOptions, serve: bool =
 
     Raises:
         HostError: torch is not installed, or the device is not there.
-        ConfigError: a GPU that is not there, or more workers than cores.
+        ConfigError: a GPU that is not there, more workers than cores, or an overlay of torch that is gone.
     """
     gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else execution.gpus)
     slots = make_slots(gpus, execution.workers, execution.start, execution.exclusive)
+    if execution.overlay:
+        slots = [replace(slot, variables={**slot.variables, **_import_overlay(execution)}) for slot in slots]
     launchers: list[Launcher | None] = [None] * len(slots)
     with ThreadPoolExecutor(len(slots) + 1) as threads, ExitStack() as until_probed:
         if serve:
@@ -85,6 +90,17 @@ def find_testbeds(device: str | None, execution: ExecutionOptions, serve: bool =
     if len(gpus) > 1:
         execution = replace(execution, gpus=",".join(str(gpu.index) for gpu in gpus))
     return [Testbed(*item) for item in zip(slots, environments, [execution] * len(slots), launchers, strict=True)]
+
+
+def _import_overlay(execution: ExecutionOptions) -> dict[str, str]:
+    """Variables with which new processes import torch from the overlay. This process does, too: it makes the plan."""
+    folder = execution.overlay
+    if not Path(folder, "torch").is_dir():
+        raise ConfigError(f"{folder} is gone, from which torch was imported: `run --source` makes it again")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    rest = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([folder, *([rest] if rest else [])]), SOURCE_VARIABLE: execution.source}
 
 
 def _server_for(slot: DeviceSlot, device: str) -> Launcher:

@@ -133,7 +133,7 @@ ENDS = ("--model", "m", "--config", "triton", "--good", "2.9.0", "--bad", "2.10.
         (["backfill"], "--torch 2.9.1"),
         (["backfill", "--torch", "newest"], "'newest' is no version of torch"),
         (["bisect", *ENDS[:-1], "2.8.0", "--torch", "2.9.0"], "--good 2.9.0 is not older than --bad 2.8.0"),
-        (["bisect", *ENDS, "--run", "make"], "--run and --git go together"),
+        (["bisect", *ENDS, "--run", "make"], "--run needs --git"),
         (["bisect", *ENDS, "--run", "make", "--git", ".", "--torch", "2.9.1"], "leave out one of them"),
         (["bisect", *ENDS, "--run", "make", "--repo-dir", "."], "no git repository"),
         (["bisect", *ENDS, "--replicates", "9", "--most", "3"], "--most-runs is less than --replicates"),
