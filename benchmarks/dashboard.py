@@ -45,8 +45,10 @@ _WATCH = """
   }).observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
   for (const kind of ['pointerdown', 'keydown'])
     addEventListener(kind, () => { watch.began = performance.now(); watch.runs = 0; }, {capture: true});
-  watch.settled = () => watch.runs > 0 && app()?.dataset.testScriptState === 'notRunning'
-    && !document.querySelector('[data-stale="true"], [data-testid="stSkeleton"]') && performance.now() - watch.last > 300;
+  // A page that takes a few ms may begin and end within one change of the page: then no run is seen.
+  watch.settled = () => watch.last > watch.began && app()?.dataset.testScriptState === 'notRunning'
+    && !document.querySelector('[data-stale="true"], [data-testid="stSkeleton"]')
+    && performance.now() - watch.last > (watch.runs > 0 ? 300 : 3000);
 })();
 """
 
