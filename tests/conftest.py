@@ -36,6 +36,7 @@ _SET = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "TZ": "UTC",
     "LC_ALL": "C.UTF-8",
+    "GOMP_SPINCOUNT": "0",  # threads of torch that wait for each other leave the cores to the other worker
 }
 
 
