@@ -20,7 +20,7 @@ CELLS = [Cell(*MODEL, size, Config(backend="eager")) for size in (1, 2, 3)]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nightly", "--device", "cuda", "--workers", "2", "--start", "spawn"], "use --device cpu"),
+        (["nightly", "--device", "cuda", "--start", "spawn"], "use --device cpu"),
         (["nightly", "--gpus", "0"], "--gpus 0"),
     ],
 )
