@@ -152,10 +152,9 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
             if optimizer not in writers:
                 asked = RequestedOptions(settings, pace)
                 header = make_header(environment, RunNames(label="beside PyTorch's runner"), "", asked)
-                writers[optimizer] = BundleWriter(out, header)
+                planned = [one for one in cells if optimizer_of(one, sgd) == optimizer]
+                writers[optimizer] = BundleWriter(out, header, planned)
             writer, began = writers[optimizer], time.monotonic()
-            for cell in group:
-                writer.plan(cell)
             lane = scheduler_for(DeviceRun(testbed, Work(list(group)), writer), settings, {})
             for _, outcome in Pool([lane]).run():
                 record(writer, outcome)
@@ -175,12 +174,17 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
         writer.close(now())
 
 
+def optimizer_of(cell: Cell, sgd: Mapping[str, str]) -> str:
+    """What the runner ends a training step of the cell with; none in inference."""
+    return sgd.get(cell.model, "adam") if cell.phase is Phase.TRAINING else "none"
+
+
 def groups(cells: Sequence[Cell], sgd: Mapping[str, str], many: int) -> Iterator[tuple[str, list[Cell]]]:
     """The cells in their order, at most `many` together, each group with one optimiser."""
     group: list[Cell] = []
     name = ""
     for cell in cells:
-        optimizer = sgd.get(cell.model, "adam") if cell.phase is Phase.TRAINING else "none"
+        optimizer = optimizer_of(cell, sgd)
         if group and (optimizer != name or len(group) == many):
             yield name, group
             group = []
