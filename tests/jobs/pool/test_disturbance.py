@@ -71,3 +71,17 @@ def test_the_shortest_probe_is_what_an_idle_device_needs():
     assert check.idle_ms == 0.0
     check.judge(measured("triton", before_ms=3.5, after_ms=3.2))
     assert check.idle_ms == 3.2
+
+
+def test_a_slow_host_shows_in_the_eager_latency_alone_and_the_slower_process_is_repeated():
+    check = DisturbanceCheck()
+    first, second, third = (measured(config, eager_ms=3.0) for config in ("triton", "cudagraphs", "aten"))
+    first.metrics["eager_ms"], second.metrics["eager_ms"], third.metrics["eager_ms"] = 5.2, 3.15, 3.54
+    assert check.judge(first) == []
+    assert check.judge(second) == [first.cell]
+    assert "disturbed" not in second.details
+    assert check.judge(third) == []
+    slow = measured("max_autotune", eager_ms=3.0)
+    slow.metrics["eager_ms"] = 4.1
+    assert check.judge(slow) == [slow.cell]
+    assert slow.details["disturbed"].startswith("the host was slow")
