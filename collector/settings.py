@@ -26,7 +26,8 @@ class Settings:
     `rounds` or `sample_limit_s` at most. `warm_compile`: a new process compiles the program once more from the same caches.
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.shared_tuning`). `flags` are torch's back-end switches. `optimizer` is what a training step ends with,
-    as in PyTorch's runner; with none every step computes the same.
+    as in PyTorch's runner; with none every step computes the same. With
+    `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted.
     """
 
     rounds: int = 30
@@ -40,6 +41,7 @@ class Settings:
     flags: BackendFlags = field(default_factory=BackendFlags)
     optimizer: str = "none"
     shared_tuning: str = ""
+    code_only: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""

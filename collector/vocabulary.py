@@ -239,6 +239,7 @@ class Measurement:
     failure: Failure | None = None
     log_tail: str | None = None
     replicate: int = 0
+    code_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -263,6 +264,7 @@ class Measurement:
             failure=Failure.from_json(failure) if failure else None,
             log_tail=data.get("log_tail"),
             replicate=int(data.get("replicate", 0)),
+            code_id=data.get("code_id"),
         )
 
 

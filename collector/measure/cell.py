@@ -23,6 +23,7 @@ from collector.machine.idle import IdleProbe
 from collector.machine.telemetry import Watcher, throttled
 from collector.measure import autotuning, counters, memory, profiling, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
+from collector.measure.generated_code import CodeLog
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.shared_tuning import shared_where_asked
 from collector.measure.timing import (
@@ -91,7 +92,7 @@ class _Run:
         self.metrics, self.details = self.measurement.metrics, self.measurement.details
         self.outcome = Outcome(self.measurement)
         self.at = Stage.START
-        self.log = counters.CompilerLog().attach()
+        self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
     def all_stages(self, build: Builder) -> None:
@@ -112,6 +113,10 @@ class _Run:
         self._eager(subject)
         self._enter(Stage.COMPILE)
         compiled = self._compile(subject, effective)
+        if self.settings.code_only:
+            self.details["only"] = "code"
+            self._enter(Stage.DONE)
+            return
         # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
         self._measure(subject, compiled)
         self._enter(Stage.CORRECTNESS)
@@ -179,6 +184,7 @@ class _Run:
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
+            self.code.attach()
             if shared := shared_where_asked(self.cell, self.settings.shared_tuning):
                 shared.lay_in()
         compiled = subject.compiled(effective)
@@ -199,9 +205,15 @@ class _Run:
             warm_s = median(timed_s(compiled, self.cell.device) for _ in range(3))
         self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s)
         self._count()
+        self._take_code()
         if shared:
             self.details["shared_tuning"] = shared.keep()
         return compiled
+
+    def _take_code(self) -> None:
+        code, self.outcome.texts = self.code.take()
+        if code:
+            self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
 
     def _count(self) -> None:
         found, details = counters.read(self.log)

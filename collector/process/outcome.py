@@ -11,7 +11,9 @@ from collector.vocabulary import Measurement
 
 @dataclass(slots=True)
 class Outcome:
-    """A measurement, the environment and program behind its ids, and signals for the parent, which are not stored.
+    """A measurement, the environment, program and code behind its ids, and signals for the parent, which are not stored.
+
+    `code` is a `collector.code.Code` as JSON, `texts` are its texts by id.
 
     `compile_windows`: begin and end of each compilation on the monotonic clock, by metric; the parent subtracts the time
     for which the process stood still in between. `lacked_room`: there was no memory for the float64 reference, which
@@ -21,6 +23,8 @@ class Outcome:
     measurement: Measurement
     environment: dict[str, Any] = field(default_factory=dict)
     program: dict[str, Any] = field(default_factory=dict)
+    code: dict[str, Any] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     compile_windows: dict[str, tuple[float, float]] = field(default_factory=dict)
     lacked_room: bool = False
 

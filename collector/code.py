@@ -1,0 +1,83 @@
+"""The code that a compiler generated for a cell: which kernels and wrappers, by their content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from collector.vocabulary import short_hash
+
+#: Stands for a kernel's own name in its text, and with its `text_id` behind it for the kernel in a wrapper.
+KERNEL = "KERNEL_NAME"
+#: What a wrapper's text has in place of a kernel's definition.
+DEFINITION = "KERNEL_TEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel of a graph: its name, the id of its text, and the operators that it was fused from, where the code says so."""
+
+    name: str
+    text_id: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One compiled graph: the id of the text that calls the kernels, and the kernels in the order of their definition."""
+
+    wrapper: str
+    kernels: tuple[Kernel, ...] = ()
+
+    def script(self, texts: Mapping[str, str]) -> str:
+        """The generated code as it was, a script that runs; `texts` are by id. Kernels without a text are left out."""
+        text = texts[self.wrapper]
+        for kernel in self.kernels:
+            placed = f"{KERNEL}_{kernel.text_id}"
+            body = texts.get(kernel.text_id, "None  # its text is not stored").replace(KERNEL, kernel.name)
+            text = text.replace(f"{placed} = {DEFINITION}", f"{kernel.name} = {body}").replace(placed, kernel.name)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The code of a cell, a graph after the other. Equal `code_id` means equal code but for comments and kernels' names."""
+
+    code_id: str
+    graphs: tuple[Graph, ...]
+
+    @classmethod
+    def of(cls, graphs: tuple[Graph, ...]) -> Code:
+        """The code of these graphs."""
+        return cls(
+            short_hash([[graph.wrapper, *(kernel.text_id for kernel in graph.kernels)] for graph in graphs], 16), graphs
+        )
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels of all graphs."""
+        return [kernel for graph in self.graphs for kernel in graph.kernels]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back."""
+        graphs = [
+            {
+                "wrapper": graph.wrapper,
+                "kernels": [[kernel.name, kernel.text_id, kernel.source] for kernel in graph.kernels],
+            }
+            for graph in self.graphs
+        ]
+        return {"code_id": self.code_id, "graphs": graphs}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Code:
+        """The inverse of `to_json`. Raises `KeyError`, `ValueError` or `TypeError` on anything else."""
+        graphs = (
+            Graph(
+                str(graph["wrapper"]),
+                tuple(Kernel(str(name), str(text_id), str(source)) for name, text_id, source in graph["kernels"]),
+            )
+            for graph in data["graphs"]
+        )
+        return cls(str(data["code_id"]), tuple(graphs))
