@@ -27,7 +27,8 @@ class Settings:
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.shared_tuning`). `flags` are torch's back-end switches. `optimizer` is what a training step ends with,
     as in PyTorch's runner; with none every step computes the same. With
-    `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted.
+    `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted. With `explain`
+    torch's compiler bisector looks for the part of the compiler with which it fails (`collector.measure.explaining`).
     """
 
     rounds: int = 30
@@ -42,6 +43,7 @@ class Settings:
     optimizer: str = "none"
     shared_tuning: str = ""
     code_only: bool = False
+    explain: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""

@@ -82,6 +82,11 @@ VERBS = {
         "which build, or commit, made one cell slower or broke it",
         "bisect --model T5Small --config triton --good 2.12.1 --bad 2.13.0",
     ),
+    "explain": Verb(
+        "bisect",
+        "which part of the compiler a cell fails with, by torch's own compiler bisector",
+        "explain latest T5Small --config max_autotune",
+    ),
     "runs": Verb("runs", "what the database holds", "runs --branch main"),
     "commits": Verb(
         "commits",

@@ -183,17 +183,22 @@ def _cell_filter(**names: tuple[str, ...]) -> CellFilter:
     return CellFilter(**names)
 
 
+_OF_A_MODEL = (
+    repeatable("phase", "phases", "Only this phase, by name or pattern"),
+    repeatable("dtype", "dtypes", "Only this dtype, by name or pattern"),
+    repeatable("device", "devices", "Only this device, by name or pattern"),
+    repeatable("config", "configs", "Only this config, by name, pattern or config_id"),
+)
 #: Which stored cells, as a `db.queries.filters.CellFilter` with patterns in it.
 cell_options = as_one(
     "chosen",
     _cell_filter,
     repeatable("suite", "suites", "Only this suite, by name or pattern"),
     repeatable("model", "models", "Only this model, by name or pattern, e.g. 'Bert*'"),
-    repeatable("phase", "phases", "Only this phase, by name or pattern"),
-    repeatable("dtype", "dtypes", "Only this dtype, by name or pattern"),
-    repeatable("device", "devices", "Only this device, by name or pattern"),
-    repeatable("config", "configs", "Only this config, by name, pattern or config_id"),
+    *_OF_A_MODEL,
 )
+#: The same where the model is an argument.
+model_cell_options = as_one("chosen", _cell_filter, *_OF_A_MODEL)
 branch_option = click.option("--branch", help="Only runs of this branch.")
 
 device_option = click.option(
@@ -328,8 +333,12 @@ samples_option = click.option(
     default=30,
     help="Samples of each latency: pairs of an eager and a compiled call.",
 )
+_SECONDS = click.FloatRange(min=1)
 timeout_option = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=600, help="Seconds after which a cell is given up."
+    "--timeout", "timeout_s", type=_SECONDS, default=600, help="Seconds after which a cell is given up."
+)
+search_timeout_option = click.option(
+    "--timeout", "timeout_s", type=_SECONDS, default=3600, help="Seconds after which the search is given up."
 )
 shared_tuning_option = click.option(
     "--shared-tuning",

@@ -18,6 +18,7 @@ from analysis.compare.evidence import (
     reason_differences,
 )
 from analysis.reports.words import percent
+from collector.explanation import Explanation
 from collector.vocabulary import Status, status_words
 from db.queries.details import evidence, program
 from db.throttling import throttled_by
@@ -40,6 +41,7 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
     options = [_options(conn, row[f"program_id_{side}"]) for side in _SIDES]
     lines = [
         *_failure(row),
+        *_explained(details[1]),
         *_count_changes(row),
         *_reason_changes(*details),
         *_kernel_changes(*details),
@@ -73,6 +75,12 @@ def _failure(row: Mapping[Any, Any]) -> list[str]:
     ]
     hint = row["hint_new"]
     return [": ".join(parts) + (f" ({hint})" if isinstance(hint, str) else "")] if parts else []
+
+
+def _explained(new: Mapping[str, Any]) -> list[str]:
+    """What `inductor-watch explain` has found for the new side."""
+    explanation = Explanation.of(new)
+    return [str(explanation)] if explanation else []
 
 
 def _count_changes(row: Mapping[Any, Any]) -> list[str]:

@@ -77,6 +77,12 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model)
     hold_device_while_tuning(host.exclusive)
+    if settings.explain:
+        from collector.measure.explaining import explain
+
+        with host.exclusive("device"):
+            host.send({"outcome": explain(cell, spec.build, settings).to_json()})
+        return
     traced = start_trace(cell, settings.trace)
     outcome = measure(cell, spec.build, settings, host)
     if traced:

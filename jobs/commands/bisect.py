@@ -1,4 +1,4 @@
-"""`inductor-watch bisect`: which torch build, or which commit, changed one cell."""
+"""`inductor-watch bisect` finds the torch build or the commit that changed a cell, `explain` the part of the compiler."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from jobs.options import (
     FOLDER,
     PHASES,
     Renamed,
+    Storage,
     batch_size_option,
     device_option,
     dtype_option,
     json_option,
+    model_cell_options,
     samples_option,
+    search_timeout_option,
     shared_tuning_option,
+    storage_options,
     timeout_option,
 )
 from jobs.output.terminal import one_line, print_json, tell
 
 if TYPE_CHECKING:
+    from db.queries.filters import CellFilter
     from jobs.bisect.search import Answer
 
 #: What looks for a cell that broke, instead of one that got slower.
@@ -217,3 +222,37 @@ def _why(answer: Answer) -> str:
     if answer.ends.word == "same":
         return f"inconclusive: good and bad differ by less than what matters (--smallest): {answer.ends.text}"
     return f"inconclusive: good and bad cannot be told apart: {answer.ends.text}; more runs (--most-runs) may help"
+
+
+@click.command()
+@click.argument("run")
+@click.argument("cell")
+@model_cell_options
+@search_timeout_option
+@storage_options
+@json_option
+def explain_command(run: str, cell: str, chosen: CellFilter, timeout_s: float, storage: Storage, as_json: bool) -> None:
+    """Name the part of the compiler with which a cell fails: back-end, subsystem, and operator or pass.
+
+    RUN is a run, a night or `latest`, CELL is MODEL, SUITE/MODEL or a cell_id. torch's own compiler bisector compiles the cell
+    some twenty times, each time in a new process. The answer is kept with the cell's evidence: in the bundle, which must be
+    in --out, and in the database. Exit code 3 if nothing could be named.
+    """
+    from db.engine import open_store
+    from jobs.pool.explaining import explain, failing_cell, keep
+    from jobs.pool.resuming import bundle_named
+    from jobs.pool.session import storing
+
+    run_id, cell_id = failing_cell(open_store(storage.database, write=False), run, cell, chosen)
+    path = bundle_named(storage.out, run_id)
+    store = None if storage.no_store else storing(storage.database)
+    explanation = explain(path, cell_id, timeout_s)
+    kept = keep(path, cell_id, explanation)
+    if store:
+        store(kept)
+    if as_json:
+        print_json({"run": run_id, "cell": cell_id, "explained": explanation.to_json(), "bundle": str(kept)})
+    else:
+        click.echo(one_line(str(explanation)))
+    if explanation.unfinished or not explanation.backend:
+        raise SystemExit(3)

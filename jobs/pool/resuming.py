@@ -81,7 +81,7 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
         ConfigError: no such run, or no run at all in the folder.
         BundleError: what the path names is no bundle.
     """
-    paths = _named(folder, name) if name else _newest_first(folder)
+    paths = [bundle_named(folder, name)] if name else _newest_first(folder)
     if not paths:
         raise ConfigError(
             f"no run in {folder}: name the folder of the bundles with --out, or start a run with `inductor-watch nightly`"
@@ -114,7 +114,8 @@ def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
         )
 
 
-def _named(folder: Path, name: str) -> list[Path]:
+def bundle_named(folder: Path, name: str) -> Path:
+    """The bundle of this name or path, the plain one where there are both. Raises `ConfigError` where there is none."""
     as_path = Path(name)
     base = as_path if as_path.name.endswith((".jsonl", ".jsonl.gz")) else folder / f"{name}.jsonl"
     existing = [path for path in both_paths(base) if path.exists()]
@@ -122,7 +123,7 @@ def _named(folder: Path, name: str) -> list[Path]:
         known = [path.name.partition(".jsonl")[0] for path in _newest_first(folder)][:3]
         hint = f"newest there: {', '.join(known)}" if known else "name the folder of the bundles with --out"
         raise ConfigError(f"no run {name!r} in {folder}: {hint}")
-    return existing[:1]
+    return existing[0]
 
 
 def _newest_first(folder: Path) -> list[Path]:

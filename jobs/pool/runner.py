@@ -107,7 +107,7 @@ def measure_devices(
         LauncherError: the processes that start the cells keep dying.
     """
     lost = None
-    schedulers = [scheduler_for(run, settings, variables, memory_of) for run in runs]
+    schedulers = [scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of) for run in runs]
     try:
         for run in runs:
             run.writer.environment(environment_id(run.testbed.environment), run.testbed.environment)
@@ -130,10 +130,13 @@ def measure_devices(
 
 
 def scheduler_for(
-    run: DeviceRun, settings: Settings, variables: Mapping[str, str], memory_of: MemoryOf = lambda _: None
+    testbed: Testbed,
+    cells: Sequence[Cell],
+    settings: Settings,
+    variables: Mapping[str, str],
+    memory_of: MemoryOf = lambda _: None,
 ) -> GpuScheduler:
     """The scheduler of a device's cells; nothing is started yet."""
-    testbed, cells = run.testbed, run.work.cells
     return GpuScheduler(
         cells,
         settings,

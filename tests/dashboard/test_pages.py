@@ -102,6 +102,7 @@ def test_model_shows_why_it_failed(open_app, two_nights):
     assert save.proto.label == "Log as text"
     codes = [code.value for code in app.code]
     assert any("exception: BackendCompilerFailed" in code and "hint: set fullgraph=False" in code for code in codes)
+    assert any("torch's compiler bisector names: inductor, lowerings, <gelu>" in code for code in codes)
     assert any(code.startswith("Traceback (most recent call last)") for code in codes)
     assert "fail_to_compile" in plain(app)
 

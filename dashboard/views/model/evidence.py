@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from analysis.compare import evidence
 from analysis.compare.changes import direction
 from analysis.compare.leaks import LEAK
+from collector.explanation import Explanation
 from collector.metrics import METRICS
 from collector.repro import repro_command
 from dashboard.components import changes, charts
@@ -75,6 +76,8 @@ def failures(halves: Sequence[Half]) -> None:
             st.header(markdown(f"Why {half.role} is {measured.status}"), anchor=False)
             lines = {name: getattr(measured, name) for name in ("stage", "exception", "message", "hint")}
             text = "\n".join(f"{name}: {value}" for name, value in lines.items() if value)
+            if explanation := Explanation.of(measured.details):
+                text += f"\n{explanation}"
             st.code(text, language=None, wrap_lines=True)
         if measured and measured.log_tail:
             cell = measured.cell

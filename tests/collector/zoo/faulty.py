@@ -88,6 +88,20 @@ def wrong_output():
     return model(after=lambda x: x * 1.5 if torch.compiler.is_compiling() else x)
 
 
+def wrong_lowering():
+    from torch._inductor.lowering import lowerings
+
+    lowerings[torch.ops.aten.atan.default] = lowerings[torch.ops.aten.tan.default]
+    return model(after=lambda x: torch.atan(torch.cos(x)))
+
+
+def crash_in_lowering():
+    from torch._inductor.lowering import lowerings
+
+    lowerings[torch.ops.aten.atan.default] = lambda x: ctypes.string_at(0)
+    return model(after=lambda x: torch.atan(torch.cos(x)))
+
+
 def nan():
     return model(after=lambda x: (x - x) / (x - x) if torch.compiler.is_compiling() else x)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from collector.explanation import Explanation
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
 from collector.process.tokens import processes_with_token
@@ -82,10 +83,10 @@ class Tokens(list):
 PRELOAD = Preload("nowhere", ["torch._inductor.compile_fx", "torch._dynamo.convert_frame"])
 
 
-def measured(cells, folder, timeout_s=20):
+def measured(cells, folder, timeout_s=20, **changes):
     """The outcomes of one run, four cells at once; what is left in their folder; the processes that are left."""
     traces = str(folder.parent / "traces")
-    settings = Settings(rounds=5, warmups=1, sample_limit_s=5, timeout_s=timeout_s, trace=traces)
+    settings = Settings(rounds=5, warmups=1, sample_limit_s=5, timeout_s=timeout_s, trace=traces, **changes)
     tokens = Tokens()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
@@ -165,4 +166,19 @@ def test_what_goes_wrong_on_a_gpu_ends_its_own_cell_only(tmp_path):
     assert [found[name].status for name in names] == [*(Status.FAIL_TO_RUN, Status.EAGER_FAIL, Status.OOM, Status.PASS)]
     assert all("CUDA_LAUNCH_BLOCKING=1" in found[name].failure.hint for name in names[:2])
     assert "--batch-size" in found["out_of_memory"].failure.hint
+    assert (files, processes) == ([], [])
+
+
+@pytest.mark.slow
+def test_a_fault_in_one_lowering_is_named_also_where_it_ends_the_process(tmp_path):
+    (folder := tmp_path / "cells").mkdir()
+    names = ["wrong_lowering", "crash_in_lowering", "healthy"]
+    cells = [faulty(name, Config(template="triton")) for name in names]
+    found, files, processes = measured(cells, folder, timeout_s=400, explain=True)
+    explained = [Explanation.of(found[name].details) for name in names]
+    assert [(item.backend, item.subsystem, item.target, item.status) for item in explained] == [
+        ("inductor", "lowerings", "atan", "fail_accuracy"),
+        ("inductor", "lowerings", "atan", "crashed"),
+        ("", "", "", ""),
+    ]
     assert (files, processes) == ([], [])

@@ -1,0 +1,133 @@
+"""Which part of the compiler a stored cell fails with: finds the cell, has it explained, keeps the answer in its bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collector.bundle import BundleContents, BundleWriter, read_bundle
+from collector.errors import ConfigError, ExpectedError
+from collector.explanation import EXPLAINABLE, Explanation
+from collector.vocabulary import Measurement
+from jobs.builds.overlay import Wheel
+from jobs.plan.duplicate_programs import SAME_PROGRAM
+from jobs.pool.device_pool import Pool
+from jobs.pool.host import cell_variables
+from jobs.pool.resuming import Unfinished
+from jobs.pool.runner import now, scheduler_for
+from jobs.pool.testbeds import find_testbeds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from db.connecting import Source
+    from db.queries.filters import CellFilter
+
+#: Cells that an error names.
+_NAMED = 5
+
+
+class NotExplainableError(ExpectedError):
+    """There is no cell to explain, or it cannot be explained; the text says why."""
+
+
+def failing_cell(source: Source, run: str, cell: str, chosen: CellFilter) -> tuple[str, str]:
+    """The run_id and cell_id of the failing cell of `run` that `cell` (MODEL, SUITE/MODEL or a cell_id) and `chosen` name.
+
+    Raises:
+        SideError, FilterError: the database knows no such run, model or config.
+        NotExplainableError: no cell of that name failed in the run, or several did.
+    """
+    from db.queries import details
+    from db.queries.filters import expand_patterns
+    from db.queries.side_rows import side_rows
+    from db.queries.sides import resolve_side
+
+    side = resolve_side(source, run)
+    is_id = details.cell(source, cell) is not None
+    rows = side_rows(
+        source, side, expand_patterns(source, chosen if is_id else replace(chosen, models=(cell,))), metrics=()
+    )
+    rows = rows[rows["cell_id"] == cell] if is_id else rows
+    failed = rows[rows["status"].isin(EXPLAINABLE)]
+    if len(failed) == 1:
+        return str(failed.iloc[0]["run_id"]), str(failed.iloc[0]["cell_id"])
+    if len(failed):
+        raise NotExplainableError(
+            f"{len(failed)} cells of {cell} failed in {run}: choose with --config, --phase, --dtype or --device, or a "
+            f"cell_id: {_named(failed)}"
+        )
+    takes = f"`explain` takes a cell that ended in {', '.join(EXPLAINABLE[:-1])} or {EXPLAINABLE[-1]}"
+    raise NotExplainableError(f"no cell of {cell} failed in {run} ({_named(rows) or 'it has none'}): {takes}")
+
+
+def _named(rows: pd.DataFrame) -> str:
+    columns = ["cell_id", "phase", "dtype", "config", "status"]
+    names = ["{} {} {} {}: {}".format(*row) for row in rows[columns].fillna("missing").head(_NAMED).to_numpy()]
+    return ", ".join(names) + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
+
+
+def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:
+    """Has torch's compiler bisector explain a cell of a bundle, with the options of its run. Nothing is written.
+
+    Raises:
+        ConfigError: the bundle lacks the run's options, or this machine has another torch than measured the cell.
+        NotExplainableError: the cell is not compiled by `torch.compile` with Inductor, or the process gave no answer.
+        HostError: torch or the device is not here.
+    """
+    contents = read_bundle(path)
+    cell = contents.latest()[cell_id].cell
+    if cell.config.backend != "inductor":
+        raise NotExplainableError(f"{cell}: torch's compiler bisector takes back-end inductor only")
+    requested = Unfinished(path, contents).requested
+    execution = replace(requested.execution, workers=1, exclusive=False, gpus=None)
+    _check_torch(contents)
+    (testbed,) = find_testbeds(cell.device, execution, serve=True)
+    testbed.import_for([cell])
+    settings = replace(requested.settings, explain=True, timeout_s=timeout_s, trace="")
+    scheduler = scheduler_for(testbed, [cell], settings, cell_variables(execution.start))
+    with closing(Pool([scheduler]).run()) as outcomes:
+        ((_, outcome),) = outcomes
+    if explanation := Explanation.of(outcome.measurement.details):
+        return explanation
+    failure = outcome.measurement.failure
+    why = f"{failure.exception}: {failure.message}" if failure else "no answer"
+    raise NotExplainableError(f"the process that looked for the cause of {cell} ended without one: {why}")
+
+
+def _check_torch(contents: BundleContents) -> None:
+    theirs, ours = str((contents.header.asked or {}).get("torch_git")), Wheel.installed().commit
+    if theirs != ours:
+        raise ConfigError(
+            f"run {contents.header.run_id} measured torch {theirs[:12]}, installed is {ours[:12]}: install that torch again"
+        )
+
+
+def keep(path: Path, cell_id: str, explanation: Explanation) -> Path:
+    """Adds the explanation to the evidence of the cell's measurement, by a further record of it in its bundle.
+
+    The other names of its program have it, too. Returns the path of the bundle, which was closed again if it was closed.
+    """
+    writer, contents = BundleWriter.reopen(path, now())
+    for measurement in _of_one_program(contents, cell_id):
+        explanation.added_to(measurement)
+        writer.measurement(measurement)
+    if contents.finished_at:
+        return writer.close(contents.finished_at)
+    writer.abandon()
+    return writer.path
+
+
+def _of_one_program(contents: BundleContents, cell_id: str) -> Sequence[Measurement]:
+    latest = contents.latest()
+    own = latest[cell_id]
+    name = own.details.get(SAME_PROGRAM, own.cell.config.name)
+    return [
+        item
+        for item in latest.values()
+        if name in (item.cell.config.name, item.details.get(SAME_PROGRAM))
+        and replace(item.cell, config=own.cell.config) == own.cell
+    ]

@@ -1,0 +1,173 @@
+"""Which part of the compiler a stored cell fails with: torch's bisector over a real fault, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from analysis.reports.evidence import evidence_of
+from collector.bundle import read_bundle
+from collector.explanation import Explanation
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Phase, Status
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from db.queries import details
+from jobs.builds.overlay import make_overlay
+from jobs.plan.duplicate_programs import copy_for
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
+from jobs.pool.resuming import find_night
+from tests.command_line import call, is_one_line, tell
+from tests.factories import failing, header, new_store, passing, write_bundle
+from tests.jobs.git.repositories import run_git
+
+MODEL = """
+import time
+import torch
+from torch import nn
+
+def endless():
+    time.sleep(600)
+
+def gate():
+    return nn.Sequential(nn.Linear(16, 16), nn.Hardsigmoid()), (torch.randn(4, 16),)
+"""
+#: What a commit adds to Inductor's decompositions.
+FAULT = "\ndecompositions[torch.ops.aten.hardsigmoid.default] = lambda x: x * 1.5\n"
+FILE = "torch/_inductor/decomposition.py"
+
+
+def own(config, model="own:gate", **changes):
+    fields = {"phase": Phase.INFERENCE, "dtype": "float32", "device": "cpu", "batch_size": 4, **changes}
+    return Cell("user", model, config=config, **fields)
+
+
+WRONG, SAME, OTHER = own(Config(template="triton")), own(Config()), own(Config(template="freezing"))
+FINE = own(Config(template="triton"), "own:fine")
+ENDLESS = own(Config(template="triton"), "own:endless")
+EAGER = own(Config(backend="aot_eager"), "own:other")
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory):
+    """The installed torch with one wrong decomposition, as a commit of a clone."""
+    folder = tmp_path_factory.mktemp("clone")
+    run_git(folder, "init", "-q", "-b", "main", ".")
+    (folder / FILE).parent.mkdir(parents=True)
+    right = Path(torch.__file__).parents[1].joinpath(FILE).read_text()
+    for text, branch in ((right, "main"), (right + FAULT, "wrong")):
+        run_git(folder, "checkout", "-q", "-B", branch)
+        (folder / FILE).write_text(text)
+        run_git(folder, "add", "--all")
+        run_git(folder, "commit", "-q", "-m", branch)
+    return make_overlay(f"{folder}@wrong", tmp_path_factory.mktemp("overlays"), wheel_commit="main")
+
+
+@pytest.fixture
+def folder(tmp_path, overlay):
+    """A database and the bundle of a run in which some cells failed."""
+    execution = ExecutionOptions(workers=2, overlay=str(overlay.folder), source=str(overlay))
+    asked = RequestedOptions(Settings(rounds=5, warmups=1), execution).to_json()
+    head = header("r1", asked={**asked, "torch_git": torch.version.git_version})
+    wrong = failing(WRONG, Status.FAIL_ACCURACY)
+    measured = [
+        wrong,
+        copy_for(SAME, wrong),
+        failing(OTHER),
+        passing(FINE),
+        failing(ENDLESS),
+        failing(EAGER, Status.CRASHED),
+    ]
+    path = write_bundle(tmp_path / "runs", head, measured)
+    engine = new_store(tmp_path / "watch.db")
+    ingest_bundle(engine, path)
+    engine.dispose()
+    (tmp_path / "own.py").write_text(MODEL)
+    return tmp_path
+
+
+def explain(folder, *words):
+    path = os.pathsep.join([str(folder), *sys.path])
+    return call("explain", *words, "--db", "watch.db", folder=folder, PYTHONPATH=path)
+
+
+def told(folder, database):
+    """What the database has of the cell, by its details and by the report's evidence."""
+    with open_store(folder / database, write=False).connect() as conn:
+        measured = details.measurement(conn, "r1", WRONG.cell_id)
+        row = {f"{name}_{side}": None for side in ("base", "new") for name in ("run_id", "program_id", "eager_ms")}
+        row |= {"run_id_new": "r1", "cell_id_new": WRONG.cell_id, "cell_id_base": None, "replicate_new": 0}
+        row |= {f"{name}_new": getattr(measured, name) for name in ("status", "stage", "exception", "message", "hint")}
+        return Explanation.of(measured.details), evidence_of(conn, Row(row))
+
+
+class Row(dict):
+    """A row of a comparison of which only some columns matter."""
+
+    def __missing__(self, key):
+        return None
+
+
+def test_the_fault_of_a_commit_is_named_shown_and_kept(folder):
+    done = explain(folder, "latest", "user/own:gate", "--config", "triton", "--json")
+    assert done.returncode == 0, tell(done)
+    line = "torch's compiler bisector names: aot_eager_decomp_partition, decomposition, aten.hardsigmoid.default"
+    explained = json.loads(done.stdout)["explained"]
+    assert (explained["status"], explained["unfinished"]) == ("fail_accuracy", "")
+    assert call("ingest", "runs", "--db", "new.db", folder=folder).returncode == 0
+    for database in ("watch.db", "new.db"):
+        explanation, lines = told(folder, database)
+        assert explanation.to_json() == explained
+        assert str(explanation) == line
+        assert line in lines
+    contents = read_bundle(next((folder / "runs").glob("*.gz")))
+    named = {item.cell for item in contents.latest().values() if Explanation.of(item.details)}
+    assert named == {WRONG, SAME}
+    assert contents.finished_at
+    assert not find_night(folder / "runs", None)  # nothing for `resume`
+
+
+@pytest.mark.slow
+def test_a_search_that_takes_too_long_ends(folder):
+    done = explain(folder, "r1", ENDLESS.cell_id, "--timeout", "5")
+    assert done.returncode == 3, tell(done)
+    line = "torch's compiler bisector names nothing: not done after 5 s: use a longer --timeout\n"
+    assert done.stdout == line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["r1", "own:fine"], "no cell of own:fine failed in r1"),
+        (["r1", "own:fine"], "inference float32 triton: pass): `explain` takes a cell that ended in fail_accuracy, "),
+        (["r1", "own:gate"], "3 cells of own:gate failed in r1: choose with --config"),
+        (["r1", "own:other"], "takes back-end inductor only"),
+        (["r1", "own:gat"], "no model 'own:gat'; nearest: own:gate"),
+        (["r7", "own:gate"], "no night, run, branch, tag or commit is called 'r7'"),
+        (["r1", "own:gate", "--config", "triton", "--out", "elsewhere"], "no run 'r1' in elsewhere"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused_in_one_line(folder, words, said):
+    is_one_line(explain(folder, *words), 2, said)
+
+
+def test_another_torch_or_a_bundle_without_options_is_refused(folder):
+    asked = RequestedOptions().to_json() | {"torch_git": "f" * 40}
+    for run_id, options, said in (("r2", asked, "measured torch ffffffffffff, installed is"), ("r3", None, "lacks")):
+        write_bundle(folder / "runs", header(run_id, asked=options), [failing(WRONG)])
+        assert call("ingest", "runs", "--db", "watch.db", folder=folder).returncode == 0
+        is_one_line(explain(folder, run_id, WRONG.cell_id), 2, said)
+
+
+def test_an_explanation_says_what_it_knows():
+    assert str(Explanation()).endswith(
+        "names nothing: the cell passes with every back-end now: the failure did not come again"
+    )
+    assert str(Explanation(unfinished="a step ended in oom")).endswith("names nothing: a step ended in oom")
+    assert Explanation.of({"explained": {"backend": "inductor", "of a newer version": 1}}) == Explanation("inductor")
+    assert Explanation.of({}) is None
