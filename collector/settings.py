@@ -26,9 +26,9 @@ class Settings:
     `rounds` or `sample_limit_s` at most. `warm_compile`: a new process compiles the program once more from the same caches.
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.shared_tuning`). `flags` are torch's back-end switches. `optimizer` is what a training step ends with,
-    as in PyTorch's runner; with none every step computes the same. With
-    `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted. With `explain`
-    torch's compiler bisector looks for the part of the compiler with which it fails (`collector.measure.explaining`).
+    as in PyTorch's runner; with none every step computes the same. With `code_only` a cell ends when it is compiled: its code,
+    counters and compile time are all that is wanted. With `explain` torch's compiler bisector looks for the part of the
+    compiler with which the cell fails (`collector.measure.explaining`).
     """
 
     rounds: int = 30
