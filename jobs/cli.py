@@ -31,6 +31,11 @@ VERBS = {
         "measure some cells now, store and show them",
         "run --model 'Bert*' --config cudagraphs --config max_autotune",
     ),
+    "check": Verb(
+        "check",
+        "is a branch slower? two commits of a clone over the installed torch, measured in turn",
+        "check main my-branch --repo ~/pytorch --minutes 10",
+    ),
     "nightly": Verb(
         "nightly",
         "measure the zoo under the night's configs, store and show them",

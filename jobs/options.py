@@ -154,20 +154,23 @@ class Storage:
         return None if self.no_store else self.database
 
 
+_out_option = click.option(
+    "--out",
+    cls=Renamed,
+    former=["--runs"],  # `import` called it so
+    type=FOLDER,
+    default=Path("runs"),
+    help="The folder of the bundles.",
+)
 storage_options = as_one(
     "storage",
     Storage,
-    click.option(
-        "--out",
-        cls=Renamed,
-        former=["--runs"],  # `import` called it so
-        type=FOLDER,
-        default=Path("runs"),
-        help="The folder of the bundles.",
-    ),
+    _out_option,
     click.option("--no-store", is_flag=True, help="Write bundles only; `ingest` can store them later, or elsewhere."),
     db_option,
 )
+#: The same for a verb that reads again what it has measured.
+stored_options = as_one("storage", lambda out, database: Storage(out, False, database), _out_option, db_option)
 
 # Which cells
 

@@ -51,7 +51,8 @@ class Launcher:
     """Starts the processes of cells: forked from a server that has imported `preload`, or fresh ones without it.
 
     `environ` is the server's. `cores` are those on which it imports, as many as a worker has, since torch sizes its thread
-    pools by them. The server starts to import at once; `import_also` adds to it.
+    pools by them. The server starts to import at once; `import_also` adds to it. While it `is_kept`, `close` leaves it to
+    the next run.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Launcher:
         self._timeout_s = timeout_s
         self._importing = 0
         self._dead = False
+        self.is_kept = False
         self._codes: dict[int, int] = {}
         self._started: dict[str, int] = {}
         self._added = _FORKABLE if preload else {}
@@ -154,6 +156,8 @@ class Launcher:
 
     def close(self) -> None:
         """Ends the server and all its processes."""
+        if self.is_kept and not self.lost:
+            return
         self._channel.close()
         if self._importing:
             self._server.terminate()  # still importing: it has started no process and does not listen

@@ -22,7 +22,7 @@ from jobs.builds.options import BuildError
 from jobs.git.log import GitError, Repository
 
 #: The packages of a wheel whose files come from a repository.
-_PACKAGES = ("torch", "functorch")
+PACKAGES = ("torch", "functorch")
 #: The wheel's libraries look for CUDA's beside the package.
 _CUDA = "nvidia"
 #: What a change of needs a build: sources of libraries, of generated files, and the version of Triton.
@@ -143,7 +143,7 @@ def _iso(moment: float) -> str:
 
 def _is_laid(name: str, wheel: Wheel) -> bool:
     package = name.partition("/")[0]
-    return package in _PACKAGES and (wheel.folder / package).is_dir()
+    return package in PACKAGES and (wheel.folder / package).is_dir()
 
 
 def _make(folder: Path, wheel: Wheel, files: Mapping[str, bytes | None]) -> None:
@@ -151,7 +151,7 @@ def _make(folder: Path, wheel: Wheel, files: Mapping[str, bytes | None]) -> None
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
     try:
-        for package in _PACKAGES:
+        for package in PACKAGES:
             inner = _below(package, files)
             if inner or package == "torch":
                 _lay(wheel.folder / package, partial / package, inner)

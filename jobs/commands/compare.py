@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from collector.errors import nearest
-from jobs.options import POSITIVE, cell_options, db_option, json_option
+from jobs.options import POSITIVE, Decorator, cell_options, db_option, json_option
 from jobs.output.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
@@ -70,16 +70,22 @@ def _outcomes(_: click.Context, __: click.Parameter, text: str) -> frozenset[str
     return words
 
 
+def fail_on_option(default: str) -> Decorator[Any]:
+    """`--fail-on`: the outcomes that exit code 1 stands for."""
+    return click.option(
+        "--fail-on",
+        callback=_outcomes,
+        default=default,
+        metavar="WORD[,WORD...]",
+        help="Outcomes: regressed, improved, inconclusive, environment_changed, broke, fixed, still_failing, flaky or "
+        "missing.",
+    )
+
+
 @click.command()
 @click.argument("base")
 @click.argument("new")
-@click.option(
-    "--fail-on",
-    callback=_outcomes,
-    default="regressed,broke,missing",
-    metavar="WORD[,WORD...]",
-    help="Outcomes: regressed, improved, inconclusive, environment_changed, broke, fixed, still_failing, flaky or missing.",
-)
+@fail_on_option("regressed,broke,missing")
 @click.option("--max-missing", type=click.IntRange(min=0), help="Exit with 3 if more cells than this are missing.")
 @cell_options
 @db_option

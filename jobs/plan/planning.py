@@ -66,11 +66,11 @@ def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -
     training = replace(selection, phases=(Phase.TRAINING.value,))
     if device == "cpu":
         # The training cell is the longest: first, so that no core waits for it at the end.
-        return _join(
+        return joined(
             selected(device, training, CPU_CONFIGS[:1], CPU_TRAINING_TAG),
             selected(device, selection, CPU_CONFIGS, CPU_TAG),
         )
-    return _join(selected(device, selection, all_configs()), selected(device, training, TRAINING_CONFIGS))
+    return joined(selected(device, selection, all_configs()), selected(device, training, TRAINING_CONFIGS))
 
 
 def selected(device: str, selection: Selection, configs: Sequence[Config], *tags: str) -> Plan:
@@ -95,7 +95,7 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
             if reason is None
         ]
         plans.append(Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason]))
-    return _join(*plans)
+    return joined(*plans)
 
 
 def default_dtype(device: str, phase: Phase) -> str:
@@ -105,7 +105,7 @@ def default_dtype(device: str, phase: Phase) -> str:
     return "amp" if phase is Phase.TRAINING else "bfloat16"
 
 
-def _join(*plans: Plan) -> Plan:
+def joined(*plans: Plan) -> Plan:
     """Several plans as one; a cell planned twice is measured once."""
     cells = {cell.cell_id: cell for plan in plans for cell in plan.cells}
     return Plan(list(cells.values()), list(dict.fromkeys(line for plan in plans for line in plan.left_out)))

@@ -63,12 +63,15 @@ def preload_for(cells: Iterable[Cell], device: str) -> Preload:
     return Preload(device, [*needs, *builders], [f"transformers:{name}" for name in architectures])
 
 
-def find_testbeds(device: str | None, execution: ExecutionOptions, serve: bool = False) -> list[Testbed]:
+def find_testbeds(
+    device: str | None, execution: ExecutionOptions, serve: bool = False, plans: bool = True
+) -> list[Testbed]:
     """The testbeds of this machine that the options ask for: one a GPU, or the CPU.
 
     Where there are several, the options of each name them all: each has a part of the host's cores, and a run that is
     resumed alone must get that part again. With `serve` a run follows: the fork servers and this process begin to import
-    while the environments are probed.
+    while the environments are probed. This process imports torch from the overlay, too, if there is one, to make the plan;
+    without `plans` it does not: of several overlays it can import one.
 
     Raises:
         HostError: torch is not installed, or the device is not there.
@@ -77,12 +80,16 @@ def find_testbeds(device: str | None, execution: ExecutionOptions, serve: bool =
     gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else execution.gpus)
     slots = make_slots(gpus, execution.workers, execution.start, execution.exclusive)
     if execution.overlay:
-        slots = [replace(slot, variables={**slot.variables, **_import_overlay(execution)}) for slot in slots]
+        variables = _overlay_variables(execution)
+        slots = [replace(slot, variables={**slot.variables, **variables}) for slot in slots]
+        if plans and execution.overlay not in sys.path:
+            sys.path.insert(0, execution.overlay)
     launchers: list[Launcher | None] = [None] * len(slots)
     with ThreadPoolExecutor(len(slots) + 1) as threads, ExitStack() as until_probed:
         if serve:
             expected = device or ("cuda" if gpus else "cpu")
-            threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
+            if plans:
+                threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
             if execution.start == "fork":
                 launchers = [until_probed.enter_context(closing(_server_for(slot, expected))) for slot in slots]
         environments = list(threads.map(partial(probe, device), slots))
@@ -92,13 +99,11 @@ def find_testbeds(device: str | None, execution: ExecutionOptions, serve: bool =
     return [Testbed(*item) for item in zip(slots, environments, [execution] * len(slots), launchers, strict=True)]
 
 
-def _import_overlay(execution: ExecutionOptions) -> dict[str, str]:
-    """Variables with which new processes import torch from the overlay. This process does, too: it makes the plan."""
+def _overlay_variables(execution: ExecutionOptions) -> dict[str, str]:
+    """Variables with which new processes import torch from the overlay."""
     folder = execution.overlay
     if not Path(folder, "torch").is_dir():
         raise ConfigError(f"{folder} is gone, from which torch was imported: `run --source` makes it again")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     rest = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([folder, *([rest] if rest else [])]), SOURCE_VARIABLE: execution.source}
 

@@ -1,0 +1,89 @@
+"""The answer of a check: the comparison of its sides, and how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from analysis.compare.verdicts import decide
+from analysis.reports.facts import Report, build_report
+from analysis.reports.markdown import code
+from analysis.reports.words import several
+from db.engine import open_store
+from db.queries.filters import EVERYTHING
+from jobs.checking.deciding import Need
+from jobs.checking.rounds import Check
+
+#: Files that a line names before "and N more".
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a check went: cells by what was done with them, the files that differ, and what the exit code says."""
+
+    exit_code: int
+    reason: str
+    cells: int
+    same_code: int
+    timed: int
+    open: int
+    files: int
+    acting: tuple[str, ...]
+    rounds: int
+    minutes: float
+    interrupted: bool
+
+    def lines(self) -> list[str]:
+        """For a person, a sentence each."""
+        lines = [f"files of torch that differ: {self.files}"]
+        if self.acting:
+            more = f" and {len(self.acting) - _NAMED} more" if len(self.acting) > _NAMED else ""
+            names = ", ".join(self.acting[:_NAMED])
+            lines.append(f"every cell is timed, since these act when a compiled program runs: {names}{more}")
+        lines.append(
+            f"{several(self.cells, 'cell')}: {self.same_code} with the same code and not timed, {self.timed} timed, "
+            f"{self.open} not decided; {several(self.rounds, 'round')} in {self.minutes:.1f} min"
+        )
+        if self.interrupted:
+            lines.append("interrupted: this is what was measured until then")
+        return [*lines, f"check: {self.reason}"]
+
+    def markdown(self) -> str:
+        """The same below a report."""
+        return "\n".join(["", "### How it was checked", "", *(f"- {code(line, 1000)}" for line in self.lines()), ""])
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return asdict(self) | {"acting": list(self.acting)}
+
+
+def build_answer(
+    check: Check, files: Sequence[str], fail_on: frozenset[str], minutes: float, interrupted: bool, dashboard: str = ""
+) -> tuple[Report, Answer]:
+    """The report on both nights, and how it came about. Raises `SideError` where a side has no run."""
+    with open_store(check.storage.database, write=False).connect() as connection:
+        report = build_report(connection, check.base.night, check.new.night, EVERYTHING, dashboard)
+    needs = check.needs()
+    exit_code, reason = decide(report.counts, fail_on)
+    if exit_code == 0 and report.counts.get("missing"):
+        exit_code, reason = 3, f"{several(report.counts['missing'], 'cell')} not measured in time: raise --minutes"
+    elif exit_code == 0 and report.counts.keys() == {"still_failing"}:
+        exit_code, reason = 3, "no cell passes on either side"
+    is_timed = report.comparison.cells[["compiled_ms_base", "compiled_ms_new"]].notna().all(axis=1)
+    changed = report.comparison.cells.get("code_changed")
+    same = 0 if changed is None else int(((changed == False) & ~is_timed).sum())  # noqa: E712 - None is neither
+    return report, Answer(
+        exit_code=exit_code,
+        reason=reason,
+        cells=len(needs),
+        same_code=same,
+        timed=int(is_timed.sum()),
+        open=sum(word is not Need.NOTHING for word in needs.values()),
+        files=len(files),
+        acting=tuple(check.acting),
+        rounds=check.rounds,
+        minutes=round(minutes, 2),
+        interrupted=interrupted,
+    )

@@ -1,0 +1,80 @@
+"""What a cell needs next, from its row of the comparison: nothing, another compilation, or to be timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import pandas as pd
+
+from analysis.compare.verdicts import Outcome
+from collector.metrics import MIN_EFFECT
+from collector.vocabulary import Status
+
+#: Compilations of each side after which a compile time that is still open stays open.
+MOST_COMPILES = 4
+#: A change counts when so many rounds show it: the first one may be chance.
+_CONFIRMED = 2
+#: Rounds after which a cell that is too noisy for the rest of the budget is given up: earlier its noise is not known well.
+_PATIENCE = 4
+
+_CHANGES = (Outcome.REGRESSED, Outcome.IMPROVED)
+_OF_COMPILING = ("compile_cold_s", "compile_instructions")
+_OF_RUNNING = ("compiled_ms", "compiled_kernel_ms")
+
+
+class Need(StrEnum):
+    """What is to be done with a cell."""
+
+    NOTHING = "nothing"
+    COMPILE = "compile"
+    TIME = "time"
+
+
+def need(row: Mapping[Any, Any], timed: int, compiled: int, is_acting: bool) -> Need:
+    """What a cell needs after it was timed in `timed` rounds and only compiled in `compiled` others.
+
+    `row` is of a comparison with its judgement. `is_acting`: files differ that act at run time, so equal code proves
+    nothing.
+    """
+    verdict = row["verdict"]
+    if verdict in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
+        if timed + compiled >= _CONFIRMED:
+            return Need.NOTHING
+        return Need.TIME if timed else Need.COMPILE
+    if not (row["status_base"] == row["status_new"] == Status.PASS.value):
+        return Need.NOTHING
+    if (is_acting or not has_same_code(row)) and _is_time_open(row, timed):
+        return Need.TIME
+    return Need.COMPILE if _is_compiling_open(row, timed + compiled) else Need.NOTHING
+
+
+def has_same_code(row: Mapping[Any, Any]) -> bool:
+    """Whether both sides generated the same code. Not known counts as no."""
+    return row.get("code_changed") is False
+
+
+def _is_time_open(row: Mapping[Any, Any], timed: int) -> bool:
+    verdicts = {name: row[f"{name}_verdict"] for name in _OF_RUNNING if isinstance(row[f"{name}_verdict"], str)}
+    if not timed or not verdicts:
+        return not timed
+    # Wall-clock time decides, and device time where that is inconclusive, as for the verdict of the cell.
+    decided = [name for name, word in verdicts.items() if word != Outcome.INCONCLUSIVE]
+    changed = {row[f"{name}_verdict"] for name in (*decided[:1], "compiled_peak_bytes")} & set(_CHANGES)
+    if decided:
+        return bool(changed) and timed < _CONFIRMED
+    return timed < _PATIENCE or any(row[f"{name}_more_runs"] != float("inf") for name in verdicts)
+
+
+def _is_compiling_open(row: Mapping[Any, Any], rounds: int) -> bool:
+    return any(_is_open(row, name, rounds) for name in _OF_COMPILING)
+
+
+def _is_open(row: Mapping[Any, Any], name: str, rounds: int) -> bool:
+    word, change = row[f"{name}_verdict"], row[f"{name}_change"]
+    if not isinstance(word, str) or pd.isna(change) or abs(change) <= MIN_EFFECT[name]:
+        return False
+    if word in _CHANGES:
+        return rounds < _CONFIRMED
+    return word == Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and row[f"{name}_more_runs"] != float("inf")

@@ -1,0 +1,158 @@
+"""The rounds of a check: compile both sides, then time in turn what is open, until all is decided or the time is over."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from analysis.compare.verdicts import Outcome, compare_and_judge
+from collector.bundle import BundleError, check_bundle
+from collector.measure.shared_tuning import SharedTuning
+from collector.settings import Settings
+from collector.vocabulary import Cell, Status
+from db.engine import open_store
+from db.errors import SideError
+from jobs.checking.deciding import Need, has_same_code, need
+from jobs.checking.sides import CheckedSide, keeping_servers
+from jobs.options import Storage
+from jobs.output.terminal import tell
+from jobs.plan.planning import Plan, tunes
+from jobs.pool.session import measure_and_store, storing
+
+#: Outcomes that a line about a round counts.
+_TOLD = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.BROKE, Outcome.FIXED)
+
+
+@dataclass
+class Check:
+    """A check under way: the cells in the order of importance, and what both sides have measured so far.
+
+    `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is of
+    `time.monotonic`.
+    """
+
+    base: CheckedSide
+    new: CheckedSide
+    cells: Sequence[Cell]
+    settings: Settings
+    storage: Storage
+    deadline: float
+    acting: Sequence[str] = ()
+    timed: Counter[str] = field(default_factory=Counter)
+    compiled: Counter[str] = field(default_factory=Counter)
+    rounds: int = 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left."""
+        return self.deadline - time.monotonic()
+
+    def run(self) -> None:
+        """Measures until every cell is decided or the time is over. What an interruption leaves is stored, too."""
+        try:
+            with _to_stderr(), keeping_servers(self.base, self.new):
+                self._tune()
+                while self.left_s > 0 and (wanted := self._wanted()):
+                    self._round(wanted)
+                    self._tell_round()
+        except KeyboardInterrupt:
+            with _to_stderr():
+                self._store_unfinished()
+            raise
+
+    def needs(self) -> dict[str, Need]:
+        """What each cell needs next, by its cell_id; empty where a side has no run."""
+        return {
+            cell_id: need(row, self.timed[cell_id], self.compiled[cell_id], bool(self.acting))
+            for cell_id, row in self._rows().items()
+        }
+
+    def _wanted(self) -> dict[Need, list[Cell]]:
+        """The cells of the next round by what they need; those whose code changed come first."""
+        if not self.rounds:
+            return {Need.TIME if self.acting else Need.COMPILE: list(self.cells)}
+        needs, rows = self.needs(), self._rows()
+        known = [cell for cell in self.cells if cell.cell_id in needs]
+        known.sort(key=lambda cell: rows[cell.cell_id].get("code_changed") is not True)
+        wanted = {word: [cell for cell in known if needs[cell.cell_id] is word] for word in (Need.COMPILE, Need.TIME)}
+        return {word: cells for word, cells in wanted.items() if cells}
+
+    def _round(self, wanted: dict[Need, list[Cell]]) -> None:
+        """A pass of each side; every other round begins with the other one, so that a drift adds to both."""
+        sides = (self.base, self.new) if self.rounds % 2 == 0 else (self.new, self.base)
+        for side in sides:
+            for word, cells in wanted.items():
+                self._measure(side, cells, is_timed=word is Need.TIME)
+        for word, cells in wanted.items():
+            counter = self.timed if word is Need.TIME else self.compiled
+            counter.update(cell.cell_id for cell in cells)
+        self.rounds += 1
+
+    def _measure(self, side: CheckedSide, cells: Sequence[Cell], is_timed: bool, database: bool = True) -> None:
+        if self.left_s <= 0:
+            return
+        testbeds = [
+            replace(testbed, execution=replace(testbed.execution, budget_s=self.left_s)) for testbed in side.testbeds
+        ]
+        settings = self.settings if is_timed else replace(self.settings, code_only=True)
+        tell(
+            f"{side.word}: {len(cells)} cells are {'timed' if is_timed else 'compiled'}, {self.left_s / 60:.1f} min left"
+        )
+        target = self.storage.target if database else None
+        measure_and_store(Plan(list(cells)), testbeds, side.names, settings, self.storage.out, target)
+
+    def _tune(self) -> None:
+        """Compiles once what no process has tuned yet: whoever tunes takes longer, and it must be neither side."""
+        untuned = [
+            cell
+            for cell in self.cells
+            if (cell.device == "cuda" or tunes(cell))
+            and not SharedTuning(Path(self.settings.shared_tuning), cell).is_known
+        ]
+        if untuned:
+            names = replace(self.base.names, night=f"{self.base.night}-tuning")
+            self._measure(replace(self.base, word="tuning", names=names), untuned, is_timed=False, database=False)
+
+    def _rows(self) -> dict[str, dict[Any, Any]]:
+        with open_store(self.storage.database, write=False).connect() as connection:
+            try:
+                comparison, judgement = compare_and_judge(connection, self.base.night, self.new.night)
+            except SideError:
+                return {}
+        rows = comparison.cells.join(judgement.cells).to_dict("records")
+        return {str(row["cell_id"]): row for row in rows}
+
+    def _tell_round(self) -> None:
+        rows, needs = self._rows(), self.needs()
+        still = sum(word is not Need.NOTHING for word in needs.values())
+        counts = Counter(row["verdict"] for row in rows.values())
+        parts = [f"{len(rows) - still} decided", f"{still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
+        same = sum(has_same_code(row) for row in rows.values())
+        failing = sum({row["status_base"], row["status_new"]} > {Status.PASS.value} for row in rows.values())
+        code = f"same code {same}, other {len(rows) - same - failing}, failing on one side {failing}"
+        tell(f"round {self.rounds}: {', '.join(parts)}; {code}; {max(0.0, self.left_s) / 60:.1f} min left")
+
+    def _store_unfinished(self) -> None:
+        put = storing(self.storage.database)
+        for path in self.storage.out.glob("*.jsonl"):
+            try:
+                night = check_bundle(path).night
+            except BundleError:
+                continue
+            if night in (self.base.night, self.new.night):
+                click.echo(put(path))
+
+
+@contextmanager
+def _to_stderr() -> Iterator[None]:
+    """What measuring prints is progress here; standard output is for the answer."""
+    with redirect_stdout(sys.stderr):
+        yield

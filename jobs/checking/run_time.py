@@ -1,0 +1,151 @@
+"""Which files differ between two overlays, and which of these act when a compiled program runs, not only when it compiles.
+
+Equal generated code proves equal speed only where nothing changed that works beside that code: the kernels' launchers,
+cudagraphs, guards, AOTAutograd's wrappers, eager operators. The rule is a list of what is **known** to work at compile time
+only; any other file acts at run time.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobs.builds.overlay import PACKAGES, Wheel
+
+#: What decides about the graph and its code, and is not called by the compiled program. Only Python files count: a header
+#: or a template of another language may be read when a kernel is built.
+_COMPILE_TIME = (
+    "torch/_inductor/",
+    "torch/_decomp/",
+    "torch/_refs/",
+    "torch/_prims/",
+    "torch/_prims_common/",
+    "torch/_meta_registrations.py",
+    "torch/_subclasses/",
+    "torch/fx/",
+    "torch/_dynamo/variables/",
+    "torch/_dynamo/polyfills/",
+    "torch/_dynamo/symbolic_convert.py",
+    "torch/_dynamo/bytecode_analysis.py",
+    "torch/_dynamo/trace_rules.py",
+    "torch/_dynamo/exc.py",
+    "torch/_dynamo/graph_break_hints.py",
+    "torch/_dynamo/repro/",
+    "torch/_functorch/partitioners.py",
+    "torch/_functorch/_activation_checkpointing/",
+    "torch/export/",
+    "torch/_export/",
+    "torch/onnx/",
+    "torch/testing/",
+)
+#: What the compiled program calls all the same, although it is in one of those.
+_RUN_TIME = (
+    "torch/_inductor/runtime/",
+    "torch/_inductor/package/",
+    "torch/_inductor/kernel/",  # choices beside a library's kernel are Python functions
+    "torch/_inductor/codegen/multi_kernel.py",  # chooses between kernels while it runs
+    "torch/_inductor/__init__.py",
+    "torch/_inductor/aoti_eager.py",
+    "torch/_inductor/codecache.py",  # loads kernels, and generates C++ that calls them
+    "torch/_inductor/codegen/memory_planning.py",
+    "torch/_inductor/compile_fx.py",  # aligns inputs, decides on cudagraphs and wraps them
+    "torch/_inductor/cpp_builder.py",  # flags of the C++ compiler
+    "torch/_inductor/cpu_vec_isa.py",
+    "torch/_inductor/cudagraph_trees.py",
+    "torch/_inductor/cudagraph_utils.py",
+    "torch/_inductor/hooks.py",
+    "torch/_inductor/inductor_prims.py",
+    "torch/_inductor/output_code.py",
+    "torch/_inductor/select_algorithm.py",  # the table of library kernels that generated code calls
+    "torch/_inductor/standalone_compile.py",
+    "torch/_inductor/stream_utils.py",
+    "torch/_inductor/triton_bundler.py",
+    "torch/_inductor/utils.py",  # copies misaligned inputs
+)
+#: Definitions of those files that work at compile time, by the beginnings of their names.
+_COMPILE_TIME_PARTS = {
+    "torch/_inductor/compile_fx.py": (
+        *("fx_codegen_and_compile", "FxCompile", "run_pre_grad_passes", "partition_fn", "split_const_gm"),
+        *("_recursive_", "fake_tensor_prop", "record_original_output_strides", "_check_triton_bf16_support"),
+    )
+}
+#: Read by people and type checkers only.
+_NEVER = (".pyi", ".md", ".rst", ".txt")
+#: Options that act without a trace in the code; the others of this file are part of what generates it.
+_OPTIONS, _ACTING_OPTION = "torch/_inductor/config.py", "cudagraph"
+
+
+def differing(base: Path, new: Path, wheel: Wheel | None = None) -> list[str]:
+    """The files of torch that are not the same in two overlays, by their paths in the repository."""
+    names: list[str] = []
+    for package in PACKAGES:
+        # An overlay without a package leaves it to the wheel.
+        installed = (wheel or Wheel.installed()).folder / package
+        sides = [folder / package if (folder / package).exists() else installed for folder in (base, new)]
+        names += _differing(sides[0], sides[1], package)
+    return names
+
+
+def acting(base: Path, new: Path, files: list[str]) -> list[str]:
+    """Those of the files that may change how fast a program runs although its generated code is the same."""
+    return [name for name in files if _acts(name, base / name, new / name)]
+
+
+def _differing(base: Path, new: Path, name: str) -> Iterator[str]:
+    if os.path.realpath(base) == os.path.realpath(new):
+        return
+    if base.is_dir() and new.is_dir():
+        inner = {entry.name for folder in (base, new) for entry in os.scandir(folder)}
+        for entry in sorted(inner - {"__pycache__"}):
+            yield from _differing(base / entry, new / entry, f"{name}/{entry}")
+    elif base.is_dir() or new.is_dir():
+        folder = base if base.is_dir() else new
+        files = (file for file in sorted(folder.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
+        yield from (f"{name}/{file.relative_to(folder)}" for file in files)
+    elif _read(base) != _read(new):
+        yield name
+
+
+def _acts(name: str, base: Path, new: Path) -> bool:
+    if name.endswith(_NEVER):
+        return False
+    before, after = _read(base), _read(new)
+    if not name.endswith(".py"):
+        return True
+    if _meaning(before) == _meaning(after):
+        return False
+    if name == _OPTIONS:
+        return _options(before) != _options(after)
+    if name in _COMPILE_TIME_PARTS:
+        changed = set(_parts(before).items()) ^ set(_parts(after).items())
+        return not all(part.startswith(_COMPILE_TIME_PARTS[name]) for part, _ in changed)
+    return not name.startswith(_COMPILE_TIME) or name.startswith(_RUN_TIME)
+
+
+def _meaning(source: bytes | None) -> str | None:
+    """A text that is equal for sources that differ in comments and layout only."""
+    return None if source is None else repr(_parts(source))
+
+
+def _parts(source: bytes | None) -> dict[str, str]:
+    """What each definition of a module says, by its name, and under no name what is outside of them."""
+    try:
+        body = ast.parse(source or b"").body
+    except (SyntaxError, ValueError):
+        return {"": repr(source)}
+    parts = {"": ""}
+    for node in body:
+        name = getattr(node, "name", "")
+        parts[name] = parts.get(name, "") + ast.dump(node)
+    return parts
+
+
+def _options(source: bytes | None) -> list[bytes]:
+    lines = [line.partition(b"#")[0].strip() for line in (source or b"").splitlines()]
+    return [line for line in lines if _ACTING_OPTION.encode() in line]
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None

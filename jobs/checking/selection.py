@@ -1,0 +1,74 @@
+"""What `check` measures unless it is told otherwise: few models of many kinds, under the configs that find most."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from collector.configs.spelling import parse_config
+from collector.vocabulary import Cell, Config, Phase
+from jobs.plan.planning import CPU_TAG, CPU_TRAINING_TAG, Plan, joined, planned_night, selected
+from jobs.pool.requested_options import Selection
+
+#: The most models of the default selection.
+_MOST = 12
+#: In the order of importance, one of a kind each; the first that can be measured here are taken. All have at most a few
+#: distinct layers, so that they compile in seconds.
+_MODELS = (
+    "huggingface/BertForMaskedLM",  # encoder: attention, layer norm, GELU
+    "huggingface/DistillGPT2",  # decoder: causal attention
+    "huggingface/T5Small",  # encoder and decoder, relative positions, RMS norm
+    "huggingface/ResNetForImageClassification",  # convolutions and batch norm
+    "huggingface/ViTForImageClassification",  # attention on patches
+    "huggingface/Qwen3ForCausalLM",  # rotary positions, grouped heads, SwiGLU: what is trained today
+    "huggingface/ConvNextForImageClassification",  # depthwise convolutions, layer norm over channels
+    "huggingface/MobileNetV2ForImageClassification",  # many small kernels
+    "torchbench/yolov3",  # concatenation and upsampling, a cudagraph that is cut in two
+    "torchbench/speech_transformer",  # a value on the CPU amid the program
+    "huggingface/YituTechConvBert",  # convolutions within attention
+    "huggingface/XLNetLMHeadModel",  # attention written as einsum
+    # In place of those that cannot be measured here:
+    "timm/mobilevit_s",
+    "timm/convnextv2_nano.fcmae_ft_in22k_in1k",
+    "torchvision/resnet50",
+    "torchvision/densenet121",
+    "torchvision/squeezenet1_1",
+)
+#: Plain code generation, and the same in cudagraphs: the latency is then that of the kernels, without the noise of launches,
+#: and changes that lose a cudagraph are seen. Tuning configs cost minutes and change with their templates only.
+INFERENCE = (Config(template="triton"), Config(template="cudagraphs"))
+#: A training step has the partitioner and the backward's kernels, most of them reductions, which inference never compiles.
+TRAINING = (Config(template="triton"),)
+#: On a CPU there are no cudagraphs; freezing has constant folding and packed weights.
+CPU_INFERENCE = (Config(template="triton"), Config(template="freezing"))
+
+
+def planned_check(device: str, selection: Selection, configs: tuple[str, ...], everything: bool = False) -> Plan:
+    """The cells of a check, the most important first: what the options select, else the default.
+
+    `everything` is the whole zoo under the night's configs. Raises what `selected` raises.
+    """
+    asked = tuple(map(parse_config, configs))
+    if everything:
+        return planned_night(device, selection, configs)
+    inference, training = (INFERENCE, TRAINING) if device == "cuda" else (CPU_INFERENCE, TRAINING)
+    if selection.phases:
+        default = training if selection.phases == (Phase.TRAINING.value,) else inference
+        return selected(device, selection, asked or default)
+    trained = replace(selection, phases=(Phase.TRAINING.value,))
+    if asked:
+        return selected(device, selection, asked)
+    if selection.is_narrowed:
+        return joined(selected(device, selection, inference), selected(device, trained, training))
+    if device == "cpu":
+        return joined(
+            selected(device, selection, inference, CPU_TAG), selected(device, trained, training, CPU_TRAINING_TAG)
+        )
+    named = replace(selection, models=_MODELS), replace(trained, models=_MODELS)
+    plan = joined(selected(device, named[0], inference), selected(device, named[1], training))
+    order = {name: number for number, name in enumerate(_MODELS)}
+
+    def model(cell: Cell) -> str:
+        return f"{cell.suite}/{cell.model}"
+
+    chosen = sorted({model(cell) for cell in plan.cells}, key=order.__getitem__)[:_MOST]
+    return Plan([cell for cell in plan.cells if model(cell) in chosen])

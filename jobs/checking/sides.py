@@ -1,0 +1,75 @@
+"""The two sides of a check: an overlay each, the names of its runs, and the testbeds that measure it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jobs.builds.options import SourceOptions
+from jobs.pool.requested_options import RequestedOptions, RunNames
+from jobs.pool.runner import new_run_id
+from jobs.pool.testbeds import Testbed, find_testbeds
+
+#: The trigger of the runs.
+TRIGGER = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSide:
+    """`base` or `new`. All of its runs are one night, which names it, so that both may be of one commit."""
+
+    word: str
+    overlay: Path
+    names: RunNames
+    testbeds: Sequence[Testbed]
+
+    @property
+    def night(self) -> str:
+        """What `compare` and `report` call this side."""
+        return self.names.night
+
+
+def make_overlays(
+    refs: tuple[str, str], repo: Path, source: SourceOptions, label: str, requested: RequestedOptions
+) -> list[tuple[RunNames, RequestedOptions]]:
+    """What the runs of both refs are called and asked to do. Raises what `make_overlay` raises."""
+    began = new_run_id()
+    return [
+        replace(source, source=f"{repo}@{ref}").applied(
+            RunNames(trigger=TRIGGER, label=label, night=f"{began}-{word}"), requested
+        )
+        for word, ref in zip(("base", "new"), refs, strict=True)
+    ]
+
+
+def find_sides(overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None) -> list[CheckedSide]:
+    """Both sides with their testbeds, whose fork servers start together; this process plans with the base's torch.
+
+    Raises what `find_testbeds` raises.
+    """
+    with ThreadPoolExecutor(len(overlays)) as threads:
+        testbeds = threads.map(
+            lambda number: find_testbeds(device, overlays[number][1].execution, serve=True, plans=number == 0),
+            range(len(overlays)),
+        )
+        return [
+            CheckedSide(word, Path(requested.execution.overlay), names, found)
+            for word, (names, requested), found in zip(("base", "new"), overlays, testbeds, strict=True)
+        ]
+
+
+@contextmanager
+def keeping_servers(*sides: CheckedSide) -> Iterator[None]:
+    """Lets the passes of the sides share each testbed's fork server, and ends the servers afterwards."""
+    launchers = [testbed.launcher for side in sides for testbed in side.testbeds if testbed.launcher]
+    for launcher in launchers:
+        launcher.is_kept = True
+    try:
+        yield
+    finally:
+        for launcher in launchers:
+            launcher.is_kept = False
+            launcher.close()

@@ -1,0 +1,166 @@
+"""`inductor-watch check BASE NEW`: whether a branch is slower, for which models, in minutes and without a build."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from jobs.builds.options import SourceOptions, overlay_options
+from jobs.commands.compare import fail_on_option
+from jobs.commands.report import draw
+from jobs.options import (
+    FOLDER,
+    OUTPUT_FILE,
+    Storage,
+    dashboard_option,
+    label_option,
+    measuring_options,
+    night_options,
+    stored_options,
+)
+from jobs.output.terminal import tell
+from jobs.pool.requested_options import RequestedOptions, Selection
+
+if TYPE_CHECKING:
+    from analysis.reports.facts import Report
+    from jobs.checking.answer import Answer
+
+#: Rows of the table of cells.
+_ROWS = 20
+#: Cells that compile at once on a GPU unless --workers says otherwise; more gain little, and compile times get noisy.
+_WORKERS = 8
+
+
+@click.command()
+@click.argument("base")
+@click.argument("new")
+@click.option("--repo", type=FOLDER, default=Path(), help="The clone of PyTorch [this folder].")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=10, help="Start no cell after so long.")
+@night_options
+@click.option("--all", "everything", is_flag=True, help="The whole zoo under the night's configs.")
+@overlay_options
+@measuring_options
+@stored_options
+@label_option
+@fail_on_option("regressed,broke")
+@click.option(
+    "--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", help="The report's format."
+)
+@click.option("--output", type=OUTPUT_FILE, help="Write the report to this file and print the table [standard output].")
+@dashboard_option
+@click.pass_context
+def check_command(
+    context: click.Context,
+    base: str,
+    new: str,
+    repo: Path,
+    minutes: float,
+    selection: Selection,
+    configs: tuple[str, ...],
+    everything: bool,
+    source: SourceOptions,
+    requested: RequestedOptions,
+    storage: Storage,
+    label: str,
+    fail_on: frozenset[str],
+    form: str,
+    output: Path | None,
+    dashboard_url: str,
+) -> None:
+    """Judge NEW against BASE, two refs of a clone of PyTorch, or . for its working tree, over the installed torch.
+
+    Both are compiled. Cells whose generated code is the same are unchanged without being timed, unless files differ that act
+    at run time. The others are timed in turn on one GPU until they are decided or the time is over. The default is twelve
+    models under three configs.
+
+    Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
+    """
+    from db.errors import SideError
+    from jobs.checking.answer import build_answer
+    from jobs.checking.rounds import Check
+    from jobs.checking.run_time import acting, differing
+    from jobs.checking.selection import planned_check
+    from jobs.checking.sides import find_sides, make_overlays
+    from jobs.pool.session import require_cells, storing
+
+    began = time.monotonic()
+    if everything and (selection.is_narrowed or configs):
+        raise click.UsageError("--all measures the whole zoo: leave out models, phases, sizes and configs")
+    if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
+        requested = _with_workers(requested, selection.device)
+    overlays = make_overlays((base, new), repo, source, label, requested)
+    from_base, from_new = (Path(of_side.execution.overlay) for _, of_side in overlays)
+    files = differing(from_base, from_new)
+    at_run_time = acting(from_base, from_new, files)
+    storing(storage.database)  # a folder that cannot be written is known at once
+    of_base, of_new = find_sides(overlays, selection.device)
+    if len(of_base.testbeds) > 1:
+        raise click.UsageError("check measures both sides on one GPU: name one with --gpus")
+    plan = planned_check(of_base.testbeds[0].device, selection, configs, everything)
+    require_cells(plan)
+    settings = requested.settings
+    if not settings.shared_tuning:
+        settings = replace(settings, shared_tuning=str((storage.out / "tuning").resolve()))
+    check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
+    for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
+        tell(line)
+    interrupted = False
+    try:
+        check.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    try:
+        minutes = (time.monotonic() - began) / 60
+        report, answer = build_answer(check, files, fail_on, minutes, interrupted, dashboard_url)
+    except SideError as error:
+        tell(f"nothing was measured on both sides: {error}")
+        raise SystemExit(130 if interrupted else 3) from None
+    _write(report, answer, form, output)
+    raise SystemExit(130 if interrupted else answer.exit_code)
+
+
+def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:
+    from jobs.pool.device_slots import list_gpus
+
+    on_gpu = device != "cpu" and bool(list_gpus())
+    workers = max(1, min(_WORKERS, len(os.sched_getaffinity(0)) // 2)) if on_gpu else 1
+    return replace(requested, execution=replace(requested.execution, workers=workers))
+
+
+def _write(report: Report, answer: Answer, form: str, output: Path | None) -> None:
+    """Prints the answer or writes it to the file, and prints the table then as well."""
+    from collector.output_file import write_output
+
+    text = _text(report, answer)
+    if form == "markdown":
+        drawn = draw(report, "markdown", _ROWS) + answer.markdown()
+    elif form == "json":
+        drawn = json.dumps({"check": answer.to_json(), **report.to_json()}, indent=2) + "\n"
+    else:
+        drawn = text
+    if output:
+        write_output(output, drawn)
+    click.echo(text if output else drawn, nl=False)
+
+
+def _text(report: Report, answer: Answer) -> str:
+    from rich.console import Console
+
+    from jobs.output.comparison import show_comparison
+    from jobs.output.tables import console, say
+
+    out = Console(file=StringIO(), width=console().width)
+    show_comparison(out, report.comparison, report.judgement, _ROWS)
+    for line in answer.lines():
+        say(out, line)
+    stream = out.file
+    assert isinstance(stream, StringIO)  # noqa: S101 - made above
+    return stream.getvalue()

@@ -1,0 +1,53 @@
+"""What a check measures by default, and what the options make of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from collector.vocabulary import Phase
+from collector.zoo.registry import select
+from collector.zoo.spec import ModelSpec
+from jobs.checking import selection as default
+from jobs.checking.selection import planned_check
+from jobs.pool.requested_options import Selection
+
+
+def spelled(plan):
+    return {(cell.model, cell.phase.value, cell.config.name) for cell in plan.cells}
+
+
+def test_the_default_of_a_gpu_is_twelve_models_under_three_configs_the_most_important_first(monkeypatch):
+    monkeypatch.setattr(ModelSpec, "missing", lambda self: [])
+    cells = planned_check("cuda", Selection(), ()).cells
+    assert len({cell.model for cell in cells}) == 12
+    forms = Counter((cell.phase.value, cell.config.name) for cell in cells)
+    assert forms.keys() == {("inference", "triton"), ("inference", "cudagraphs"), ("training", "triton")}
+    assert {cell.model for cell in cells} == {name.partition("/")[2] for name in default._MODELS[:12]}
+
+
+def test_a_model_that_cannot_be_measured_here_is_replaced(monkeypatch):
+    monkeypatch.setattr(ModelSpec, "missing", lambda self: ["timm"] if self.suite == "huggingface" else [])
+    models = {f"{cell.suite}/{cell.model}" for cell in planned_check("cuda", Selection(), ()).cells}
+    assert models == {name for name in default._MODELS if not name.startswith("huggingface")}
+    assert select(patterns=default._MODELS)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_options_narrow_it_and_all_is_the_night(device):
+    chosen = Selection(models=("ViTTiny*",))
+    model = "ViTTinyForImageClassification"
+    inference = {"cpu": ("triton", "freezing"), "cuda": ("triton", "cudagraphs")}[device]
+    expected = {(model, "inference", name) for name in inference} | {(model, "training", "triton")}
+    assert spelled(planned_check(device, chosen, ())) == expected
+    training = Selection(models=("ViTTiny*",), phases=(Phase.TRAINING.value,))
+    assert spelled(planned_check(device, training, ())) == {(model, "training", "triton")}
+    assert spelled(planned_check(device, chosen, ("aten",))) == {(model, "inference", "aten")}
+    assert len(planned_check(device, Selection(), (), everything=True).cells) > 10
+
+
+def test_the_default_of_a_cpu_is_small():
+    plan = planned_check("cpu", Selection(), ())
+    assert 3 <= len(plan.cells) <= 15
+    assert [cell.phase for cell in plan.cells].count(Phase.TRAINING) == 1
