@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from analysis.compare.verdicts import decide
+from analysis.reports.again import NOTHING_AGAIN
 from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown import code
 from analysis.reports.words import several
@@ -65,6 +67,8 @@ def build_answer(
     """The report on both nights, and how it came about. Raises `SideError` where a side has no run."""
     with open_store(check.storage.database, write=False).connect() as connection:
         report = build_report(connection, check.base.night, check.new.night, EVERYTHING, dashboard)
+    report = _with_commands(report, shlex.join(["inductor-watch", "check", check.base.ref, check.new.ref]))
+    check.judge()
     needs = check.needs()
     exit_code, reason = decide(report.counts, fail_on)
     if exit_code == 0 and report.counts.get("missing"):
@@ -87,3 +91,14 @@ def build_answer(
         minutes=round(minutes, 2),
         interrupted=interrupted,
     )
+
+
+def _with_commands(report: Report, command: str) -> Report:
+    """The report with this command in place of `run`, which would measure the installed torch."""
+
+    def of_check(repro: str) -> str:
+        return repro.replace("inductor-watch run", command, 1)
+
+    cells = tuple(replace(cell, repro=of_check(cell.repro)) for cell in report.cells)
+    repros = {cell_id: of_check(repro) for cell_id, repro in report.repros.items()}
+    return replace(report, cells=cells, repros=repros, again=NOTHING_AGAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -18,6 +19,9 @@ MOST_COMPILES = 4
 _CONFIRMED = 2
 #: Rounds after which a cell that is too noisy for the rest of the budget is given up: earlier its noise is not known well.
 _PATIENCE = 4
+
+#: A change of compile time by less than this part of half its interval is what noise looks like.
+_SUSPICIOUS = 0.6
 
 _CHANGES = (Outcome.REGRESSED, Outcome.IMPROVED)
 _OF_COMPILING = ("compile_cold_s", "compile_instructions")
@@ -72,9 +76,17 @@ def _is_compiling_open(row: Mapping[Any, Any], rounds: int) -> bool:
 
 
 def _is_open(row: Mapping[Any, Any], name: str, rounds: int) -> bool:
+    """Whether a metric of compiling differs by what matters, and another compilation may show that it is no chance."""
     word, change = row[f"{name}_verdict"], row[f"{name}_change"]
     if not isinstance(word, str) or pd.isna(change) or abs(change) <= MIN_EFFECT[name]:
         return False
     if word in _CHANGES:
         return rounds < _CONFIRMED
-    return word == Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and row[f"{name}_more_runs"] != float("inf")
+    return word == Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(row, name)
+
+
+def _is_suspicious(row: Mapping[Any, Any], name: str) -> bool:
+    adjusted, low, high = (math.log1p(row[f"{name}_{end}"]) for end in ("adjusted", "low", "high"))
+    if math.isnan(high - low):
+        return True  # the noise is not known yet
+    return abs(adjusted) >= _SUSPICIOUS * (high - low) / 2

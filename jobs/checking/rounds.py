@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from typing import Any
 import click
 
 from analysis.compare.verdicts import Outcome, compare_and_judge
+from analysis.reports.words import WORDS, percent, several
 from collector.bundle import BundleError, check_bundle
 from collector.measure.shared_tuning import SharedTuning
 from collector.settings import Settings
-from collector.vocabulary import Cell, Status
+from collector.vocabulary import Cell
 from db.engine import open_store
 from db.errors import SideError
 from jobs.checking.deciding import Need, has_same_code, need
@@ -37,6 +38,8 @@ class Check:
 
     `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is of
     `time.monotonic`.
+    `timed` and `compiled` count the rounds in which a cell was, and `rows` are the comparison's after the last round, both by
+    cell_id.
     """
 
     base: CheckedSide
@@ -49,6 +52,7 @@ class Check:
     timed: Counter[str] = field(default_factory=Counter)
     compiled: Counter[str] = field(default_factory=Counter)
     rounds: int = 0
+    rows: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
     @property
     def left_s(self) -> float:
@@ -69,19 +73,19 @@ class Check:
             raise
 
     def needs(self) -> dict[str, Need]:
-        """What each cell needs next, by its cell_id; empty where a side has no run."""
+        """What each cell of `rows` needs next, by its cell_id."""
         return {
             cell_id: need(row, self.timed[cell_id], self.compiled[cell_id], bool(self.acting))
-            for cell_id, row in self._rows().items()
+            for cell_id, row in self.rows.items()
         }
 
     def _wanted(self) -> dict[Need, list[Cell]]:
         """The cells of the next round by what they need; those whose code changed come first."""
         if not self.rounds:
             return {Need.TIME if self.acting else Need.COMPILE: list(self.cells)}
-        needs, rows = self.needs(), self._rows()
+        needs = self.needs()
         known = [cell for cell in self.cells if cell.cell_id in needs]
-        known.sort(key=lambda cell: rows[cell.cell_id].get("code_changed") is not True)
+        known.sort(key=lambda cell: self.rows[cell.cell_id].get("code_changed") is not True)
         wanted = {word: [cell for cell in known if needs[cell.cell_id] is word] for word in (Need.COMPILE, Need.TIME)}
         return {word: cells for word, cells in wanted.items() if cells}
 
@@ -121,24 +125,26 @@ class Check:
             names = replace(self.base.names, night=f"{self.base.night}-tuning")
             self._measure(replace(self.base, word="tuning", names=names), untuned, is_timed=False, database=False)
 
-    def _rows(self) -> dict[str, dict[Any, Any]]:
-        with open_store(self.storage.database, write=False).connect() as connection:
-            try:
-                comparison, judgement = compare_and_judge(connection, self.base.night, self.new.night)
-            except SideError:
-                return {}
-        rows = comparison.cells.join(judgement.cells).to_dict("records")
-        return {str(row["cell_id"]): row for row in rows}
+    def judge(self) -> None:
+        """Compares and judges what the store has of both sides. Without a run of each there is nothing to compare."""
+        with open_store(self.storage.database, write=False).connect() as connection, suppress(SideError):
+            comparison, judgement = compare_and_judge(connection, self.base.night, self.new.night)
+            rows = comparison.cells.join(judgement.cells).to_dict("records")
+            self.rows = {str(row["cell_id"]): row for row in rows}
 
     def _tell_round(self) -> None:
-        rows, needs = self._rows(), self.needs()
-        still = sum(word is not Need.NOTHING for word in needs.values())
-        counts = Counter(row["verdict"] for row in rows.values())
-        parts = [f"{len(rows) - still} decided", f"{still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
-        same = sum(has_same_code(row) for row in rows.values())
-        failing = sum({row["status_base"], row["status_new"]} > {Status.PASS.value} for row in rows.values())
-        code = f"same code {same}, other {len(rows) - same - failing}, failing on one side {failing}"
-        tell(f"round {self.rounds}: {', '.join(parts)}; {code}; {max(0.0, self.left_s) / 60:.1f} min left")
+        """The partial answer: how many cells are decided, and a line for each that has just got a verdict to look at."""
+        before = self.rows
+        self.judge()
+        for cell_id, row in self.rows.items():
+            if row["verdict"] in _TOLD and row["verdict"] != before.get(cell_id, {}).get("verdict"):
+                tell(f"{row['verdict']}: {row['cell']}{_change(row)}")
+        still = sum(word is not Need.NOTHING for word in self.needs().values())
+        counts = Counter(row["verdict"] for row in self.rows.values())
+        same = sum(has_same_code(row) for row in self.rows.values())
+        parts = [f"{len(self.rows) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
+        parts.append(f"same code in {same} of {several(len(self.rows), 'cell')}")
+        tell(f"round {self.rounds}: {', '.join(parts)}; {max(0.0, self.left_s) / 60:.1f} min left")
 
     def _store_unfinished(self) -> None:
         put = storing(self.storage.database)
@@ -149,6 +155,12 @@ class Check:
                 continue
             if night in (self.base.night, self.new.night):
                 click.echo(put(path))
+
+
+def _change(row: Mapping[Any, Any]) -> str:
+    """`, wall +4.1 %`: the metric that decided and its adjusted change; empty where the status did."""
+    metric = row["verdict_metric"]
+    return f", {WORDS[metric]} {percent(row[f'{metric}_adjusted'])}" if isinstance(metric, str) else ""
 
 
 @contextmanager

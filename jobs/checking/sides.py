@@ -19,10 +19,10 @@ TRIGGER = "check"
 
 @dataclass(frozen=True, slots=True)
 class CheckedSide:
-    """`base` or `new`. All of its runs are one night, which names it, so that both may be of one commit."""
+    """`base` or `new`, and the ref. All of its runs are one night, which names it, so that both may be of one commit."""
 
     word: str
-    overlay: Path
+    ref: str
     names: RunNames
     testbeds: Sequence[Testbed]
 
@@ -45,20 +45,22 @@ def make_overlays(
     ]
 
 
-def find_sides(overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None) -> list[CheckedSide]:
+def find_sides(
+    refs: tuple[str, str], overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None
+) -> tuple[CheckedSide, CheckedSide]:
     """Both sides with their testbeds, whose fork servers start together; this process plans with the base's torch.
 
     Raises what `find_testbeds` raises.
     """
     with ThreadPoolExecutor(len(overlays)) as threads:
         testbeds = threads.map(
-            lambda number: find_testbeds(device, overlays[number][1].execution, serve=True, plans=number == 0),
-            range(len(overlays)),
+            lambda number: find_testbeds(device, overlays[number][1].execution, serve=True, plans=number == 0), range(2)
         )
-        return [
-            CheckedSide(word, Path(requested.execution.overlay), names, found)
-            for word, (names, requested), found in zip(("base", "new"), overlays, testbeds, strict=True)
-        ]
+        base, new = (
+            CheckedSide(word, ref, names, found)
+            for word, ref, (names, _), found in zip(("base", "new"), refs, overlays, testbeds, strict=True)
+        )
+    return base, new
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def check_command(
     files = differing(from_base, from_new)
     at_run_time = acting(from_base, from_new, files)
     storing(storage.database)  # a folder that cannot be written is known at once
-    of_base, of_new = find_sides(overlays, selection.device)
+    of_base, of_new = find_sides((base, new), overlays, selection.device)
     if len(of_base.testbeds) > 1:
         raise click.UsageError("check measures both sides on one GPU: name one with --gpus")
     plan = planned_check(of_base.testbeds[0].device, selection, configs, everything)

@@ -12,16 +12,22 @@ METRICS = ("compiled_ms", "compiled_kernel_ms", "compiled_peak_bytes", "compile_
 
 
 def row(verdict="unchanged", statuses=("pass", "pass"), code_changed=True, **of_metrics):
-    """A row as a comparison and its judgement have it; a metric is (verdict, change, more runs)."""
+    """A row as a comparison and its judgement have it; a metric is (verdict, change, more runs).
+
+    Half of its interval is a twentieth of the further runs.
+    """
     cells = {"verdict": verdict, "status_base": statuses[0], "status_new": statuses[1], "code_changed": code_changed}
     for name in METRICS:
         word, change, more = of_metrics.get(name, (None, math.nan, math.nan))
+        low, high = (math.expm1(math.log1p(change) + sign * more / 20) for sign in (-1, 1))
         cells |= {f"{name}_verdict": word, f"{name}_change": change, f"{name}_more_runs": more}
+        cells |= {f"{name}_adjusted": change, f"{name}_low": low, f"{name}_high": high}
     return cells
 
 
 SLOWER, OPEN, SAME = ("regressed", 0.1, 0.0), ("inconclusive", 0.1, 3.0), ("unchanged", 0.0, 0.0)
-HOPELESS = ("inconclusive", 0.1, math.inf)
+HOPELESS, NOISY = ("inconclusive", 0.1, math.inf), ("inconclusive", 0.1, 10.0)
+UNKNOWN = ("inconclusive", 0.1, math.nan)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +50,8 @@ HOPELESS = ("inconclusive", 0.1, math.inf)
         # Compile time needs no timing, and has a limit of its own.
         (row("inconclusive", code_changed=False, compile_cold_s=OPEN), 0, 1, Need.COMPILE),
         (row("inconclusive", code_changed=False, compile_cold_s=OPEN), 0, MOST_COMPILES, Need.NOTHING),
+        (row("inconclusive", code_changed=False, compile_cold_s=UNKNOWN), 0, 1, Need.COMPILE),
+        (row("inconclusive", code_changed=False, compile_cold_s=NOISY), 0, 1, Need.NOTHING),
         (row("inconclusive", code_changed=False, compile_cold_s=("inconclusive", 0.04, 2)), 0, 1, Need.NOTHING),
         (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, 1, Need.COMPILE),
         (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, 2, Need.NOTHING),
