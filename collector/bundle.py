@@ -7,6 +7,8 @@ each a JSON object with a `record` field:
     planned      one per cell that this run means to measure; they are there together with the first line or not at all
     environment  environment_id and the whole fingerprint, once
     program      program_id and the effective options, once
+    code         code_id and the graphs that it consists of, once (collector.code)
+    text         text_id and a kernel's or a wrapper's text, packed, unless another bundle of the folder has it
     measurement  one per cell measured; where a cell has several the last one counts
     end          the run was closed: finished_at
     resumed      the run was taken up again, open or closed: attempt, at
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from collector.bundle_file import LONGEST_LINE, both_paths, create, pack, path_of, read_lines, take_up
+from collector.code import Code, pack_text
 from collector.errors import BundleError as BundleError
 from collector.vocabulary import Cell, Measurement
 
@@ -89,6 +92,7 @@ class BundleWriter:
         self.path = path_of(folder, header.run_id)
         folder.mkdir(parents=True, exist_ok=True)
         self._seen: set[str] = set()
+        self._texts = KnownTexts(folder)
         first = {"record": "run", "format": FORMAT, **header.to_json()}
         plan = ({"record": "planned", "cell": cell.to_json()} for cell in planned)
         self._stream: IO[bytes] = create(self.path, map(_encode, [first, *plan]))
@@ -105,7 +109,8 @@ class BundleWriter:
         writer = object.__new__(cls)
         writer.path, writer._stream = plain, take_up(plain)
         contents = read_bundle(plain)
-        writer._seen = {*contents.environments, *contents.programs}
+        writer._seen = {*contents.environments, *contents.programs, *contents.codes, *contents.texts}
+        writer._texts = KnownTexts(plain.parent)
         writer._write({"record": "resumed", "attempt": contents.attempt + 1, "at": at})
         return writer, contents
 
@@ -116,6 +121,14 @@ class BundleWriter:
     def program(self, program_id: str, options: Mapping[str, Any]) -> None:
         """Records a program's effective options once."""
         self._once(program_id, {"record": "program", "program_id": program_id, "options": dict(options)})
+
+    def code(self, code: Mapping[str, Any], texts: Mapping[str, str]) -> None:
+        """Records a cell's code once, and those of its texts that no bundle of the folder has."""
+        for text_id, text in texts.items():
+            if text_id not in self._texts:
+                self._once(text_id, {"record": "text", "text_id": text_id, "zlib": pack_text(text)})
+        self._once(str(code["code_id"]), {"record": "code", **code})
+        self._texts.add(texts, self.path.stem)
 
     def measurement(self, measurement: Measurement) -> None:
         """Appends one measurement; it is on disk when this returns."""
@@ -143,6 +156,31 @@ class BundleWriter:
         os.fsync(self._stream.fileno())
 
 
+class KnownTexts:
+    """The texts of generated code that the bundles of a folder have, so that a kernel of every night is written once.
+
+    `known_texts` has a line for each: its id and the run whose bundle has it. It may be lost, and a bundle may be moved
+    away: then the texts are written again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "known_texts"
+        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        pairs = [line.split() for line in lines]
+        runs = {run for _, run in pairs if any(path.exists() for path in both_paths(folder / f"{run}.jsonl"))}
+        self._known = {text_id for text_id, run in pairs if run in runs}
+
+    def __contains__(self, text_id: str) -> bool:
+        return text_id in self._known
+
+    def add(self, text_ids: Iterable[str], run_id: str) -> None:
+        """Notes the texts that the bundle of this run has now."""
+        if new := [text_id for text_id in text_ids if text_id not in self._known]:
+            with self._file.open("a") as stream:
+                stream.write("".join(f"{text_id} {run_id}\n" for text_id in new))
+            self._known.update(new)
+
+
 def _encode(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
@@ -152,13 +190,15 @@ class BundleContents:
     """A bundle as read. `finished_at` is None for a run that did not end; `damage` lists what could not be read.
 
     `attempt` is 1, and one more with every `resume`. `places` has the attempt and the line number of each measurement: of
-    two of one cell the greater counts.
+    two of one cell the greater counts. `codes` are as `collector.code.Code.to_json`; `texts` are packed.
     """
 
     header: RunHeader
     planned: list[Cell] = field(default_factory=list)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     programs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    codes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
     finished_at: str | None = None
@@ -236,6 +276,10 @@ def _take(contents: BundleContents, record: Mapping[str, Any], number: int) -> N
             contents.environments[record["environment_id"]] = dict(record["data"])
         case "program":
             contents.programs[record["program_id"]] = dict(record["options"])
+        case "code":
+            contents.codes[str(record["code_id"])] = Code.from_json(record).to_json()
+        case "text":
+            contents.texts[str(record["text_id"])] = str(record["zlib"])
         case "measurement":
             contents.measurements.append(Measurement.from_json(record))
             contents.places.append((contents.attempt, number))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,25 @@ from collector.vocabulary import short_hash
 KERNEL = "KERNEL_NAME"
 #: What a wrapper's text has in place of a kernel's definition.
 DEFINITION = "KERNEL_TEXT"
+#: Characters of a text that are read: a packed one could hold anything.
+_LONGEST = 16 << 20
+
+
+def pack_text(text: str) -> str:
+    """A text as it is kept in a bundle."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
+
+
+def unpack_text(packed: str) -> str:
+    """The inverse of `pack_text`, without what is beyond 16 MiB. Raises `ValueError` for anything else."""
+    try:
+        return (
+            zlib.decompressobj()
+            .decompress(base64.b64decode(packed, validate=True), _LONGEST)
+            .decode("utf-8", "replace")
+        )
+    except zlib.error as error:
+        raise ValueError(f"a text of code is damaged ({error})") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents, BundleError, RunHeader, read_bundle
+from collector.code import unpack_text
 from collector.metrics import METRICS
-from collector.vocabulary import Cell, Measurement, short_hash
+from collector.vocabulary import Cell, Measurement, canonical_json, short_hash
 from db.arrays import pack, relative_spread
 from db.errors import one_line
 from db.queries.moments import to_epoch
@@ -41,6 +42,8 @@ class Incoming:
     measurements: dict[tuple[str, int], IncomingMeasurement] = field(default_factory=dict)
     programs: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    codes: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
 
 
@@ -57,6 +60,8 @@ def read_incoming(path: Path) -> Incoming:
     for measurement, place in zip(contents.measurements, contents.places, strict=True):
         _measurement(incoming, measurement, version_of(*place))
     incoming.programs |= _records("program", contents.programs, incoming.damage)
+    incoming.codes = {clean(code_id): canonical_json(code["graphs"]) for code_id, code in contents.codes.items()}
+    incoming.texts = _texts(contents, incoming.damage)
     incoming.environments |= _records("environment", contents.environments, incoming.damage)
     return incoming
 
@@ -141,6 +146,16 @@ def _records(kind: str, records: Mapping[str, dict[str, Any]], damage: list[str]
     return by_name
 
 
+def _texts(contents: BundleContents, damage: list[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for text_id, packed in contents.texts.items():
+        try:
+            texts[clean(text_id)] = unpack_text(packed)
+        except UNFIT as error:
+            damage.append(f"text {one_line(text_id)} cannot be stored: {error_text(error)}; left out")
+    return texts
+
+
 def _cell(incoming: Incoming, cell: Cell) -> str | None:
     """The cell's id, once the cell is among the incoming ones; None, with a note, if no database can keep it."""
     try:
@@ -191,6 +206,7 @@ def to_rows(measurement: Measurement, started_at: float, version: int) -> Incomi
         "message": clean(str(failure.message)) if failure else None,
         "hint": clean(str(failure.hint)) if failure and failure.hint is not None else None,
         "version": version,
+        "code_id": None if measurement.code_id is None else clean(str(measurement.code_id)),
         "program": None if measurement.program_id is None else clean(str(measurement.program_id)),
         "environment": None if measurement.environment_id is None else clean(str(measurement.environment_id)),
     }

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, up
 
 from collector.bundle import BundleError, first_damage
 from db.connecting import changing
-from db.dimensions import branch_key, cell_keys, commit_key, record_keys, testbed_key
+from db.dimensions import branch_key, cell_keys, commit_key, record_keys, store_code, testbed_key
 from db.errors import StoreError, one_line
 from db.incoming import Incoming, read_incoming
 from db.queries.moments import from_epoch
@@ -96,6 +96,7 @@ def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: f
 
 def _store(conn: Connection, incoming: Incoming) -> IngestReport:
     run, run_changed = _run(conn, incoming)
+    store_code(conn, incoming)
     cells = cell_keys(conn, incoming)
     stored, given = _stored(conn, run), _rows(conn, run, incoming, cells)
     new = [key for key in given.measured if key not in stored.measured]

@@ -148,6 +148,22 @@ class Program(Base):
     options: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
+class CodeRow(Base):
+    """The generated code of a cell: `graphs` is JSON, as `collector.code.Code` has it. Equal code is kept once."""
+
+    __tablename__ = "codes"
+    code_id: Mapped[str] = mapped_column(primary_key=True)
+    graphs: Mapped[str] = mapped_column(PackedText)
+
+
+class CodeText(Base):
+    """The text of a kernel or a wrapper. A kernel that is the same in every night is kept once."""
+
+    __tablename__ = "code_texts"
+    text_id: Mapped[str] = mapped_column(primary_key=True)
+    text: Mapped[str] = mapped_column(PackedText)
+
+
 class ConfigRow(Base):
     """A way of compiling as it was asked for. Two requests may share a name, never a `config_id`."""
 
@@ -232,7 +248,7 @@ class Planned(Base):
 #: How each measurement ended, and a column for each metric of `collector.metrics`.
 #: `throttled` has the reasons that held the GPU's clocks down right after the timed rounds, separated by commas. It is
 #: empty for no reason, and NULL where nobody looked (a CPU). `version` is the attempt and line of the bundle that the
-#: row comes from (`db.incoming.version_of`): the highest version of a run wins.
+#: row comes from (`db.incoming.version_of`): the highest version of a run wins. `code_id` names the generated code.
 measurements = Table(
     "measurements",
     Base.metadata,
@@ -251,6 +267,7 @@ measurements = Table(
     Column("exception", TEXT),
     Column("message", TEXT),
     Column("hint", TEXT),
+    Column("code_id", TEXT),
     # A model's history reads its rows by cell.
     Index("ix_measurements_cell", "cell", "run"),
     sqlite_with_rowid=False,
@@ -379,7 +396,8 @@ def results_query() -> Select[Any]:
         select(*of_run, Testbed.testbed_id, CellRow.cell_id, Model.suite, Model.name.label("model"), *of_cell)
         .add_columns(ConfigRow.name.label("config"), ConfigRow.config_id, row.replicate, row.status)
         .add_columns(row.started_at, row.wall_s, Program.program_id, Environment.environment_id)
-        .add_columns(row.stage, row.exception, row.message, row.hint, row.throttled, Samples.spread)
+        .add_columns(row.stage, row.exception, row.message, row.hint, row.code_id, row.throttled)
+        .add_columns(Samples.spread)
         .add_columns(*(row[name] for name in METRICS))
         .select_from(measurements)
         .join(Run, Run.id == row.run)

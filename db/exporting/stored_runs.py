@@ -110,6 +110,7 @@ def _measurements(conn: Connection, run: int, cells: dict[int, Cell]) -> list[Me
                 failure=Failure(Stage(row.stage), row.exception, row.message, row.hint) if failed else None,
                 log_tail=behind.log_tail if behind else None,
                 replicate=row.replicate,
+                code_id=row.code_id,
             )
         )
     return measured

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 #: The schemas from the baseline on, oldest first. This program reads and writes the last one.
-VERSIONS = ("0007",)
+VERSIONS = ("0007", "0008")
 #: Schemas from before the baseline: such a database is rebuilt from its bundles.
 OLDER = ("0001", "0002", "0003", "0004", "0005", "0006")
 

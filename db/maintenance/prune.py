@@ -10,11 +10,24 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine, delete, func, or_, select, update
 
-from db.connecting import changing, connected
+from db.connecting import changing, chunks, connected
 from db.errors import SideError, StoreError, nearest, one_line
+from db.queries.code import codes
 from db.queries.moments import from_epoch
 from db.regressions.records import OPEN
-from db.schema import Base, Branch, Commit, Evidence, Regression, Run, Samples, Series, measurements
+from db.schema import (
+    Base,
+    Branch,
+    CodeRow,
+    CodeText,
+    Commit,
+    Evidence,
+    Regression,
+    Run,
+    Samples,
+    Series,
+    measurements,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,7 @@ def remove_run(target: Engine, run_id: str, *, dry_run: bool = False) -> Removed
     with changing(target) as change:
         key, removed = _removed(change.conn, run_id)
         change.conn.execute(delete(Run).where(Run.id == key))
+        _drop_unused_code(change.conn)
         change.made = True
         return removed
 
@@ -137,6 +151,8 @@ def _prune(conn: Connection, ages: Ages, now: datetime, *, dry_run: bool) -> Pru
     gone = sum(_measured(conn, run, None) for run in dropped)
     for run in () if dry_run else dropped:
         conn.execute(delete(Run).where(Run.id == run))
+    if dropped and not dry_run:
+        _drop_unused_code(conn)
     samples, evidence = (
         sum(
             _thin(conn, table, columns, run, guarded[run], dry_run)
@@ -150,6 +166,18 @@ def _prune(conn: Connection, ages: Ages, now: datetime, *, dry_run: bool) -> Pru
     )
     kept = tuple(name for run, name in old if run in held)
     return PruneReport(samples, evidence, tuple(dropped.values()), gone, kept, sum(map(len, guarded.values())))
+
+
+def _drop_unused_code(conn: Connection) -> None:
+    """Removes generated code that no measurement has any more, and the texts that no code has."""
+    used = select(measurements.c.code_id).where(measurements.c.code_id.is_not(None))
+    conn.execute(delete(CodeRow).where(CodeRow.code_id.not_in(used)))
+    left = codes(conn, conn.execute(select(CodeRow.code_id)).scalars()).values()
+    texts = {graph.wrapper for code in left for graph in code.graphs}
+    texts |= {kernel.text_id for code in left for kernel in code.kernels}
+    unused = set(conn.execute(select(CodeText.text_id)).scalars()) - texts
+    for chunk in chunks(sorted(unused)):
+        conn.execute(delete(CodeText).where(CodeText.text_id.in_(chunk)))
 
 
 def _older(conn: Connection, now: datetime, age: timedelta | None) -> list[tuple[int, str]]:

@@ -18,7 +18,7 @@ from db.schema import CellRow, ConfigRow, Environment, Model, Planned, measureme
 #: What a measurement adds to a cell's names; all of it is absent (None or NaN) in a row whose cell is missing.
 MEASURED_COLUMNS = (
     *("run_id", "testbed_id", "replicate", "status", "started_at", "wall_s", "program_id", "environment_id"),
-    *("stage", "exception", "message", "hint", "spread", *METRICS),
+    *("code_id", "stage", "exception", "message", "hint", "spread", *METRICS),
 )
 
 

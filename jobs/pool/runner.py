@@ -151,12 +151,14 @@ def scheduler_for(
 
 
 def record(writer: BundleWriter, outcome: Outcome, duplicates: Sequence[Cell] = ()) -> list[Measurement]:
-    """Writes one outcome: its environment and program first, if they are new, then the measurement under each name."""
+    """Writes one outcome: its environment, program and code first, if they are new, then the measurement under each name."""
     measurement = outcome.measurement
     if outcome.environment and measurement.environment_id:
         writer.environment(measurement.environment_id, outcome.environment)
     if outcome.program and measurement.program_id:
         writer.program(measurement.program_id, outcome.program)
+    if outcome.code:
+        writer.code(outcome.code, outcome.texts)
     measurements = [measurement, *(copy_for(cell, measurement) for cell in duplicates)]
     for item in measurements:
         writer.measurement(item)
