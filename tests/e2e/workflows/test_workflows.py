@@ -99,6 +99,23 @@ def test_the_ten_lines_of_the_document_are_ten_and_a_workflow(tmp_path):
         assert found.returncode == 0, found.stdout
 
 
+def test_the_workflows_that_check_a_branch_are_valid_safe_and_pinned_as_ours(tmp_path):
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    texts = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "check.md").read_text(), re.DOTALL)
+    for name, text in zip(("check", "comment"), texts, strict=True):
+        (folder / f"{name}.yml").write_text(text)
+        assert set(re.findall(r"uses: (.*)", text)) <= set(re.findall(r"uses: (.*)", ADHOC.read_text()))
+    found = checked("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *folder.glob("*.yml"))
+    assert found.returncode == 0, found.stdout
+    found = checked("zizmor", "--offline", "--no-progress", "--persona", "pedantic", tmp_path / ".github")
+    assert found.returncode == 0, found.stdout
+    # What runs the pull request's code can write nothing and knows no secret.
+    (measuring,) = read(folder / "check.yml")["jobs"].values()
+    assert measuring["permissions"] == {"contents": "read"}
+    assert "secrets" not in texts[0]
+
+
 def test_the_document_names_every_variable_and_every_pin():
     text = DOCUMENT.read_text()
     files = "".join(path.read_text() for path in (NIGHTLY, ADHOC, CI, ACTION))
