@@ -7,8 +7,8 @@ each a JSON object with a `record` field:
     planned      one per cell that this run means to measure; they are there together with the first line or not at all
     environment  environment_id and the whole fingerprint, once
     program      program_id and the effective options, once
-    code         code_id and the graphs that it consists of, once (collector.code)
-    text         text_id and a kernel's or a wrapper's text, packed, unless another bundle of the folder has it
+    code         code_id and the graphs that it consists of (collector.code), unless another bundle of the folder has it
+    text         text_id and a kernel's or a wrapper's text, packed, likewise
     measurement  one per cell measured; where a cell has several the last one counts
     end          the run was closed: finished_at
     resumed      the run was taken up again, open or closed: attempt, at
@@ -92,7 +92,7 @@ class BundleWriter:
         self.path = path_of(folder, header.run_id)
         folder.mkdir(parents=True, exist_ok=True)
         self._seen: set[str] = set()
-        self._texts = KnownTexts(folder)
+        self._known = KnownCode(folder)
         first = {"record": "run", "format": FORMAT, **header.to_json()}
         plan = ({"record": "planned", "cell": cell.to_json()} for cell in planned)
         self._stream: IO[bytes] = create(self.path, map(_encode, [first, *plan]))
@@ -110,7 +110,7 @@ class BundleWriter:
         writer.path, writer._stream = plain, take_up(plain)
         contents = read_bundle(plain)
         writer._seen = {*contents.environments, *contents.programs, *contents.codes, *contents.texts}
-        writer._texts = KnownTexts(plain.parent)
+        writer._known = KnownCode(plain.parent)
         writer._write({"record": "resumed", "attempt": contents.attempt + 1, "at": at})
         return writer, contents
 
@@ -123,12 +123,14 @@ class BundleWriter:
         self._once(program_id, {"record": "program", "program_id": program_id, "options": dict(options)})
 
     def code(self, code: Mapping[str, Any], texts: Mapping[str, str]) -> None:
-        """Records a cell's code once, and those of its texts that no bundle of the folder has."""
+        """Records a cell's code, and those of its texts that no bundle of the folder has; nothing for code that one has."""
+        if (code_id := str(code["code_id"])) in self._known:
+            return
         for text_id, text in texts.items():
-            if text_id not in self._texts:
+            if text_id not in self._known:
                 self._once(text_id, {"record": "text", "text_id": text_id, "zlib": pack_text(text)})
-        self._once(str(code["code_id"]), {"record": "code", **code})
-        self._texts.add(texts, self.path.stem)
+        self._once(code_id, {"record": "code", **code})
+        self._known.add([code_id, *texts], self.path.stem)
 
     def measurement(self, measurement: Measurement) -> None:
         """Appends one measurement; it is on disk when this returns."""
@@ -156,29 +158,29 @@ class BundleWriter:
         os.fsync(self._stream.fileno())
 
 
-class KnownTexts:
-    """The texts of generated code that the bundles of a folder have, so that a kernel of every night is written once.
+class KnownCode:
+    """The generated code that the bundles of a folder have, so that a kernel of every night is written once.
 
-    `known_texts` has a line for each: its id and the run whose bundle has it. It may be lost, and a bundle may be moved
-    away: then the texts are written again.
+    `known_code` has a line for each code and text: its id and the run whose bundle has it. The file may be lost, and a
+    bundle may be moved away: then they are written again.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "known_texts"
+        self._file = folder / "known_code"
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         pairs = [line.split() for line in lines]
         runs = {run for _, run in pairs if any(path.exists() for path in both_paths(folder / f"{run}.jsonl"))}
-        self._known = {text_id for text_id, run in pairs if run in runs}
+        self._ids = {name for name, run in pairs if run in runs}
 
-    def __contains__(self, text_id: str) -> bool:
-        return text_id in self._known
+    def __contains__(self, name: str) -> bool:
+        return name in self._ids
 
-    def add(self, text_ids: Iterable[str], run_id: str) -> None:
-        """Notes the texts that the bundle of this run has now."""
-        if new := [text_id for text_id in text_ids if text_id not in self._known]:
+    def add(self, names: Iterable[str], run_id: str) -> None:
+        """Notes what the bundle of this run has now."""
+        if new := [name for name in names if name not in self._ids]:
             with self._file.open("a") as stream:
-                stream.write("".join(f"{text_id} {run_id}\n" for text_id in new))
-            self._known.update(new)
+                stream.write("".join(f"{name} {run_id}\n" for name in new))
+            self._ids.update(new)
 
 
 def _encode(record: Mapping[str, Any]) -> bytes:

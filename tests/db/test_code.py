@@ -36,6 +36,8 @@ def test_a_text_is_in_one_bundle_of_a_folder_and_comes_back_when_that_one_is_gon
     assert set(read_bundle(first).texts) == {"w" * 16, "a" * 16, "b" * 16}
     assert set(read_bundle(second).texts) == {"c" * 16}
     assert set(read_bundle(second).codes) == {OTHER.code_id}
+    again = read_bundle(write(tmp_path, "again", CODE, 15))
+    assert (again.codes, again.texts) == ({}, {})
     first.unlink()
     assert set(read_bundle(write(tmp_path, "three", CODE, 20)).texts) == {"w" * 16, "a" * 16, "b" * 16}
 
