@@ -18,7 +18,7 @@ SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since"
 #: What belongs to one page or another. The page says of any other key that nothing reads it.
 _OF_PAGES = (
     *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "model", "setting", "versus"),
-    *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels"),
+    *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels", "kernel", "code", "sources"),
 )
 #: Keys with few values: these, besides none.
 _CHOICES = {
@@ -26,6 +26,7 @@ _CHOICES = {
     **dict.fromkeys(("rows", "runs"), ("all",)),
     **dict.fromkeys(("log", "dates", "closed"), ("1",)),
     "kernels": ("compiled", "eager"),
+    "sources": ("both",),
     "by": ("day", "week", "month"),
 }
 #: Streamlit's own keys, and what older addresses have.

@@ -34,7 +34,7 @@ def computed(conn: Connection, run: int) -> tuple[list[dict[str, Any]], dict[str
     row = measurements.c
     query = select(CellRow.id, *_AXES).join(Model, Model.id == CellRow.model)
     planned = query.join(Planned, Planned.cell == CellRow.id).where(Planned.run == run)
-    measured = query.add_columns(row.status, *(row[name] for name in (*GEOMEANS, *MEANS)))
+    measured = query.add_columns(row.status, row.code_id, *(row[name] for name in (*GEOMEANS, *MEANS)))
     measured = measured.join(measurements, row.cell == CellRow.id).where(row.run == run)
     groups: dict[tuple[Any, ...], dict[int, Any]] = defaultdict(dict)
     for cell, *group in conn.execute(planned):
@@ -63,10 +63,17 @@ def _summary(cells: Sequence[Any]) -> dict[str, Any]:
         "failed": len(measured) - len(passing) - not_applicable,
         "not_applicable": not_applicable,
     }
+    # Cells that were not timed again, since their code is known, still belong to the average: without them it is another one.
+    untimed = [row for row in passing if row.code_id is not None and row.compiled_ms is None]
+    is_whole = {name: all(getattr(row, name) is not None for row in untimed) for name in (*GEOMEANS, *MEANS)}
     for name in GEOMEANS:
-        logs = [math.log(value) for row in passing if (value := getattr(row, name)) is not None and value > 0]
+        logs = [
+            math.log(value)
+            for row in passing
+            if is_whole[name] and (value := getattr(row, name)) is not None and value > 0
+        ]
         summary |= {f"n_{name}": len(logs), name: math.exp(math.fsum(logs) / len(logs)) if logs else None}
     for name in MEANS:
-        values = [value for row in passing if (value := getattr(row, name)) is not None]
+        values = [value for row in passing if is_whole[name] and (value := getattr(row, name)) is not None]
         summary |= {f"n_{name}": len(values), name: math.fsum(values) / len(values) if values else None}
     return summary

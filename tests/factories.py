@@ -6,7 +6,7 @@ Every run made here is labelled "synthetic test data", so that none of it can be
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from collector.bundle import BundleWriter, RunHeader
+from collector.code import Code
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status, short_hash
 from db.engine import open_store
 
@@ -138,10 +139,16 @@ def write_bundle(
     planned: Sequence[Cell] | None = None,
     environment: dict[str, Any] | None = None,
     closed: bool = True,
+    codes: Sequence[tuple[Code, Mapping[str, str]]] = (),
 ) -> Path:
-    """A bundle of these measurements; it plans their cells unless told what it plans. Returns its path."""
+    """A bundle of these measurements; it plans their cells unless told what it plans. Returns its path.
+
+    `codes` are the generated codes behind the measurements' code_ids, with their texts by id.
+    """
     cells = [item.cell for item in measurements] if planned is None else list(planned)
     writer = BundleWriter(folder, head, dict.fromkeys(cells))
+    for code, texts in codes:
+        writer.code(code.to_json(), texts)
     for item in measurements:
         if item.environment_id:
             writer.environment(item.environment_id, environment or ENVIRONMENT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,33 +43,39 @@ class KernelChange:
         return (self.new_ms or 0.0) - (self.base_ms or 0.0)
 
 
-def kernels(details: Mapping[str, Any], kind: str) -> dict[str, tuple[float, float]]:
-    """Launches and milliseconds per call by kernel name of `kind` ("compiled" or "eager"); same names added up."""
-    added: dict[str, tuple[float, float]] = {}
+def listed_kernels(details: Mapping[str, Any], kind: str) -> Iterator[tuple[str, float, float]]:
+    """Name, launches and milliseconds per call of the kernels of `kind` ("compiled" or "eager"), as the profiler lists them."""
     entries = details.get(f"{kind}_kernels")
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, list | tuple) and len(entry) == 3:
-            name, launches, ms = str(entry[0]), float(entry[1]), float(entry[2])
-            key = match[1] if (match := _NUMBER.match(name)) else name
-            before = added.get(key, (0.0, 0.0))
-            added[key] = (before[0] + launches, before[1] + ms)
+            yield str(entry[0]), float(entry[1]), float(entry[2])
+
+
+def stem(name: str) -> str:
+    """The name of a kernel without the number that Inductor gives it within a program; a library's name as it is."""
+    return match[1] if (match := _NUMBER.match(name)) else name
+
+
+def kernels(details: Mapping[str, Any], kind: str) -> dict[str, tuple[float, float]]:
+    """Launches and milliseconds per call by kernel name of `kind` ("compiled" or "eager"); same names added up."""
+    added: dict[str, tuple[float, float]] = {}
+    for name, launches, ms in listed_kernels(details, kind):
+        before = added.get(stem(name), (0.0, 0.0))
+        added[stem(name)] = (before[0] + launches, before[1] + ms)
     return added
 
 
-def kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[KernelChange]:
-    """All compiled kernels of both sides' details, the largest change of time first; what was not listed comes last.
-
-    Empty where a side has no kernels.
-    """
-    before, after = kernels(base, "compiled"), kernels(new, "compiled")
-    return pair_kernels(before, after) if before and after else []
-
-
 def pair_kernels(base: Mapping[str, tuple[float, float]], new: Mapping[str, tuple[float, float]]) -> list[KernelChange]:
-    """The kernels of both sides (`kernels`) by name, in the order of `kernel_changes`."""
+    """The kernels of both sides (`kernels`) by name, the largest change of time first; what was not listed comes last."""
     none = (None, None)
-    changes = [KernelChange(name, *base.get(name, none), *new.get(name, none)) for name in {**base, **new}]
-    return sorted(changes, key=lambda one: (one.name == REST, -abs(one.change_ms), -(one.new_ms or 0.0), one.name))
+    return sorted(
+        (KernelChange(name, *base.get(name, none), *new.get(name, none)) for name in {**base, **new}), key=by_change
+    )
+
+
+def by_change(one: KernelChange) -> tuple[bool, float, float, str]:
+    """The order of `pair_kernels`."""
+    return (one.name == REST, -abs(one.change_ms), -(one.new_ms or 0.0), one.name)
 
 
 def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[EnvironmentDifference, ...]:

@@ -34,8 +34,9 @@ def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False)
       `db.queries.side_rows.MEASURED_COLUMNS` (status, spread, metrics, ...), absent where there is no measurement
     - `<metric>_ratio`: new over base; NaN where a side has none or base is 0 and new is not
     - transition (a value of `Transition`), and of a whole comparison program_changed (None where a side has no
-      program), testbed_changed (None where a side has no measurement), rank_metric, rank_ratio and rank_change (the
-      absolute natural logarithm of the ratio), for the largest change
+      program), code_changed (None where a side has no generated code), testbed_changed (None where a side has no
+      measurement), rank_metric, rank_ratio and rank_change (the absolute natural logarithm of the ratio), for the largest
+      change
 
     `across_configs` pairs cells that differ in their config only; then each side's rows must be of one config.
     """
@@ -44,7 +45,7 @@ def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False)
     cells: dict[str, Any] = {"cell": spelled(names), **{name: names[name].array for name in CELL_COLUMNS}, **sides}
     cells["transition"] = transitions(pd.DataFrame({name: sides[name] for name in _OUTCOME}, copy=False)).array
     if "program_id" in base:
-        cells |= {f"{name}_changed": _changed(sides, f"{name}_id") for name in ("program", "testbed")}
+        cells |= {f"{name}_changed": _changed(sides, f"{name}_id") for name in ("program", "code", "testbed")}
     ratios = {f"{name}_ratio": _ratio(sides, name) for name in METRICS if f"{name}_base" in sides}
     ranks = _ranks(ratios) if all(f"{name}_ratio" in ratios for name in RANKING) else {}
     return pd.DataFrame({**cells, **ratios, **ranks}, copy=False)

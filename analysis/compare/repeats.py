@@ -51,13 +51,15 @@ class RepeatRows:
         *,
         look_back: int = LOOK_BACK,
         read: ReadRun | None = None,
+        with_untimed: bool = True,
     ) -> RepeatRows:
         """What the store holds about the cells of these sides, as `db.queries.repeats.repeats` reads it.
 
         Raises:
             KeyError: a metric that does not exist.
         """
-        return cls(repeats(source, sides, sorted(metrics), look_back=look_back, read=read))
+        wanted = sorted(metrics)
+        return cls(repeats(source, sides, wanted, look_back=look_back, read=read, with_untimed=with_untimed))
 
     def __len__(self) -> int:
         return len(self._rows)

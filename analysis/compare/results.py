@@ -29,8 +29,8 @@ FIGURES = (
 
 _CELL = ("cell_id", "suite", "model", "phase", "dtype", "device", "batch_size", "config", "config_id")
 _MEASURED = (
-    *("run_id", "testbed_id", "replicate", "status", "started_at", "wall_s", "program_id", "environment_id"),
-    *("stage", "exception", "message", "hint", "spread"),
+    *("run_id", "testbed_id", "replicate", "status", "started_at", "wall_s", "program_id", "environment_id", "code_id"),
+    *("same_code_as", "stage", "exception", "message", "hint", "spread"),
 )
 
 
@@ -205,6 +205,9 @@ class SideSummary:
 class Comparison:
     """Two sides, cell by cell and suite by suite; `analysis.compare.pairing.pair` says which columns `cells` has.
 
+    Besides, `code` says in words what became of a cell's generated code (`analysis.compare.tables.code_words`), and
+    `same_code_as` of each side names the night whose result counts for a cell that was not timed again.
+
     Changes are numbers without verdicts: `analysis.compare.verdicts` decides which are more than noise.
     """
 
@@ -252,7 +255,7 @@ def _cell_json(row: dict[str, Any]) -> dict[str, Any]:
     known = [name for name in METRICS if row[f"{name}_base"] is not None and row[f"{name}_new"] is not None]
     return {
         **{name: row[name] for name in _CELL},
-        **{name: row[name] for name in ("transition", "program_changed", "testbed_changed")},
+        **{name: row[name] for name in ("transition", "program_changed", "testbed_changed", "code_changed", "code")},
         **{side: _side_json(row, side) for side in ("base", "new")},
         "change": {name: _change(row, name) for name in known},
         **{name: row[name] for name in ("rank_metric", "rank_ratio")},

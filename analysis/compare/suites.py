@@ -18,7 +18,7 @@ def summarise_groups(cells: pd.DataFrame) -> tuple[SuiteSummary, ...]:
     """Every group of one side's rows, in the order of its name."""
     groups, labels = _groups(cells)
     side, models = _Side(cells, "", labels, len(groups)), _models(cells, labels)
-    figures = {metric: side.averages(metric, side.passed) for metric in FIGURES}
+    figures = {metric: side.averages(metric) for metric in FIGURES}
     failing = side.measured & ~side.passed & ~side.not_applicable
     return tuple(
         SuiteSummary(
@@ -59,6 +59,8 @@ class _Side:
         self.measured: Mask = status.notna().to_numpy()
         self.passed: Mask = status.eq(Status.PASS.value).to_numpy(dtype=bool)
         self.not_applicable: Mask = status.isin([word.value for word in NOT_APPLICABLE]).to_numpy(dtype=bool)
+        timed, has_code = (cells[f"{name}{ending}"].notna().to_numpy() for name in ("compiled_ms", "code_id"))
+        self._untimed: Mask = self.passed & has_code & ~timed
         self._expected = cells[f"expected{ending}"].to_numpy(dtype=bool) if ending else np.ones(len(cells), dtype=bool)
         # A ratio or latency of 0 is what some tools write for "failed": it has no logarithm.
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -79,9 +81,16 @@ class _Side:
         usable: Mask = self.passed & np.isfinite(self._terms[metric])
         return usable
 
-    def averages(self, metric: str, rows: Mask) -> list[Figure]:
-        """The average of each group over the usable ones of these rows."""
-        chosen = rows & self.usable(metric)
+    def averages(self, metric: str, rows: Mask | None = None) -> list[Figure]:
+        """The average of each group over the usable ones of these rows.
+
+        Without rows over all of them: then a group has none where some cells were not timed again, since their code is known.
+        They belong to it, and without them it would be the average of others.
+        """
+        chosen = self.usable(metric) if rows is None else rows & self.usable(metric)
+        if rows is None:
+            lacking = self._untimed & ~self.usable(metric)
+            chosen &= ~np.isin(self._labels, self._labels[lacking])
         owners = self._labels[chosen]
         counts = np.bincount(owners, minlength=self._count)
         sums = np.bincount(owners, self._terms[metric][chosen], self._count)
@@ -92,7 +101,7 @@ class _Side:
 
 def _paired(metric: str, base: _Side, new: _Side) -> list[PairedFigure]:
     both = base.usable(metric) & new.usable(metric)
-    averages = [side.averages(metric, rows) for rows in (both, np.ones_like(both)) for side in (base, new)]
+    averages = [side.averages(metric, rows) for rows in (both, None) for side in (base, new)]
     return [
         PairedFigure(metric, before.n, before.value, after.value, base_all, new_all)
         for before, after, base_all, new_all in zip(*averages, strict=True)

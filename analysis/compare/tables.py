@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from sqlalchemy import Connection, func, select
 
+from analysis.compare.code import SAME, changes
 from analysis.compare.environment_diff import environment_differences, run_notes, testbed_notes
 from analysis.compare.pairing import pair
 from analysis.compare.repeats import RepeatRows
@@ -17,6 +19,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
+from db.queries.code import codes, same_code_as
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
 from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side
@@ -52,7 +55,8 @@ def compare(
             ]
         rows = [_side_cells(conn, *side) for side in sides]
         environment = environment_differences(*(side_environments(conn, *side).values() for side in sides))
-    cells = pair(*rows, across_configs=configs is not None)
+        cells = pair(*rows, across_configs=configs is not None)
+        cells = cells.assign(code=code_words(conn, cells))
     if configs:
         # Cells that the new config does not plan still belong to its group: they left it.
         cells = cells.assign(**{name: rows[1][name].iloc[0] for name in ("config", "config_id")})
@@ -69,7 +73,28 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
     with connected(source) as conn:
         check_filter(conn, filters)
         cells = _side_cells(conn, side, filters)
-    return SideSummary(side, filters, summarise_groups(cells), cells, tuple(run_notes(side)))
+    notes = (*run_notes(side), *_carried_notes(cells["same_code_as"], ""))
+    return SideSummary(side, filters, summarise_groups(cells), cells, notes)
+
+
+def code_words(source: Source, cells: pd.DataFrame) -> pd.Series:
+    """What became of each cell's generated code: `same code`, `3 kernels changed`, `wrapper changed`; None where not known.
+
+    Of a cell that was not timed again for that reason: `same code as NIGHT`, the night whose result counts. `cells` are of
+    `analysis.compare.pairing.pair`.
+    """
+    changed, new = cells["code_changed"], cells["same_code_as_new"]
+    words = (
+        new.map("same code as {}".format, na_action="ignore").where(new.notna() & changed.ne(True), None).astype(object)
+    )
+    words = words.mask(changed.eq(False) & new.isna(), SAME)
+    differing = cells[changed.eq(True)]
+    ids = [differing[f"code_id_{side}"].tolist() for side in ("base", "new")]
+    known = codes(source, {*ids[0], *ids[1]}) if len(differing) else {}
+    for row, base_id, new_id in zip(differing.index, *ids, strict=True):
+        if base_id in known and new_id in known:
+            words[row] = changes(known[base_id], known[new_id]).words
+    return words
 
 
 def _of_config(conn: Connection, side: Side, filters: CellFilter, wanted: str) -> CellFilter:
@@ -84,7 +109,12 @@ def _of_config(conn: Connection, side: Side, filters: CellFilter, wanted: str) -
 
 
 def _side_cells(conn: Connection, side: Side, filters: CellFilter) -> pd.DataFrame:
-    return _with_run_means(conn, side, side_rows(conn, side, filters))
+    cells = side_rows(conn, side, filters)
+    untimed = cells["code_id"].notna() & cells["compiled_ms"].isna()
+    nights = same_code_as(conn, side.keys) if untimed.any() else {}
+    keys = zip(cells["run_id"], cells["cell_id"], cells["replicate"], strict=True)
+    carried = pd.Series([nights.get(key) for key in keys], index=cells.index, dtype="str")
+    return _with_run_means(conn, side, cells.assign(same_code_as=carried))
 
 
 def _with_run_means(conn: Connection, side: Side, cells: pd.DataFrame) -> pd.DataFrame:
@@ -113,10 +143,29 @@ def _run_means(conn: Connection, side: Side) -> pd.DataFrame:
     return pd.DataFrame(means, index=rows.cells[several])
 
 
+def _code_notes(changed: pd.Series) -> Iterator[str]:
+    """How many cells have the same generated code on both sides."""
+    if known := int(changed.notna().sum()):
+        same = int(changed.eq(False).sum())
+        yield f"generated code: {same} of {known} cells have the same on both sides"
+
+
+def _carried_notes(nights: pd.Series, of_side: str) -> list[str]:
+    """How many cells were not timed again since their code is that of an earlier night, whose results count for them."""
+    counts = nights.dropna().value_counts(sort=False)
+    if counts.empty:
+        return []
+    of_nights = ", ".join(f"{night} ({count})" for night, count in counts.items())
+    return [f"{counts.sum()} of {len(nights)} cells{of_side} were not timed again: same code as {of_nights}"]
+
+
 def _notes(base: Side, new: Side, cells: pd.DataFrame, *, across: bool) -> list[str]:
     # testbed_notes copies rows, so it gets only the columns that it needs.
     where = cells[["device", "testbed_changed", "testbed_id_base", "testbed_id_new"]]
     notes = testbed_notes(base, new, where) + run_notes(base, new)
+    notes += [*_code_notes(cells["code_changed"])]
+    for side in ("base", "new"):
+        notes += _carried_notes(cells[f"same_code_as_{side}"], f" of {side}")
     if across:
         return notes
     if set(base.keys) == set(new.keys):

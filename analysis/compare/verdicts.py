@@ -17,7 +17,7 @@ from analysis.compare.repeats import RepeatRows
 from analysis.compare.results import Comparison, plain
 from analysis.compare.tables import compare
 from analysis.compare.transitions import Transition
-from analysis.stats.arrays import Words
+from analysis.stats.arrays import Mask, Words
 from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge, words_where
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source, connected
@@ -57,8 +57,8 @@ class Judgement:
     """The verdicts of one comparison.
 
     `cells` has the columns verdict (an `Outcome`, or None where there is nothing to
-    compare), verdict_metric (which metric decided), throttled (whether power or heat held the GPU's clocks down on either
-    side) and, per metric of `JUDGED`, all changes relative (0.02 is 2 %):
+    compare), verdict_metric (which metric decided; None where the same code did), throttled (whether power or heat held the
+    GPU's clocks down on either side) and, per metric of `JUDGED`, all changes relative (0.02 is 2 %):
 
     - `<metric>_change`: new over base, as the comparison shows them
     - `<metric>_explained`: the machine's part of it by the eager runs: common drift, and of `compiled_ms` what the cell's own
@@ -233,12 +233,15 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect:
 def _overall(pairs: PairedCells, verdicts: Mapping[str, Words]) -> dict[str, Words]:
     """The outcome of each cell, and the metric that decided."""
     cells, passes = pairs.cells, pairs.passes_twice
-    same_code = set(pairs.sides["base"].commits) == set(pairs.sides["new"].commits)
+    one_commit = set(pairs.sides["base"].commits) == set(pairs.sides["new"].commits)
     outcomes, metrics = _of_metrics(verdicts, len(cells))
+    if "code_changed" in cells:
+        by_code = _same_code_untimed(cells) & ~np.isin(outcomes.astype(str), _CHANGES)
+        outcomes[by_code], metrics[by_code] = Outcome.UNCHANGED.value, None
     is_judged, is_changed = pd.notna(outcomes), np.isin(outcomes.astype(str), _CHANGES)
     moved = cells["testbed_changed"].eq(True).to_numpy(dtype=bool)
-    outcomes[is_judged & moved] = (Outcome.ENVIRONMENT_CHANGED if same_code else Outcome.INCONCLUSIVE).value
-    if same_code:
+    outcomes[is_judged & moved] = (Outcome.ENVIRONMENT_CHANGED if one_commit else Outcome.INCONCLUSIVE).value
+    if one_commit:
         base, new = cells["environment_id_base"], cells["environment_id_new"]
         other = (base.notna() & new.notna() & (base != new)).to_numpy(dtype=bool)
         outcomes[is_changed & ~moved & other] = Outcome.ENVIRONMENT_CHANGED.value
@@ -247,6 +250,16 @@ def _overall(pairs: PairedCells, verdicts: Mapping[str, Words]) -> dict[str, Wor
     of_status[turned & cells["cell_id_new"].isin(pairs.rows.flaky()).to_numpy(dtype=bool)] = Outcome.FLAKY.value
     of_status[pd.isna(of_status)] = None
     return {"verdict": np.where(passes, outcomes, of_status), "verdict_metric": words_where(passes, metrics)}
+
+
+def _same_code_untimed(cells: pd.DataFrame) -> Mask:
+    """The cells whose generated code is the same on both sides and that were not timed on one of them.
+
+    They are `unchanged`, unless another metric (compile time) shows a change: a cell is not timed where its code tells enough.
+    """
+    timed = cells["compiled_ms_base"].notna() & cells["compiled_ms_new"].notna()
+    untimed: Mask = (cells["code_changed"].eq(False) & ~timed).to_numpy(dtype=bool)
+    return untimed
 
 
 _STATUS_OUTCOMES = {

@@ -6,16 +6,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.compare.adjustment import CONTROL
+from analysis.compare.code import CodeChanges, KernelShare, changes, explained, kernel_times
 from analysis.compare.evidence import (
     KernelChange,
     ReasonDifference,
     count_differences,
-    kernel_changes,
     reason_differences,
 )
 from analysis.history.changes import Change
 from db.connecting import Source, connected
-from db.queries.details import measurement
+from db.queries.code import code_of
+from db.queries.details import evidence, measurement
 
 #: Maximum number of kernels listed.
 MOST_KERNELS = 10
@@ -35,6 +36,8 @@ class Evidence:
     """Differences between the last measurement before a change and the first one after it.
 
     - `counts`: metrics that are counts and differ (before, after)
+    - `code`: what became of the generated code, in words; None where a side has none
+    - `explained`: the kernels that explain the change of device time, the largest share first
     - `kernels`: kernels whose number of launches differs, the largest change of time first
     - `reasons`: reasons of graph breaks, recompiles and cudagraph skips that only one side has
     - `exception`: the exception of the cell, if its status changed
@@ -43,6 +46,8 @@ class Evidence:
     base_run: str
     onset_run: str
     counts: dict[str, tuple[float, float]]
+    code: str | None
+    explained: tuple[KernelShare, ...]
     kernels: tuple[KernelChange, ...]
     reasons: tuple[ReasonDifference, ...]
     control: ControlChange | None
@@ -58,19 +63,39 @@ def evidence_of(source: Source, change: Change) -> Evidence | None:
     sides = (change.span.base.runs[::-1], change.span.onset.runs)
     with connected(source) as conn:
         stored = [[measurement(conn, run.run_id, change.cell_id) for run in runs] for runs in sides]
-    base, onset = (next((info for info in infos if info is not None), None) for infos in stored)
-    if base is None or onset is None:
-        return None
+        base, onset = (next((info for info in infos if info is not None), None) for infos in stored)
+        if base is None or onset is None:
+            return None
+        code = code_changes(conn, base.run_id, onset.run_id, change.cell_id)
     # A kernel that only takes longer is left out: the metric shows that.
-    kernels = [one for one in kernel_changes(base.details, onset.details) if one.base_launches != one.new_launches]
+    times = [one for one, _ in kernel_times(base.details, onset.details, code)]
+    kernels = [one for one in times if one.base_launches != one.new_launches]
     control = CONTROL.get(change.metric, "")
     before, after = base.metrics.get(control), onset.metrics.get(control)
     return Evidence(
         base_run=base.run_id,
         onset_run=onset.run_id,
         counts=count_differences(base.metrics, onset.metrics),
+        code=code.words if code else None,
+        explained=explained(base.details, onset.details, code),
         kernels=tuple(kernels[:MOST_KERNELS]),
         reasons=tuple(reason_differences(base.details, onset.details)),
         control=None if before is None or after is None else ControlChange(control, before, after),
         exception=onset.exception if not change.metric else None,
     )
+
+
+def code_changes(source: Source, base_run: str, onset_run: str, cell_id: str) -> CodeChanges | None:
+    """What became of a cell's generated code between two runs; None where one of them has none."""
+    with connected(source) as conn:
+        base, onset = (code_of(conn, run_id, cell_id) for run_id in (base_run, onset_run))
+    return changes(base, onset) if base and onset else None
+
+
+def explanation_of(source: Source, base_run: str, onset_run: str, cell_id: str) -> tuple[str, ...]:
+    """What became of a cell's generated code between two runs, and the kernels that explain the change, a line each."""
+    with connected(source) as conn:
+        code = code_changes(conn, base_run, onset_run, cell_id)
+        base, onset = (evidence(conn, run_id, cell_id)[0] for run_id in (base_run, onset_run))
+    lines = [f"generated code: {code.words}"] if code else []
+    return (*lines, *(part.text for part in explained(base, onset, code)))

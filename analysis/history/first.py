@@ -28,7 +28,7 @@ def first_changes(
     """`judge_first` of a line with 2 to 9 points, by the noise that the store knows; nothing of any other."""
     if not 2 <= len(table.points) < 2 * SHORTEST:
         return {}
-    rows = RepeatRows.behind(source, [_side(table.points)], {*min_effects, *ALSO_READ})
+    rows = RepeatRows.behind(source, [_side(table.points)], {*min_effects, *ALSO_READ}, with_untimed=False)
     return judge_first(rows, names.loc[table.keys, "cell_id"].tolist(), table, min_effects)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from analysis.compare.adjustment import CONTROL
+from analysis.history.alerts_evidence import explanation_of
 from collector.repro import repro_command
 from collector.vocabulary import Cell
 from db.commits.ranges import CommitEntry, commit_range
@@ -18,13 +20,17 @@ from db.regressions.records import RegressionInfo, list_regressions
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record with its cell and its blame range. `unknown` says why there is no blame range."""
+    """A record with its cell and its blame range. `unknown` says why there is no blame range.
+
+    `kernels` says of a slower cell what became of its generated code, and which kernels explain the loss.
+    """
 
     info: RegressionInfo
     cell: Cell | None
     distance: int | None
     commits: tuple[CommitEntry, ...]
     unknown: str
+    kernels: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -66,7 +72,10 @@ def record_of(conn: Connection, info: RegressionInfo) -> Record:
             distance, commits = blame.distance, blame.commits
         except CommitError as error:
             unknown = str(error)
-    return Record(info, cell_of(conn, info.cell_id), distance, commits, unknown)
+    kernels: tuple[str, ...] = ()
+    if info.metric in CONTROL and info.base_run and info.onset_run:
+        kernels = explanation_of(conn, info.base_run, info.onset_run, info.cell_id)
+    return Record(info, cell_of(conn, info.cell_id), distance, commits, unknown, kernels)
 
 
 def cell_of(conn: Connection, cell_id: str) -> Cell | None:

@@ -8,18 +8,19 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import Connection
 
+from analysis.compare.code import CodeChanges, changes, explained, kernel_evidence, kernel_times
 from analysis.compare.evidence import (
     COUNTS,
     REST,
     KernelChange,
     count_differences,
     differences,
-    kernel_changes,
     reason_differences,
 )
 from analysis.reports.words import percent
 from collector.explanation import Explanation
 from collector.vocabulary import Status, status_words
+from db.queries.code import codes
 from db.queries.details import evidence, program
 from db.throttling import throttled_by
 
@@ -37,20 +38,23 @@ _ANOTHER_MODEL = 0.2
 def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
     """One line for each thing that the two measurements of a compared cell differ in; `row` is of
     `analysis.compare.pairing.pair`."""
-    details = [_details(conn, row, side) for side in _SIDES]
+    base, new = (_details(conn, row, side) for side in _SIDES)
     options = [_options(conn, row[f"program_id_{side}"]) for side in _SIDES]
+    code = _code_changes(conn, row)
     lines = [
         *_failure(row),
-        *_explained(details[1]),
+        *_explained(new),
         *_count_changes(row),
-        *_reason_changes(*details),
-        *_kernel_changes(*details),
+        *_reason_changes(base, new),
+        *([f"generated code: {code.words}"] if code else []),
+        *_kernel_changes(base, new, code),
+        *(_tuning_changes(base, new, code) if code else []),
         *_option_changes(*options),
         *eager_lines(row),
         *_machine(row),
-        *_throttled(*details),
-        *_disturbed(*details),
-        *_weakly_checked(row, *details),
+        *_throttled(base, new),
+        *_disturbed(base, new),
+        *_weakly_checked(row, base, new),
     ]
     return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
 
@@ -117,12 +121,36 @@ def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
     return [f"{head}: {text}" for head, texts in lines.items() for text in texts[:_MOST]]
 
 
-def _kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    changes = kernel_changes(base, new)
-    total = max(sum(one.base_ms or 0.0 for one in changes), sum(one.new_ms or 0.0 for one in changes))
+def _code_changes(conn: Connection, row: Mapping[Any, Any]) -> CodeChanges | None:
+    """What became of the generated code; None where a side has none."""
+    ids = [row[f"code_id_{side}"] for side in _SIDES]
+    known = codes(conn, ids) if all(isinstance(code_id, str) for code_id in ids) else {}
+    return changes(known[ids[0]], known[ids[1]]) if all(code_id in known for code_id in ids) else None
+
+
+def _kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges | None) -> list[str]:
+    """The kernels whose time changed, with their share where they explain the change of the device time."""
+    times = kernel_times(base, new, code)
+    parts = {part.name: part.part for part in explained(base, new, code)}
+    total = max(sum(getattr(one, f"{side}_ms") or 0.0 for one, _ in times) for side in _SIDES)
     least = max(_LEAST_PART * total, 1e-9)
+    lines = [
+        f"kernel {_kernel(one, parts.get(one.name, ''), what)}"
+        for one, what in times
+        if one.name != REST and abs(one.change_ms) >= least
+    ]
+    return _first(lines, "kernels")
+
+
+def _tuning_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges) -> list[str]:
+    """The kernels of one code whose autotuning chose otherwise."""
     return _first(
-        [f"kernel {_kernel(one)}" for one in changes if one.name != REST and abs(one.change_ms) >= least], "kernels"
+        [
+            f"kernel {row.pair.name} was tuned differently: {row.base_winner} -> {row.new_winner}"
+            for row in kernel_evidence(code, base, new)
+            if row.is_tuned_differently and not row.pair.what
+        ],
+        "kernels tuned differently",
     )
 
 
@@ -131,9 +159,10 @@ def _first(lines: list[str], what: str) -> list[str]:
     return lines[:_MOST] + more
 
 
-def _kernel(item: KernelChange) -> str:
+def _kernel(item: KernelChange, part: str, what: str) -> str:
     base, new = _launches(item.base_launches, item.base_ms), _launches(item.new_launches, item.new_ms)
-    return f"{item.name}: {base} -> {new} ({item.change_ms:+.3f} ms)"
+    about = ", ".join(text for text in (f"{item.change_ms:+.3f} ms", part, what and f"its code {what}") if text)
+    return f"{item.name}: {base} -> {new} ({about})"
 
 
 def _launches(launches: float | None, ms: float | None) -> str:

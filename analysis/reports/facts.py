@@ -30,7 +30,7 @@ ORDER = (
     *(Outcome.INCONCLUSIVE, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED),
 )
 #: Cells with evidence beside them: looking it up takes a few queries each.
-EXPLAINED = (Outcome.REGRESSED, Outcome.BROKE)
+EXPLAINED = (Outcome.REGRESSED, Outcome.BROKE, Outcome.IMPROVED)
 _MOST_EXPLAINED = 200
 
 

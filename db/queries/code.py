@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, select
 
 from collector.code import Code
+from collector.vocabulary import Status
 from db.connecting import Source, chunks, connected
-from db.schema import CodeRow, CodeText, results
+from db.schema import CellRow, CodeRow, CodeText, Evidence, Run, measurements, results
 
 
 def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:
@@ -39,3 +40,30 @@ def texts_of(source: Source, text_ids: Iterable[str]) -> dict[str, str]:
             rows = conn.execute(select(CodeText.text_id, CodeText.text).where(CodeText.text_id.in_(chunk)))
             found |= {row.text_id: row.text for row in rows}
     return found
+
+
+def is_untimed() -> ColumnElement[bool]:
+    """The condition that a measurement was compiled and not timed (`Settings.code_only`, or its code was known)."""
+    row = measurements.c
+    return and_(row.status == Status.PASS.value, row.code_id.is_not(None), row.compiled_ms.is_(None))
+
+
+def same_code_as(source: Source, runs: Iterable[int]) -> dict[tuple[str, str, int], str]:
+    """The night whose results count for each measurement of these runs (by number) that was not timed for that reason.
+
+    By run_id, cell_id and replicate.
+    """
+    row = measurements.c
+    query = (
+        select(Run.run_id, CellRow.cell_id, Evidence.replicate, Evidence.details)
+        .join(
+            measurements, and_(row.run == Evidence.run, row.cell == Evidence.cell, row.replicate == Evidence.replicate)
+        )
+        .join(Run, Run.id == Evidence.run)
+        .join(CellRow, CellRow.id == Evidence.cell)
+        .where(Evidence.run.in_(list(runs)), is_untimed())
+    )
+    with connected(source) as conn:
+        rows = conn.execute(query).all()
+    nights = {row[:3]: json.loads(row.details or "{}").get("same_code_as") for row in rows}
+    return {key: str(night) for key, night in nights.items() if night}

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import select
+from sqlalchemy import case, select
 
 from collector.metrics import METRICS
 from db.connecting import Query, Source, connected, frame, framed
 from db.queries.cell_names import CELL_COLUMNS, cell_names
+from db.queries.code import is_untimed
 from db.queries.filters import EVERYTHING, CellFilter
 from db.schema import (
     GEOMEANS,
@@ -46,13 +47,14 @@ def model_history(
     """All cells of a model over all runs that planned or measured them, oldest run first.
 
     Columns: run_id, branch, started_at (UTC), attempt, label, commit, testbed_id; cell_id, phase, dtype, device,
-    batch_size, config, config_id; replicate, status, program_id and the metrics (NaN where not measured). A run that
-    planned a cell and has no measurement of it has a row without status and replicate. Raises `KeyError` for a metric
-    that does not exist.
+    batch_size, config, config_id; replicate, status, program_id and the metrics (NaN where not measured, and where a cell
+    was not timed again, since its code is known). A run that planned a cell and has no measurement of it has a row without
+    status and replicate. Raises `KeyError` for a metric that does not exist.
     """
     wanted = list(dict.fromkeys(METRICS[name].name for name in metrics))
     row = measurements.c
-    columns = (row.cell, row.run, row.replicate, row.status, row.program, *(row[name] for name in wanted))
+    values = (case((is_untimed(), None), else_=row[name]).label(name) for name in wanted)
+    columns = (row.cell, row.run, row.replicate, row.status, row.program, *values)
     with connected(source) as conn:
         names = cell_names(conn, CellFilter(suites=(suite,), models=(model,)))
         names = names[names.index.isin(cell_names(conn, filters).index)] if filters != EVERYTHING else names

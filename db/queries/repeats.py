@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Double, Integer, Select, case,
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from db.connecting import Source, connected, frame
+from db.queries.code import is_untimed
 from db.queries.sides import Side
 from db.schema import CellRow, Run, Testbed, measurements
 
@@ -46,12 +47,14 @@ def repeats(
     *,
     look_back: int = LOOK_BACK,
     read: ReadRun | None = None,
+    with_untimed: bool = True,
 ) -> Repeats:
     """The measurements that the cells of some sides have on the sides' testbeds.
 
     Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
-    those. `read` is called for the rows of each run instead of reading them all at once. Raises `KeyError` for a metric
-    that does not exist.
+    those. `read` is called for the rows of each run instead of reading them all at once. What was not timed, since its code
+    is known, counts for the sides' own runs only, and not there unless `with_untimed`. Raises `KeyError` for a metric that
+    does not exist.
     """
     own = sorted({key for side in sides for key in side.keys})
     measured = select(measurements.c.cell).where(measurements.c.run.in_(own)).distinct()
@@ -63,7 +66,10 @@ def repeats(
         else:
             rows = pd.concat([read(run) for run in runs["run"].tolist()], ignore_index=True)
             rows = rows[rows["cell"].isin(cells["cell"])]
-    return Repeats(rows, runs, cells)
+    wanted = rows["untimed"] == 0
+    if with_untimed:
+        wanted |= rows["run"].isin(own)
+    return Repeats(rows[wanted], runs, cells)
 
 
 def rows_of_runs(
@@ -71,13 +77,15 @@ def rows_of_runs(
 ) -> pd.DataFrame:
     """A row for each measurement of these runs (by number), in the order of run, cell and replicate.
 
-    Columns: run, cell, replicate, program (NaN where it is not known), passed (1 or 0), started_at (seconds since 1970)
-    and the metrics (NaN where not measured); `THROTTLED` can be asked for like a metric. Raises `KeyError` for a metric
-    that does not exist.
+    Columns: run, cell, replicate, program (NaN where it is not known), passed and untimed (1 or 0), started_at (seconds
+    since 1970) and the metrics (NaN where not measured); `THROTTLED` can be asked for like a metric. Raises `KeyError` for
+    a metric that does not exist.
     """
     row = measurements.c
     passed = cast(row.status == Status.PASS.value, Integer).label("passed")
-    query = select(row.run, row.cell, row.replicate, cast(row.program, Double).label("program"), passed, row.started_at)
+    untimed = cast(is_untimed(), Integer).label("untimed")
+    query = select(row.run, row.cell, row.replicate, cast(row.program, Double).label("program"), passed, untimed)
+    query = query.add_columns(row.started_at)
     query = query.add_columns(*(_column(name) for name in metrics)).where(row.run.in_(sorted(runs)))
     if of_cells is not None:
         query = query.where(row.cell.in_(of_cells))

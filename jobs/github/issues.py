@@ -96,6 +96,8 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
         onset=(first.onset_commit or "not known")[:12],
         records=[(record, change_of(record.info), _page(record, dashboard)) for record in records],
         count=len(infos),
+        worst=worst.name,
+        kernels=worst.kernels,
         blame=blame_lines(records[0], _COMMITS),
         commands=list(dict.fromkeys(record.repro for record in records if record.repro))[:_COMMITS],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -90,20 +90,24 @@ def _suites(comparison: Comparison) -> FittingTable:
     return table
 
 
-def _cells(rows: Iterable[Mapping[Any, Any]]) -> FittingTable:
+def _cells(rows: Sequence[Mapping[Any, Any]]) -> FittingTable:
     """A row for each cell, by the metric that it is ranked by."""
     values = ("base", "new", "change", "adjusted", "95 %", "more runs")
-    headings = ("cell", "verdict", "by", *values, "speedup x", "compile s")
-    table = FittingTable(headings, spare=("compile s", "speedup x", "base", "new", "more runs"))
+    # Bundles of earlier versions have no code.
+    code = ("code",) if any(isinstance(row["code"], str) for row in rows) else ()
+    headings = ("cell", "verdict", *code, "by", *values, "speedup x", "compile s")
+    table = FittingTable(headings, spare=("compile s", "speedup x", "base", "new", "more runs", "code"))
     for row in rows:
-        metric = str(row["by"])
+        # A cell that its code decided was not timed: there is nothing to show but the verdict.
+        metric = row["by"] if isinstance(row["by"], str) else "compiled_ms"
         base, new, ratio, adjusted, low, high = (
             _known(row[f"{metric}_{name}"]) for name in ("base", "new", "ratio", "adjusted", "low", "high")
         )
         table.add_row(
             str(row["cell"]),
             str(row["verdict"]).replace("_", " "),
-            WORDS[metric],
+            *(str(row[name] or NOTHING) for name in code),
+            WORDS[metric] if row["by"] else NOTHING,
             value(metric, base),
             value(metric, new),
             percent(None if ratio is None else ratio - 1),

@@ -45,6 +45,10 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
     """What else differs between the two measurements, a line for each kind."""
     for name, (before, after) in evidence.counts.items():
         yield f"{name}: {before:g} -> {after:g}"
+    if evidence.code:
+        yield f"generated code: {evidence.code}"
+    for part in evidence.explained:
+        yield f"explained by {part.text}"
     for kernel in evidence.kernels[:_KERNELS]:
         counts = ["-" if count is None else f"{count:g}" for count in (kernel.base_launches, kernel.new_launches)]
         yield f"kernel {kernel.name[:80]}: {' -> '.join(counts)} launches, {kernel.change_ms:+.4f} ms"

@@ -55,6 +55,7 @@ def record_json(record: Record) -> dict[str, Any]:
     return {
         **info_json(record.info, record.name),
         "repro": record.repro,
+        "kernels": list(record.kernels),
         "blame": {
             "distance": record.distance,
             "unknown": record.unknown,

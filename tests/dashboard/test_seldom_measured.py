@@ -14,7 +14,14 @@ NAN = float("nan")
 def compared(**columns):
     """Two cells that pass on both sides; a column is the values of both."""
     names = {"suite": "s", "model": ["a", "b"], "config": "c", "phase": "inference", "dtype": "x", "device": "cuda"}
-    told = {"batch_size": 1, "cell": ["a", "b"], "transition": "both_pass", "comparable": True, "more_runs": NAN}
+    told = {
+        "batch_size": 1,
+        "cell": ["a", "b"],
+        "transition": "both_pass",
+        "comparable": True,
+        "more_runs": NAN,
+        "code": None,
+    }
     sides = {
         f"{name}_{side}": value for side in ("base", "new") for name, value in (("expected", True), ("status", "pass"))
     }

@@ -56,7 +56,7 @@ def _verdicts() -> dict[str, str]:
     return {
         "broke / fixed": "passes on one side and fails on the other; no statistics are needed",
         "regressed / improved": f"beyond the noise and the smallest effect that matters ({least}); a leak: it appeared or grew",
-        "unchanged": "shown to lie within the smallest effect that matters",
+        "unchanged": "shown to lie within the smallest effect that matters, or not timed since the generated code is the same",
         "inconclusive": "neither shown: so many further runs of each side would settle it, where a number stands beside it",
         "environment changed": "the machine or a library differs between the sides: times do not compare",
         "flaky": "passed and failed at one commit",

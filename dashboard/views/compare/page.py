@@ -99,7 +99,9 @@ def _compared(selection: Selection, pair: Pair) -> None:
 
 def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = True) -> pd.DataFrame:
     """Draws the filters of the table and applies them."""
-    columns = st.columns(4 if with_outcome else 3)
+    # Bundles of earlier versions have no generated code.
+    with_code = with_outcome and bool(cells["code"].notna().any())
+    columns = st.columns(3 + with_outcome + with_code)
     words = url.get("q")
     columns[0].text_input(
         "Filter", key=url.bind("q", words), on_change=url.changed, args=("q",), placeholder="model, suite, config"
@@ -110,6 +112,11 @@ def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = Tr
     kept = rows.matching(cells, words, configs if with_config else [])
     if not with_outcome:
         return kept
+    if with_code:
+        kinds = rows.code_kinds(kept)
+        names = {key: f"{title} ({(kinds == key).sum()})" for key, title in rows.CODES.items()}
+        wanted = _pick_many(columns[4], "code", "Generated code", names)
+        kept = kept[kinds.isin(wanted)] if wanted else kept
     tally = outcomes.counts(kept)
     names = {key: f"{title} ({tally[key]})" for key, title in outcomes.OUTCOMES.items()}
     wanted = _pick_many(columns[3], "outcome", "Outcomes", names, outcomes.translated(url.get_all("outcome")))

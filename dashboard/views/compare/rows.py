@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.compare.adjustment import CONTROL
+from analysis.compare.code import SAME, WRAPPER
 from analysis.compare.leaks import LEAK
 from analysis.compare.transitions import Transition
 from collector.metrics import METRICS, MIN_EFFECT
@@ -58,6 +59,8 @@ METRIC_COLUMNS = {
         *("compression", LEAK, "compile_warm_s", "compile_instructions", "graph_breaks", "cudagraph_skips"),
     )
 }
+#: What may have become of generated code, and what it is called. The key is also what the address says.
+CODES = {"kernels": "kernels changed", "wrapper": WRAPPER, "same": SAME, "unknown": "not known"}
 #: Instead of a number of further runs; both sort as texts.
 TOO_MANY, AT_THE_LIMIT = "> 50", "at the limit"
 _ORDER = tuple(dict.fromkeys(("broke", "missing", "regressed", "improved", "inconclusive", *OUTCOMES)))
@@ -87,6 +90,8 @@ def compared(rows: pd.DataFrame, cells: pd.DataFrame, metrics: Sequence[str]) ->
     named = zip(*(rows[name] for name in ("outcome", "status_new", "outcome_metric")), strict=True)
     shown["outcome"] = [_spell(*values) for values in named]
     looks: dict[str, list[Look]] = {"outcome": [LOOKS.get(outcome, "calm") for outcome in rows["outcome"]]}
+    if cells["code"].notna().any():
+        shown["code"] = rows["code"]
     if cells["more_runs"].notna().any():
         shown["more runs"] = [_runs(value) for value in rows["more_runs"]]
     for metric in _measured(cells, metrics, ("_base", "_new")):
@@ -108,6 +113,8 @@ def alone(rows: pd.DataFrame, cells: pd.DataFrame, metrics: Sequence[str]) -> Ta
     """The same of the cells of one side."""
     shown = _names(rows)
     shown["status"] = rows["status"].fillna("missing").astype(str)
+    if cells["same_code_as"].notna().any():
+        shown["code"] = rows["same_code_as"].map("same code as {}".format, na_action="ignore")
     for metric in _measured(cells, metrics, ("",)):
         shown[METRIC_COLUMNS[metric].head] = _scaled(rows[metric], METRIC_COLUMNS[metric].scale)
     frame = pd.DataFrame(shown | _axes(cells, rows))
@@ -123,6 +130,13 @@ def matching(cells: pd.DataFrame, words: str, configs: Sequence[str]) -> pd.Data
         for word in words.lower().split():
             keep &= texts.str.contains(word, regex=False)
     return cells[keep]
+
+
+def code_kinds(cells: pd.DataFrame) -> pd.Series:
+    """What became of each cell's generated code, as a key of `CODES`."""
+    known = cells["code_changed"].map({True: "kernels", False: "same"})
+    known = known.mask(cells["same_code_as_new"].notna() & known.isna(), "same")
+    return known.mask(cells["code"].eq(WRAPPER), "wrapper").fillna("unknown")
 
 
 def csv(cells: pd.DataFrame) -> bytes:

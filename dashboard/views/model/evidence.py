@@ -162,6 +162,8 @@ def _head(half: Half) -> list[str]:
         tag = status_tag(None) if half.why == "missing" else span("tag", half.why)
     else:
         tag = status_tag(half.measured.status, half.measured.details)
+        if night := half.measured.details.get("same_code_as"):
+            tag += span("tag", f"same code as {night}, not timed again")
     return [Markup("<b>{}</b>{}").format(half.role, title), tag]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboard.components import charts
 from dashboard.selection import Selection, current
 from dashboard.views.model import choice as model_choice
-from dashboard.views.model import evidence, history, kernels
+from dashboard.views.model import code, evidence, history, kernels
 from dashboard.views.model.verdict import cell_verdict
 
 
@@ -19,6 +19,7 @@ def page(selection: Selection) -> None:
     evidence.metrics(halves, verdict)
     evidence.failures(halves)
     kernels.show(halves)
+    code.show(selection.data, halves)
     figures = evidence.samples(selection.data, halves)
     figures += history.show(selection, choice, verdict.decided if verdict else "")
     evidence.differences(selection.data, halves)

@@ -9,7 +9,7 @@ from analysis.history.record import Record
 from dashboard import url
 from dashboard.components import code_host, empty_states
 from dashboard.components.formats import ABSENT, count, moment
-from dashboard.components.markup import anchor, draw, joined, paragraph, table
+from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, table
 from dashboard.components.widgets import switch
 from dashboard.selection import Selection, current
 from dashboard.views.regressions import record_forms
@@ -67,6 +67,7 @@ def _facts(record: Record) -> Markup:
         "base (pinned)": _run(info.repo, info.base_commit, info.base_run),
         "onset": _run(info.repo, info.onset_commit, info.onset_run),
         "runs": compared,
+        **({"kernels": lines(*(mono(line) for line in record.kernels))} if record.kernels else {}),
         "owner": info.owner or "nobody",
         "link": code_host.reference(info.repo, info.link) if info.link else "none",
     }

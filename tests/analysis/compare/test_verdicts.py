@@ -278,3 +278,22 @@ def test_two_configs_of_one_side_are_judged_by_the_noisier_of_the_two(history, t
     found = judging.judged(history, "d" * 40, "d" * 40, ("default", "cudagraphs"))[2]
     assert found.loc[MODELS[0], "verdict"] == "improved"
     assert found.loc[MODELS[0], "compiled_ms_change"] == pytest.approx(-0.5, abs=0.05)
+
+
+def test_code_that_stayed_needs_no_timing_unless_compiling_takes_longer(history, tmp_path):
+    """Of the last run all cells were compiled and none was timed: one takes twice as long to compile."""
+
+    def coded(which, number, **metrics):
+        level = 1 + MODELS.index(which.model)
+        if number == 12:
+            metrics |= {"compiled_ms": 2.0 * level, "compiled_kernel_ms": 1.5 * level}
+        return passing(which, minutes=60 * number + 1, samples={}, metrics=metrics, code_id=which.model)
+
+    for number, slow in ((12, 10.0), (13, 20.0)):
+        seconds = {model: slow if model == MODELS[3] else 10.0 for model in MODELS}
+        made = {m: lambda which, n=number, s=seconds: coded(which, n, compile_cold_s=s[which.model]) for m in MODELS}
+        make_run(history, tmp_path, number, slower=made)
+    found, cells = judged(history)
+    assert found.counts() == {"regressed": 1, "unchanged": 23}
+    assert cells.loc[MODELS[3], "verdict_metric"] == "compile_cold_s"
+    assert cells.loc[MODELS[4], "verdict_metric"] is None and cells.loc[MODELS[4], "code"] == "same code"

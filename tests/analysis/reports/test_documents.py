@@ -48,7 +48,7 @@ def test_evidence_stands_beside_a_cell_that_regressed_and_the_error_beside_one_t
     assert regressed.evidence == (
         "graph breaks: 0 -> 2",
         "new reason of a graph break: call to print: 2",
-        "kernel triton_poi_new: none -> 1 x, 0.600 ms (+0.600 ms)",
+        "kernel triton_poi_new: none -> 1 x, 0.600 ms (+0.600 ms, 100 % of the loss)",
         "new: pass (checked by cosine)",
     )
     assert broke.evidence[0] == "compile: BackendCompilerFailed: no kernel fits (set fullgraph=False)"

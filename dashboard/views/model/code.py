@@ -1,0 +1,213 @@
+"""The model page's generated code: which kernels came, went or changed, and their sources and wrappers side by side."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from itertools import zip_longest
+
+import streamlit as st
+
+from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges, KernelEvidence, changes, explained, kernel_evidence
+from analysis.compare.evidence import stem
+from collector.code import KERNEL, Code, Graph, Kernel
+from dashboard import url
+from dashboard.components import charts
+from dashboard.components.formats import ABSENT, count, milliseconds, signed
+from dashboard.components.markup import bullets, draw, markdown, mono, paragraph, soft, table
+from dashboard.components.widgets import known, segments, select
+from dashboard.data import Data
+from dashboard.views.model.choice import Half
+from db.queries.code import code_of, texts_of
+
+#: Kernels of the table; the box below it has all of them.
+_TOP_KERNELS = 20
+_UNKNOWN = (
+    "No generated code is stored of {}: it was measured before bundles kept the code, Inductor did not compile it, or its "
+    "compilation failed."
+)
+_BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
+_LOST = "Its text is no longer stored."
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A stored text of one side, and how it is shown: with the names of its kernels."""
+
+    text_id: str
+    shown: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A kernel or wrapper that can be looked at: its texts on the sides that have it."""
+
+    title: str
+    texts: tuple[_Text, ...]
+    language: str = "python"
+
+
+def show(data: Data, halves: Sequence[Half]) -> None:
+    """Draws the section; a sentence where a side has no code."""
+    measured = [half for half in halves if half.measured]
+    if not measured:
+        return
+    st.header("Generated code", anchor=False)
+    codes = [(half, _code(data, half)) for half in measured]
+    for half, code in codes:
+        if code is None:
+            soft(_UNKNOWN.format(half.title))
+    stored = [(half, code) for half, code in codes if code is not None]
+    if not stored:
+        return
+    items = _compared(stored) if len(stored) == 2 else _all_of(stored[0][1])
+    _look(data, items, [half.title for half, _ in stored])
+    _scripts(data, stored)
+
+
+def _code(data: Data, half: Half) -> Code | None:
+    return code_of(data.engine, half.measured.run_id, half.measured.cell.cell_id) if half.measured else None
+
+
+def _compared(codes: Sequence[tuple[Half, Code]]) -> list[_Item]:
+    """Draws what changed. Returns what differs, or all of it where nothing does."""
+    (base, before), (new, after) = codes
+    details = [half.measured.details if half.measured else {} for half in (base, new)]
+    changed = changes(before, after)
+    draw(paragraph("", _sentence(changed, after)))
+    if parts := explained(details[0], details[1], changed):
+        draw(paragraph("", "What explains the change of device time:"), bullets("", (mono(one.text) for one in parts)))
+    if rows := kernel_evidence(changed, details[0], details[1]):
+        _table(rows, [base.title, new.title])
+    return _all_of(after) if changed.same else _differing(rows, before.graphs, after.graphs)
+
+
+def _differing(rows: Iterable[KernelEvidence], before: Sequence[Graph], after: Sequence[Graph]) -> list[_Item]:
+    """The kernels and wrappers that differ. Both sides of a kernel are shown with the name that it has in new."""
+    items = [
+        _kernel_item(f"{row.pair.name} ({row.what})", row.pair.name, row.pair.base, row.pair.new)
+        for row in rows
+        if row.pair.what
+    ]
+    for number, graphs in enumerate(zip_longest(before, after), 1):
+        present = [graph for graph in graphs if graph is not None]
+        if len({graph.wrapper for graph in present}) == 2 or len(present) == 1:
+            items.append(_Item(f"wrapper of graph {number}", tuple(_wrapper_text(graph) for graph in present)))
+    return _distinct(items)
+
+
+def _all_of(code: Code) -> list[_Item]:
+    once = {kernel.text_id: kernel for kernel in code.kernels}
+    return _distinct([_kernel_item(kernel.name, kernel.name, kernel) for kernel in once.values()])
+
+
+def _kernel_item(title: str, name: str, *kernels: Kernel | None) -> _Item:
+    texts = [_Text(kernel.text_id, lambda text: text.replace(KERNEL, name)) for kernel in kernels if kernel]
+    return _Item(title, tuple(texts), "cpp" if name.startswith("cpp_") else "python")
+
+
+def _wrapper_text(graph: Graph) -> _Text:
+    """The wrapper, its kernels called by name and some digits of their text: numbers shift where a kernel comes or goes."""
+    names = {kernel.text_id: f"{stem(kernel.name)}_{kernel.text_id[:4]}" for kernel in graph.kernels}
+    placed = re.compile(rf"{KERNEL}_(\w{{16}})")
+    return _Text(graph.wrapper, lambda text: placed.sub(lambda found: names.get(found[1], found[0]), text))
+
+
+def _distinct(items: Iterable[_Item]) -> list[_Item]:
+    """The items with titles that differ: several graphs may have kernels of one name."""
+    by_title: dict[str, _Item] = {}
+    for item in items:
+        title, number = item.title, 1
+        while title in by_title:
+            number += 1
+            title = f"{item.title}, {number}"
+        by_title[title] = _Item(title, item.texts, item.language)
+    return list(by_title.values())
+
+
+def _sentence(changed: CodeChanges, new: Code) -> str:
+    total = len(changed.pairs)
+    if changed.same:
+        return f"Both sides have the same generated code ({count(total, 'kernel')}, code {new.code_id})."
+    if changed.wrapper_changed:
+        return f"The wrapper that calls the kernels changed; {count(total, 'kernel')} unchanged."
+    whats = Counter(pair.what for pair in changed.pairs)
+    parts = ", ".join(f"{whats[what]} {what}" for what in (CAME, WENT, CHANGED) if whats[what])
+    return f"{count(len(changed.kernels), 'kernel')} changed: {parts}; {whats['']} unchanged."
+
+
+def _table(rows: Sequence[KernelEvidence], heads: Sequence[str]) -> None:
+    shown = []
+    for row in rows[:_TOP_KERNELS]:
+        times = [ABSENT if ms is None else milliseconds(ms) for ms in (row.base_ms, row.new_ms)]
+        is_known = row.base_ms is not None or row.new_ms is not None
+        change = signed((row.new_ms or 0.0) - (row.base_ms or 0.0), 3, "") if is_known else ABSENT
+        winners = [mono(winner) if winner else ABSENT for winner in (row.base_winner, row.new_winner)]
+        source = mono(row.pair.source.removeprefix("Source Nodes: ")) if row.pair.source else ABSENT
+        shown.append([mono(row.pair.name), row.what, *times, change, source, *winners])
+    ms, tuned = ([f"{head} {what}" for head in heads] for what in ("ms", "configuration"))
+    note = "by change of time" if len(rows) <= _TOP_KERNELS else f"the first {_TOP_KERNELS} of {len(rows)}"
+    head = ["kernel", "what", *ms, "change, ms", "made of", *tuned]
+    draw(table("Kernels that differ", head, shown, note=note, numbers=range(2, 5)))
+    st.caption(
+        "Device time of one call, from the profiler pass, which lists the 24 kernels that take longest and adds up those of one "
+        "name. Made of: the operations that Inductor fused. Configuration: what autotuning chose."
+    )
+
+
+def _look(data: Data, items: Sequence[_Item], heads: Sequence[str]) -> None:
+    """A box with all that can be looked at, and the text of what is picked: both sides, or what differs between them."""
+    if not items:
+        return
+    by_title = {item.title: item for item in items}
+    first = items[0].title
+    item = by_title[known("kernel", by_title, first)]
+    select("kernel", "Source", list(by_title), item.title, default=first)
+    stored = texts_of(data.engine, [text.text_id for text in item.texts])
+    if len(stored) < len({text.text_id for text in item.texts}):
+        soft(_LOST)
+        return
+    whole = [text.shown(stored[text.text_id]) for text in item.texts]
+    bodies = [_body(text) for text in whole]
+    shown = whole if len(bodies) == 2 and bodies[0] == bodies[1] else bodies
+    if len(shown) < 2:
+        st.code(shown[0], language=item.language)
+        return
+    segments("sources", "Show", {"": "what differs", "both": "side by side"}, url.choice("sources"))
+    if url.choice("sources"):
+        for place, text in zip(st.columns(2), shown, strict=True):
+            place.code(text, language=item.language)
+    else:
+        lines = unified_diff(shown[0].splitlines(), shown[1].splitlines(), heads[0], heads[1], lineterm="")
+        st.code("\n".join(lines), language="diff")
+
+
+def _body(text: str) -> str:
+    """The source of a kernel without the Python call around it."""
+    found = _BODY.fullmatch(text.strip())
+    return found[1].strip("\n") if found else text
+
+
+def _scripts(data: Data, codes: Sequence[tuple[Half, Code]]) -> None:
+    """Folds with the whole generated code of each graph: sent only where somebody opens them."""
+    for half, code in codes:
+        graphs = count(len(code.graphs), "graph")
+        fold = st.expander(
+            markdown(f"All generated code of {half.title}: {graphs}"), key=f"code_{half.role}", on_change="rerun"
+        )
+        if not fold.open:
+            continue
+        ids = {text_id for graph in code.graphs for text_id in (graph.wrapper, *(one.text_id for one in graph.kernels))}
+        texts = texts_of(data.engine, ids)
+        with fold:
+            for number, graph in enumerate(code.graphs, 1):
+                script = graph.script(texts) if graph.wrapper in texts else _LOST
+                st.code(script, language="python")
+                if half.cell and graph.wrapper in texts:
+                    name = charts.file_name(f"{half.cell.suite} {half.cell.model} {half.title} graph {number}")
+                    key = f"save_code_{half.role}_{number}"
+                    charts.download("As a file", script.encode, f"{name}.py", "text/x-python", key=key)
+            st.caption("Each is a script of its own: with the same torch it runs and times itself.")

@@ -1,0 +1,188 @@
+"""Generated code side by side, and the kernels that explain a change of device time: hand-made rows, as no GPU is needed."""
+
+import pytest
+
+from analysis.compare.code import changes, explained, kernel_evidence, kernel_times
+from analysis.compare.tables import summarise
+from analysis.history.alerts_evidence import explanation_of
+from analysis.history.series import read_series
+from analysis.reports.evidence import evidence_of
+from collector.code import Code, Graph, Kernel
+from db.ingest import ingest_bundle
+from db.queries.history import model_history, suite_history
+from db.queries.sides import resolve_side
+from tests.analysis.compare import judging
+from tests.factories import cell, header, new_store, passing, write_bundle
+
+ADD, SUM, MM = (
+    Kernel("triton_poi_fused_add_0", "a" * 16, "aten.add"),
+    Kernel("triton_red_fused_sum_1", "b" * 16),
+    "ampere_gemm",
+)
+
+
+def code(name, *graphs):
+    """A code of graphs, each a list of kernels; its id is `name`."""
+    return Code(name, tuple(Graph(f"wrapper of {name}", tuple(kernels)) for kernels in graphs))
+
+
+def renamed(kernel, name, text_id=None):
+    return Kernel(name, text_id or kernel.text_id, kernel.source)
+
+
+def details(*kernels, tuned=()):
+    return {"compiled_kernels": [list(row) for row in kernels], "autotuned": [list(row) for row in tuned]}
+
+
+def whats(found):
+    return [(pair.name, pair.what) for pair in found.pairs]
+
+
+def test_equal_code_is_the_same_and_nothing_changed():
+    found = changes(code("one", [ADD, SUM]), code("one", [ADD, SUM]))
+    assert (found.same, found.words, found.kernels, found.wrapper_changed) == (True, "same code", (), False)
+
+
+def test_a_kernel_more_renames_others_and_changes_none_of_them():
+    new = code("two", [ADD, Kernel("triton_poi_fused_mul_1", "c" * 16), renamed(SUM, "triton_red_fused_sum_2")])
+    found = changes(code("one", [ADD, SUM]), new)
+    assert whats(found) == [(ADD.name, ""), ("triton_poi_fused_mul_1", "came"), ("triton_red_fused_sum_2", "")]
+    assert found.words == "1 kernel changed"
+
+
+def test_another_text_under_the_same_name_changed_and_what_is_left_over_went():
+    other = renamed(SUM, "triton_red_fused_sum_0", "d" * 16)
+    found = changes(code("one", [ADD, SUM]), code("two", [other]))
+    assert whats(found) == [(other.name, "changed"), (ADD.name, "went")]
+    assert found.words == "2 kernels changed"
+
+
+def test_the_same_kernels_called_otherwise_are_a_change_of_the_wrapper():
+    found = changes(code("one", [ADD, SUM]), code("two", [ADD], [SUM, ADD]))
+    assert found.wrapper_changed and found.words == "wrapper changed"
+
+
+def test_a_kernel_that_explains_a_loss_is_named_with_its_share_whatever_its_number():
+    slow = Kernel("triton_red_fused_sum_2", "d" * 16)
+    base, new = (
+        code("one", [ADD, SUM]),
+        code("two", [Kernel("triton_poi_fused_mul_0", "c" * 16), renamed(ADD, "triton_poi_fused_add_1"), slow]),
+    )
+    before = details((ADD.name, 1, 1.0), (SUM.name, 2, 1.0), (MM, 1, 3.0))
+    after = details(
+        ("triton_poi_fused_mul_0", 1, 0.04), ("triton_poi_fused_add_1", 1, 1.0), (slow.name, 2, 1.21), (MM, 1, 3.0)
+    )
+    part, came = explained(before, after, changes(base, new))
+    assert part.text == "triton_red_fused_sum_2 +0.21 ms, 84 % of the loss (changed)"
+    assert came.text == "triton_poi_fused_mul_0 +0.04 ms, 16 % of the loss (came)"
+    assert explained(after, before, changes(new, base))[0].text.endswith("_1 -0.21 ms, 84 % of the gain (changed)")
+    # Without code the names without their numbers do the same.
+    assert explained(before, after)[0].share == pytest.approx(0.84)
+    assert explained(before, before) == ()
+
+
+def test_kernels_of_one_name_in_two_graphs_are_one_entry_since_the_profiler_adds_them_up():
+    first, second = Kernel("triton_poi_fused_0", "1" * 16), Kernel("triton_poi_fused_0", "2" * 16)
+    moved = renamed(second, "triton_poi_fused_1")
+    found = changes(code("one", [first], [second]), code("two", [first, moved]))
+    rows = kernel_times(
+        details(("triton_poi_fused_0", 2, 1.0)),
+        details(("triton_poi_fused_0", 1, 0.5), (moved.name, 1, 0.5)),
+        found,
+    )
+    assert [(one.base_ms, one.new_ms, what) for one, what in rows] == [(1.0, 1.0, "")]
+
+
+def test_a_kernel_below_those_that_are_listed_is_no_explanation():
+    """Only the 24 that take longest are listed: one that rises above the rest has not come."""
+    found = changes(code("one", [ADD, SUM]), code("two", [renamed(ADD, ADD.name, "e" * 16), SUM]))
+    before = details((ADD.name, 1, 1.0), (MM, 1, 0.20), ("(other)", 5, 0.5))
+    after = details((ADD.name, 1, 1.3), (SUM.name, 1, 0.21), ("(other)", 5, 0.49))
+    assert [part.name for part in explained(before, after, found)] == [ADD.name]
+
+
+def test_a_kernel_tuned_to_another_configuration_is_shown_though_its_text_is_the_same():
+    found = changes(code("one", [ADD, SUM]), code("one", [ADD, SUM]))
+    before, after = (
+        details(
+            (SUM.name, 1, ms),
+            tuned=[(SUM.name, 4, "XBLOCK: 1", 0.1), (SUM.name, 0, f"XBLOCK: {block}", None), ("mm", 2, "x", 1.0)],
+        )
+        for ms, block in ((1.0, 64), (1.5, 8))
+    )
+    (row,) = kernel_evidence(found, before, after)
+    assert (row.pair.name, row.what, row.base_ms, row.new_ms) == (SUM.name, "tuned differently", 1.0, 1.5)
+    assert (row.base_winner, row.new_winner) == ("XBLOCK: 64", "XBLOCK: 8")
+
+
+OTHER = Kernel(SUM.name, "d" * 16)
+CODES = {name: code(name, kernels) for name, kernels in {"one": [ADD, SUM], "two": [ADD, OTHER]}.items()}
+TIMED = {"eager_ms": 4.0, "compiled_ms": 2.0, "speedup": 2.0, "compile_cold_s": 10.0}
+
+
+def measured(model, name, metrics=None, **changes):
+    return passing(cell(model), samples={}, code_id=name, metrics=metrics or TIMED, **changes)
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Two nights. In the second one `same` was not timed again, `other` has other code, and `both` was timed twice."""
+    folder = tmp_path_factory.mktemp("code")
+    store = new_store(folder / "store.db")
+    carried = {"only": "code", "same_code_as": "n0"}
+    before, after = (details((ADD.name, 1, 1.0), (SUM.name, 2, ms)) for ms in (1.0, 1.21))
+    made = {
+        "n0": [measured("same", "one"), measured("other", "one", details=before), measured("both", "one")],
+        "n1": [
+            measured("same", "one", {"compile_cold_s": 10.5}, details=carried),
+            measured("other", "two", TIMED | {"speedup": 1.0}, details=after),
+            measured("both", "one"),
+        ],
+    }
+    for number, (run_id, cells) in enumerate(made.items()):
+        head = header(run_id, minutes=1440 * number, commit=f"{number:040x}")
+        ingest_bundle(store, write_bundle(folder, head, cells, codes=[(one, {}) for one in CODES.values()]))
+    return store
+
+
+def test_a_cell_of_known_code_is_unchanged_and_says_of_which_night(nights):
+    comparison, judgement, cells = judging.judged(nights)
+    assert cells["code"].to_dict() == {"same": "same code as n0", "other": "1 kernel changed", "both": "same code"}
+    assert cells["verdict"].to_dict() == {"same": "unchanged", "other": "inconclusive", "both": "inconclusive"}
+    assert cells.loc["same", "verdict_metric"] is None and judgement.counts()["unchanged"] == 1
+    assert "1 of 3 cells of new were not timed again: same code as n0 (1)" in comparison.notes
+    assert "generated code: 2 of 3 cells have the same on both sides" in comparison.notes
+    shown = {one["model"]: one for one in comparison.to_json()["cells"]}
+    assert shown["same"]["new"]["same_code_as"] == "n0" and shown["same"]["code_changed"] is False
+    assert shown["other"]["code"] == "1 kernel changed" and shown["other"]["base"]["code_id"] == "one"
+
+
+def test_a_cell_that_was_not_timed_makes_no_point_and_no_average_of_others(nights):
+    (group,) = judging.judged(nights)[0].suites
+    speedup = group.figures["speedup"]
+    # The pairs that were timed twice have an average; the group as a whole has none in the second night.
+    assert (speedup.n, speedup.base, speedup.base_all.value) == (2, pytest.approx(2.0), pytest.approx(2.0))
+    assert (speedup.new_all.n, speedup.new_all.value) == (0, None)
+    assert group.figures["compile_cold_s"].new_all.n == 3, "each cell has a compile time"
+    (alone,) = summarise(nights, resolve_side(nights, "n1")).suites
+    assert alone.figures["speedup"].value is None and alone.counts.passed == 3
+    assert suite_history(nights)["n_speedup"].tolist() == [3, 0]
+    history = model_history(nights, "huggingface", "same", metrics=("compiled_ms", "compile_cold_s"))
+    assert history["compile_cold_s"].notna().tolist() == [True, False] and set(history["status"]) == {"pass"}
+    names, (table,) = read_series(nights, ["compile_cold_s"])
+    row = names.loc[table.keys, "cell_id"].tolist().index(cell("same").cell_id)
+    assert table.values["compile_cold_s"][row, 0] == pytest.approx(10.0)
+    assert not (table.passed[row, 1] >= 0 or table.values["compile_cold_s"][row, 1] > 0), "no point at all"
+
+
+def test_the_kernels_behind_a_change_are_named_with_their_share(nights):
+    row = judging.judged(nights)[2].loc["other"].to_dict()
+    with nights.connect() as conn:
+        lines = evidence_of(conn, row)
+    assert "generated code: 1 kernel changed" in lines
+    changed = "2 x, 1.000 ms -> 2 x, 1.210 ms (+0.210 ms, 100 % of the loss, its code changed)"
+    assert f"kernel {SUM.name}: {changed}" in lines
+    assert explanation_of(nights, "n0", "n1", row["cell_id"]) == (
+        "generated code: 1 kernel changed",
+        f"{SUM.name} +0.21 ms, 100 % of the loss (changed)",
+    )
