@@ -128,10 +128,9 @@ def optimizers(runner: Path) -> dict[str, str]:
 
 def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: int) -> Iterator[dict[str, Any]]:
     """Measures a few cells at a time with both; yields a row a cell, and writes our measurements into bundles."""
-    from jobs.plan.duplicate_programs import Work
     from jobs.pool.device_pool import Pool
     from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
-    from jobs.pool.runner import DeviceRun, make_header, now, record, scheduler_for
+    from jobs.pool.runner import make_header, now, record, scheduler_for
     from jobs.pool.testbeds import find_testbeds
 
     device, pace = cells[0].device, ExecutionOptions(workers)
@@ -155,7 +154,7 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
                 planned = [one for one in cells if optimizer_of(one, sgd) == optimizer]
                 writers[optimizer] = BundleWriter(out, header, planned)
             writer, began = writers[optimizer], time.monotonic()
-            lane = scheduler_for(DeviceRun(testbed, Work(list(group)), writer), settings, {})
+            lane = scheduler_for(testbed, list(group), settings, {})
             for _, outcome in Pool([lane]).run():
                 record(writer, outcome)
                 measured = outcome.measurement

@@ -21,12 +21,11 @@ from collector.machine.environment import environment_id
 from collector.settings import Settings
 from collector.vocabulary import Cell
 from jobs.plan.cost import CostModel, learn_from
-from jobs.plan.duplicate_programs import Work
 from jobs.plan.schedule import longest_first, shares
 from jobs.pool.device_pool import Pool
 from jobs.pool.host import cell_variables
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
-from jobs.pool.runner import DeviceRun, make_header, new_run_id, now, record, scheduler_for
+from jobs.pool.runner import make_header, new_run_id, now, record, scheduler_for
 from jobs.pool.testbeds import Testbed, find_testbeds
 
 
@@ -46,7 +45,9 @@ def main() -> None:
     ]
     variables, began = cell_variables(pace.start), time.monotonic()
     try:
-        pool = Pool([scheduler_for(lane.device_run(), settings, variables) for lane in lanes], pace.budget_s)
+        # All cells once, then all cells again.
+        queues = [scheduler_for(lane.testbed, lane.cells * lane.times, settings, variables) for lane in lanes]
+        pool = Pool(queues, pace.budget_s)
         with closing(pool.run()) as outcomes:
             for index, outcome in outcomes:
                 writer = lanes[index].writer_of(outcome.measurement.cell)
@@ -86,10 +87,6 @@ class Repetitions:
             writer = BundleWriter(folder, named, cells)
             writer.environment(environment_id(testbed.environment), testbed.environment)
             self._writers.append(writer)
-
-    def device_run(self) -> DeviceRun:
-        """The work of this GPU: all cells once, then all cells again."""
-        return DeviceRun(self.testbed, Work(self.cells * self.times), self._writers[0])
 
     def writer_of(self, cell: Cell) -> BundleWriter:
         """The bundle for the next outcome of a cell."""

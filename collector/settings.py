@@ -27,8 +27,9 @@ class Settings:
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.shared_tuning`). `flags` are torch's back-end switches. `optimizer` is what a training step ends with,
     as in PyTorch's runner; with none every step computes the same. With `code_only` a cell ends when it is compiled: its code,
-    counters and compile time are all that is wanted. With `explain` torch's compiler bisector looks for the part of the
-    compiler with which the cell fails (`collector.measure.explaining`).
+    counters and compile time are all that is wanted. So does one that compiles to the `known_code`, which is set for each
+    cell (`collector.known_code`). With `explain` torch's compiler bisector looks for the part of the compiler with which the
+    cell fails (`collector.measure.explaining`).
     """
 
     rounds: int = 30
@@ -44,6 +45,7 @@ class Settings:
     shared_tuning: str = ""
     code_only: bool = False
     explain: bool = False
+    known_code: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""

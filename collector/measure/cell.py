@@ -18,6 +18,7 @@ from collector.configs import availability
 from collector.configs.templates import Effective, resolve_config
 from collector.correctness.checking import check
 from collector.failures import classify
+from collector.known_code import known_by
 from collector.machine.environment import environment_id, fingerprint
 from collector.machine.idle import IdleProbe
 from collector.machine.telemetry import Watcher, throttled
@@ -113,7 +114,7 @@ class _Run:
         self._eager(subject)
         self._enter(Stage.COMPILE)
         compiled = self._compile(subject, effective)
-        if self.settings.code_only:
+        if self.settings.code_only or self._code_is_known():
             self.details["only"] = "code"
             self._enter(Stage.DONE)
             return
@@ -126,6 +127,11 @@ class _Run:
             del subject, compiled
             self._compile_again()
         self._enter(Stage.DONE)
+
+    def _code_is_known(self) -> bool:
+        """Whether the cell was measured with this code before, and nothing else differs."""
+        known, measurement = self.settings.known_code, self.measurement
+        return known != "" and known == known_by(measurement.code_id, measurement.program_id, self.outcome.environment)
 
     def _note_reserved(self) -> None:
         """Records the most device memory that the allocator reserved; the pool keeps that much free for such a cell."""

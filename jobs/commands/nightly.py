@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from jobs.options import (
     INPUT_FILE,
     POSITIVE,
     Storage,
+    as_one,
     json_option,
     naming_options,
     night_measuring_options,
@@ -30,6 +31,40 @@ if TYPE_CHECKING:
 
 #: While a branch has fewer nights than this in the store, a night is measured twice: its runs show how noisy they are.
 _FIRST_NIGHTS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Carrying:
+    """Whether cells whose code did not change are measured; the fields are the names of the options."""
+
+    unchanged_code: str
+    at_least_every: int
+
+    def applied(self, requested: RequestedOptions, history: Path) -> RequestedOptions:
+        """What a night is asked to do that carries over from these bundles. Raises what `carrying_over` raises."""
+        from jobs.plan.carrying import carrying_over
+
+        return carrying_over(requested, self.at_least_every, history) if self.unchanged_code == "skip" else requested
+
+
+carrying_options = as_one(
+    "carrying",
+    Carrying,
+    click.option(
+        "--unchanged-code",
+        type=click.Choice(["measure", "skip"]),
+        default="measure",
+        help="With skip a cell that compiles to the same code as in an earlier night is not timed but carried over from it. "
+        "Tuning is then shared, in a folder beside the bundles unless --shared-tuning names one.",
+    ),
+    click.option(
+        "--at-least-every",
+        type=POSITIVE,
+        default=7,
+        metavar="NIGHTS",
+        help="Carry a cell over for at most so many nights, then measure it again.",
+    ),
+)
 
 
 @click.command()
@@ -59,6 +94,7 @@ _FIRST_NIGHTS = 7
     metavar="NAME",
     help="The night that this run is a part of, where several hosts share one. [what --plan says]",
 )
+@carrying_options
 @click.option("--dry-run", is_flag=True, help="Measure nothing: cells, predicted hours, and what would take them.")
 @click.option("--costs", type=EXISTING, help="A bundle or a folder of bundles to learn from what cells take. [--out]")
 @executing_options
@@ -73,6 +109,7 @@ def nightly_command(
     replicates: int | None,
     plan_file: Path | None,
     night: str,
+    carrying: Carrying,
     dry_run: bool,
     costs: Path | None,
     executing: Executing,
@@ -85,8 +122,9 @@ def nightly_command(
     from jobs.pool.session import print_night, require_cells
     from jobs.pool.testbeds import find_testbeds
 
-    if source.source and executing.on_cluster:
-        raise click.UsageError("--source measures on this host: leave out --executor")
+    if executing.on_cluster:
+        _check_cluster(source, carrying)
+    requested = carrying.applied(requested, costs or storage.out)
     names, requested = source.applied(names, requested)
     execution = requested.execution
     if as_json and not dry_run:
@@ -123,6 +161,16 @@ def nightly_command(
         print_night(storage.target, run_ids)
 
 
+def _check_cluster(source: SourceOptions, carrying: Carrying) -> None:
+    """Raises `click.UsageError` for what a cluster does not do."""
+    for option, is_given in {
+        "--source": source.source,
+        "--unchanged-code skip": carrying.unchanged_code == "skip",
+    }.items():
+        if is_given:
+            raise click.UsageError(f"{option} measures on this host: leave out --executor")
+
+
 def _measure(
     replicates: int,
     plan: Plan,
@@ -139,8 +187,14 @@ def _measure(
     if replicates > 1:
         names = replace(names, night=names.night or new_run_id())
     run_ids: list[str] = []
+    progress = None
     for _ in range(replicates):
-        run_ids, _progress = measure_and_store(
+        if progress and progress.carried:
+            # A second run tells the noise of latencies: cells that were carried over have none.
+            plan = replace(plan, cells=[cell for cell in plan.cells if cell.cell_id not in progress.carried])
+            if not plan.cells:
+                break
+        run_ids, progress = measure_and_store(
             plan, testbeds, names, requested.settings, storage.out, storage.target, costs
         )
     return run_ids

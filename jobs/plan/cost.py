@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -21,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from collector.bundle import BundleContents, BundleError, check_bundle, read_bundle
+from collector.bundle import BundleContents, BundleError, RunHeader, check_bundle, read_bundle
 from collector.vocabulary import NOT_APPLICABLE, Cell, Measurement, Phase, Status
 
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
@@ -167,6 +168,8 @@ class CostModel:
         samples: dict[str, list[tuple[Cell, float]]] = defaultdict(list)
         no_work: dict[str, list[float]] = defaultdict(list)
         for measurement in measurements:
+            if "only" in measurement.details:
+                continue  # it ended early: the whole measurement takes longer
             if measurement.status in _NO_WORK:
                 no_work[measurement.cell.cell_id].append(worker_s(measurement))
                 continue
@@ -256,18 +259,17 @@ def newest_bundles(path: Path) -> list[Path]:
     """The files of `read_history`, the newest first."""
     if not path.is_dir():
         return [path] if path.exists() else []
-    return [bundle for _, bundle in sorted(_dated(path), reverse=True)[:NEWEST]]
+    # Imported files were measured by another program, without its costs.
+    dated = [(header.started_at, bundle) for header, bundle in bundles_below(path) if header.trigger != "import"]
+    return [bundle for _, bundle in sorted(dated, reverse=True)[:NEWEST]]
 
 
-def _dated(folder: Path) -> Iterator[tuple[str, Path]]:
+def bundles_below(folder: Path) -> Iterator[tuple[RunHeader, Path]]:
+    """The bundles below a folder that can be read, with their first lines."""
     for path in folder.rglob("*.jsonl*"):
         if path.name.endswith((".jsonl", ".jsonl.gz")):
-            try:
-                header = check_bundle(path)
-                if header.trigger != "import":  # measured by another program, without its costs
-                    yield header.started_at, path
-            except BundleError:
-                continue  # a history that is in part unreadable is still a history
+            with suppress(BundleError):  # a history that is in part unreadable is still a history
+                yield check_bundle(path), path
 
 
 def _number(value: Any) -> float | None:

@@ -41,6 +41,8 @@ def backtest(contents: BundleContents) -> tuple[float, float] | None:
     """Seconds that a run took and those that its cells predict; None where it has too few cells to keep its workers busy."""
     items = [item for item in contents.measurements if SAME_PROGRAM not in item.details]
     spans = sorted(span for item in items if (span := _span(item)))
+    if any("only" in item.details for item in items):
+        return None  # a cell that was carried over tells nothing of what it takes to measure it
     # Waiting does not count against the time limit, and the first bundles do not say how long it was.
     if not spans or any(item.status is Status.TIMEOUT and "waited_s" not in item.details for item in items):
         return None

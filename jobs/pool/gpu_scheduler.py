@@ -26,8 +26,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from collector.errors import ExpectedError
 from collector.machine.health import is_suspect, why_unhealthy
@@ -72,7 +73,10 @@ class DeviceSlot:
 
 
 class GpuScheduler:
-    """Measures cells on one device; `turn` yields outcomes in the order in which they come."""
+    """Measures cells on one device; `turn` yields outcomes in the order in which they come.
+
+    `known_code` has by `cell_id` the code that a cell need not be measured with (`Settings.known_code`).
+    """
 
     def __init__(
         self,
@@ -85,9 +89,11 @@ class GpuScheduler:
         memory_of: MemoryOf = lambda _: None,
         tunes: Callable[[Cell], bool] = lambda _: False,
         launcher: Launcher | None = None,
+        known_code: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._waiting = list(cells)
         self._settings, self._slot = settings, slot
+        self._known_code = known_code
         self._environ = {**environ, **slot.variables}
         #: Holds the folders of the cells. `close` removes it; its name is known before it is made, so that no signal can
         #: come between the two.
@@ -147,7 +153,8 @@ class GpuScheduler:
     def _begin(self, cell: Cell, watch: Watch) -> None:
         assert self._launcher is not None  # noqa: S101 - prepared before
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        process = CellProcess(cell, self._settings, self._launcher, self._environ, self._free[0], self._folder)
+        settings = replace(self._settings, known_code=self._known_code.get(cell.cell_id, ""))
+        process = CellProcess(cell, settings, self._launcher, self._environ, self._free[0], self._folder)
         self.first_at = self.first_at or process.began
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:

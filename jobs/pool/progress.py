@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from collector.vocabulary import NOT_APPLICABLE, Measurement, Status, status_words
 from jobs.output.terminal import one_line
+from jobs.plan.carrying import SAME_CODE_AS
 
 
 class RunProgress:
@@ -19,6 +20,8 @@ class RunProgress:
         self.console, self.total = console, total
         self.counts: Counter[Status] = Counter()
         self._status: dict[str, Status] = {}
+        #: By `cell_id` the night from which a cell was carried over.
+        self.carried: dict[str, str] = {}
         self._began = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.completed}/{task.total} cells"),
@@ -50,12 +53,22 @@ class RunProgress:
         """Seconds to go at the pace so far; None before the first cell."""
         return (time.monotonic() - self._began) / self.done * (self.total - self.done) if self.done else None
 
+    def carried_words(self) -> str:
+        """How many cells were measured, and how many were carried over from which nights."""
+        nights = Counter(self.carried.values())
+        measured, others = self.done - nights.total(), len(nights) - 1
+        more = f" and {others} other night{'s' * (others > 1)}" if others > 0 else ""
+        of = f" as same code as {max(nights)}{more}" if nights else ""
+        return f"{measured} cell{'s' * (measured != 1)} measured, {nights.total()} carried over{of}"
+
     def took(self, measurement: Measurement) -> None:
         """Counts one cell and shows it. A cell that is measured again counts once, as it came out last."""
         if measurement.details.get("repeated") and (before := self._status.get(measurement.cell.cell_id)):
             self.counts[before] -= 1
         self._status[measurement.cell.cell_id] = measurement.status
         self.counts[measurement.status] += 1
+        if night := measurement.details.get(SAME_CODE_AS):
+            self.carried[measurement.cell.cell_id] = night
         left = self.left_s()
         facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
         self._bar.update(self._task, completed=self.done, facts=facts)
@@ -83,6 +96,8 @@ def describe(measurement: Measurement) -> str:
         parts.append(f"{metrics['compiled_ms']:.3g} ms")
     if "compile_cold_s" in metrics:
         parts.append(f"compile {metrics['compile_cold_s']:.1f} s")
+    if night := measurement.details.get(SAME_CODE_AS):
+        parts.append(f"same code as {night}")
     parts += [
         f"{word} ({measurement.details[word]})" for word in ("disturbed", "repeated") if word in measurement.details
     ]

@@ -87,7 +87,8 @@ class ExecutionOptions:
     cells may autotune at once. `start` is `fork` (from a process that has imported everything) or `spawn` (a new process a
     cell). `gpus` is as in `jobs.pool.device_slots.choose_gpus`. `exclusive`: one cell at a time, on one worker's cores. `overlay`
     is a folder from which torch is imported in place of the installed one, and `source` says what it is
-    (`jobs.builds.overlay`).
+    (`jobs.builds.overlay`). For `carried_nights` nights a cell whose code did not change is carried over, 0 for none
+    (`jobs.plan.carrying`).
     """
 
     workers: int = 1
@@ -98,6 +99,7 @@ class ExecutionOptions:
     exclusive: bool = False
     overlay: str = ""
     source: str = ""
+    carried_nights: int = 0
 
     @property
     def at_once(self) -> int:

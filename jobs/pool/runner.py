@@ -6,9 +6,10 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from collector.bundle import BundleWriter, RunHeader
@@ -17,6 +18,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
 from jobs.github.ci import job_url
+from jobs.plan.carrying import SAME_CODE_AS, Known
 from jobs.plan.duplicate_programs import Work, copy_for
 from jobs.plan.planning import tunes
 from jobs.pool.device_pool import Pool
@@ -74,11 +76,12 @@ def make_header(
 
 @dataclass(frozen=True, slots=True)
 class DeviceRun:
-    """What one device does in a run: where, its work, and the bundle that takes the outcomes."""
+    """What one device does in a run: where, its work, the bundle that takes the outcomes, and what is known by `cell_id`."""
 
     testbed: Testbed
     work: Work
     writer: BundleWriter
+    known: Mapping[str, Known] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def measure_devices(
         LauncherError: the processes that start the cells keep dying.
     """
     lost = None
-    schedulers = [scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of) for run in runs]
+    schedulers = [scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known) for run in runs]
     try:
         for run in runs:
             run.writer.environment(environment_id(run.testbed.environment), run.testbed.environment)
@@ -116,7 +119,10 @@ def measure_devices(
                 listen(copy)
         with closing(Pool(schedulers, runs[0].testbed.execution.budget_s).run()) as outcomes:
             for index, outcome in outcomes:
-                duplicates = runs[index].work.duplicates.get(outcome.measurement.cell.cell_id, ())
+                cell_id, details = outcome.measurement.cell.cell_id, outcome.measurement.details
+                if details.get("only") and (known := runs[index].known.get(cell_id)):
+                    details[SAME_CODE_AS] = known.night
+                duplicates = runs[index].work.duplicates.get(cell_id, ())
                 for measurement in record(runs[index].writer, outcome, duplicates):
                     listen(measurement)
     except LostDeviceError as error:
@@ -135,6 +141,7 @@ def scheduler_for(
     settings: Settings,
     variables: Mapping[str, str],
     memory_of: MemoryOf = lambda _: None,
+    known: Mapping[str, Known] = MappingProxyType({}),
 ) -> GpuScheduler:
     """The scheduler of a device's cells; nothing is started yet."""
     return GpuScheduler(
@@ -147,6 +154,7 @@ def scheduler_for(
         memory_of,
         tunes,
         testbed.launcher,
+        {cell_id: item.code for cell_id, item in known.items()},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import click
 from rich.console import Console
@@ -12,12 +13,13 @@ from rich.console import Console
 from collector.bundle import BundleWriter, RunHeader
 from collector.settings import Settings
 from jobs import tool_version
+from jobs.plan.carrying import known_cells
 from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.schedule import longest_first, shares
 from jobs.pool.host import cell_variables, since_start_s
-from jobs.pool.progress import RunProgress
+from jobs.pool.progress import RunProgress, format_s
 from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.resuming import Unfinished
 from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now
@@ -57,7 +59,8 @@ def measure_and_store(
     for testbed, cells in zip(testbeds, parts, strict=True):
         header = make_header(testbed.environment, names, tool_version(), RequestedOptions(settings, testbed.execution))
         headers.append((header, 1))
-        runs.append(DeviceRun(testbed, plan_work(cells), BundleWriter(folder, header, cells)))
+        known = known_cells(costs or folder, header, RequestedOptions(settings, testbed.execution))
+        runs.append(DeviceRun(testbed, plan_work(cells), BundleWriter(folder, header, cells), known))
     return _measure(headers, runs, settings, store, model, plan.left_out)
 
 
@@ -79,7 +82,8 @@ def resume_and_store(
         writer, contents = BundleWriter.reopen(run.path, now())
         headers.append((contents.header, contents.attempt + 1))
         # The contents are read again: before the bundle was locked another process may have continued it.
-        runs.append(DeviceRun(testbed, run.work(contents), writer))
+        known = known_cells(run.path.parent, contents.header, run.requested)
+        runs.append(DeviceRun(testbed, run.work(contents), writer, known))
     return _measure(headers, runs, unfinished[0].requested.settings, store, model)
 
 
@@ -106,6 +110,9 @@ def _measure(
         result = measure_devices(
             ordered, settings, progress.took, variables, lambda cell: model.estimate(cell).memory_bytes
         )
+    if execution.carried_nights:
+        spent = format_s(since_start_s(monotonic()))
+        console.print(f"{progress.carried_words()}; {spent} since the start", highlight=False, soft_wrap=True)
     if result.first_at is not None:
         console.print(f"first cell after {since_start_s(result.first_at):.1f} s", style="dim", highlight=False)
     for path in result.paths:

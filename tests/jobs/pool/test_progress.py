@@ -33,6 +33,15 @@ def test_what_is_unavailable_or_skipped_is_not_failing():
     assert progress.failing == len(Status) - 3
 
 
+def test_cells_that_were_carried_over_are_counted_with_their_nights():
+    progress = RunProgress(quiet(), total=4)
+    progress.took(passing(cell("a")))
+    assert progress.carried_words() == "1 cell measured, 0 carried over"
+    for model, night in {"b": "n1", "c": "n2", "d": "n2"}.items():
+        progress.took(passing(cell(model), details={"only": "code", "same_code_as": night}))
+    assert progress.carried_words() == "1 cell measured, 3 carried over as same code as n2 and 1 other night"
+
+
 def test_without_a_terminal_every_cell_is_one_line_with_counts_and_time_left():
     console = quiet()
     with RunProgress(console, total=2) as progress:
@@ -56,6 +65,7 @@ def test_without_a_terminal_every_cell_is_one_line_with_counts_and_time_left():
             {"repeated": "why"},
             "pass  1.50x  device 1.25x  0.123 ms  compile 9.9 s  repeated (why)",
         ),
+        ({"compile_cold_s": 3.21}, {"only": "code", "same_code_as": "n1"}, "pass  compile 3.2 s  same code as n1"),
         ({"speedup": 1.5}, {"checked_by": "cosine"}, "pass (checked by cosine)  1.50x"),
     ],
 )

@@ -1,0 +1,111 @@
+"""Which cells of a night need not be measured again: their code was measured in an earlier night.
+
+Such a cell ends once it is compiled, if it compiled to the same code as in the newest night that measured it whole: its
+measurement has what compiling tells, `only: code`, and the name of that night. All that latencies depend on is compared:
+
+- testbed and settings (the first line of the bundle), and the version of this program;
+- program and environment (`collector.known_code`): another wheel, library or variable is another environment;
+- Python files of torch that act when the code runs, where a commit's files are laid over a wheel (`--source`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from collector.bundle import RunHeader, read_bundle
+from collector.known_code import known_by
+from collector.vocabulary import Status
+from jobs.builds.options import BuildError
+from jobs.builds.overlay import Wheel
+from jobs.checking.run_time import acting, differing
+from jobs.plan.cost import bundles_below
+from jobs.pool.requested_options import RequestedOptions
+
+#: In the details of a measurement that was carried over: the night that measured the cell.
+SAME_CODE_AS = "same_code_as"
+#: The folder beside the bundles for what autotuning chose.
+_TUNING = "tuning"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The newest whole measurement of a cell: its night, and what it is known by (`collector.known_code`)."""
+
+    night: str
+    code: str
+
+
+def carrying_over(requested: RequestedOptions, nights: int, history: Path) -> RequestedOptions:
+    """The same, so that unchanged cells are carried over for so many nights; with shared tuning beside the bundles.
+
+    Raises:
+        BuildError: torch is not installed, or is a working tree, whose files change under the same name.
+    """
+    folder = Wheel.installed().folder
+    if (folder / ".git").exists():
+        raise BuildError(
+            f"--unchanged-code skip: torch is the working tree {folder}, whose files may change between two nights: "
+            "install a wheel and measure commits with --source, or leave the option out"
+        )
+    beside = history.parent if history.is_file() else history
+    tuning = requested.settings.shared_tuning or str(beside.resolve() / _TUNING)
+    return replace(
+        requested,
+        settings=replace(requested.settings, shared_tuning=tuning),
+        execution=replace(requested.execution, carried_nights=nights),
+    )
+
+
+def known_cells(folder: Path, header: RunHeader, requested: RequestedOptions) -> dict[str, Known]:
+    """By `cell_id` what a run need not measure again, by the bundles below a folder: those of its last nights."""
+    newest: dict[str, Known] = {}
+    for path in _last_nights(folder, header, requested.execution.carried_nights):
+        contents = read_bundle(path)
+        acts_alike = _acts_alike(contents.header, requested)
+        for cell_id, item in contents.latest().items():
+            if "only" in item.details:
+                continue
+            stands = acts_alike and item.status is Status.PASS and "disturbed" not in item.details
+            environment = contents.environments.get(item.environment_id or "")
+            code = known_by(item.code_id, item.program_id, environment) if stands and environment else ""
+            newest.setdefault(cell_id, Known(_night_of(contents.header), code))
+    return {cell_id: known for cell_id, known in newest.items() if known.code}
+
+
+def _last_nights(folder: Path, header: RunHeader, nights: int) -> list[Path]:
+    """The bundles of so many nights before a run, on its branch and testbed and with its settings; the newest first."""
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for earlier, path in bundles_below(folder) if nights else ():
+        if earlier.started_at <= header.started_at and _is_comparable(earlier, header):
+            found.setdefault(_night_of(earlier), []).append((earlier.started_at, path))
+    last = sorted(found.values(), key=max, reverse=True)[:nights]
+    return [path for _, path in sorted((run for night in last for run in night), reverse=True)]
+
+
+def _night_of(header: RunHeader) -> str:
+    return header.night or header.run_id
+
+
+def _is_comparable(earlier: RunHeader, header: RunHeader) -> bool:
+    names = ("repo", "branch", "testbed", "trigger", "tool_version")
+    asked, same_asked = header.asked or {}, earlier.asked or {}
+    return (
+        _night_of(earlier) != _night_of(header)
+        and all(getattr(earlier, name) == getattr(header, name) for name in names)
+        and same_asked.get("settings") == asked.get("settings")
+    )
+
+
+def _acts_alike(earlier: RunHeader, requested: RequestedOptions) -> bool:
+    """Whether the Python files of torch that act at run time are the same; not where an overlay is gone."""
+    before, now = (earlier.asked or {}).get("pace", {}).get("overlay", ""), requested.execution.overlay
+    if before == now:
+        return True  # an overlay is called by its content
+    try:
+        # No commit has this file: it is the wheel's. This process imports torch from the overlay and cannot ask it.
+        wheel = Wheel(Path(before or now, "torch", "version.py").resolve(strict=True).parents[1], "", "")
+        base, new = (Path(side).resolve(strict=True) if side else wheel.folder for side in (before, now))
+        return not acting(base, new, differing(base, new, wheel))
+    except OSError:
+        return False

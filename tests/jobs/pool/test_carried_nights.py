@@ -1,0 +1,51 @@
+"""Nights that carry unchanged cells over, with real cells of a model of one line on a CPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from collector.bundle import read_bundle
+from jobs.plan.carrying import SAME_CODE_AS
+from tests.command_line import call, tell
+
+MODEL = "import torch\nfrom torch import nn\ndef small():\n    return nn.Linear(4, 4), (torch.randn(1, 4),)\n"
+NIGHT = ["nightly", "--model", "own:small", "--config", "triton", "--device", "cpu", "--samples", "5"]
+SKIP = [*NIGHT, "--branch", "main", "--replicates", "1", "--unchanged-code", "skip"]
+#: What a cell measures that ends once it is compiled.
+TIMES = {"eager_ms", "compiled_ms", "speedup"}
+
+
+def bundles(folder):
+    return [read_bundle(path) for path in sorted((folder / "runs").glob("*.gz"), key=lambda path: path.stat().st_mtime)]
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """The folder of a night that measured, and of one that was out of time, resumed, and carried over."""
+    folder = tmp_path_factory.mktemp("nights")
+    (folder / "own.py").write_text(MODEL)
+    path = os.pathsep.join([str(folder), *sys.path])
+    steps = [SKIP, [*SKIP, "--max-hours", "0"], ["resume"]]
+    done = [call(*words, folder=folder, PYTHONPATH=path) for words in steps]
+    for one in done:
+        assert one.returncode == 0, tell(one)
+    return folder, done
+
+
+def test_an_unchanged_cell_is_compiled_and_not_timed(nights):
+    folder, done = nights
+    first, second = bundles(folder)
+    (whole,), (carried,) = first.measurements, second.measurements
+    assert whole.metrics.keys() >= TIMES
+    assert not carried.metrics.keys() & TIMES
+    assert "compile_cold_s" in carried.metrics
+    assert carried.code_id == whole.code_id is not None
+    assert (carried.details["only"], carried.details[SAME_CODE_AS]) == ("code", first.header.run_id)
+    assert "1 cell measured, 0 carried over; " in done[0].stdout
+    assert "0 cells measured, 0 carried over; " in done[1].stdout
+    assert f"0 cells measured, 1 carried over as same code as {first.header.run_id}; " in done[2].stdout
+    assert first.header.testbed["tuning"] == second.header.testbed["tuning"] == "shared"
+    assert (folder / "runs" / "tuning").is_dir()
