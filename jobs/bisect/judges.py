@@ -22,13 +22,24 @@ COUNTS = frozenset(metric.name for metric in METRICS.values() if metric.is_count
 #: The smallest relative change that matters of a metric that is not judged elsewhere, and of a count half of one.
 _SMALLEST, _HALF = 0.02, 0.5
 
+#: Metrics that a cell has when it is compiled, without being timed or checked.
+OF_COMPILING = (
+    *("compile_cold_s", "compile_instructions", "graphs", "graph_breaks"),
+    *("cudagraph_partitions", "kernels_generated", "kernels_extern"),
+)
+#: Metrics that two builds have in common if they generate the same code and run it in the same way.
+OF_RUNNING = ("compiled_ms", "compiled_kernel_ms", "speedup", "device_speedup")
+
 #: What the compiled latency is judged beside.
 _EAGER = CONTROL[WAITS_FOR_HOST]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One run of one build; `eager` is the eager latency of the same process, `eager_kernel` its device time, if measured."""
+    """One run of one build; `eager` is the eager latency of the same process, `eager_kernel` its device time, if measured.
+
+    `code` is the `code_id` of the generated code, if that is known.
+    """
 
     status: str
     value: float | None
@@ -36,6 +47,7 @@ class Reading:
     bundle: str
     eager: float | None = None
     eager_kernel: float | None = None
+    code: str | None = None
 
 
 #: The runs of the other builds, by name: they show the noise.

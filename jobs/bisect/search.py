@@ -21,6 +21,11 @@ from jobs.pool.child import ChildError
 Measure = Callable[[str, int], Reading]
 
 
+#: Names a build that must behave as the given one, of those in the mapping: each with its code, if that is known. None where
+#: there is none. Raises ChildError where the build cannot be had.
+SameAs = Callable[[str, Mapping[str, str | None]], str | None]
+
+
 class EndError(click.ClickException):
     """One of the two ends cannot be judged."""
 
@@ -127,7 +132,7 @@ class Bisection:
     """A search over builds (`names`, from the good end to the bad end) by `least` to `most` runs of each.
 
     `in_turn`: the ends are measured in turn, so that a machine that slows down affects both alike; else each as a whole,
-    where going from one build to another is costly.
+    where going from one build to another is costly. `same_as` saves the runs of builds that behave as one that is decided.
     """
 
     names: Sequence[str]
@@ -138,6 +143,10 @@ class Bisection:
     least: int
     most: int
     in_turn: bool = True
+    same_as: SameAs | None = None
+    #: The side of each build that is decided, and the measured build that stands for one that is not.
+    _sides: dict[str, Word] = field(default_factory=dict)
+    _measured: dict[str, str] = field(default_factory=dict)
     #: How many runs of each build count so far: a log may have more.
     _counted: dict[str, int] = field(default_factory=dict)
     _undecided: dict[str, str] = field(default_factory=dict)
@@ -146,6 +155,7 @@ class Bisection:
     def run(self) -> Answer:
         """Bisects. Raises `EndError` where an end cannot be judged, `ChildError` where it cannot be measured."""
         ends = self._compare_ends()
+        self._sides |= {self.names[0]: Word.GOOD, self.names[-1]: Word.BAD}
         low, high = 0, len(self.names) - 1
         while ends.word is Word.DIFFERENT and (at := self._next(low, high)) is not None:
             word = self._decide(self.names[at])
@@ -182,6 +192,8 @@ class Bisection:
     def _decide(self, name: str) -> Word:
         """Measures a build until its side is known; a build that cannot be decided is put aside."""
         try:
+            if (same := self._same(name)) is not None:
+                return same
             for size in looks(self.least, self.most):
                 self._fill(name, size)
                 good, bad = self._runs(self.names[0]), self._runs(self.names[-1])
@@ -197,8 +209,27 @@ class Bisection:
         if judged.word is Word.OPEN:
             self._undecided[name] = f"inconclusive after {len(self._runs(name))} runs: {judged.text}"
             self._open.add(name)
+        else:
+            self._sides[name] = judged.word
         self.tell(f"{name}: {'inconclusive' if judged.word is Word.OPEN else judged.word}, {judged.text}")
         return judged.word
+
+    def measured(self, name: str) -> str:
+        """The build whose runs stand for this one: itself, unless it was not measured."""
+        return self._measured.get(name, name)
+
+    def _same(self, name: str) -> Word | None:
+        """The side of a build that need not be measured, since a decided one behaves as it does."""
+        codes = {
+            other: _one({run.code for run in self._runs(other)}) for other in self._sides if other not in self._measured
+        }
+        other = self.same_as(name, codes) if self.same_as else None
+        if other is None:
+            return None
+        self._measured[name], self._sides[name] = other, self._sides[other]
+        self.log.decide(build=name, word=self._sides[name].value, same_as=other)
+        self.tell(f"{name}: {self._sides[name]}, the same program as {other}")
+        return self._sides[name]
 
     def _fill(self, name: str, count: int) -> None:
         """Measures runs of a build until it has `count`, and checks that they can be judged."""
@@ -214,7 +245,14 @@ class Bisection:
 
     def _others(self, *names: str) -> dict[str, list[Reading]]:
         """The runs of every other build between the ends."""
-        return {name: self._runs(name) for name in self.names[1:-1] if name not in names and self._runs(name)}
+        left_out = {*map(self.measured, names), *self._measured}
+        return {name: self._runs(name) for name in self.names[1:-1] if name not in left_out and self._runs(name)}
 
     def _runs(self, name: str) -> list[Reading]:
-        return self.log.runs_of(name)[: self._counted.get(name, 0)]
+        measured = self.measured(name)
+        return self.log.runs_of(measured)[: self._counted.get(measured, 0)]
+
+
+def _one(codes: set[str | None]) -> str | None:
+    """The code of all runs of a build; None where it is not known or they differ."""
+    return codes.pop() if len(codes) == 1 else None

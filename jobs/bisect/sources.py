@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.version import Version
 
-from jobs.bisect.judges import Reading
+from jobs.bisect.judges import OF_RUNNING, Reading
 from jobs.builds.environment import Environments
 from jobs.builds.index import list_builds
 from jobs.builds.options import BuildError, BuildOptions, SourceOptions, parse_build
+from jobs.checking.run_time import acting, differing
 from jobs.git.log import Repository
 from jobs.output.terminal import one_line
 from jobs.pool.child import Request, bundle_files, measure_in
@@ -58,6 +59,12 @@ def commits_between(folder: Path, good: str, bad: str) -> list[str]:
     return [first, *repository.landed(first, last)]
 
 
+def compiled_only(request: Request) -> Request:
+    """The same without timing and correctness check."""
+    settings = replace(request.requested.settings, code_only=True)
+    return replace(request, requested=replace(request.requested, settings=settings))
+
+
 @dataclass(frozen=True, slots=True)
 class TorchBuilds:
     """Measures torch builds, each in its environment; the bundles go below `folder`."""
@@ -84,13 +91,41 @@ class Overlays:
     request: Request
     metric: str
     folder: Path
+    _requests: dict[str, Request] = field(default_factory=dict, init=False)
 
     def measure(self, name: str, number: int) -> Reading:
         """Measures run `number` of a commit. Raises ChildError where it needs a build, or nothing can be measured."""
-        source = replace(self.options, source=f"{self.repository}@{name}")
-        names, requested = source.applied(self.request.names, self.request.requested)
-        request = replace(self.request, names=names, requested=requested)
-        return read_run(Path(sys.executable), request, self.folder / name[:12] / str(number), self.metric, self.folder)
+        return self._read(name, self._request(name), str(number))
+
+    def same_as(self, name: str, codes: Mapping[str, str | None]) -> str | None:
+        """One of the measured commits (with their code) that a commit behaves as: it has the same Python files of torch, or
+        generates the same code where all files that differ act while compiling only. It is compiled once to find that out.
+        """
+        own = self._overlay(name)
+        if (same := next((other for other in codes if self._overlay(other) == own), None)) is not None:
+            return same
+        # Where both ends generate one code, it tells no side.
+        if self.metric not in OF_RUNNING or len(set(codes.values())) < 2:
+            return None
+        overlays = {other: self._overlay(other) for other, code in codes.items() if code}
+        like = [other for other, overlay in overlays.items() if not acting(overlay, own, differing(overlay, own))]
+        if not like:
+            return None
+        code = self._read(name, compiled_only(self._request(name)), "code").code
+        return next((other for other in like if codes[other] == code), None)
+
+    def _request(self, name: str) -> Request:
+        if name not in self._requests:
+            source = replace(self.options, source=f"{self.repository}@{name}")
+            names, requested = source.applied(self.request.names, self.request.requested)
+            self._requests[name] = replace(self.request, names=names, requested=requested)
+        return self._requests[name]
+
+    def _overlay(self, name: str) -> Path:
+        return Path(self._request(name).requested.execution.overlay)
+
+    def _read(self, name: str, request: Request, bundles: str) -> Reading:
+        return read_run(Path(sys.executable), request, self.folder / name[:12] / bundles, self.metric, self.folder)
 
 
 @dataclass(slots=True)
@@ -153,4 +188,5 @@ def read_run(python: Path, request: Request, bundles: Path, metric: str, folder:
     (measurement,) = contents.latest().values()
     bundle = bundle_files(bundles)[0].relative_to(folder)
     value, eager, eager_kernel = (measurement.metrics.get(name) for name in (metric, "eager_ms", "eager_kernel_ms"))
-    return Reading(measurement.status.value, value, contents.header.commit, str(bundle), eager, eager_kernel)
+    commit, code = contents.header.commit, measurement.code_id
+    return Reading(measurement.status.value, value, commit, str(bundle), eager, eager_kernel, code)

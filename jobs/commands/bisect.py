@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,7 @@ def bisect_command(
     from analysis.history.bisection import level_of, looks
     from collector.configs.spelling import parse_config
     from collector.settings import Settings
-    from jobs.bisect.judges import MetricJudge, StatusJudge
+    from jobs.bisect.judges import OF_COMPILING, MetricJudge, StatusJudge
     from jobs.bisect.search import Bisection, BisectionLog
     from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
     from jobs.builds.environment import Environments
@@ -158,39 +159,50 @@ def bisect_command(
     # Where runs disagree on a status, further ones do not settle it.
     most = replicates if metric == STATUS else most_runs
     selection = Selection((suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size)
-    requested = RequestedOptions(Settings(rounds=rounds, timeout_s=timeout_s, shared_tuning=shared_tuning))
-    request = Request(selection, (config,), RunNames(branch="bisect", trigger="bisect"), requested)
-    if clone is None:
-        measured: TorchBuilds | Overlays | Checkouts = TorchBuilds(Environments(options, device), request, metric, out)
-    elif prepare is None:
-        measured = Overlays(clone, source, request, metric, out)
-    else:
-        measured = Checkouts(clone, prepare, options.base, request, metric, out)
+    settings = Settings(
+        rounds=rounds, timeout_s=timeout_s, shared_tuning=shared_tuning, code_only=metric in OF_COMPILING
+    )
+    request = Request(selection, (config,), RunNames(branch="bisect", trigger="bisect"), RequestedOptions(settings))
+    measured: TorchBuilds | Overlays | Checkouts = TorchBuilds(Environments(options, device), request, metric, out)
+    if clone:
+        overlays = Overlays(clone, source, request, metric, out)
+        measured = overlays if prepare is None else Checkouts(clone, prepare, options.base, request, metric, out)
     candidates = commits_between(clone, good, bad) if clone else builds_between(good, bad, versions, options)
     asked = {"request": request.to_json(), "metric": metric, "builds": candidates, "smallest": smallest, "run": prepare}
     level = level_of(len(candidates), len(looks(replicates, most)))
     judge = StatusJudge() if metric == STATUS else MetricJudge(metric, level, smallest)
     log = BisectionLog(out / "bisect.jsonl", asked | {"replicates": replicates, "most": most})
     search = Bisection(
-        candidates, measured.measure, judge, log, tell, least=replicates, most=most, in_turn=prepare is None
+        candidates,
+        measured.measure,
+        judge,
+        log,
+        tell,
+        least=replicates,
+        most=most,
+        in_turn=prepare is None,
+        same_as=measured.same_as if isinstance(measured, Overlays) else None,
     )
     try:
         answer = search.run()
     except KeyboardInterrupt:
         click.echo("interrupted: the same command continues the search", err=True)
         raise click.exceptions.Exit(130) from None
-    shas = {name: log.runs_of(name)[0].commit for name in (answer.last_good, answer.first_bad)}
+    # A commit that was not measured is named by its sha.
+    found = (answer.last_good, answer.first_bad)
+    shas = {name: runs[0].commit if (runs := log.runs_of(name)) else name for name in found}
     if as_json:
         print_json({**answer.to_json(), "commits": shas, "log": str(log.path)})
     else:
-        for line in _lines(answer, shas, out, model, config):
+        both = [log.runs_of(search.measured(name))[0].commit for name in found]
+        for line in _lines(answer, shas, both, out, _again(answer.first_bad, clone, prepare, model, config)):
             click.echo(line)
     if answer.word == "inconclusive":
-        raise InconclusiveError(_why(answer))
+        raise InconclusiveError(_why(answer, metric == STATUS))
 
 
-def _lines(answer: Answer, shas: dict[str, str], out: Path, model: str, config: str) -> list[str]:
-    """The answer for a person."""
+def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path, again: str) -> list[str]:
+    """The answer for a person; `both` are the commits whose runs show it, `again` is the command that measures one of them."""
     if answer.step is None:
         return []
     last, first = answer.last_good, answer.first_bad
@@ -202,23 +214,33 @@ def _lines(answer: Answer, shas: dict[str, str], out: Path, model: str, config: 
         *(f"not decided: {name}: {why}" for name, why in answer.between.items()),
         "look at both:",
         f"  inductor-watch ingest {_quoted(out)}",
-        f"  inductor-watch compare bisect@{shas[last][:12]} bisect@{shas[first][:12]}",
+        f"  inductor-watch compare bisect@{both[0][:12]} bisect@{both[1][:12]}",
         "what landed between them:",
         f"  git log {shas[last]}..{shas[first]}",
         "measure one of them again:",
-        f"  inductor-watch backfill --torch {_quoted(first)} --model {_quoted(model)} --config {_quoted(config)}"
-        if first != shas[first]
-        else f"  git checkout {first}",
+        f"  {again}",
     ]
+
+
+def _again(first: str, clone: Path | None, prepare: str | None, model: str, config: str) -> str:
+    """The command that measures the first bad build once more, or checks out the first bad commit."""
+    if prepare is not None:
+        return f"git checkout {first}"
+    which = (
+        f"backfill --torch {_quoted(first)}" if clone is None else f"run --source {_quoted(f'{clone}@{first[:12]}')}"
+    )
+    return f"inductor-watch {which} --model {_quoted(model)} --config {_quoted(config)}"
 
 
 def _quoted(text: Any) -> str:
     return one_line(shlex.quote(str(text)))
 
 
-def _why(answer: Answer) -> str:
+def _why(answer: Answer, is_status: bool) -> str:
     if answer.step is not None:
         return f"inconclusive: {', '.join(answer.between)} cannot be told from good and bad; more runs (--most-runs) may help"
+    if is_status:
+        return f"inconclusive: the good end must pass in every run and the bad end in none: {answer.ends.text}"
     if answer.ends.word == "same":
         return f"inconclusive: good and bad differ by less than what matters (--smallest): {answer.ends.text}"
     return f"inconclusive: good and bad cannot be told apart: {answer.ends.text}; more runs (--most-runs) may help"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -210,6 +211,37 @@ def test_a_count_is_compared_as_it_is():
 
     found = bisect(measure, judge=MetricJudge("graph_breaks", 0.01))
     assert (found.first_bad, found.step.text) == (NAMES[4], "+3 (+3 to +3), p 0")
+
+
+def test_a_build_that_behaves_as_a_decided_one_is_not_measured():
+    builds, log, asked = Noisy(7, sd=0.002), Memory(), []
+
+    def code(name):
+        return "new" if NAMES.index(name) >= 7 else "old"
+
+    def same_as(name, codes):
+        asked.append(set(codes.items()))
+        return next((other for other in codes if codes[other] == code(name)), None)
+
+    judge = MetricJudge("compiled_ms", level_of(len(NAMES), len(looks(3, 12))))
+    search = Bisection(
+        NAMES,
+        lambda name, number: replace(builds(name, number), code=code(name)),
+        judge,
+        log,
+        lambda line: None,
+        least=3,
+        most=12,
+        same_as=same_as,
+    )
+    found = search.run()
+    assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[6], NAMES[7])
+    assert {name for name, _ in builds.calls} == {NAMES[0], NAMES[-1]}
+    assert asked[-1] == {(NAMES[0], "old"), (NAMES[-1], "new")}
+    assert [search.measured(name) for name in NAMES[5:8]] == [NAMES[0], NAMES[0], NAMES[-1]]
+    assert found.step.figures == found.ends.figures
+    decided = [what for event, what in log.events if event == "decided" and "same_as" in what]
+    assert {"build": NAMES[7], "word": "bad", "same_as": NAMES[-1]} in decided
 
 
 def test_a_bisection_that_was_stopped_goes_on_with_what_it_has(tmp_path):

@@ -13,6 +13,7 @@ import torch
 
 from collector.bundle import read_bundle
 from collector.errors import ConfigError
+from jobs.bisect.judges import Reading
 from jobs.bisect.sources import Overlays
 from jobs.builds.options import BuildError, SourceOptions
 from jobs.builds.overlay import Wheel, make_overlay
@@ -203,6 +204,45 @@ def test_bisect_measures_each_commit_with_its_own_overlay(tmp_path, pytorch, mon
     assert (python, folder) == (Path(sys.executable), tmp_path / less[:12] / "2")
     assert (request.names.branch, request.names.commit) == ("bisect", less)
     assert "max_fusion_size = 63" in Path(request.requested.execution.overlay, "torch/_inductor/config.py").read_text()
+
+
+#: What a commit after `less` changes, and whether it may then have the code of a commit before it.
+AFTER = {
+    "comment": ("torch/_inductor/scheduler.py", "# A comment.\n"),
+    "compiling": ("torch/_inductor/scheduler.py", "flag = 1\n"),
+    "running": ("torch/_inductor/runtime/hints.py", "flag = 1\n"),
+    "nothing": ("test/test_torch.py", "y"),
+}
+
+
+def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_path, pytorch, monkeypatch):
+    shas = {name: run_git(pytorch, "rev-parse", name) for name in ("main", "less")}
+    for name, (path, text) in AFTER.items():
+        run_git(pytorch, "checkout", "-q", "less")
+        before = (pytorch / path).read_text() if (pytorch / path).exists() else ""
+        shas[name] = commit(pytorch, {path: before + text}, name)
+    compiled = []
+
+    def read_run(python, request, bundles, metric, folder):
+        assert request.requested.settings.code_only
+        compiled.append(bundles)
+        return Reading("pass", None, "", "", code="new")
+
+    monkeypatch.setattr("jobs.bisect.sources.read_run", read_run)
+    options = SourceOptions(wheel_commit="main", overlays=tmp_path / "overlays")
+    request = Request(Selection(), ("triton",), RunNames(branch="bisect"), RequestedOptions())
+
+    def same(name, metric="compiled_ms", codes=("old", "new")):
+        known = {shas["main"]: codes[0], shas["less"]: codes[1]}
+        return Overlays(pytorch, options, request, metric, tmp_path).same_as(shas[name], known)
+
+    assert [same("nothing"), same("nothing", "status")] == [shas["less"]] * 2
+    assert not compiled
+    assert [same("comment"), same("compiling")] == [shas["less"]] * 2
+    assert compiled == [tmp_path / shas[name][:12] / "code" for name in ("comment", "compiling")]
+    assert [same("running"), same("comment", "compile_cold_s"), same("comment", codes=("new", "new"))] == [None] * 3
+    assert [same("compiling", codes=codes) for codes in (("old", "other"), (None, None))] == [None] * 2
+    assert len(compiled) == 3
 
 
 def test_a_run_is_not_resumed_without_the_overlay_that_it_began_with(tmp_path):
