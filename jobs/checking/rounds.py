@@ -107,9 +107,8 @@ class Check:
             replace(testbed, execution=replace(testbed.execution, budget_s=self.left_s)) for testbed in side.testbeds
         ]
         settings = self.settings if is_timed else replace(self.settings, code_only=True)
-        tell(
-            f"{side.word}: {len(cells)} cells are {'timed' if is_timed else 'compiled'}, {self.left_s / 60:.1f} min left"
-        )
+        what = f"{several(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
+        tell(f"{side.word}: {what}, {self.left_s / 60:.1f} min left")
         target = self.storage.target if database else None
         measure_and_store(Plan(list(cells)), testbeds, side.names, settings, self.storage.out, target)
 

@@ -1,0 +1,150 @@
+"""`inductor-watch check` from end to end: a real repository of the installed torch's files, real compilations on a CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from collector.bundle import read_bundle
+from db.engine import open_store
+from db.runs import find_runs
+from tests.command_line import ROOT, call, is_one_line, tell
+from tests.jobs.builds.test_overlay import commit
+from tests.jobs.git.repositories import run_git
+
+MODEL = """
+import torch
+from torch import nn
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x):
+        x = self.linear(x)
+        return torch.softmax(x.sin() + x.cos(), -1).sum(-1)
+
+def small(batch_size):
+    return Small(), (torch.randn(32 * batch_size, 64),)
+"""
+#: Files of Inductor, what a branch replaces in each, and what it appends.
+BRANCHES = {
+    "comment": ("scheduler.py", "", "", "# A comment.\n"),
+    "unfused": ("choices.py", "> config.max_fusion_size", "> 1", ""),
+    "launcher": ("runtime/hints.py", "", "", "\nNOT_USED = 1\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def pytorch(tmp_path_factory):
+    """A clone with the installed torch's Inductor on `main`, and a branch of one commit for each of `BRANCHES`."""
+    folder, installed = tmp_path_factory.mktemp("clone"), Path(torch.__file__).parent / "_inductor"
+    run_git(folder, "init", "-q", "-b", "main", ".")
+    shutil.copytree(installed, folder / "torch" / "_inductor", ignore=shutil.ignore_patterns("__pycache__"))
+    commit(folder, {}, "main")
+    for branch, (name, old, new, appended) in BRANCHES.items():
+        run_git(folder, "checkout", "-q", "main")
+        source = (installed / name).read_text()
+        assert old in source
+        commit(folder, {f"torch/_inductor/{name}": source.replace(old, new) + appended}, branch)
+    run_git(folder, "checkout", "-q", "main")
+    (folder / "own.py").write_text(MODEL)
+    return folder
+
+
+def words(pytorch, base, new, *more):
+    options = ["--repo", pytorch, "--wheel-commit", "main", "--model", "own:small", "--device", "cpu"]
+    return ["check", base, new, *options, "--config", "triton", "--samples", "5", *more]
+
+
+def variables(tmp_path, pytorch):
+    paths = os.pathsep.join([str(ROOT), str(pytorch), *sys.path])
+    return {"PYTHONPATH": paths, "INDUCTOR_WATCH_OVERLAYS": str(tmp_path / "overlays")}
+
+
+def measured(folder):
+    """By branch the measurements of each run, in the order of the runs."""
+    runs: dict[str, list[list]] = {}
+    for path in sorted((folder / "runs").glob("*.gz")):
+        contents = read_bundle(path)
+        assert contents.header.trigger == "check"
+        runs.setdefault(contents.header.branch, []).append(contents.measurements)
+    return runs
+
+
+@pytest.mark.slow
+def test_a_comment_changes_no_code_and_nothing_is_timed(tmp_path, pytorch):
+    asked = words(pytorch, "main", "comment", "--minutes", "8", "--format", "json")
+    done = call(*asked, folder=tmp_path, **variables(tmp_path, pytorch))
+    assert done.returncode == 0, tell(done)
+    document = json.loads(done.stdout)
+    known = {name: document["check"][name] for name in ("exit_code", "cells", "same_code", "timed", "files", "acting")}
+    assert known == {"exit_code": 0, "cells": 1, "same_code": 1, "timed": 0, "files": 1, "acting": []}
+    (cell,) = document["cells"]
+    assert (cell["model"], cell["verdict"]) == ("own:small", "unchanged")
+    assert "same code in 1 of 1 cell" in done.stderr
+    runs = measured(tmp_path)
+    assert runs.keys() == {"main", "comment"}
+    assert {"compiled_ms" in one.metrics for side in runs.values() for run in side for one in run} == {False}
+    with open_store(tmp_path / "inductor-watch.db", write=False).connect() as connection:
+        shas = {run.branch: run.commit for run in find_runs(connection)}
+    assert shas == {branch: run_git(pytorch, "rev-parse", branch) for branch in runs}
+
+
+@pytest.mark.slow
+def test_other_code_is_timed_in_turn_and_a_report_is_written(tmp_path, pytorch):
+    asked = words(pytorch, "main", "unfused", "--minutes", "1.5", "--format", "markdown", "--output", "answer.md")
+    done = call(*asked, folder=tmp_path, **variables(tmp_path, pytorch))
+    assert done.returncode in (0, 1, 3), tell(done)  # how much slower it is depends on this machine
+    text = (tmp_path / "answer.md").read_text()
+    assert "### How it was checked" in text
+    assert "0 with the same code and not timed, 1 timed" in text
+    timed = {branch: [run for run in runs if run[0].samples] for branch, runs in measured(tmp_path).items()}
+    assert timed["main"] and timed["unfused"]
+    codes = {branch: {one.code_id for run in runs for one in run} for branch, runs in timed.items()}
+    assert [len(known) for known in codes.values()] == [1, 1]
+    assert codes["main"] != codes["unfused"]
+
+
+@pytest.mark.slow
+def test_equal_code_is_timed_if_files_act_at_run_time_and_ctrl_c_leaves_a_report(tmp_path, pytorch):
+    asked = words(pytorch, "main", "launcher", "--minutes", "3", "--output", "answer.txt")
+    environ = {**os.environ, **variables(tmp_path, pytorch)}
+    command = [sys.executable, "-m", "jobs.cli", *map(str, asked)]
+    with (tmp_path / "errors").open("w") as errors:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True)
+        deadline = time.monotonic() + 150
+        while time.monotonic() < deadline and "round 1" not in (tmp_path / "errors").read_text():
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    told = (tmp_path / "errors").read_text()
+    assert process.returncode == 130, told
+    assert "acts at run time: torch/_inductor/runtime/hints.py" in told
+    assert "1 timed" in output
+    assert "interrupted: this is what was measured until then" in (tmp_path / "answer.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (["--all"], 2, "--all measures the whole zoo"),
+        (["--repo", "{tmp}"], 2, "is no git repository"),
+        (["--python-only", "--minutes", "0"], 2, "--minutes"),
+        (["--fail-on", "slower"], 2, "no outcome is called 'slower'"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused_in_one_line(tmp_path, pytorch, more, code, said):
+    asked = words(pytorch, "main", "comment", *(word.format(tmp=tmp_path) for word in more))
+    is_one_line(call(*asked, folder=tmp_path, **variables(tmp_path, pytorch)), code, said)
+    assert not list(tmp_path.glob("*.db"))
