@@ -79,7 +79,7 @@ VERBS = {
     ),
     "backfill": Verb(
         "backfill",
-        "measure builds of torch that are not installed, and store them under their own commits",
+        "measure builds of torch that are not installed, or commits without a build",
         "backfill --torch 2.12.1 --torch 2.13.0",
     ),
     "bisect": Verb(

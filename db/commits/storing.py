@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, bindparam, func, insert, select, update
 
 from db.commits.links import CommitsReport, Mark, link
 from db.commits.messages import read_message
@@ -192,9 +192,17 @@ def measured_commits(source: Source, repo: str) -> set[str]:
 
 def unplaced_commits(source: Source, repo: str) -> set[str]:
     """The commits in the database that have no position."""
+    return _shas(source, Commit.repo == repo, Commit.position.is_(None))
+
+
+def placed_commits(source: Source, repo: str) -> set[str]:
+    """The commits in the database that have a position."""
+    return _shas(source, Commit.repo == repo, Commit.position.is_not(None))
+
+
+def _shas(source: Source, *where: ColumnElement[bool]) -> set[str]:
     with connected(source) as conn:
-        query = select(Commit.sha).where(Commit.repo == repo, Commit.position.is_(None))
-        return set(conn.execute(query).scalars())
+        return set(conn.execute(select(Commit.sha).where(*where)).scalars())
 
 
 def check_repo(repo: str) -> str:

@@ -6,6 +6,7 @@ A build is known by its version (PEP 440): `2.9.1`, `2.13.0+cpu`, `2.14.0.dev202
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,6 +86,21 @@ class SourceOptions:
         )
         execution = replace(requested.execution, overlay=str(overlay.folder), source=str(overlay))
         return names, replace(requested, execution=execution)
+
+    def import_commits(self, names: RunNames, database: str | None) -> None:
+        """Puts what the blame range of a run of the source needs into the database, if there are both."""
+        if self.source and database:
+            path, _, ref = self.source.rpartition("@")
+            import_commits(Path(path), ["HEAD" if ref == "." else ref], names, database)
+
+
+def import_commits(clone: Path, refs: Sequence[str], names: RunNames, database: str) -> None:
+    """Puts what the blame ranges of these commits of a clone need into the database, and says so in a line."""
+    from jobs.git.commit_import import import_around
+    from jobs.git.log import Repository
+
+    if line := import_around(database, Repository(clone.expanduser()), names.repo, refs, names.branch or ""):
+        tell(line)
 
 
 _OVERLAYS = (

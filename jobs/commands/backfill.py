@@ -1,10 +1,21 @@
-"""`inductor-watch backfill`: measure builds of torch that are not installed, each in an environment of its own."""
+"""`inductor-watch backfill`: measure builds of torch in environments of their own, and commits by their Python files."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
-from jobs.builds.options import BuildOptions, build_options, parse_build
+from jobs.builds.options import (
+    BuildOptions,
+    SourceOptions,
+    build_options,
+    import_commits,
+    overlay_options,
+    parse_build,
+)
 from jobs.options import (
     POSITIVE,
     Storage,
@@ -17,9 +28,30 @@ from jobs.options import (
 from jobs.output.terminal import print_json, print_lines, tell
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
+if TYPE_CHECKING:
+    from jobs.builds.backfill import SourceCommit
+
 
 @click.command()
 @click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build of torch, e.g. 2.9.1; repeatable.")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="REPO@REF|REPO@GOOD..BAD",
+    help="A PyTorch commit without a build, or those after GOOD up to BAD: their Python files over the installed torch; "
+    "repeatable.",
+)
+@click.option(
+    "--last", type=POSITIVE, metavar="N", help="With --source: the last N commits up to REF, or of the range."
+)
+@click.option(
+    "--touching",
+    multiple=True,
+    metavar="PATH",
+    help="With --source: of a range, or the last N, only commits that touch this path, e.g. torch/_inductor; repeatable.",
+)
+@overlay_options
 @build_options
 @night_options
 @measuring_options
@@ -33,6 +65,10 @@ from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 @json_option
 def backfill_command(
     versions: tuple[str, ...],
+    sources: tuple[str, ...],
+    last: int | None,
+    touching: tuple[str, ...],
+    source: SourceOptions,
     options: BuildOptions,
     selection: Selection,
     configs: tuple[str, ...],
@@ -46,11 +82,12 @@ def backfill_command(
 ) -> None:
     """Measure builds of torch that are not installed, oldest first, each in an environment made for it.
 
+    With --source measure commits of a clone without a build, their Python files over the installed torch.
     They are stored under their own commits. The same command again continues where it was stopped.
     """
-    from jobs.builds.backfill import Backfill
+    from jobs.builds.backfill import Backfill, Build, commits_of
     from jobs.builds.environment import Environments
-    from jobs.builds.index import list_or_nothing
+    from jobs.builds.index import Listing, list_or_nothing
     from jobs.plan.planning import NothingToDoError
     from jobs.pool.child import Request
     from jobs.pool.session import storing
@@ -61,14 +98,20 @@ def backfill_command(
         for name in environments.remove(builds):
             click.echo(f"removed {name}")
         return
-    if not builds:
-        raise click.UsageError("name the builds to measure: --torch 2.9.1 --torch 2.10.0")
+    if not builds and not sources:
+        raise click.UsageError("name what to measure: --torch 2.9.1 --torch 2.10.0, or --source REPO@REF")
+    if (last or touching) and not sources:
+        raise click.UsageError("--last and --touching choose among the commits of --source: add it")
+    commits = [one for text in sources for one in commits_of(replace(source, source=text), touching, last)]
     request = Request(selection, configs, RunNames(branch=branch, trigger="backfill", label=label), requested)
     store = None if storage.no_store else storing(storage.database)
-    listing = list_or_nothing(options.words())
-    backfill = Backfill(environments, request, storage.out, replicates, listing, store, tell)
+    listing = list_or_nothing(options.words()) if builds else Listing()
+    candidates: list[Build | SourceCommit] = [*(Build(build, environments, listing) for build in builds), *commits]
+    backfill = Backfill(request, storage.out, replicates, store, tell)
+    if storage.target:
+        _import(commits, request.names, storage.target)
     try:
-        results = [backfill.fill(build) for build in builds]
+        results = [backfill.fill(candidate) for candidate in candidates]
     except KeyboardInterrupt:
         click.echo("interrupted: what was measured is in the bundles, the same command continues", err=True)
         raise click.exceptions.Exit(130) from None
@@ -81,3 +124,12 @@ def backfill_command(
             click.echo(f"no date is known of {names}: histories order these builds by when they were measured")
     if all(result.skipped for result in results):
         raise NothingToDoError("no build was measured")
+
+
+def _import(commits: list[SourceCommit], names: RunNames, database: str) -> None:
+    """Imports the commits of each clone and branch at once: they are measured one after the other."""
+    groups: dict[tuple[Path, str], list[str]] = {}
+    for commit in commits:
+        groups.setdefault((commit.clone, names.branch or commit.branch), []).append(commit.sha)
+    for (clone, branch), shas in groups.items():
+        import_commits(clone, shas, replace(names, branch=branch), database)

@@ -156,6 +156,7 @@ def nightly_command(
             return
         if replicates is None:
             replicates = 1 if is_bounded or plan_file else _replicates(storage.target, names, testbeds)
+        source.import_commits(names, storage.target)
         run_ids = _measure(replicates, plan, testbeds, names, requested, storage, costs)
     if storage.target and run_ids:
         print_night(storage.target, run_ids)

@@ -79,6 +79,7 @@ def run_command(
     # Runs that repeat each other are one night, so that one name stands for all of them.
     night = new_run_id() if len(rounds.plans) > 1 else ""
     names = replace(names, trigger="again" if again else "adhoc", night=night)
+    source.import_commits(names, storage.target)
     failing, first_runs = 0, list[str]()
     for plan in rounds.plans:
         settings = requested.with_extra(plan.extra).settings

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
+from collector.errors import ExpectedError
 from db.commits.links import CommitsReport
-from db.commits.storing import measured_commits, store_commits, unplaced_commits
+from db.commits.storing import measured_commits, placed_commits, store_commits, unplaced_commits
 from db.errors import CommitError, one_line
 from jobs.git.log import GitError, Repository
 
@@ -28,16 +30,19 @@ class History:
     starts: dict[str, str]
     tags: dict[str, str]
 
-    def store(self, engine: Engine, *, needed: bool = False, replace: bool = False) -> CommitsReport:
+    def store(
+        self, engine: Engine, *, needed: bool = False, around: Collection[str] = (), replace: bool = False
+    ) -> CommitsReport:
         """Stores the commits of the line, or what is `needed` of it, starts of branches and tags, in one transaction.
 
-        Commits that the database knows already are always stored, so that their facts are git's. `replace` lets this line
-        replace the stored one.
+        Commits that the database knows already are always stored, so that their facts are git's. With `around` only these
+        commits of the line are stored besides, and what landed between each and the next measured ones. `replace` lets
+        this line replace the stored one.
 
         Raises:
             CommitError: nothing was measured of this line (`needed`), or it is another than the stored one.
         """
-        chosen = self._chosen(engine, needed)
+        chosen = self._around(engine, around) if around else self._chosen(engine, needed)
         wanted = ((position, sha) for position, sha in enumerate(self.line) if sha in chosen)
         others = ((position, sha) for position, sha in enumerate(self.line) if sha not in chosen)
         commits = self.clone.commits(wanted)
@@ -59,6 +64,38 @@ class History:
             known |= measured
             within = self.line[positions[0] : positions[-1] + 1]
         return known | (set(within) if self.touching is None else self.touching.intersection(within))
+
+    def _around(self, engine: Engine, shas: Collection[str]) -> set[str]:
+        measured = measured_commits(engine, self.repo)
+        places = [index for index, sha in enumerate(self.line) if sha in measured or sha in shas]
+        chosen = unplaced_commits(engine, self.repo) | measured | set(self.starts.values())
+        for number, place in enumerate(places):
+            if self.line[place] in shas:
+                chosen.update(self.line[places[max(number - 1, 0)] : places[min(number + 1, len(places) - 1)] + 1])
+        return chosen
+
+
+def import_around(database: str, clone: Repository, repo: str, refs: Iterable[str], branch: str) -> str:
+    """Stores what a blame range of these commits of a clone needs, and where their branch left the main line.
+
+    Reads nothing but their places where an earlier import placed them. Returns what was done, or why nothing could be, in
+    a line: a run does not need its commits.
+    """
+    from db.engine import open_store
+
+    try:
+        tip = clone.sha_of(clone.main_ref())
+        starts = {sha: clone.merge_base(sha, tip) for sha in map(clone.sha_of, refs)}
+        engine = open_store(database, write=True)
+        if placed_commits(engine, repo).issuperset(starts.values()):
+            return ""
+        history = read_history(clone, repo)
+        if branch and (left := [start for sha, start in starts.items() if start != sha]):
+            history.starts[branch] = left[-1]
+        report = history.store(engine, around=set(starts.values()))
+    except ExpectedError as error:
+        return f"commits are not imported: {error}"
+    return f"commits: {report.new + report.updated} of {history.ref} imported"
 
 
 def read_history(

@@ -42,10 +42,7 @@ class Repository:
         self.path = path
         if not path.is_dir():
             raise GitError(f"{_shown(path)}: no such folder: --git takes the path of a clone")
-        if self._first_line("rev-parse", "--is-shallow-repository") == "true":
-            raise GitError(
-                f"{_shown(path)} is a shallow clone, whose first commits are cut off: run `git fetch --unshallow` in it"
-            )
+        self._first_line("rev-parse", "--git-dir")
 
     def main_ref(self) -> str:
         """The ref of the main line."""
@@ -105,6 +102,7 @@ class Repository:
 
     def merge_base(self, branch: str, tip: str) -> str:
         """The commit at which a branch (of this clone or of its origin) left the line that ends at `tip`."""
+        self._require_history()
         head = self._find(branch) or self._find(f"origin/{branch}") or self.sha_of(branch)
         try:
             return self._first_line("merge-base", head, tip)
@@ -119,15 +117,25 @@ class Repository:
         Parents come before their children, and what a merge brought comes right before the merge. So the commits between
         two of the main line are exactly those of `git log BASE..NEW`, and a history that grows at its end keeps its positions.
         """
+        self._require_history()
         return _order(self._lines("rev-list", "--parents", "--topo-order", tip), tip.encode())
 
-    def landed(self, base: str, tip: str) -> list[str]:
-        """What landed after `base` up to `tip` along the first parents of `tip`, oldest first."""
+    def landed(self, base: str, tip: str, paths: Sequence[str] = ()) -> list[str]:
+        """What landed after `base` up to `tip` along the first parents of `tip`, oldest first; with paths, what touches one."""
         if self._first_line("merge-base", base, tip) != base or base == tip:
             raise GitError(
                 f"{_shown(self.path)}: {base[:12]} did not land before {tip[:12]}: the older one comes first"
             )
-        return [line.decode() for line in self._lines("rev-list", "--first-parent", "--reverse", tip, f"^{base}")]
+        return self._first_parents(tip, f"^{base}", paths=paths)
+
+    def newest(self, tip: str, number: int, paths: Sequence[str] = ()) -> list[str]:
+        """The last commits up to `tip` along its first parents, oldest first; with paths, of those that touch one."""
+        return self._first_parents(tip, f"--max-count={number}", paths=paths)
+
+    def _first_parents(self, *arguments: str, paths: Sequence[str]) -> list[str]:
+        literal = [f":(top,literal){path}" for path in paths]
+        options = ("--first-parent", "--reverse", *arguments, "--", *literal)
+        return [line.decode() for line in self._lines("rev-list", *options)]
 
     def touching(self, tip: str, path: str) -> set[str]:
         """The commits up to `tip` that touch a path of the repository; a merge only if its own content differs."""
@@ -149,6 +157,12 @@ class Repository:
                 )
             for index, (position, _) in enumerate(batch):
                 yield _commit(position, fields[_FIELDS * index : _FIELDS * (index + 1)])
+
+    def _require_history(self) -> None:
+        if self._first_line("rev-parse", "--is-shallow-repository") == "true":
+            raise GitError(
+                f"{_shown(self.path)} is a shallow clone, whose first commits are cut off: run `git fetch --unshallow` in it"
+            )
 
     def _find(self, ref: str) -> str | None:
         try:

@@ -15,8 +15,11 @@ from collector.bundle import read_bundle
 from collector.errors import ConfigError
 from jobs.bisect.judges import Reading
 from jobs.bisect.sources import Overlays
+from jobs.builds.backfill import commits_of
 from jobs.builds.options import BuildError, SourceOptions
 from jobs.builds.overlay import Wheel, make_overlay
+from jobs.git.commit_import import import_around
+from jobs.git.log import Repository
 from jobs.pool.child import ChildError, Request
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 from jobs.pool.testbeds import find_testbeds
@@ -32,14 +35,14 @@ FILES = {
 }
 
 
-def commit(folder, files, branch):
+def commit(folder, files, branch, title=None):
     run_git(folder, "checkout", "-q", "-B", branch)
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink() if content is None else path.write_text(content)
     run_git(folder, "add", "--all")
-    run_git(folder, "commit", "-q", "--allow-empty", "-m", f"On {branch}")
+    run_git(folder, "commit", "-q", "--allow-empty", "-m", title or f"On {branch}")
     return run_git(folder, "rev-parse", "HEAD")
 
 
@@ -143,41 +146,121 @@ def test_a_source_that_is_none_is_refused_in_one_line(tmp_path, repo, wheel, sou
 
 @pytest.fixture(scope="module")
 def pytorch(tmp_path_factory):
-    """A clone with the Python files of the installed torch, and a branch that fuses less."""
+    """A clone with the Python files of the installed torch (tag `wheel`), three commits on top, and a branch that fuses less."""
     folder, installed = tmp_path_factory.mktemp("clone"), Path(torch.__file__).parent
     run_git(folder, "init", "-q", "-b", "main", ".")
     for name in ("_inductor", "_dynamo"):
         shutil.copytree(installed / name, folder / "torch" / name, ignore=shutil.ignore_patterns("__pycache__"))
     commit(folder, {}, "main")
+    run_git(folder, "tag", "wheel")
     config = (installed / "_inductor" / "config.py").read_text()
     assert "\nmax_fusion_size = 64\n" in config
-    commit(
-        folder, {"torch/_inductor/config.py": config.replace("max_fusion_size = 64", "max_fusion_size = 63")}, "less"
-    )
+    fused = {size: config.replace("max_fusion_size = 64", f"max_fusion_size = {size}") for size in (62, 63)}
+    commit(folder, {"torch/_inductor/config.py": fused[62]}, "main", "Fuse less (#1001)")
+    commit(folder, {"README.md": "PyTorch"}, "main", "Say what it is (#1002)")
+    commit(folder, {"torch/csrc/a.cpp": "int a;"}, "main", "Count (#1003)")
+    run_git(folder, "checkout", "-q", "wheel")
+    commit(folder, {"torch/_inductor/config.py": fused[63]}, "less")
     return folder
 
 
 MODEL = "import torch\nfrom torch import nn\ndef small():\n    return nn.Linear(4, 4), (torch.randn(1, 4),)\n"
+WORDS = ("--model", "own:small", "--device", "cpu", "--config", "triton", "--samples", "5", "--overlays", "overlays")
 
 
-def test_a_run_of_a_source_compiles_with_its_inductor_and_bears_its_name(tmp_path, pytorch):
-    (tmp_path / "own.py").write_text(MODEL)
-    words = ["--model", "own:small", "--device", "cpu", "--config", "triton", "--samples", "5", "--no-store"]
-    source = ["--source", f"{pytorch}@less", "--wheel-commit", "main", "--overlays", "overlays"]
-    done = call("run", *words, *source, folder=tmp_path, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a small model, and the variables with which its model is found."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "own.py").write_text(MODEL)
+    return folder, {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+
+
+@pytest.fixture(scope="module")
+def filled(place, pytorch):
+    """What `backfill` of the commits after the wheel's printed."""
+    folder, variables = place
+    source = ("--source", f"{pytorch}@wheel..main", "--wheel-commit", "wheel")
+    touching = ("--touching", "torch/_inductor", "--touching", "torch/csrc")
+    return call("backfill", *WORDS, *source, *touching, "--out", "filled", folder=folder, **variables)
+
+
+def test_backfill_measures_the_commits_of_a_range_that_need_no_build(place, pytorch, filled):
+    assert filled.returncode == 0, tell(filled)
+    fused, native = (run_git(pytorch, "rev-parse", ref) for ref in ("main~2", "main"))
+    lines = filled.stdout.splitlines()
+    assert f"commit {native[:12]}: skipped" in lines[-1]
+    assert "torch/csrc/a.cpp differ" in lines[-1]
+    assert lines[-2].startswith(f"torch {torch.__version__} @{fused[:10]} 20")
+    assert ": 1 pass; " in lines[-2]
+    (bundle,) = (place[0] / "filled").glob("commit-*/*-1/*.gz")
+    contents = read_bundle(bundle)
+    assert (contents.header.branch, contents.header.commit) == ("main", fused)
+    assert contents.header.commit_title == "Fuse less (#1001)"
+    assert {program["max_fusion_size"] for program in contents.programs.values()} == {62}
+
+
+def test_commits_of_the_range_are_in_the_database(place, pytorch, filled):
+    ends = run_git(pytorch, "rev-list", "--reverse", "wheel..main").split()
+    done = call("commits", "list", "--between", ends[0], ends[2], "--json", folder=place[0])
+    assert [(entry["pr_number"], entry["title"]) for entry in json.loads(done.stdout)] == [
+        (1002, "Say what it is (#1002)"),
+        (1003, "Count (#1003)"),
+    ], tell(done)
+
+
+def test_a_run_of_a_source_that_is_resumed_compiles_with_its_inductor_and_bears_its_name(place, pytorch, filled):
+    folder, variables = place
+    source = ("--source", f"{pytorch}@less", "--wheel-commit", "wheel", "--warm-compile", "--max-hours", "1e-9")
+    begun = call("nightly", *WORDS, *source, folder=folder, **variables)
+    assert "1 cells were not started in time" in begun.stdout, tell(begun)
+    done = call("resume", folder=folder, **variables)
     assert done.returncode == 0, tell(done)
-    (bundle,) = (tmp_path / "runs").glob("*.gz")
+    (bundle,) = (folder / "runs").glob("*.gz")
     contents = read_bundle(bundle)
     sha = run_git(pytorch, "rev-parse", "less")
     assert (contents.header.branch, contents.header.commit) == ("less", sha)
     assert contents.header.commit_title == "On less"
     assert {program["max_fusion_size"] for program in contents.programs.values()} == {63}
+    (measurement,) = contents.measurements
+    # The key of Inductor's cache has a hash of its files: the process that compiles again has imported the same ones.
+    assert measurement.details["warm_cache_hits"] > 0
     environments = [data for data in contents.environments.values() if "source" in data]
     assert environments
     assert all(
         data["source"] == f"1 files of {sha[:10]} over {torch.version.git_version[:10]}" for data in environments
     )
     assert json.dumps(contents.header.asked)
+    branch = call("commits", "branch", "less", "--json", folder=folder)
+    assert json.loads(branch.stdout)[0]["start"]["sha"] == run_git(pytorch, "rev-parse", "wheel"), tell(branch)
+
+
+def test_of_a_source_for_backfill_the_newest_commits_are_taken(pytorch):
+    def titles(ref, *paths, last=None):
+        commits = commits_of(SourceOptions(source=f"{pytorch}@{ref}"), paths, last)
+        return [run_git(pytorch, "log", "-1", "--format=%s", one.sha) for one in commits]
+
+    assert titles("main") == ["Count (#1003)"]
+    assert titles("main", last=2) == ["Say what it is (#1002)", "Count (#1003)"]
+    assert titles("main", "torch/_inductor", last=1) == ["Fuse less (#1001)"]
+    assert titles("wheel..main", last=2) == titles("main", last=2)
+    for ref, said in {
+        ".": "backfill measures commits",
+        "..main": "write REPO@REF",
+        "main..wheel": "did not land",
+    }.items():
+        with pytest.raises(Exception, match=said):
+            titles(ref)
+
+
+def test_a_shallow_clone_is_measured_without_its_commits(tmp_path, place, pytorch):
+    shallow = tmp_path / "shallow"
+    run_git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "less", pytorch.as_uri(), str(shallow))
+    overlay = make_overlay(f"{shallow}@less", tmp_path / "overlays", wheel_commit="less")
+    assert overlay.files == 0
+    said = import_around(str(tmp_path / "store.db"), Repository(shallow), "pytorch/pytorch", ["less"], "less")
+    assert said.startswith("commits are not imported: ")
+    assert "is a shallow clone" in said
 
 
 def test_options_of_a_source_go_with_one(tmp_path):
@@ -196,7 +279,7 @@ def test_bisect_measures_each_commit_with_its_own_overlay(tmp_path, pytorch, mon
     monkeypatch.setattr("jobs.bisect.sources.measure_in", measure_in)
     request = Request(Selection(), ("triton",), RunNames(branch="bisect"), RequestedOptions())
     overlays = tmp_path / "overlays"
-    options = SourceOptions(wheel_commit="main", overlays=overlays)
+    options = SourceOptions(wheel_commit="wheel", overlays=overlays)
     less = run_git(pytorch, "rev-parse", "less")
     with pytest.raises(ChildError):
         Overlays(pytorch, options, request, "compiled_ms", tmp_path).measure(less, 2)
