@@ -16,9 +16,6 @@ from pathlib import Path
 from collector.bundle import RunHeader, read_bundle
 from collector.known_code import known_by
 from collector.vocabulary import Status
-from jobs.builds.options import BuildError
-from jobs.builds.overlay import Wheel
-from jobs.checking.run_time import acting, differing
 from jobs.plan.cost import bundles_below
 from jobs.pool.requested_options import RequestedOptions
 
@@ -42,6 +39,9 @@ def carrying_over(requested: RequestedOptions, nights: int, history: Path) -> Re
     Raises:
         BuildError: torch is not installed, or is a working tree, whose files change under the same name.
     """
+    from jobs.builds.options import BuildError  # here: an environment of another build lacks what it imports
+    from jobs.builds.overlay import Wheel
+
     folder = Wheel.installed().folder
     if (folder / ".git").exists():
         raise BuildError(
@@ -102,6 +102,9 @@ def _acts_alike(earlier: RunHeader, requested: RequestedOptions) -> bool:
     before, now = (earlier.asked or {}).get("pace", {}).get("overlay", ""), requested.execution.overlay
     if before == now:
         return True  # an overlay is called by its content
+    from jobs.builds.overlay import Wheel
+    from jobs.checking.run_time import acting, differing
+
     try:
         # No commit has this file: it is the wheel's. This process imports torch from the overlay and cannot ask it.
         wheel = Wheel(Path(before or now, "torch", "version.py").resolve(strict=True).parents[1], "", "")
