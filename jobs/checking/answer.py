@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from analysis.compare.verdicts import decide
+from analysis.compare.verdicts import Outcome, decide
 from analysis.reports.again import NOTHING_AGAIN
 from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown import code
 from analysis.reports.words import several
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
-from jobs.checking.deciding import Need
+from jobs.checking.deciding import Need, has_same_code
 from jobs.checking.rounds import Check
 
 #: Files that a line names before "and N more".
@@ -70,11 +70,7 @@ def build_answer(
     report = _with_commands(report, shlex.join(["inductor-watch", "check", check.base.ref, check.new.ref]))
     check.judge()
     needs = check.needs()
-    exit_code, reason = decide(report.counts, fail_on)
-    if exit_code == 0 and report.counts.get("missing"):
-        exit_code, reason = 3, f"{several(report.counts['missing'], 'cell')} not measured in time: raise --minutes"
-    elif exit_code == 0 and report.counts.keys() == {"still_failing"}:
-        exit_code, reason = 3, "no cell passes on either side"
+    exit_code, reason = _decide(check, report.counts, fail_on)
     is_timed = report.comparison.cells[["compiled_ms_base", "compiled_ms_new"]].notna().all(axis=1)
     changed = report.comparison.cells.get("code_changed")
     same = 0 if changed is None else int(((changed == False) & ~is_timed).sum())  # noqa: E712 - None is neither
@@ -91,6 +87,22 @@ def build_answer(
         minutes=round(minutes, 2),
         interrupted=interrupted,
     )
+
+
+def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) -> tuple[int, str]:
+    """The exit code of `gate` and its reason, but that cells of equal code, which are unchanged anyhow, decide nothing."""
+    exit_code, reason = decide(counts, fail_on)
+    if exit_code:
+        return exit_code, reason
+    others = [row["verdict"] for row in check.rows.values() if check.acting or not has_same_code(row)]
+    undecided = others.count(Outcome.INCONCLUSIVE)
+    if counts.get("missing"):
+        return 3, f"{several(counts['missing'], 'cell')} not measured in time: raise --minutes"
+    if counts.keys() == {"still_failing"}:
+        return 3, "no cell passes on either side"
+    if undecided and undecided == len(others):
+        return 3, f"{several(undecided, 'cell')} to time and none of them decided: raise --minutes"
+    return 0, f"{reason}; {several(undecided, 'cell')} not decided" if undecided else reason
 
 
 def _with_commands(report: Report, command: str) -> Report:

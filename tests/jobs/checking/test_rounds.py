@@ -1,0 +1,153 @@
+"""The rounds of a check, with played measurements: who is measured in which order, how often, and what comes out."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from collector.code import Code
+from collector.settings import Settings
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from jobs.checking import rounds
+from jobs.checking.answer import build_answer
+from jobs.checking.rounds import Check
+from jobs.checking.sides import CheckedSide
+from jobs.options import Storage
+from jobs.pool.requested_options import RunNames
+from tests.factories import cell, failing, header, passing, write_bundle
+
+CELLS = [cell(f"model{number}") for number in range(8)]
+FAIL_ON = frozenset({"regressed", "broke"})
+
+
+class Played:
+    """Plays the part of `measure_and_store`, and keeps (side, what, models) of each pass.
+
+    `slower` and `compiling` multiply a model's latency and compile time on the new side, `other` are the models whose code
+    differs, `broken` those that fail there. At pass `ends_at` it is interrupted.
+    """
+
+    def __init__(self, slower=(), compiling=(), other=(), broken=(), ends_at=0):
+        self.slower, self.compiling, self.other, self.broken = dict(slower), dict(compiling), other, broken
+        self.ends_at = ends_at
+        self.passes: list[tuple[str, str, list[str]]] = []
+
+    def __call__(self, plan, testbeds, names, settings, folder, database):
+        side = names.night.partition("-")[2]
+        what = "compile" if settings.code_only else "time"
+        self.passes.append((side, what, [item.model[-1] for item in plan.cells]))
+        number = len(self.passes)
+        head = header(f"run{number}", minutes=number, night=names.night, branch=names.branch, commit=names.commit)
+        results = [self._measured(item, side, number, settings.code_only) for item in plan.cells]
+        is_cut = number == self.ends_at
+        codes = [(Code(code_id, ()), {}) for code_id in {item.code_id for item in results} if code_id]
+        path = write_bundle(folder, head, results, closed=not is_cut, codes=codes)
+        if is_cut:
+            raise KeyboardInterrupt
+        if database:
+            ingest_bundle(open_store(database, write=True), path)
+
+    def _measured(self, item, side, number, code_only):
+        is_new = side == "new"
+        if is_new and item.model in self.broken:
+            return failing(item, minutes=number)
+        noise = random.Random(f"{number}/{item.model}")
+        slower = self.slower.get(item.model, 1.0) if is_new else 1.0
+        found = passing(item, minutes=number, seed=number, slower=slower * noise.uniform(0.998, 1.002))
+        compiling = self.compiling.get(item.model, 1.0) if is_new else 1.0
+        metrics = found.metrics | {"compile_cold_s": 10 * compiling * noise.uniform(0.99, 1.01)}
+        if code_only:
+            metrics = {"compile_cold_s": metrics["compile_cold_s"]}
+        code_id = f"{item.model}{'-other' * (is_new and item.model in self.other)}"
+        return replace(found, metrics=metrics, samples={} if code_only else found.samples, code_id=code_id)
+
+
+@pytest.fixture
+def checked(tmp_path, monkeypatch):
+    """Makes a check of `CELLS` whose passes are played."""
+
+    def make(played, acting=(), seconds=600.0):
+        monkeypatch.setattr(rounds, "measure_and_store", played)
+        database = str(tmp_path / "store.db")
+        open_store(database, write=True).dispose()
+        names = [RunNames(branch=word, commit=word[0] * 40, night=f"n-{word}") for word in ("base", "new")]
+        sides = [CheckedSide(one.branch, one.branch, one, []) for one in names]
+        storage = Storage(tmp_path / "runs", False, database)
+        settings = Settings(shared_tuning=str(tmp_path / "tuning"))
+        return Check(*sides, CELLS, settings, storage, time.monotonic() + seconds, acting)
+
+    return make
+
+
+def answer(check):
+    return build_answer(check, ["torch/a.py"], FAIL_ON, 1.0, False)
+
+
+def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
+    played = Played(slower={"model3": 1.1}, other=("model3", "model5"))
+    check = checked(played)
+    check.run()
+    everything = list("01234567")
+    assert played.passes[:3] == [(side, "compile", everything) for side in ("base-tuning", "base", "new")]
+    later = played.passes[3:]
+    assert later[:2] == [("new", "time", ["3", "5"]), ("base", "time", ["3", "5"])]
+    assert [side for side, _, _ in later[2:4]] == ["base", "new"]
+    assert all(what == "time" and set(models) <= {"3", "5"} for _, what, models in later)
+    report, told = answer(check)
+    assert (told.exit_code, told.cells, told.same_code, told.timed, told.open) == (1, 8, 6, 2, 0)
+    assert report.counts == {"regressed": 1, "unchanged": 7}
+    assert [row.repro.split()[:4] for row in report.cells] == [["inductor-watch", "check", "base", "new"]]
+    errors = capsys.readouterr().err
+    assert "regressed: huggingface/model3" in errors
+    assert "8 decided, 0 open, 1 regressed" in errors
+
+
+def test_a_compile_time_that_doubles_is_found_without_timing(checked):
+    played = Played(compiling={"model2": 2.0})
+    check = checked(played)
+    check.run()
+    assert {what for _, what, _ in played.passes} == {"compile"}
+    assert [models for _, _, models in played.passes[3:]] == [["2"], ["2"]]
+    report, told = answer(check)
+    assert report.counts == {"regressed": 1, "unchanged": 7}
+    assert (told.exit_code, told.same_code, told.timed) == (1, 8, 0)
+    assert [row.metric for row in report.cells] == ["compile_cold_s"]
+
+
+def test_everything_is_timed_where_files_act_at_run_time(checked):
+    check = checked(Played(), acting=["torch/_inductor/runtime/hints.py"])
+    check.run()
+    report, told = answer(check)
+    assert (told.exit_code, told.same_code, told.timed) == (0, 0, 8)
+    assert "torch/_inductor/runtime/hints.py" in " ".join(told.lines())
+    assert report.counts == {"unchanged": 8}
+
+
+def test_what_fails_on_one_side_is_tried_once_more(checked):
+    played = Played(broken=("model1",))
+    check = checked(played)
+    check.run()
+    assert [models for _, _, models in played.passes[3:]] == [["1"], ["1"]]
+    assert answer(check)[0].counts == {"unchanged": 7, "broke": 1}
+
+
+def test_an_interruption_keeps_the_pass_that_it_cut(checked):
+    check = checked(Played(other=("model3",), ends_at=4))
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    report, told = answer(check)
+    cells = report.comparison.cells.set_index("model")
+    assert cells["compiled_ms_new"].notna().to_dict() == {item.model: item.model == "model3" for item in CELLS}
+    assert (told.open, told.exit_code) == (1, 3)
+    assert told.reason == "1 cell to time and none of them decided: raise --minutes"
+
+
+def test_without_time_nothing_is_measured(checked):
+    played = Played()
+    check = checked(played, seconds=0.0)
+    check.run()
+    assert (played.passes, check.rounds, check.needs()) == ([], 0, {})
