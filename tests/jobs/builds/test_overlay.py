@@ -299,7 +299,7 @@ AFTER = {
 
 
 def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_path, pytorch, monkeypatch):
-    shas = {name: run_git(pytorch, "rev-parse", name) for name in ("main", "less")}
+    shas = {name: run_git(pytorch, "rev-parse", name) for name in ("wheel", "less")}
     for name, (path, text) in AFTER.items():
         run_git(pytorch, "checkout", "-q", "less")
         before = (pytorch / path).read_text() if (pytorch / path).exists() else ""
@@ -312,11 +312,11 @@ def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_p
         return Reading("pass", None, "", "", code="new")
 
     monkeypatch.setattr("jobs.bisect.sources.read_run", read_run)
-    options = SourceOptions(wheel_commit="main", overlays=tmp_path / "overlays")
+    options = SourceOptions(wheel_commit="wheel", overlays=tmp_path / "overlays")
     request = Request(Selection(), ("triton",), RunNames(branch="bisect"), RequestedOptions())
 
     def same(name, metric="compiled_ms", codes=("old", "new")):
-        known = {shas["main"]: codes[0], shas["less"]: codes[1]}
+        known = {shas["wheel"]: codes[0], shas["less"]: codes[1]}
         return Overlays(pytorch, options, request, metric, tmp_path).same_as(shas[name], known)
 
     assert [same("nothing"), same("nothing", "status")] == [shas["less"]] * 2
