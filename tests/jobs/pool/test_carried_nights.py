@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -49,3 +50,12 @@ def test_an_unchanged_cell_is_compiled_and_not_timed(nights):
     assert f"0 cells measured, 1 carried over as same code as {first.header.run_id}; " in done[2].stdout
     assert first.header.testbed["tuning"] == second.header.testbed["tuning"] == "shared"
     assert (folder / "runs" / "tuning").is_dir()
+
+
+def test_a_carried_cell_is_unchanged_and_alarms_nobody(nights):
+    folder, _ = nights
+    done = call("compare", "latest~1", "latest", "--json", folder=folder)
+    assert done.returncode == 0, tell(done)
+    (cell,) = json.loads(done.stdout)["cells"]
+    assert cell["verdict"] == "unchanged"
+    assert call("gate", "latest~1", "latest", folder=folder).returncode == 0
