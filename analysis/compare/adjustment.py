@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,8 +71,28 @@ class PairedCells:
         return self._known[metric]
 
     def _values(self, name: str, metric: str) -> SideValues:
-        logs, runs = (self.of_cell(values, name) for values in self.rows.of_side(self.sides[name].keys, metric))
+        values = self._of_runs(self.sides[name].keys, name, metric)
+        for night, cells in self._timed_in[name].items():
+            timed = self._of_runs(self.rows.of_night(night), name, metric)
+            lacking = cells & np.isnan(values.log)
+            values = SideValues(np.where(lacking, timed.log, values.log), np.where(lacking, timed.runs, values.runs))
+        return values
+
+    def _of_runs(self, keys: Iterable[int], name: str, metric: str) -> SideValues:
+        logs, runs = (self.of_cell(values, name) for values in self.rows.of_side(keys, metric))
         return SideValues(logs, np.where(runs > 0, runs, np.nan))
+
+    @cached_property
+    def _timed_in(self) -> dict[str, dict[str, Mask]]:
+        """Of each side the nights whose times count for cells that were not timed again, and which cells these are.
+
+        Where both sides have the same code that says enough.
+        """
+        found: dict[str, dict[str, Mask]] = {name: {} for name in self.sides}
+        for name in self.sides if "same_code_as_base" in self.cells else ():
+            nights = self.cells[f"same_code_as_{name}"].where(self.cells["code_changed"].eq(True))
+            found[name] = {night: nights.eq(night).to_numpy(dtype=bool) for night in nights.dropna().unique()}
+        return found
 
     def moved(self, metric: str) -> Numbers:
         """The change of a metric from base to new, of ln."""

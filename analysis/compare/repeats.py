@@ -34,6 +34,7 @@ class RepeatRows:
         self._rows = repeats.rows.iloc[in_order]
         self.run = run[in_order]
         self.runs: Labels = runs["run"].to_numpy()
+        self._runs = runs
         self.branch, self.commit, self._testbed = (
             pd.factorize(runs[name])[0][self.run] for name in ("branch", "commit", "testbed")
         )
@@ -107,6 +108,11 @@ class RepeatRows:
         runs = np.bincount(owner, minlength=count).astype(np.float64)
         with np.errstate(invalid="ignore"):
             return np.bincount(owner, by_run, count) / runs, runs
+
+    def of_night(self, night: str) -> list[int]:
+        """The store's numbers of the runs of a night that have rows."""
+        keys: list[int] = self._runs.loc[self._runs["night"] == night, "run"].tolist()
+        return keys
 
     def extremes(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
         """The least and the greatest value of each of `cells` in a side's measurements that passed; NaN for none."""

@@ -18,11 +18,11 @@ from analysis.compare.suites import compare_groups, summarise_groups
 from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
-from db.errors import FilterError, nearest, one_line
+from db.errors import FilterError, SideError, nearest, one_line
 from db.queries.code import codes, same_code_as
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
 from db.queries.side_rows import side_environments, side_rows
-from db.queries.sides import Side
+from db.queries.sides import Side, resolve_side
 from db.schema import measurements
 
 #: Metrics that may be 0 and metrics of accuracy. Of these the newest measurement counts.
@@ -54,6 +54,7 @@ def compare(
                 (side, _of_config(conn, side, filters, name)) for side, name in zip((base, new), configs, strict=True)
             ]
         rows = [_side_cells(conn, *side) for side in sides]
+        rows = [_with_earlier_times(conn, rows[at], rows[1 - at], filters) for at in (0, 1)]
         environment = environment_differences(*(side_environments(conn, *side).values() for side in sides))
         cells = pair(*rows, across_configs=configs is not None)
         cells = cells.assign(code=code_words(conn, cells))
@@ -115,6 +116,28 @@ def _side_cells(conn: Connection, side: Side, filters: CellFilter) -> pd.DataFra
     keys = zip(cells["run_id"], cells["cell_id"], cells["replicate"], strict=True)
     carried = pd.Series([nights.get(key) for key in keys], index=cells.index, dtype="str")
     return _with_run_means(conn, side, cells.assign(same_code_as=carried))
+
+
+def _with_earlier_times(
+    conn: Connection, cells: pd.DataFrame, other: pd.DataFrame, filters: CellFilter
+) -> pd.DataFrame:
+    """The rows of a side with the times of cells that were not timed again, from the night that timed their code.
+
+    Only of cells that have other code on the other side: where it is the same that says enough.
+    """
+    codes_of_other = other.set_index("cell_id")["code_id"]
+    theirs = cells["cell_id"].map(codes_of_other)
+    nights = cells["same_code_as"].where(theirs.notna() & (theirs != cells["code_id"]))
+    for night in nights.dropna().unique():
+        try:
+            timed = _side_cells(conn, resolve_side(conn, night), filters).set_index("cell_id")
+        except SideError:
+            continue  # that night is stored no more
+        timed = timed.reindex(cells["cell_id"]).set_axis(cells.index)
+        chosen = nights.eq(night) & (timed["code_id"] == cells["code_id"])
+        lacking = {name: timed[name].where(chosen & cells[name].isna(), cells[name]) for name in ("spread", *METRICS)}
+        cells = cells.assign(**lacking)
+    return cells
 
 
 def _with_run_means(conn: Connection, side: Side, cells: pd.DataFrame) -> pd.DataFrame:

@@ -31,7 +31,7 @@ class Repeats:
     """What the store holds of some cells. All numbers of runs, cells, commits, models, testbeds and programs are the store's.
 
     - `rows`: as `rows_of_runs`, of the chosen cells only
-    - `runs`: run, branch, commit and testbed of each run, oldest first
+    - `runs`: run, night, branch, commit and testbed of each run, oldest first
     - `cells`: cell, cell_id, model, phase, dtype, device and batch_size of each cell
     """
 
@@ -109,5 +109,7 @@ def _runs(conn: Connection, sides: Sequence[Side], look_back: int) -> pd.DataFra
         of_testbed = select(Run.id).join(Testbed, Testbed.id == Run.testbed).where(Testbed.testbed_id == testbed_id)
         in_order = of_testbed.where(Run.started_at <= started_at).order_by(Run.started_at.desc(), Run.run_id.desc())
         wanted.update(conn.execute(in_order.limit(look_back)).scalars())
-    query = select(Run.id.label("run"), Run.branch, Run.commit, Run.testbed).where(Run.id.in_(sorted(wanted)))
+    query = select(Run.id.label("run"), Run.night, Run.branch, Run.commit, Run.testbed).where(
+        Run.id.in_(sorted(wanted))
+    )
     return frame(conn, query.order_by(Run.started_at, Run.id))

@@ -280,6 +280,38 @@ def test_two_configs_of_one_side_are_judged_by_the_noisier_of_the_two(history, t
     assert found.loc[MODELS[0], "compiled_ms_change"] == pytest.approx(-0.5, abs=0.05)
 
 
+def test_changed_code_is_compared_with_the_night_that_timed_what_base_carried_over(history, tmp_path):
+    """Run 12 timed all, 13 none, and in 14 one cell has other code, 20 % slower; the others are carried over again."""
+
+    def coded(number, level, timed, code, slower=1.0):
+        times = {
+            "eager_ms": 4.0,
+            "compiled_ms": 2.0 * slower,
+            "eager_kernel_ms": 3.0,
+            "compiled_kernel_ms": 1.5 * slower,
+        }
+        metrics = {"compile_cold_s": 10.0} | ({name: ms * level for name, ms in times.items()} if timed else {})
+        details = {} if timed else {"only": "code", "same_code_as": "r12"}
+        how = {"minutes": 60 * number + 1, "samples": {}, "code_id": code}
+        return lambda which: passing(which, metrics=metrics, details=details, **how)
+
+    for number in (12, 13, 14):
+        made = {model: coded(number, level, number == 12, model) for level, model in enumerate(MODELS, 1)}
+        if number == 14:
+            made[MODELS[3]] = coded(number, 4, True, "other", 1.2)
+        make_run(history, tmp_path, number, slower=made)
+    _, judgement, cells = judging.judged(history, "r13", "r14")
+    assert judgement.counts() == {"regressed": 1, "unchanged": 23}
+    changed, stayed = cells.loc[MODELS[3]], cells.loc[MODELS[4]]
+    assert (changed["verdict"], changed["verdict_metric"]) == ("regressed", "compiled_ms")
+    assert changed["compiled_ms_base"] == pytest.approx(8.0)
+    assert changed["compiled_ms_ratio"] == pytest.approx(1.2)
+    assert changed["compiled_ms_change"] == pytest.approx(0.2)
+    assert math.isnan(stayed["compiled_ms_base"]) and stayed["code"] == "same code as r12"
+    # And the other way round: the carried side is the newer one.
+    assert judging.judged(history, "r14", "r13")[2].loc[MODELS[3], "verdict"] == "improved"
+
+
 def test_code_that_stayed_needs_no_timing_unless_compiling_takes_longer(history, tmp_path):
     """Of the last run all cells were compiled and none was timed: one takes twice as long to compile."""
 
