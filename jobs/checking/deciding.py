@@ -20,8 +20,8 @@ _CONFIRMED = 2
 #: Rounds after which a cell that is too noisy for the rest of the budget is given up: earlier its noise is not known well.
 _PATIENCE = 4
 
-#: A change of compile time by less than this part of half its interval is what noise looks like.
-_SUSPICIOUS = 0.6
+#: A change of compile time is what noise looks like if it is less than this part of half its interval, unless it is large.
+_SUSPICIOUS, _LARGE = 0.6, math.log(1.2)
 
 _CHANGES = (Outcome.REGRESSED, Outcome.IMPROVED)
 _OF_COMPILING = ("compile_cold_s", "compile_instructions")
@@ -89,4 +89,4 @@ def _is_suspicious(row: Mapping[Any, Any], name: str) -> bool:
     adjusted, low, high = (math.log1p(row[f"{name}_{end}"]) for end in ("adjusted", "low", "high"))
     if math.isnan(high - low):
         return True  # the noise is not known yet
-    return abs(adjusted) >= _SUSPICIOUS * (high - low) / 2
+    return abs(adjusted) >= min(_SUSPICIOUS * (high - low) / 2, _LARGE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from jobs.builds.options import SourceOptions, overlay_options
+from jobs.builds.options import SourceOptions, import_commits, overlay_options
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.options import (
@@ -109,6 +109,8 @@ def check_command(
     settings = requested.settings
     if not settings.shared_tuning:
         settings = replace(settings, shared_tuning=str((storage.out / "tuning").resolve()))
+    for side in (of_base, of_new):
+        import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)
     check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)

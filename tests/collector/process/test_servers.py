@@ -29,6 +29,17 @@ def test_closing_the_channel_ends_every_process_of_every_cell(tmp_path, kind):
     wait_until(lambda: all(map(dead, processes)), 3)
 
 
+def test_a_server_that_is_kept_outlives_a_run_unless_it_is_lost(tmp_path, kind):
+    with serving(tmp_path / "hook", kind) as launcher:
+        launcher.is_kept = True
+        launcher.close()
+        assert not launcher.lost
+        found = Script(launcher, SLEEP, tmp_path / "hook").says()
+        launcher.is_kept = False
+    assert dead(launcher.pid)
+    wait_until(lambda: dead(found.pid))
+
+
 def test_a_killed_server_takes_its_children_along_and_is_lost(tmp_path, kind):
     with serving(tmp_path / "hook", kind) as launcher:
         found = [Script(launcher, SLEEP, tmp_path / "hook").says() for _ in range(2)]

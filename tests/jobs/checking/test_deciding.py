@@ -52,6 +52,7 @@ UNKNOWN = ("inconclusive", 0.1, math.nan)
         (row("inconclusive", code_changed=False, compile_cold_s=OPEN), 0, MOST_COMPILES, Need.NOTHING),
         (row("inconclusive", code_changed=False, compile_cold_s=UNKNOWN), 0, 1, Need.COMPILE),
         (row("inconclusive", code_changed=False, compile_cold_s=NOISY), 0, 1, Need.NOTHING),
+        (row("inconclusive", code_changed=False, compile_cold_s=("inconclusive", 0.3, 10.0)), 0, 1, Need.COMPILE),
         (row("inconclusive", code_changed=False, compile_cold_s=("inconclusive", 0.04, 2)), 0, 1, Need.NOTHING),
         (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, 1, Need.COMPILE),
         (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, 2, Need.NOTHING),

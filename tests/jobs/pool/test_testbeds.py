@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
@@ -206,3 +207,16 @@ def test_a_machine_without_gpus_goes_on_as_it_began(tmp_path, monkeypatch):
     began = find_testbeds("cpu", ExecutionOptions(2))
     begin(tmp_path / "runs", began, [1])
     assert resumed(tmp_path / "runs")[1] == began
+
+
+def test_of_two_overlays_this_process_imports_the_one_that_it_plans_with(tmp_path, monkeypatch):
+    monkeypatch.setattr("jobs.pool.testbeds.probe", lambda device, slot: {"path": slot.variables["PYTHONPATH"]})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    paths = {}
+    for name in ("base", "new"):
+        folder = tmp_path / name
+        (folder / "torch").mkdir(parents=True)
+        (testbed,) = find_testbeds("cpu", ExecutionOptions(overlay=str(folder)), plans=name == "base")
+        paths[name] = testbed.environment["path"].partition(os.pathsep)[0]
+    assert paths == {name: str(tmp_path / name) for name in paths}
+    assert [path for path in sys.path if path.startswith(str(tmp_path))] == [str(tmp_path / "base")]
