@@ -81,11 +81,6 @@ class SharedTuning:
         }
 
     @property
-    def is_known(self) -> bool:
-        """Whether a process has kept results of this model, on whatever system."""
-        return any(self._folder.glob(f"*/{self._name}"))
-
-    @property
     def _file(self) -> Path:
         return self._folder / _operations_file().name / self._name
 

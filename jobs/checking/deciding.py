@@ -59,6 +59,15 @@ def has_same_code(row: Mapping[Any, Any]) -> bool:
     return row.get("code_changed") is False
 
 
+def needs_compiling(row: Mapping[Any, Any] | None, side: str) -> bool:
+    """Whether a round of compiling includes this side, `base` or `new`: not if only the other one lacks a compile time.
+
+    Who tunes for both has none (`collector.measure.cell`).
+    """
+    lacks = {word: row is None or pd.isna(row[f"compile_cold_s_{word}"]) for word in ("base", "new")}
+    return lacks[side] or not any(lacks.values())
+
+
 def _is_time_open(row: Mapping[Any, Any], timed: int) -> bool:
     verdicts = {name: row[f"{name}_verdict"] for name in _OF_RUNNING if isinstance(row[f"{name}_verdict"], str)}
     if not timed or not verdicts:
@@ -72,7 +81,8 @@ def _is_time_open(row: Mapping[Any, Any], timed: int) -> bool:
 
 
 def _is_compiling_open(row: Mapping[Any, Any], rounds: int) -> bool:
-    return any(_is_open(row, name, rounds) for name in _OF_COMPILING)
+    lacks = any(needs_compiling(row, side) for side in ("base", "new")) and pd.isna(row["compile_cold_s_change"])
+    return (lacks and rounds <= _CONFIRMED) or any(_is_open(row, name, rounds) for name in _OF_COMPILING)
 
 
 def _is_open(row: Mapping[Any, Any], name: str, rounds: int) -> bool:

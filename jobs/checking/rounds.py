@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,16 +15,15 @@ import click
 from analysis.compare.verdicts import Outcome, compare_and_judge
 from analysis.reports.words import WORDS, percent, several
 from collector.bundle import BundleError, check_bundle
-from collector.measure.shared_tuning import SharedTuning
 from collector.settings import Settings
 from collector.vocabulary import Cell
 from db.engine import open_store
 from db.errors import SideError
-from jobs.checking.deciding import Need, has_same_code, need
+from jobs.checking.deciding import Need, has_same_code, need, needs_compiling
 from jobs.checking.sides import CheckedSide, keeping_servers
 from jobs.options import Storage
 from jobs.output.terminal import tell
-from jobs.plan.planning import Plan, tunes
+from jobs.plan.planning import Plan
 from jobs.pool.session import measure_and_store, storing
 
 #: Outcomes that a line about a round counts.
@@ -63,7 +61,6 @@ class Check:
         """Measures until every cell is decided or the time is over. What an interruption leaves is stored, too."""
         try:
             with _to_stderr(), keeping_servers(self.base, self.new):
-                self._tune()
                 while self.left_s > 0 and (wanted := self._wanted()):
                     self._round(wanted)
                     self._tell_round()
@@ -80,27 +77,32 @@ class Check:
         }
 
     def _wanted(self) -> dict[Need, list[Cell]]:
-        """The cells of the next round by what they need; those whose code changed come first."""
+        """The cells of the next round, and what they need: to be timed before compile times are compared."""
         if not self.rounds:
             return {Need.TIME if self.acting else Need.COMPILE: list(self.cells)}
         needs = self.needs()
         known = [cell for cell in self.cells if cell.cell_id in needs]
         known.sort(key=lambda cell: self.rows[cell.cell_id].get("code_changed") is not True)
-        wanted = {word: [cell for cell in known if needs[cell.cell_id] is word] for word in (Need.COMPILE, Need.TIME)}
-        return {word: cells for word, cells in wanted.items() if cells}
+        for word in (Need.TIME, Need.COMPILE):
+            if cells := [cell for cell in known if needs[cell.cell_id] is word]:
+                return {word: cells}
+        return {}
 
     def _round(self, wanted: dict[Need, list[Cell]]) -> None:
         """A pass of each side; every other round begins with the other one, so that a drift adds to both."""
         sides = (self.base, self.new) if self.rounds % 2 == 0 else (self.new, self.base)
         for side in sides:
             for word, cells in wanted.items():
-                self._measure(side, cells, is_timed=word is Need.TIME)
+                if word is Need.COMPILE:
+                    cells = [cell for cell in cells if needs_compiling(self.rows.get(cell.cell_id), side.word)]
+                if cells:
+                    self._measure(side, cells, is_timed=word is Need.TIME)
         for word, cells in wanted.items():
             counter = self.timed if word is Need.TIME else self.compiled
             counter.update(cell.cell_id for cell in cells)
         self.rounds += 1
 
-    def _measure(self, side: CheckedSide, cells: Sequence[Cell], is_timed: bool, database: bool = True) -> None:
+    def _measure(self, side: CheckedSide, cells: Sequence[Cell], is_timed: bool) -> None:
         if self.left_s <= 0:
             return
         testbeds = [
@@ -109,20 +111,7 @@ class Check:
         settings = self.settings if is_timed else replace(self.settings, code_only=True)
         what = f"{several(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
         tell(f"{side.word}: {what}, {self.left_s / 60:.1f} min left")
-        target = self.storage.target if database else None
-        measure_and_store(Plan(list(cells)), testbeds, side.names, settings, self.storage.out, target)
-
-    def _tune(self) -> None:
-        """Compiles once what no process has tuned yet: whoever tunes takes longer, and it must be neither side."""
-        untuned = [
-            cell
-            for cell in self.cells
-            if (cell.device == "cuda" or tunes(cell))
-            and not SharedTuning(Path(self.settings.shared_tuning), cell).is_known
-        ]
-        if untuned:
-            names = replace(self.base.names, night=f"{self.base.night}-tuning")
-            self._measure(replace(self.base, word="tuning", names=names), untuned, is_timed=False, database=False)
+        measure_and_store(Plan(list(cells)), testbeds, side.names, settings, self.storage.out, self.storage.target)
 
     def judge(self) -> None:
         """Compares and judges what the store has of both sides. Without a run of each there is nothing to compare."""

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from jobs.checking.deciding import MOST_COMPILES, Need, need
+from jobs.checking.deciding import MOST_COMPILES, Need, need, needs_compiling
 
+NOT_MEASURED = (None, math.nan, math.nan)
 METRICS = ("compiled_ms", "compiled_kernel_ms", "compiled_peak_bytes", "compile_cold_s", "compile_instructions")
 
 
@@ -18,9 +19,10 @@ def row(verdict="unchanged", statuses=("pass", "pass"), code_changed=True, **of_
     """
     cells = {"verdict": verdict, "status_base": statuses[0], "status_new": statuses[1], "code_changed": code_changed}
     for name in METRICS:
-        word, change, more = of_metrics.get(name, (None, math.nan, math.nan))
+        word, change, more = of_metrics.get(name, ("unchanged", 0.0, 0.0) if "compile_" in name else NOT_MEASURED)
         low, high = (math.expm1(math.log1p(change) + sign * more / 20) for sign in (-1, 1))
         cells |= {f"{name}_verdict": word, f"{name}_change": change, f"{name}_more_runs": more}
+        cells |= {f"{name}_base": 1.0, f"{name}_new": 1.0 + change}
         cells |= {f"{name}_adjusted": change, f"{name}_low": low, f"{name}_high": high}
     return cells
 
@@ -67,6 +69,15 @@ UNKNOWN = ("inconclusive", 0.1, math.nan)
 )
 def test_a_cell_is_measured_until_it_is_decided(cells, timed, compiled, wanted):
     assert need(cells, timed, compiled, is_acting=False) is wanted
+
+
+def test_the_side_that_tuned_for_both_compiles_once_more_and_the_other_one_does_not():
+    tuned = row(code_changed=False, compile_cold_s=NOT_MEASURED) | {"compile_cold_s_base": math.nan, "compile_cold_s_new": 9.0}
+    assert need(tuned, 0, 1, is_acting=False) is Need.COMPILE
+    assert need(tuned, 0, 3, is_acting=False) is Need.NOTHING
+    assert (needs_compiling(tuned, "base"), needs_compiling(tuned, "new")) == (True, False)
+    assert needs_compiling(None, "new")
+    assert needs_compiling(row(), "new")
 
 
 def test_equal_code_is_timed_where_files_act_at_run_time():
