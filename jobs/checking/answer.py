@@ -14,7 +14,7 @@ from analysis.reports.markdown import code
 from analysis.reports.words import several
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
-from jobs.checking.deciding import Need, has_same_code
+from jobs.checking.deciding import SETTLED, has_same_code
 from jobs.checking.rounds import Check
 
 #: Files that a line names before "and N more".
@@ -80,7 +80,7 @@ def build_answer(
         cells=len(needs),
         same_code=same,
         timed=int(is_timed.sum()),
-        open=sum(word is not Need.NOTHING for word in needs.values()),
+        open=sum(word not in SETTLED for word in needs.values()),
         files=len(files),
         acting=tuple(check.acting),
         rounds=check.rounds,

@@ -34,6 +34,12 @@ class Need(StrEnum):
     NOTHING = "nothing"
     COMPILE = "compile"
     TIME = "time"
+    #: Decided, but whoever tuned for both sides has no compile time yet to compare the other one's with.
+    COMPARE_COMPILING = "compare compiling"
+
+
+#: What a cell may need that has its verdict.
+SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
 
 
 def need(row: Mapping[Any, Any], timed: int, compiled: int, is_acting: bool) -> Need:
@@ -51,7 +57,9 @@ def need(row: Mapping[Any, Any], timed: int, compiled: int, is_acting: bool) -> 
         return Need.NOTHING
     if (is_acting or not has_same_code(row)) and _is_time_open(row, timed):
         return Need.TIME
-    return Need.COMPILE if _is_compiling_open(row, timed + compiled) else Need.NOTHING
+    if lacks_compile_time(row, "base") or lacks_compile_time(row, "new"):
+        return Need.COMPARE_COMPILING if timed + compiled <= _CONFIRMED else Need.NOTHING
+    return Need.COMPILE if any(_is_open(row, name, timed + compiled) for name in _OF_COMPILING) else Need.NOTHING
 
 
 def has_same_code(row: Mapping[Any, Any]) -> bool:
@@ -59,13 +67,9 @@ def has_same_code(row: Mapping[Any, Any]) -> bool:
     return row.get("code_changed") is False
 
 
-def needs_compiling(row: Mapping[Any, Any] | None, side: str) -> bool:
-    """Whether a round of compiling includes this side, `base` or `new`: not if only the other one lacks a compile time.
-
-    Who tunes for both has none (`collector.measure.cell`).
-    """
-    lacks = {word: row is None or pd.isna(row[f"compile_cold_s_{word}"]) for word in ("base", "new")}
-    return lacks[side] or not any(lacks.values())
+def lacks_compile_time(row: Mapping[Any, Any], side: str) -> bool:
+    """Whether `base` or `new` has compiled, but only while it tuned, which is no compile time (`collector.measure.cell`)."""
+    return bool(pd.isna(row[f"compile_cold_s_{side}"]))
 
 
 def _is_time_open(row: Mapping[Any, Any], timed: int) -> bool:
@@ -78,11 +82,6 @@ def _is_time_open(row: Mapping[Any, Any], timed: int) -> bool:
     if decided:
         return bool(changed) and timed < _CONFIRMED
     return timed < _PATIENCE or any(row[f"{name}_more_runs"] != float("inf") for name in verdicts)
-
-
-def _is_compiling_open(row: Mapping[Any, Any], rounds: int) -> bool:
-    lacks = any(needs_compiling(row, side) for side in ("base", "new")) and pd.isna(row["compile_cold_s_change"])
-    return (lacks and rounds <= _CONFIRMED) or any(_is_open(row, name, rounds) for name in _OF_COMPILING)
 
 
 def _is_open(row: Mapping[Any, Any], name: str, rounds: int) -> bool:

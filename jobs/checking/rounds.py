@@ -19,7 +19,7 @@ from collector.settings import Settings
 from collector.vocabulary import Cell
 from db.engine import open_store
 from db.errors import SideError
-from jobs.checking.deciding import Need, has_same_code, need, needs_compiling
+from jobs.checking.deciding import SETTLED, Need, has_same_code, lacks_compile_time, need
 from jobs.checking.sides import CheckedSide, keeping_servers
 from jobs.options import Storage
 from jobs.output.terminal import tell
@@ -83,7 +83,7 @@ class Check:
         needs = self.needs()
         known = [cell for cell in self.cells if cell.cell_id in needs]
         known.sort(key=lambda cell: self.rows[cell.cell_id].get("code_changed") is not True)
-        for word in (Need.TIME, Need.COMPILE):
+        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
             if cells := [cell for cell in known if needs[cell.cell_id] is word]:
                 return {word: cells}
         return {}
@@ -93,8 +93,8 @@ class Check:
         sides = (self.base, self.new) if self.rounds % 2 == 0 else (self.new, self.base)
         for side in sides:
             for word, cells in wanted.items():
-                if word is Need.COMPILE:
-                    cells = [cell for cell in cells if needs_compiling(self.rows.get(cell.cell_id), side.word)]
+                if word is Need.COMPARE_COMPILING:
+                    cells = [cell for cell in cells if lacks_compile_time(self.rows[cell.cell_id], side.word)]
                 if cells:
                     self._measure(side, cells, is_timed=word is Need.TIME)
         for word, cells in wanted.items():
@@ -127,7 +127,7 @@ class Check:
         for cell_id, row in self.rows.items():
             if row["verdict"] in _TOLD and row["verdict"] != before.get(cell_id, {}).get("verdict"):
                 tell(f"{row['verdict']}: {row['cell']}{_change(row)}")
-        still = sum(word is not Need.NOTHING for word in self.needs().values())
+        still = sum(word not in SETTLED for word in self.needs().values())
         counts = Counter(row["verdict"] for row in self.rows.values())
         same = sum(has_same_code(row) for row in self.rows.values())
         parts = [f"{len(self.rows) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]

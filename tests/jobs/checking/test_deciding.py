@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jobs.checking.deciding import MOST_COMPILES, Need, need, needs_compiling
+from jobs.checking.deciding import MOST_COMPILES, Need, need
 
 NOT_MEASURED = (None, math.nan, math.nan)
 METRICS = ("compiled_ms", "compiled_kernel_ms", "compiled_peak_bytes", "compile_cold_s", "compile_instructions")
@@ -71,13 +71,11 @@ def test_a_cell_is_measured_until_it_is_decided(cells, timed, compiled, wanted):
     assert need(cells, timed, compiled, is_acting=False) is wanted
 
 
-def test_the_side_that_tuned_for_both_compiles_once_more_and_the_other_one_does_not():
-    tuned = row(code_changed=False, compile_cold_s=NOT_MEASURED) | {"compile_cold_s_base": math.nan, "compile_cold_s_new": 9.0}
-    assert need(tuned, 0, 1, is_acting=False) is Need.COMPILE
+def test_the_side_that_tuned_for_both_compiles_once_more_after_all_else():
+    tuned = row(code_changed=False) | {"compile_cold_s_base": math.nan}
+    assert need(tuned, 0, 1, is_acting=False) is Need.COMPARE_COMPILING
     assert need(tuned, 0, 3, is_acting=False) is Need.NOTHING
-    assert (needs_compiling(tuned, "base"), needs_compiling(tuned, "new")) == (True, False)
-    assert needs_compiling(None, "new")
-    assert needs_compiling(row(), "new")
+    assert need(tuned | {"code_changed": True}, 0, 1, is_acting=False) is Need.TIME
 
 
 def test_equal_code_is_timed_where_files_act_at_run_time():

@@ -34,6 +34,7 @@ class Played:
     def __init__(self, slower=(), compiling=(), other=(), broken=(), ends_at=0):
         self.slower, self.compiling, self.other, self.broken = dict(slower), dict(compiling), other, broken
         self.ends_at = ends_at
+        self.tuned: set[str] = set()
         self.passes: list[tuple[str, str, list[str]]] = []
 
     def __call__(self, plan, testbeds, names, settings, folder, database):
@@ -61,7 +62,8 @@ class Played:
         compiling = self.compiling.get(item.model, 1.0) if is_new else 1.0
         metrics = found.metrics | {"compile_cold_s": 10 * compiling * noise.uniform(0.99, 1.01)}
         if code_only:
-            metrics = {"compile_cold_s": metrics["compile_cold_s"]}
+            metrics = {"compile_cold_s": metrics["compile_cold_s"]} if item.model in self.tuned else {}
+        self.tuned.add(item.model)
         code_id = f"{item.model}{'-other' * (is_new and item.model in self.other)}"
         return replace(found, metrics=metrics, samples={} if code_only else found.samples, code_id=code_id)
 
@@ -92,8 +94,10 @@ def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
     check = checked(played)
     check.run()
     everything = list("01234567")
-    assert played.passes[:3] == [(side, "compile", everything) for side in ("base-tuning", "base", "new")]
-    later = played.passes[3:]
+    assert played.passes[:2] == [(side, "compile", everything) for side in ("base", "new")]
+    # The base tuned for both: it compiles once more at the end.
+    assert played.passes[-1] == ("base", "compile", [model for model in everything if model not in "35"])
+    later = played.passes[2:-1]
     assert later[:2] == [("new", "time", ["3", "5"]), ("base", "time", ["3", "5"])]
     assert [side for side, _, _ in later[2:4]] == ["base", "new"]
     assert all(what == "time" and set(models) <= {"3", "5"} for _, what, models in later)
@@ -111,6 +115,7 @@ def test_a_compile_time_that_doubles_is_found_without_timing(checked):
     check = checked(played)
     check.run()
     assert {what for _, what, _ in played.passes} == {"compile"}
+    assert played.passes[2] == ("base", "compile", list("01234567"))
     assert [models for _, _, models in played.passes[3:]] == [["2"], ["2"]]
     report, told = answer(check)
     assert report.counts == {"regressed": 1, "unchanged": 7}
@@ -131,7 +136,7 @@ def test_what_fails_on_one_side_is_tried_once_more(checked):
     played = Played(broken=("model1",))
     check = checked(played)
     check.run()
-    assert [models for _, _, models in played.passes[3:]] == [["1"], ["1"]]
+    assert [models for _, _, models in played.passes[2:4]] == [["1"], ["1"]]
     assert answer(check)[0].counts == {"unchanged": 7, "broke": 1}
 
 
