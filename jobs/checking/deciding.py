@@ -50,7 +50,7 @@ def need(row: Mapping[Any, Any], timed: int, compiled: int, is_acting: bool) -> 
     """
     verdict = row["verdict"]
     if verdict in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
-        if timed + compiled >= _CONFIRMED:
+        if (timed or compiled) >= _CONFIRMED:
             return Need.NOTHING
         return Need.TIME if timed else Need.COMPILE
     if not (row["status_base"] == row["status_new"] == Status.PASS.value):
