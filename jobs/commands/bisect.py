@@ -195,7 +195,7 @@ def bisect_command(
         print_json({**answer.to_json(), "commits": shas, "log": str(log.path)})
     else:
         both = [log.runs_of(search.measured(name))[0].commit for name in found]
-        for line in _lines(answer, shas, both, out, _again(answer.first_bad, clone, prepare, model, config)):
+        for line in _lines(answer, shas, both, out, _again(answer.first_bad, clone, prepare, source, model, config)):
             click.echo(line)
     if answer.word == "inconclusive":
         raise InconclusiveError(_why(answer, metric == STATUS))
@@ -222,13 +222,14 @@ def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path,
     ]
 
 
-def _again(first: str, clone: Path | None, prepare: str | None, model: str, config: str) -> str:
+def _again(first: str, clone: Path | None, prepare: str | None, source: SourceOptions, model: str, config: str) -> str:
     """The command that measures the first bad build once more, or checks out the first bad commit."""
     if prepare is not None:
         return f"git checkout {first}"
-    which = (
-        f"backfill --torch {_quoted(first)}" if clone is None else f"run --source {_quoted(f'{clone}@{first[:12]}')}"
-    )
+    which = f"backfill --torch {_quoted(first)}"
+    if clone:
+        wheel = f" --wheel-commit {_quoted(source.wheel_commit)}" if source.wheel_commit else ""
+        which = f"run --source {_quoted(f'{clone}@{first[:12]}')}{wheel}"
     return f"inductor-watch {which} --model {_quoted(model)} --config {_quoted(config)}"
 
 
