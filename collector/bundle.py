@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -126,11 +127,15 @@ class BundleWriter:
         """Records a cell's code, and those of its texts that no bundle of the folder has; nothing for code that one has."""
         if (code_id := str(code["code_id"])) in self._known:
             return
-        for text_id, text in texts.items():
-            if text_id not in self._known:
-                self._once(text_id, {"record": "text", "text_id": text_id, "zlib": pack_text(text)})
-        self._once(code_id, {"record": "code", **code})
-        self._known.add([code_id, *texts], self.path.stem)
+        new = {
+            text_id: {"record": "text", "text_id": text_id, "zlib": pack_text(text)}
+            for text_id, text in texts.items()
+            if text_id not in self._known
+        }
+        new[code_id] = {"record": "code", **code}
+        self._write(*(record for key, record in new.items() if key not in self._seen))
+        self._seen.update(new)
+        self._known.add(new, self.path.stem)
 
     def measurement(self, measurement: Measurement) -> None:
         """Appends one measurement; it is on disk when this returns."""
@@ -152,8 +157,8 @@ class BundleWriter:
             self._seen.add(key)
             self._write(record)
 
-    def _write(self, record: dict[str, Any]) -> None:
-        self._stream.write(_encode(record))
+    def _write(self, *records: dict[str, Any]) -> None:
+        self._stream.writelines(map(_encode, records))
         self._stream.flush()
         os.fsync(self._stream.fileno())
 
@@ -166,21 +171,30 @@ class KnownCode:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "known_code"
-        lines = self._file.read_text().splitlines() if self._file.exists() else []
-        pairs = [line.split() for line in lines]
-        runs = {run for _, run in pairs if any(path.exists() for path in both_paths(folder / f"{run}.jsonl"))}
-        self._ids = {name for name, run in pairs if run in runs}
+        self._folder, self._file = folder, folder / "known_code"
+        lines = self._file.read_text(errors="replace").splitlines() if self._file.exists() else []
+        pairs = [(name, run) for name, _, run in (line.partition(" ") for line in lines)]
+        self._bundles = {run: bundle for run in {run for _, run in pairs} if (bundle := self._bundle(run))}
+        self._runs = {name: run for name, run in pairs if run in self._bundles}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._ids
+        return name in self._runs
+
+    def bundle_of(self, name: str) -> Path | None:
+        """The bundle that has this code or text, if any."""
+        return self._bundles.get(self._runs.get(name, ""))
 
     def add(self, names: Iterable[str], run_id: str) -> None:
         """Notes what the bundle of this run has now."""
-        if new := [name for name in names if name not in self._ids]:
+        if new := [name for name in names if name not in self._runs]:
             with self._file.open("a") as stream:
                 stream.write("".join(f"{name} {run_id}\n" for name in new))
-            self._ids.update(new)
+            self._runs.update(dict.fromkeys(new, run_id))
+
+    def _bundle(self, run_id: str) -> Path | None:
+        with suppress(BundleError):  # half a line names no run
+            return next((path for path in both_paths(path_of(self._folder, run_id)) if path.exists()), None)
+        return None
 
 
 def _encode(record: Mapping[str, Any]) -> bytes:

@@ -80,6 +80,11 @@ class Code:
         """The kernels of all graphs."""
         return [kernel for graph in self.graphs for kernel in graph.kernels]
 
+    @property
+    def text_ids(self) -> set[str]:
+        """The ids of the texts of wrappers and kernels."""
+        return {graph.wrapper for graph in self.graphs} | {kernel.text_id for kernel in self.kernels}
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
         graphs = [

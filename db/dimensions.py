@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, upda
 
 from db.connecting import chunks
 from db.incoming import Incoming
-from db.schema import Base, Branch, CellRow, CodeRow, CodeText, Commit, ConfigRow, Environment, Model, Program, Testbed
+from db.schema import Base, Branch, CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
 from db.texts import clean, clean_json
 
 Key = tuple[Any, ...]
@@ -107,20 +107,6 @@ def record_keys(
             column = getattr(table, value)
             conn.execute(update(table).where(table.id == numbers[(name,)], column.is_(None)).values({value: data}))
     return {None: None} | {name: number for (name,), number in numbers.items()}
-
-
-def store_code(conn: Connection, incoming: Incoming) -> None:
-    """Stores what is new of the generated code."""
-    new: tuple[tuple[type[Base], str, str, Mapping[str, str]], ...] = (
-        (CodeRow, "code_id", "graphs", incoming.codes),
-        (CodeText, "text_id", "text", incoming.texts),
-    )
-    for table, key, value, contents in new:
-        column = getattr(table, key)
-        for chunk in chunks(contents):
-            known = set(conn.execute(select(column).where(column.in_(chunk))).scalars())
-            if rows := [{key: name, value: contents[name]} for name in chunk if name not in known]:
-                conn.execute(insert(table), rows)
 
 
 def _find(conn: Connection, table: type[Base], key: Sequence[str], values: Iterable[Key]) -> dict[Key, int]:

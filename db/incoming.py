@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents, BundleError, RunHeader, read_bundle
-from collector.code import unpack_text
+from collector.code import Code, unpack_text
 from collector.metrics import METRICS
-from collector.vocabulary import Cell, Measurement, canonical_json, short_hash
+from collector.vocabulary import Cell, Measurement, short_hash
 from db.arrays import pack, relative_spread
 from db.errors import one_line
 from db.queries.moments import to_epoch
@@ -42,7 +42,7 @@ class Incoming:
     measurements: dict[tuple[str, int], IncomingMeasurement] = field(default_factory=dict)
     programs: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    codes: dict[str, str] = field(default_factory=dict)
+    codes: dict[str, Code] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
 
@@ -60,8 +60,8 @@ def read_incoming(path: Path) -> Incoming:
     for measurement, place in zip(contents.measurements, contents.places, strict=True):
         _measurement(incoming, measurement, version_of(*place))
     incoming.programs |= _records("program", contents.programs, incoming.damage)
-    incoming.codes = {clean(code_id): canonical_json(code["graphs"]) for code_id, code in contents.codes.items()}
-    incoming.texts = _texts(contents, incoming.damage)
+    incoming.codes = {clean(code_id): Code.from_json(code) for code_id, code in contents.codes.items()}
+    incoming.texts = texts_of_bundle(contents, incoming.damage)
     incoming.environments |= _records("environment", contents.environments, incoming.damage)
     return incoming
 
@@ -146,7 +146,8 @@ def _records(kind: str, records: Mapping[str, dict[str, Any]], damage: list[str]
     return by_name
 
 
-def _texts(contents: BundleContents, damage: list[str]) -> dict[str, str]:
+def texts_of_bundle(contents: BundleContents, damage: list[str]) -> dict[str, str]:
+    """The texts of generated code in a bundle by their ids. `damage` gets a line for each that cannot be read."""
     texts: dict[str, str] = {}
     for text_id, packed in contents.texts.items():
         try:

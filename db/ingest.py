@@ -12,8 +12,9 @@ from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, up
 
 from collector.bundle import BundleError, first_damage
 from db.connecting import changing
-from db.dimensions import branch_key, cell_keys, commit_key, record_keys, store_code, testbed_key
+from db.dimensions import branch_key, cell_keys, commit_key, record_keys, testbed_key
 from db.errors import StoreError, one_line
+from db.generated_code import store_code
 from db.incoming import Incoming, read_incoming
 from db.queries.moments import from_epoch
 from db.schema import Commit, Evidence, MeasurementRow, Planned, Run, Samples, measurements
@@ -89,14 +90,14 @@ def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: f
             " correct the clock of the host that measured it and `started_at` in its first line"
         )
     with changing(target) as change:
-        report = _store(change.conn, incoming)
+        report = _store(change.conn, incoming, Path(path).parent)
         change.made = report.changed
         return report
 
 
-def _store(conn: Connection, incoming: Incoming) -> IngestReport:
+def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
     run, run_changed = _run(conn, incoming)
-    store_code(conn, incoming)
+    store_code(conn, incoming, folder)
     cells = cell_keys(conn, incoming)
     stored, given = _stored(conn, run), _rows(conn, run, incoming, cells)
     new = [key for key in given.measured if key not in stored.measured]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import suppress
 
 from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
 from collector.vocabulary import short_hash
@@ -31,10 +32,13 @@ _UNSTEADY = (
     # A folder before a file's name. A division has a word, a bracket or a space before its slash.
     (re.compile(r"(?<=[\"'# (])/(?:[\w.+~-]+/)+"), ""),
     (re.compile(r"\b0x[0-9a-f]{8,}\b"), "0x"),
+    (re.compile(r"\bc[a-z2-7]{40,}\.(?=cubin|hsaco)"), ""),  # a kernel's file in the cache, which a C++ wrapper loads
 )
-#: Comments of Python and C++ on a line of their own, and Python's behind code. `#include` and `#pragma` are no comments.
+#: Comments of Python and C++ on a line of their own, Python's behind code, and empty lines. `#include` is no comment, nor
+#: is `#if`; Inductor writes no space after these hashes, and one in each of its comments.
 _COMMENT = re.compile(
-    r"^\s*(?:#(?!\s*(?:include|pragma|define|undef|if|elif|else|endif))|//)[^\n]*\n|[ ]+# [^\n'\"]*$", re.MULTILINE
+    r"^[ \t]*(?:#(?!(?:include|pragma|define|undef|if|ifdef|ifndef|elif|else|endif)\b)[^\n]*|//[^\n]*)?\n|[ ]+# [^\n'\"]*$",
+    re.MULTILINE,
 )
 
 
@@ -48,7 +52,7 @@ class CodeLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps the message if it is code."""
         message = record.getMessage()
-        if message.startswith(_LOGGED):
+        if message.startswith(_LOGGED) and not _is_candidate():
             self._wrappers[message.removeprefix(_LOGGED)] = None
 
     def attach(self) -> CodeLog:
@@ -56,7 +60,7 @@ class CodeLog(logging.Handler):
         for name in _LOGGERS:
             logger = logging.getLogger(name)
             if not logger.isEnabledFor(logging.DEBUG):
-                logger.setLevel(logging.DEBUG)
+                logger.setLevel(logging.DEBUG - 1)  # at DEBUG itself Inductor leaves files of autotuning code behind
                 logger.propagate = False
             logger.addHandler(self)
         return self
@@ -66,6 +70,18 @@ class CodeLog(logging.Handler):
         texts: dict[str, str] = {}
         graphs = tuple(_graph(wrapper, texts) for wrapper in self._wrappers)
         return (Code.of(graphs) if graphs else None), texts
+
+
+def _is_candidate() -> bool:
+    """Whether the graph that Inductor works on is a choice that it tries while tuning, and no part of the program.
+
+    Whoever finds the tuning's results in a cache compiles none of these.
+    """
+    with suppress(ImportError, AttributeError):
+        from torch._inductor.virtualized import V
+
+        return str(V.graph.name).startswith("benchmark_")
+    return False
 
 
 def _graph(wrapper: str, texts: dict[str, str]) -> Graph:

@@ -173,9 +173,7 @@ def _drop_unused_code(conn: Connection) -> None:
     used = select(measurements.c.code_id).where(measurements.c.code_id.is_not(None))
     conn.execute(delete(CodeRow).where(CodeRow.code_id.not_in(used)))
     left = codes(conn, conn.execute(select(CodeRow.code_id)).scalars()).values()
-    texts = {graph.wrapper for code in left for graph in code.graphs}
-    texts |= {kernel.text_id for code in left for kernel in code.kernels}
-    unused = set(conn.execute(select(CodeText.text_id)).scalars()) - texts
+    unused = set(conn.execute(select(CodeText.text_id)).scalars()).difference(*(code.text_ids for code in left))
     for chunk in chunks(sorted(unused)):
         conn.execute(delete(CodeText).where(CodeText.text_id.in_(chunk)))
 

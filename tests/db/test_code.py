@@ -56,6 +56,20 @@ def test_stored_code_is_found_by_run_and_cell_and_ingest_is_repeatable(tmp_path)
         assert conn.execute(text(query)).scalars().all() == [CODE.code_id, OTHER.code_id]
 
 
+def test_a_database_without_the_bundle_that_has_a_code_reads_it_beside_the_one_that_is_stored(tmp_path):
+    write(tmp_path, "one", CODE)
+    engine = new_store(tmp_path / "watch.db")
+    ingest_bundle(engine, write(tmp_path, "two", CODE, 10))
+    assert code_of(engine, "two", cell().cell_id) == CODE
+    assert set(texts_of(engine, TEXTS)) == {"w" * 16, "a" * 16, "b" * 16}
+    remove_run(engine, "two")
+    assert texts_of(engine, TEXTS) == {}
+    with (tmp_path / "known_code").open("ab") as stream:  # as after a kill, and what is no text
+        stream.write(b"dddd\n\xff .. \nhalf")
+    ingest_bundle(engine, write(tmp_path, "three", CODE, 20))
+    assert set(texts_of(engine, TEXTS)) == {"w" * 16, "a" * 16, "b" * 16}
+
+
 def test_a_text_that_cannot_be_read_is_damage_and_the_rest_is_stored(tmp_path):
     writer = BundleWriter(tmp_path, header("one"), [cell()])
     writer.code(CODE.to_json(), {})

@@ -84,6 +84,9 @@ def test_a_wrapper_is_taken_apart_into_kernels_and_what_calls_them():
         ("'0A1B2C'", "'FFFF'"),
         ("Source Nodes: [s]", "Source Nodes: [s, t]"),
         (RED, "triton_red_fused_sum_2"),
+        ("# a comment in the kernel\n", "# if a comment\n\n    # looks like C++\n"),
+        ("tmp0 / 2 + 1\n", "tmp0 / 2 + 1  # half\n"),
+        ("\nasync_compile.wait", "\n\n\nasync_compile.wait"),
     ],
 )
 def test_paths_comments_hashes_and_numbers_make_no_other_code(old, new):
@@ -105,6 +108,72 @@ def test_another_program_is_other_code_and_the_kernels_that_stayed_are_known(old
     assert same == kernels
 
 
+CPP = """
+cpp_fused_add_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+#include <torch/csrc/inductor/cpp_prefix.h>
+#if defined(CPU_CAPABILITY_AVX512)
+extern "C"  void  kernel(const float* in_ptr0, float* out_ptr0)
+{
+    #pragma omp parallel num_threads(2)
+    // a comment
+    auto tmp0 = in_ptr0[0]/2;
+}
+''')
+
+def call(args):
+    # Topologically Sorted Source Nodes: [y], Original ATen: [aten.add]
+    cpp_fused_add_0(arg0_1, buf0)
+"""
+
+
+def test_directives_of_cpp_are_no_comments_and_the_operators_may_stand_at_the_call():
+    code = code_of(CPP)[0]
+    assert [kernel.name for kernel in code.kernels] == ["cpp_fused_add_0"]
+    assert code.kernels[0].source == "Source Nodes: [y], Original ATen: [aten.add]"
+    assert code_of(CPP.replace("// a comment", "// another"))[0].code_id == code.code_id
+    for old, new in (("num_threads(2)", "num_threads(4)"), ("AVX512", "AVX2"), ("cpp_prefix.h", "other.h")):
+        assert code_of(CPP.replace(old, new))[0].code_id != code.code_id
+
+
+#: A GEMM by a template, a reduction in two variants of which the first runs choose, a user's own kernel with quotes in it,
+#: and a C++ wrapper that loads a kernel from the cache.
+MORE = """
+triton_tem_fused_mm_0 = async_compile.triton('triton_tem_fused_mm_0', '''
+@triton_heuristics.template(num_stages=3, num_warps=4, inductor_meta={'kernel_name': 'triton_tem_fused_mm_0'})
+@triton.jit
+def triton_tem_fused_mm_0(arg_A, arg_B, out_ptr0):
+    GROUP_M : tl.constexpr = 8
+''', device_str='cuda')
+triton_red_fused_1 = async_compile.triton('triton_red_fused_1', '''
+def triton_red_fused_1(): looped
+''', device_str='cuda')
+triton_per_fused_1 = async_compile.triton('triton_per_fused_1', '''
+def triton_per_fused_1(): persistent
+''', device_str='cuda')
+arg_index = {0: [slice(0, 4, None)]}
+multi_kernel_0 = async_compile.multi_kernel('multi_kernel_0', [
+    triton_red_fused_1,
+    triton_per_fused_1,
+], arg_index=arg_index)
+# Original path: /home/me/model.py:12
+mine_0 = async_compile.triton('mine_0', '''
+def mine_0(): \\'\\'\\'text\\'\\'\\'
+''', device_str='cuda')
+loaded = loadKernel("/tmp/torchinductor_me/abc/cHASH.cubin", "mine_0")
+"""
+
+
+def test_templates_variants_of_a_reduction_and_kernels_of_the_user_are_kernels():
+    wrapper = MORE.replace("HASH", "a" * 51)
+    code, texts = code_of(wrapper)
+    names = ["triton_tem_fused_mm_0", "triton_red_fused_1", "triton_per_fused_1", "mine_0"]
+    assert [kernel.name for kernel in code.kernels] == names
+    assert "/home/me" not in "".join(texts.values())
+    assert "    triton_per_fused_1,\n]" in code.graphs[0].script(texts)
+    other = MORE.replace("HASH", "b" * 51).replace("me/abc", "you/abd").replace("mine_0", "mine_7")
+    assert code_of(other)[0].code_id == code.code_id
+
+
 def test_a_kernel_more_leaves_the_others_as_they_are():
     kernel, rest = WRAPPER[WRAPPER.index("\n# kernel path: /tmp/torchinductor_ci/cd") :].split("async_compile.wait")
     longer = WRAPPER.replace(RED, "triton_red_fused_sum_2").replace("async_compile.wait", f"{kernel}async_compile.wait")
@@ -124,6 +193,33 @@ def test_a_packed_text_is_read_back_and_damage_is_an_error():
     assert unpack_text(pack_text("x = 1\n" * 1000)) == "x = 1\n" * 1000
     with pytest.raises(ValueError, match="damaged"):
         unpack_text("bm8gemxpYg==")
+
+
+_TUNED = """
+import torch
+from torch._inductor.kernel.custom_op import CustomOpConfig, register_custom_op_autotuning
+from collector.measure.generated_code import CodeLog
+
+@torch.library.custom_op("watch::product", mutates_args=())
+def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ w
+
+product.register_fake(lambda x, w: torch.empty(x.shape[0], w.shape[1]))
+choices = [lambda x, w: x @ w, lambda x, w: x.contiguous() @ w]
+register_custom_op_autotuning(product, configs=[CustomOpConfig(choice) for choice in choices])
+log = CodeLog().attach()
+compiled = torch.compile(lambda x, w: product(x, w) + 1, options={"max_autotune": True})
+with torch.no_grad():
+    compiled(torch.ones(8, 8), torch.ones(8, 8))
+print(len(log.take()[0].graphs))
+"""
+
+
+@pytest.mark.slow
+def test_choices_that_autotuning_tries_are_no_part_of_the_code(tmp_path):
+    environ = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", _TUNED], capture_output=True, text=True, env=environ, check=True)
+    assert done.stdout.split()[-1] == "1"
 
 
 _COMPILE = """
