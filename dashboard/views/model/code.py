@@ -30,6 +30,10 @@ _UNKNOWN = (
     "compilation failed."
 )
 _BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
+_COLUMNS = (
+    "Device time of one call, from the profiler pass: it lists the 24 kernels that take longest and adds up those of one name. "
+    "Made of: the operations that Inductor fused. Configuration: what autotuning chose."
+)
 _LOST = "Its text is no longer stored."
 
 
@@ -140,22 +144,41 @@ def _sentence(changed: CodeChanges, new: Code) -> str:
 
 
 def _table(rows: Sequence[KernelEvidence], heads: Sequence[str]) -> None:
-    shown = []
-    for row in rows[:_TOP_KERNELS]:
-        times = [ABSENT if ms is None else milliseconds(ms) for ms in (row.base_ms, row.new_ms)]
-        is_known = row.base_ms is not None or row.new_ms is not None
-        change = signed((row.new_ms or 0.0) - (row.base_ms or 0.0), 3, "") if is_known else ABSENT
-        winners = [mono(winner) if winner else ABSENT for winner in (row.base_winner, row.new_winner)]
-        source = mono(row.pair.source.removeprefix("Source Nodes: ")) if row.pair.source else ABSENT
-        shown.append([mono(row.pair.name), row.what, *times, change, source, *winners])
+    """The kernels that differ; columns of which nothing is known, as device time on a CPU, are left out."""
     ms, tuned = ([f"{head} {what}" for head in heads] for what in ("ms", "configuration"))
-    note = "by change of time" if len(rows) <= _TOP_KERNELS else f"the first {_TOP_KERNELS} of {len(rows)}"
-    head = ["kernel", "what", *ms, "change, ms", "made of", *tuned]
-    draw(table("Kernels that differ", head, shown, note=note, numbers=range(2, 5)))
-    st.caption(
-        "Device time of one call, from the profiler pass, which lists the 24 kernels that take longest and adds up those of one "
-        "name. Made of: the operations that Inductor fused. Configuration: what autotuning chose."
-    )
+    columns: dict[str, list[str]] = {
+        "kernel": [mono(row.pair.name) for row in rows],
+        "what": [row.what for row in rows],
+        ms[0]: [_ms(row.base_ms) for row in rows],
+        ms[1]: [_ms(row.new_ms) for row in rows],
+        "change, ms": [_ms_change(row) for row in rows],
+        "made of": [_mono(row.pair.source.removeprefix("Source Nodes: ")) for row in rows],
+        tuned[0]: [_mono(row.base_winner) for row in rows],
+        tuned[1]: [_mono(row.new_winner) for row in rows],
+    }
+    columns = {head: cells for head, cells in columns.items() if any(cell != ABSENT for cell in cells)}
+    note = "by change of time" if "change, ms" in columns else ""
+    if len(rows) > _TOP_KERNELS:
+        note = f"the first {_TOP_KERNELS} of {len(rows)}"
+    numbers = {place for place, head in enumerate(columns) if head in (*ms, "change, ms")}
+    cells = list(zip(*columns.values(), strict=True))[:_TOP_KERNELS]
+    draw(table("Kernels that differ", list(columns), cells, note=note, numbers=numbers))
+    if note:
+        st.caption(_COLUMNS)
+
+
+def _ms(value: float | None) -> str:
+    return ABSENT if value is None else milliseconds(value)
+
+
+def _ms_change(row: KernelEvidence) -> str:
+    if row.base_ms is None and row.new_ms is None:
+        return ABSENT
+    return signed((row.new_ms or 0.0) - (row.base_ms or 0.0), 3, "")
+
+
+def _mono(text: str | None) -> str:
+    return mono(text) if text else ABSENT
 
 
 def _look(data: Data, items: Sequence[_Item], heads: Sequence[str]) -> None:
@@ -174,15 +197,15 @@ def _look(data: Data, items: Sequence[_Item], heads: Sequence[str]) -> None:
     bodies = [_body(text) for text in whole]
     shown = whole if len(bodies) == 2 and bodies[0] == bodies[1] else bodies
     if len(shown) < 2:
-        st.code(shown[0], language=item.language)
+        st.code(shown[0], language=item.language, wrap_lines=True)
         return
     segments("sources", "Show", {"": "what differs", "both": "side by side"}, url.choice("sources"))
     if url.choice("sources"):
         for place, text in zip(st.columns(2), shown, strict=True):
-            place.code(text, language=item.language)
+            place.code(text, language=item.language, wrap_lines=True)
     else:
         lines = unified_diff(shown[0].splitlines(), shown[1].splitlines(), heads[0], heads[1], lineterm="")
-        st.code("\n".join(lines), language="diff")
+        st.code("\n".join(lines), language="diff", wrap_lines=True)
 
 
 def _body(text: str) -> str:
@@ -205,7 +228,7 @@ def _scripts(data: Data, codes: Sequence[tuple[Half, Code]]) -> None:
         with fold:
             for number, graph in enumerate(code.graphs, 1):
                 script = graph.script(texts) if graph.wrapper in texts else _LOST
-                st.code(script, language="python")
+                st.code(script, language="python", wrap_lines=True)
                 if half.cell and graph.wrapper in texts:
                     name = charts.file_name(f"{half.cell.suite} {half.cell.model} {half.title} graph {number}")
                     key = f"save_code_{half.role}_{number}"
