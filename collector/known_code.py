@@ -9,12 +9,12 @@ from collector.vocabulary import short_hash
 
 #: Of an environment: the name of the commit whose Python files are used. What they generate is in the code; files that
 #: act when the code runs are compared by who knows them (`jobs.plan.carrying`).
-_NAME_OF_SOURCE = "source"
+NAME_OF_SOURCE = "source"
 
 
 def known_by(code_id: str | None, program_id: str | None, environment: Mapping[str, Any]) -> str:
     """What two measurements of a cell share if nothing that their latencies depend on differs; empty without code."""
     if not code_id:
         return ""
-    libraries = {key: value for key, value in environment.items() if key != _NAME_OF_SOURCE}
+    libraries = {key: value for key, value in environment.items() if key != NAME_OF_SOURCE}
     return short_hash([code_id, program_id, libraries], 16)

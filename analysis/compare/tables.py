@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,9 @@ from analysis.compare.pairing import pair
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.results import Comparison, SideSummary
 from analysis.compare.suites import compare_groups, summarise_groups
+from collector.known_code import NAME_OF_SOURCE
 from collector.metrics import METRICS
-from collector.vocabulary import NOT_APPLICABLE, Status
+from collector.vocabulary import NOT_APPLICABLE, Status, canonical_json
 from db.connecting import Source, connected
 from db.errors import FilterError, SideError, nearest, one_line
 from db.queries.code import codes, same_code_as
@@ -55,9 +57,11 @@ def compare(
             ]
         rows = [_side_cells(conn, *side) for side in sides]
         rows = [_with_earlier_times(conn, rows[at], rows[1 - at], filters) for at in (0, 1)]
-        environment = environment_differences(*(side_environments(conn, *side).values() for side in sides))
+        environments = [side_environments(conn, *side) for side in sides]
+        environment = environment_differences(*(of_side.values() for of_side in environments))
         cells = pair(*rows, across_configs=configs is not None)
-        cells = cells.assign(code=code_words(conn, cells))
+        same_environment = _same_environment(cells, {**environments[0], **environments[1]})
+        cells = cells.assign(code=code_words(conn, cells), same_environment=same_environment)
     if configs:
         # Cells that the new config does not plan still belong to its group: they left it.
         cells = cells.assign(**{name: rows[1][name].iloc[0] for name in ("config", "config_id")})
@@ -107,6 +111,16 @@ def _of_config(conn: Connection, side: Side, filters: CellFilter, wanted: str) -
     if len(ids) > 1:
         raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(ids))}")
     return replace(filters, configs=(str(ids[0]),))
+
+
+def _same_environment(cells: pd.DataFrame, environments: Mapping[str, Mapping[str, Any]]) -> pd.Series:
+    """Whether both sides ran with the same libraries and settings; the commit of the Python files may differ."""
+    known = {
+        environment_id: canonical_json({key: value for key, value in data.items() if key != NAME_OF_SOURCE})
+        for environment_id, data in environments.items()
+    }
+    base, new = (cells[f"environment_id_{side}"].map(known) for side in ("base", "new"))
+    return base.notna() & (base == new)
 
 
 def _side_cells(conn: Connection, side: Side, filters: CellFilter) -> pd.DataFrame:

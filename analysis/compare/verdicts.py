@@ -256,9 +256,11 @@ def _same_code_untimed(cells: pd.DataFrame) -> Mask:
     """The cells whose generated code is the same on both sides and that were not timed on one of them.
 
     They are `unchanged`, unless another metric (compile time) shows a change: a cell is not timed where its code tells enough.
+    Under other libraries it does not: the same code may call another cuBLAS.
     """
     timed = cells["compiled_ms_base"].notna() & cells["compiled_ms_new"].notna()
-    untimed: Mask = (cells["code_changed"].eq(False) & ~timed).to_numpy(dtype=bool)
+    same = cells["code_changed"].eq(False) & cells["same_environment"]
+    untimed: Mask = (same & ~timed).to_numpy(dtype=bool)
     return untimed
 
 

@@ -186,3 +186,14 @@ def test_the_kernels_behind_a_change_are_named_with_their_share(nights):
         "generated code: 1 kernel changed",
         f"{SUM.name} +0.21 ms, 100 % of the loss (changed)",
     )
+
+
+def test_the_same_code_under_other_libraries_proves_nothing(tmp_path):
+    store = new_store(tmp_path / "store.db")
+    before = {"torch": "2.13", "cublas": "13.1", "source": "main"}
+    for number, changed in enumerate(({}, {"source": "branch"}, {"cublas": "13.2"})):
+        found = measured("bert", "one", TIMED if not number else {"compile_cold_s": 10.0}, environment_id=f"e{number}")
+        head = header(f"n{number}", minutes=1440 * number, commit=f"{number:040x}")
+        ingest_bundle(store, write_bundle(tmp_path, head, [found], environment=before | changed))
+    verdicts = [judging.judged(store, "n0", new)[2].loc["bert", "verdict"] for new in ("n1", "n2")]
+    assert verdicts == ["unchanged", "inconclusive"]
