@@ -15,7 +15,7 @@ from analysis.compare.evidence import (
 )
 from analysis.history.changes import Change
 from db.connecting import Source, connected
-from db.queries.code import code_of
+from db.queries.code import code_of, with_kernels
 from db.queries.details import evidence, measurement
 
 #: Maximum number of kernels listed.
@@ -96,6 +96,7 @@ def explanation_of(source: Source, base_run: str, onset_run: str, cell_id: str) 
     """What became of a cell's generated code between two runs, and the kernels that explain the change, a line each."""
     with connected(source) as conn:
         code = code_changes(conn, base_run, onset_run, cell_id)
-        base, onset = (evidence(conn, run_id, cell_id)[0] for run_id in (base_run, onset_run))
+        details = (evidence(conn, run_id, cell_id)[0] for run_id in (base_run, onset_run))
+        base, onset = (with_kernels(conn, cell_id, of_run) for of_run in details)
     lines = [f"generated code: {code.words}"] if code else []
     return (*lines, *(part.text for part in explained(base, onset, code)))

@@ -20,7 +20,7 @@ from analysis.compare.evidence import (
 from analysis.reports.words import percent
 from collector.explanation import Explanation
 from collector.vocabulary import Status, status_words
-from db.queries.code import codes
+from db.queries.code import codes, with_kernels
 from db.queries.details import evidence, program
 from db.throttling import throttled_by
 
@@ -63,7 +63,7 @@ def _details(conn: Connection, row: Mapping[Any, Any], side: str) -> dict[str, A
     run_id, cell_id = row[f"run_id_{side}"], row[f"cell_id_{side}"]
     if not isinstance(run_id, str) or not isinstance(cell_id, str):
         return {}
-    return evidence(conn, run_id, cell_id, int(row[f"replicate_{side}"]))[0]
+    return with_kernels(conn, cell_id, evidence(conn, run_id, cell_id, int(row[f"replicate_{side}"]))[0])
 
 
 def _options(conn: Connection, program_id: Any) -> dict[str, Any]:

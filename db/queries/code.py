@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, select
 
 from collector.code import Code
 from collector.vocabulary import Status
 from db.connecting import Source, chunks, connected
+from db.queries.details import evidence
 from db.schema import CellRow, CodeRow, CodeText, Evidence, Run, measurements, results
+
+#: In the details of a measurement that was not timed again: the night whose results count for it.
+SAME_CODE_AS = "same_code_as"
+#: What the details of a timed measurement say of its kernels.
+_OF_KERNELS = ("compiled_kernels", "eager_kernels", "autotuned")
 
 
 def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:
@@ -42,6 +49,17 @@ def texts_of(source: Source, text_ids: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def with_kernels(source: Source, cell_id: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    """A measurement's details, with the kernels of the night that timed its code if it was not timed again."""
+    row = results.c
+    timed = select(row.run_id).where(row.night == details.get(SAME_CODE_AS), row.cell_id == cell_id)
+    timed = timed.where(row.compiled_ms.is_not(None)).order_by(row.started_at.desc()).limit(1)
+    with connected(source) as conn:
+        run_id = conn.execute(timed).scalar() if details.get(SAME_CODE_AS) else None
+        earlier = evidence(conn, run_id, cell_id)[0] if run_id else {}
+    return {name: earlier[name] for name in _OF_KERNELS if name in earlier} | dict(details)
+
+
 def is_untimed() -> ColumnElement[bool]:
     """The condition that a measurement was compiled and not timed (`Settings.code_only`, or its code was known)."""
     row = measurements.c
@@ -65,5 +83,5 @@ def same_code_as(source: Source, runs: Iterable[int]) -> dict[tuple[str, str, in
     )
     with connected(source) as conn:
         rows = conn.execute(query).all()
-    nights = {row[:3]: json.loads(row.details or "{}").get("same_code_as") for row in rows}
+    nights = {row[:3]: json.loads(row.details or "{}").get(SAME_CODE_AS) for row in rows}
     return {key: str(night) for key, night in nights.items() if night}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import zip_longest
+from typing import Any
 
 import streamlit as st
 
@@ -21,7 +22,7 @@ from dashboard.components.markup import bullets, draw, markdown, mono, paragraph
 from dashboard.components.widgets import known, segments, select
 from dashboard.data import Data
 from dashboard.views.model.choice import Half
-from db.queries.code import code_of, texts_of
+from db.queries.code import code_of, texts_of, with_kernels
 
 #: Kernels of the table; the box below it has all of them.
 _TOP_KERNELS = 20
@@ -67,7 +68,7 @@ def show(data: Data, halves: Sequence[Half]) -> None:
     stored = [(half, code) for half, code in codes if code is not None]
     if not stored:
         return
-    items = _compared(stored) if len(stored) == 2 else _all_of(stored[0][1])
+    items = _compared(data, stored) if len(stored) == 2 else _all_of(stored[0][1])
     _look(data, items, [half.title for half, _ in stored])
     _scripts(data, stored)
 
@@ -76,10 +77,14 @@ def _code(data: Data, half: Half) -> Code | None:
     return code_of(data.engine, half.measured.run_id, half.measured.cell.cell_id) if half.measured else None
 
 
-def _compared(codes: Sequence[tuple[Half, Code]]) -> list[_Item]:
+def _details(data: Data, half: Half) -> dict[str, Any]:
+    return with_kernels(data.engine, half.measured.cell.cell_id, half.measured.details) if half.measured else {}
+
+
+def _compared(data: Data, codes: Sequence[tuple[Half, Code]]) -> list[_Item]:
     """Draws what changed. Returns what differs, or all of it where nothing does."""
     (base, before), (new, after) = codes
-    details = [half.measured.details if half.measured else {} for half in (base, new)]
+    details = [_details(data, half) for half in (base, new)]
     changed = changes(before, after)
     draw(paragraph("", _sentence(changed, after)))
     if parts := explained(details[0], details[1], changed):

@@ -197,3 +197,20 @@ def test_the_same_code_under_other_libraries_proves_nothing(tmp_path):
         ingest_bundle(store, write_bundle(tmp_path, head, [found], environment=before | changed))
     verdicts = [judging.judged(store, "n0", new)[2].loc["bert", "verdict"] for new in ("n1", "n2")]
     assert verdicts == ["unchanged", "inconclusive"]
+
+
+def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_code(tmp_path):
+    store = new_store(tmp_path / "store.db")
+    before, after = (details((ADD.name, 1, 1.0), (SUM.name, 2, ms)) for ms in (1.0, 1.5))
+    nights = (
+        measured("bert", "one", details=before),
+        measured("bert", "one", {"compile_cold_s": 10.0}, details={"only": "code", "same_code_as": "n0"}),
+        measured("bert", "two", details=after),
+    )
+    for number, found in enumerate(nights):
+        head = header(f"n{number}", minutes=1440 * number, commit=f"{number:040x}")
+        ingest_bundle(store, write_bundle(tmp_path, head, [found], codes=[(one, {}) for one in CODES.values()]))
+    row = judging.judged(store, "n1", "n2")[2].loc["bert"].to_dict()
+    with store.connect() as conn:
+        assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, row))
+    assert explanation_of(store, "n1", "n2", row["cell_id"])[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
