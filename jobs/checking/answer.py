@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,9 +15,11 @@ from analysis.reports.markdown import code
 from analysis.reports.words import several
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
-from jobs.checking.deciding import SETTLED, has_same_code
+from jobs.checking.deciding import SETTLED, Need, has_same_code, is_unconfirmed
 from jobs.checking.rounds import Check
 
+#: Metrics that are counted: any rise is real.
+_COUNTED = {"graph_breaks": "graph breaks", "cudagraph_skips": "skipped cudagraphs"}
 #: Files that a line names before "and N more".
 _NAMED = 5
 
@@ -90,12 +93,32 @@ def build_answer(
 
 
 def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) -> tuple[int, str]:
-    """The exit code of `gate` and its reason, but that cells of equal code, which are unchanged anyhow, decide nothing."""
-    exit_code, reason = decide(counts, fail_on)
+    """The exit code of `gate` and its reason, with three differences.
+
+    Cells of equal code, which are unchanged anyhow, decide nothing. A change of compile time in too few rounds fails nothing.
+    More graph breaks or skipped cudagraphs are a regression: they are counted, not timed.
+    """
+    rows = check.rows.values()
+    unconfirmed = [
+        row
+        for row in rows
+        if row["verdict"] in fail_on
+        and is_unconfirmed(row, check.timed[str(row["cell_id"])] + check.compiled[str(row["cell_id"])])
+    ]
+    confirmed = Counter(counts) - Counter(str(row["verdict"]) for row in unconfirmed)
+    exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(unconfirmed)}, fail_on)
+    counted = [line for name, words in _COUNTED.items() if (line := _more(rows, name, words))]
+    if counted and Outcome.REGRESSED in fail_on:
+        return 1, "; ".join([*counted, *([reason] if exit_code == 1 else [])])
     if exit_code:
         return exit_code, reason
+    if unconfirmed:
+        return 3, f"compile time changed in {several(len(unconfirmed), 'cell')}, not yet confirmed: raise --minutes"
     others = [row["verdict"] for row in check.rows.values() if check.acting or not has_same_code(row)]
     undecided = others.count(Outcome.INCONCLUSIVE)
+    compiling = sum(word is Need.COMPILE for word in check.needs().values())
+    if compiling:
+        return 3, f"compile time differs in {several(compiling, 'cell')}, not decided: raise --minutes"
     if counts.get("missing"):
         return 3, f"{several(counts['missing'], 'cell')} not measured in time: raise --minutes"
     if counts.keys() == {"still_failing"}:
@@ -103,6 +126,17 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     if undecided and undecided == len(others):
         return 3, f"{several(undecided, 'cell')} to time and none of them decided: raise --minutes"
     return 0, f"{reason}; {several(undecided, 'cell')} not decided" if undecided else reason
+
+
+def _more(rows: Iterable[Mapping[Any, Any]], name: str, words: str) -> str:
+    """`2 cells have more graph breaks (0 -> 6)`; empty where none has."""
+    ends = [(row.get(f"{name}_base"), row.get(f"{name}_new")) for row in rows]
+    worse = [(before, after) for before, after in ends if before is not None and after is not None and after > before]
+    if not worse:
+        return ""
+    before, after = max(worse, key=lambda pair: pair[1] - pair[0])
+    verb = "has" if len(worse) == 1 else "have"
+    return f"{several(len(worse), 'cell')} {verb} more {words} ({before:.0f} -> {after:.0f})"
 
 
 def _with_commands(report: Report, command: str) -> Report:

@@ -14,7 +14,9 @@ from collector.metrics import MIN_EFFECT
 from collector.vocabulary import Status
 
 #: Compilations of each side after which a compile time that is still open stays open.
-MOST_COMPILES = 4
+MOST_COMPILES = 6
+#: Compile times of a pass have their host's load in common, so a change of them needs more rounds before it counts.
+CONFIRMED_COMPILING = 4
 #: A change counts when so many rounds show it: the first one may be chance.
 _CONFIRMED = 2
 #: Rounds after which a cell that is too noisy for the rest of the budget is given up: earlier its noise is not known well.
@@ -67,6 +69,11 @@ def has_same_code(row: Mapping[Any, Any]) -> bool:
     return row.get("code_changed") is False
 
 
+def is_unconfirmed(row: Mapping[Any, Any], rounds: int) -> bool:
+    """Whether the verdict is of a compile time, and too few rounds show it."""
+    return row["verdict_metric"] in _OF_COMPILING and rounds < CONFIRMED_COMPILING
+
+
 def lacks_compile_time(row: Mapping[Any, Any], side: str) -> bool:
     """Whether `base` or `new` has compiled, but only while it tuned, which is no compile time (`collector.measure.cell`)."""
     return bool(pd.isna(row[f"compile_cold_s_{side}"]))
@@ -90,7 +97,7 @@ def _is_open(row: Mapping[Any, Any], name: str, rounds: int) -> bool:
     if not isinstance(word, str) or pd.isna(change) or abs(change) <= MIN_EFFECT[name]:
         return False
     if word in _CHANGES:
-        return rounds < _CONFIRMED
+        return rounds < CONFIRMED_COMPILING
     return word == Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(row, name)
 
 

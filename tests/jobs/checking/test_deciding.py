@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jobs.checking.deciding import MOST_COMPILES, Need, need
+from jobs.checking.deciding import CONFIRMED_COMPILING, MOST_COMPILES, Need, need
 
 NOT_MEASURED = (None, math.nan, math.nan)
 METRICS = ("compiled_ms", "compiled_kernel_ms", "compiled_peak_bytes", "compile_cold_s", "compile_instructions")
@@ -57,7 +57,7 @@ UNKNOWN = ("inconclusive", 0.1, math.nan)
         (row("inconclusive", code_changed=False, compile_cold_s=("inconclusive", 0.3, 10.0)), 0, 1, Need.COMPILE),
         (row("inconclusive", code_changed=False, compile_cold_s=("inconclusive", 0.04, 2)), 0, 1, Need.NOTHING),
         (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, 1, Need.COMPILE),
-        (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, 2, Need.NOTHING),
+        (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, CONFIRMED_COMPILING, Need.NOTHING),
         (row("regressed", compiled_ms=SAME, compile_cold_s=SLOWER), 1, 0, Need.COMPILE),
         # What fails on one side is tried once more in the way in which it failed.
         (row("broke", ("pass", "fail_to_compile")), 0, 1, Need.COMPILE),

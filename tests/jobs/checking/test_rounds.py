@@ -28,10 +28,11 @@ class Played:
     """Plays the part of `measure_and_store`, and keeps (side, what, models) of each pass.
 
     `slower` and `compiling` multiply a model's latency and compile time on the new side, `other` are the models whose code
-    differs, `broken` those that fail there. At pass `ends_at` it is interrupted.
+    differs, `broken` those that fail there, `breaks` the graph breaks of a model there. At pass `ends_at` it is interrupted.
     """
 
-    def __init__(self, slower=(), compiling=(), other=(), broken=(), ends_at=0):
+    def __init__(self, slower=(), compiling=(), other=(), broken=(), breaks=(), ends_at=0):
+        self.breaks = dict(breaks)
         self.slower, self.compiling, self.other, self.broken = dict(slower), dict(compiling), other, broken
         self.ends_at = ends_at
         self.tuned: set[str] = set()
@@ -63,6 +64,7 @@ class Played:
         metrics = found.metrics | {"compile_cold_s": 10 * compiling * noise.uniform(0.99, 1.01)}
         if code_only:
             metrics = {"compile_cold_s": metrics["compile_cold_s"]} if item.model in self.tuned else {}
+        metrics["graph_breaks"] = self.breaks.get(item.model, 0.0) if is_new else 0.0
         self.tuned.add(item.model)
         code_id = f"{item.model}{'-other' * (is_new and item.model in self.other)}"
         return replace(found, metrics=metrics, samples={} if code_only else found.samples, code_id=code_id)
@@ -116,11 +118,32 @@ def test_a_compile_time_that_doubles_is_found_without_timing(checked):
     check.run()
     assert {what for _, what, _ in played.passes} == {"compile"}
     assert played.passes[2] == ("base", "compile", list("01234567"))
-    assert [models for _, _, models in played.passes[3:]] == [["2"], ["2"]]
+    assert [models for _, _, models in played.passes[3:]] == [["2"]] * 4
     report, told = answer(check)
     assert report.counts == {"regressed": 1, "unchanged": 7}
     assert (told.exit_code, told.same_code, told.timed) == (1, 8, 0)
     assert [row.metric for row in report.cells] == ["compile_cold_s"]
+
+
+def test_a_compile_time_that_few_rounds_show_fails_nothing(checked):
+    check = checked(Played(compiling={"model2": 2.0}))
+    check.run()
+    check.compiled[CELLS[2].cell_id] = 3
+    report, told = answer(check)
+    assert report.counts["regressed"] == 1
+    assert (told.exit_code, told.reason) == (
+        3,
+        "compile time changed in 1 cell, not yet confirmed: raise --minutes",
+    )
+
+
+def test_more_graph_breaks_fail_without_a_timing(checked):
+    played = Played(other=("model4",), breaks={"model4": 6.0})
+    check = checked(played)
+    check.run()
+    told = answer(check)[1]
+    assert told.exit_code == 1
+    assert told.reason == "1 cell has more graph breaks (0 -> 6)"
 
 
 def test_everything_is_timed_where_files_act_at_run_time(checked):
