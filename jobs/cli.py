@@ -104,7 +104,7 @@ VERBS = {
     "modes": Verb("available", "the modes of the installed torch, likewise", "modes --json"),
     "zoo": Verb("available", "the models, their batch sizes and what each needs", "zoo --suite timm"),
     "doctor": Verb("available", "what this machine can measure, and what it lacks", "doctor"),
-    "dashboard": Verb("dashboard", "open the dashboard on a database", "dashboard --db inductor-watch.db"),
+    "dashboard": Verb("runs", "open the dashboard on a database", "dashboard --db inductor-watch.db"),
     "db": Verb("db", "create, upgrade, describe, check, thin out or rebuild the database, remove a run", "db check"),
 }
 
