@@ -31,7 +31,9 @@ from jobs.pool.requested_options import RequestedOptions, Selection
 
 if TYPE_CHECKING:
     from analysis.reports.facts import Report
+    from collector.settings import Settings
     from jobs.checking.answer import Answer
+    from jobs.checking.rounds import Check
 
 #: Rows of the table of cells.
 _ROWS = 20
@@ -83,8 +85,6 @@ def check_command(
 
     Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
     """
-    from db.errors import SideError
-    from jobs.checking.answer import build_answer
     from jobs.checking.rounds import Check
     from jobs.checking.run_time import acting, differing
     from jobs.checking.selection import planned_check
@@ -106,27 +106,46 @@ def check_command(
         raise click.UsageError("check measures both sides on one GPU: name one with --gpus")
     plan = planned_check(of_base.testbeds[0].device, selection, configs, everything)
     require_cells(plan)
-    settings = requested.settings
-    if not settings.shared_tuning:
-        settings = replace(settings, shared_tuning=str((storage.out / "tuning").resolve()))
     for side in (of_base, of_new):
         import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)
-    check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
+    check = Check(
+        of_base, of_new, plan.cells, _sharing_tuning(requested, storage), storage, began + 60 * minutes, at_run_time
+    )
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
-    interrupted = False
+    interrupted = _run(check)
+    report, answer = _answer(check, files, fail_on, (time.monotonic() - began) / 60, interrupted, dashboard_url)
+    _write(report, answer, form, output)
+    raise SystemExit(130 if interrupted else answer.exit_code)
+
+
+def _run(check: Check) -> bool:
+    """Measures, and returns whether the user ended it."""
     try:
         check.run()
     except KeyboardInterrupt:
-        interrupted = True
+        return True
+    return False
+
+
+def _answer(
+    check: Check, files: list[str], fail_on: frozenset[str], minutes: float, interrupted: bool, dashboard_url: str
+) -> tuple[Report, Answer]:
+    """The answer. Ends the command where a side has no run."""
+    from db.errors import SideError
+    from jobs.checking.answer import build_answer
+
     try:
-        minutes = (time.monotonic() - began) / 60
-        report, answer = build_answer(check, files, fail_on, minutes, interrupted, dashboard_url)
+        return build_answer(check, files, fail_on, minutes, interrupted, dashboard_url)
     except SideError as error:
         tell(f"nothing was measured on both sides: {error}")
         raise SystemExit(130 if interrupted else 3) from None
-    _write(report, answer, form, output)
-    raise SystemExit(130 if interrupted else answer.exit_code)
+
+
+def _sharing_tuning(requested: RequestedOptions, storage: Storage) -> Settings:
+    """The settings, in which both sides share what autotuning chose: beside the bundles unless the user names a folder."""
+    folder = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
+    return replace(requested.settings, shared_tuning=folder)
 
 
 def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:
