@@ -127,8 +127,14 @@ class RepeatRows:
         return of_side
 
     def flaky(self) -> set[str]:
-        """Cells that broke, were fixed and broke again (or the other way), and have not ended the same way twice since."""
-        pairs, of_row = np.unique(self.cell * max(1, len(self.runs)) + self.run, return_inverse=True)
+        """Cells that broke, were fixed and broke again (or the other way), and have not ended the same way twice since.
+
+        Runs of one commit of a branch follow each other here: two commits that are measured in turn are not flaky.
+        """
+        commit = self._runs.groupby(["branch", "commit"], sort=False).ngroup().to_numpy()
+        place = np.empty(len(self.runs), dtype=np.int64)
+        place[np.argsort(commit, kind="stable")] = np.arange(len(self.runs))
+        pairs, of_row = np.unique(self.cell * max(1, len(self.runs)) + place[self.run], return_inverse=True)
         # A run in which any replicate failed is one that failed.
         failed = np.bincount(of_row, ~self.passed, len(pairs)) > 0
         cells = pairs // max(1, len(self.runs))

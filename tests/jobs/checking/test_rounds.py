@@ -10,6 +10,7 @@ import pytest
 
 from collector.code import Code
 from collector.settings import Settings
+from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.checking import rounds
@@ -28,10 +29,12 @@ class Played:
     """Plays the part of `measure_and_store`, and keeps (side, what, models) of each pass.
 
     `slower` and `compiling` multiply a model's latency and compile time on the new side, `other` are the models whose code
-    differs, `broken` those that fail there, `breaks` the graph breaks of a model there. At pass `ends_at` it is interrupted.
+    differs, `broken` those that fail there, `wrong` those that compute
+    something else there, `breaks` the graph breaks of a model there. At pass `ends_at` it is interrupted.
     """
 
-    def __init__(self, slower=(), compiling=(), other=(), broken=(), breaks=(), ends_at=0):
+    def __init__(self, slower=(), compiling=(), other=(), broken=(), wrong=(), breaks=(), ends_at=0):
+        self.wrong = wrong
         self.breaks = dict(breaks)
         self.slower, self.compiling, self.other, self.broken = dict(slower), dict(compiling), other, broken
         self.ends_at = ends_at
@@ -57,6 +60,8 @@ class Played:
         is_new = side == "new"
         if is_new and item.model in self.broken:
             return failing(item, minutes=number)
+        if is_new and item.model in self.wrong and not code_only:
+            return failing(item, Status.FAIL_ACCURACY, minutes=number, code_id=f"{item.model}-other")
         noise = random.Random(f"{number}/{item.model}")
         slower = self.slower.get(item.model, 1.0) if is_new else 1.0
         found = passing(item, minutes=number, seed=number, slower=slower * noise.uniform(0.998, 1.002))
@@ -161,6 +166,15 @@ def test_what_fails_on_one_side_is_tried_once_more(checked):
     check.run()
     assert [models for _, _, models in played.passes[2:4]] == [["1"], ["1"]]
     assert answer(check)[0].counts == {"unchanged": 7, "broke": 1}
+
+
+def test_what_computes_something_else_is_broken_and_not_flaky(checked):
+    played = Played(other=("model1",), wrong=("model1",))
+    check = checked(played)
+    check.run()
+    assert [side for side, what, _ in played.passes if what == "time"] == ["new", "base", "base", "new"]
+    report, told = answer(check)
+    assert (report.counts["broke"], told.exit_code) == (1, 1)
 
 
 def test_an_interruption_keeps_the_pass_that_it_cut(checked):
