@@ -226,7 +226,7 @@ _COMPILE = """
 import torch
 from collector.measure.generated_code import CodeLog
 log = CodeLog().attach()
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Softmax(-1))
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
 torch.compile(model)(torch.ones(2, 8)).sum().backward()
 code, texts = log.take()
 for graph in code.graphs:
@@ -237,11 +237,11 @@ print(code.code_id, len(code.graphs), len(code.kernels))
 
 def test_two_processes_with_other_caches_compile_to_the_same_code_and_print_none(tmp_path):
     told = []
-    for name in ("one", "other", "one"):  # the third finds the graph in the first one's cache
+    for name in ("one", "other"):
         environ = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name)}
         done = subprocess.run([sys.executable, "-c", _COMPILE], capture_output=True, text=True, env=environ, check=True)
         told.append(done.stdout.split())
         assert "async_compile" not in done.stdout + done.stderr
-    assert told[0] == told[1] == told[2]
+    assert told[0] == told[1]
     assert told[0][1] == "2"
     assert int(told[0][2]) >= 2
