@@ -52,7 +52,7 @@ class Graph:
     kernels: tuple[Kernel, ...] = ()
 
     def script(self, texts: Mapping[str, str]) -> str:
-        """The generated code as it was, a script that runs; `texts` are by id. Kernels without a text are left out."""
+        """The generated code as it was, a script that runs; `texts` are by id. A kernel without a text is None."""
         text = texts[self.wrapper]
         for kernel in self.kernels:
             placed = f"{KERNEL}_{kernel.text_id}"
