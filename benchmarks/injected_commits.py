@@ -49,10 +49,10 @@ EDITS = {
         "len(node1.get_nodes()) + len(node2.get_nodes()) > 1",
     ),
     "heuristic": Edit(
-        "[inductor] Smaller blocks of pointwise kernels",
+        "[inductor] Smaller blocks of large pointwise kernels",
         _HEURISTICS,
-        r"bs = max\(256, min\(numel // 128, 1024\)\)",
-        "bs = max(64, min(numel // 128, 128))",
+        r"bs = (max\(256, min\(numel // 128, 1024\)\))",
+        r"bs = 256 if numel > 1 << 24 else \1",
     ),
     "heuristic_reduction": Edit(
         "[inductor] Fewer warps for inner reductions",
