@@ -105,8 +105,10 @@ class Check:
     def _measure(self, side: CheckedSide, cells: Sequence[Cell], is_timed: bool) -> None:
         if self.left_s <= 0:
             return
+        # The first pass leaves half of the time, so that what it measures has another side.
+        budget_s = self.left_s if self.rounds or side is self.new else self.left_s / 2
         testbeds = [
-            replace(testbed, execution=replace(testbed.execution, budget_s=self.left_s)) for testbed in side.testbeds
+            replace(testbed, execution=replace(testbed.execution, budget_s=budget_s)) for testbed in side.testbeds
         ]
         settings = self.settings if is_timed else replace(self.settings, code_only=True)
         what = f"{several(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
