@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 OptionValue = bool | int | float | str | None
 
@@ -80,6 +80,16 @@ AHEAD_OF_TIME = "aot_inductor"
 #: Back-ends that are Inductor and take its options.
 INDUCTORS = ("inductor", AHEAD_OF_TIME)
 
+#: The value of `Config.dynamic` that marks the batch and the sequence of the inputs. True is torch's own `dynamic=True`.
+MARKED: Literal["marked"] = "marked"
+Dynamic = bool | Literal["marked"] | None
+#: The parts of a config's name that need no value: the field that each sets, and to what.
+SWITCHES: dict[str, tuple[str, Any]] = {
+    "dynamic": ("dynamic", MARKED),
+    "dynamic_all": ("dynamic", True),
+    "fullgraph": ("fullgraph", True),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -87,6 +97,9 @@ class Config:
 
     `config_id` hashes the request, so that a changed default of torch does not end a series. Fields at their default are
     left out of the hash, so that a field added later changes no old id.
+
+    `dynamic`: `MARKED` marks the dimensions of the inputs that another batch or sequence changes, True makes all of them
+    dynamic, False none.
     """
 
     backend: str = "inductor"
@@ -94,7 +107,7 @@ class Config:
     mode: str | None = None
     overrides: Mapping[str, OptionValue] = field(default_factory=dict)
     freezing: bool | None = None
-    dynamic: bool | None = None
+    dynamic: Dynamic = None
     fullgraph: bool = False
 
     def __post_init__(self) -> None:
@@ -129,8 +142,9 @@ class Config:
     def name(self) -> str:
         """The name that people use: `cudagraphs`, `max-autotune`, `cudagraphs+graph_partition=false`. `parse` reads it back."""
         parts = [name for name in (self.template, self.mode) if name] or ["default"]
-        switches: dict[str, OptionValue] = {"freezing": self.freezing, "dynamic": self.dynamic}
-        parts += [f"{key}={_spell(value)}" for key, value in switches.items() if value is not None]
+        parts += [f"freezing={_spell(self.freezing)}"] if self.freezing is not None else []
+        parts += ["dynamic=false"] if self.dynamic is False else []
+        parts += [word for word, (name, value) in SWITCHES.items() if name == "dynamic" and value == self.dynamic]
         parts += [f"{key}={_spell(value)}" for key, value in sorted(self.overrides.items())]
         parts += ["fullgraph"] if self.fullgraph else []
         parts += [f"backend={self.backend}"] if self.backend != "inductor" else []
@@ -278,3 +292,41 @@ def status_words(status: str, details: Mapping[str, Any]) -> str:
     """A status as users see it: `pass`, or `pass (checked by cosine)` where no reference confirms it."""
     weak = status == "pass" and details.get(CHECKED_BY) == BY_COSINE
     return f"{status} (checked by cosine)" if weak else str(status)
+
+
+#: The key of a measurement's details; the cell's own size comes first.
+SIZES = "sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSize:
+    """One size: latencies that were taken in turn, and what was compiled again for it. None is what was not measured.
+
+    `static_ms` is a program that was compiled for this size alone, `status` the check of the second size's outputs.
+    """
+
+    batch_size: int
+    length: int | None = None
+    eager_ms: float | None = None
+    compiled_ms: float | None = None
+    static_ms: float | None = None
+    recompiles: int | None = None
+    status: str | None = None
+
+    @property
+    def over_static(self) -> float | None:
+        """The latency of the dynamic program over that of the static one."""
+        return self.compiled_ms / self.static_ms if self.compiled_ms and self.static_ms else None
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_size}" + (f", length {self.length}" if self.length else "")
+
+
+def sizes_of(details: Mapping[str, Any]) -> list[MeasuredSize]:
+    """The sizes in a measurement's details; empty where it has none."""
+    recorded, kinds = details.get(SIZES), {field.name: int | float for field in fields(MeasuredSize)} | {"status": str}
+    return [
+        MeasuredSize(**{name: entry[name] for name, kind in kinds.items() if isinstance(entry.get(name), kind)})
+        for entry in (recorded if isinstance(recorded, list) else [])
+        if isinstance(entry, Mapping) and isinstance(entry.get("batch_size"), int)
+    ]

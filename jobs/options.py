@@ -19,7 +19,7 @@ import click
 from collector.configs.backend_flags import BackendFlags
 from collector.configs.spelling import parse_config, parse_value
 from collector.settings import OPTIMIZERS, Settings
-from collector.vocabulary import DTYPES, Config, OptionValue, Phase
+from collector.vocabulary import DTYPES, MARKED, Config, OptionValue, Phase
 from jobs.pool.requested_options import ExecutionOptions, ExtraMeasurements, RequestedOptions, RunNames, Selection
 
 if TYPE_CHECKING:
@@ -249,6 +249,10 @@ def build_configs(configs: tuple[str, ...], overrides: tuple[str, ...], **single
     Raises:
         click.UsageError: both forms at once, or an override without `=`.
     """
+    is_all, dynamic = single.pop("dynamic_all"), single.pop("dynamic")
+    if is_all and dynamic is not None:
+        raise click.UsageError("use --dynamic, --no-dynamic or --dynamic-all, not two of them")
+    single["dynamic"] = True if is_all else MARKED if dynamic else dynamic
     alone = Config(**single, overrides=dict(_override(text) for text in overrides))
     if configs and alone != Config():
         raise click.UsageError("use --config NAME+key=value, or --backend, --template, --mode and -c, not both")
@@ -279,7 +283,12 @@ config_options = as_one(
     click.option("--mode", help="One of `inductor-watch modes`."),
     click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="An Inductor option by its dotted name."),
     click.option("--freezing/--no-freezing", default=None, help="Inline weights as constants."),
-    click.option("--dynamic/--no-dynamic", default=None, help="Dynamic shapes."),
+    click.option(
+        "--dynamic/--no-dynamic",
+        default=None,
+        help="Mark the batch and the sequence as dynamic, and measure at a second size, too.",
+    ),
+    click.option("--dynamic-all", is_flag=True, help="Make every dimension dynamic: torch.compile(dynamic=True)."),
     click.option("--fullgraph", is_flag=True, help="Fail on a graph break."),
 )
 

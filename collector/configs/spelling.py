@@ -10,45 +10,52 @@ from typing import Any
 
 from collector.configs.templates import TEMPLATES
 from collector.errors import ConfigError
-from collector.vocabulary import Config, OptionValue
+from collector.vocabulary import SWITCHES, Config, OptionValue
 
 
 def parse_config(text: str) -> Config:
     """Reads `Config.name` back: a template or a mode, then `key=value` overrides, joined by `+`.
 
     A bare word is a template if one has that name, else a mode; whether torch knows the mode is checked when it is
-    resolved. A JSON object, as it stands or in base64, is read by `graphnet_config`. Raises `ConfigError` for an empty
-    part, or two templates or modes.
+    resolved. `dynamic=true` is the former name of `dynamic_all`. A JSON object, as it stands or in base64, is read by
+    `graphnet_config`. Raises `ConfigError` for an empty part, or two templates or modes.
     """
     if (data := _json_object(text.strip())) is not None:
         return graphnet_config(data)
     template: str | None = None
     mode: str | None = None
     named: dict[str, OptionValue] = {}
-    fullgraph = False
+    switches: dict[str, Any] = {}
     for part in text.split("+"):
         key, equals, value = part.strip().partition("=")
         if not key:
             raise ConfigError(f"config {text!r} has an empty part: write NAME+key=value")
         if equals:
             named[key] = parse_value(value)
-        elif key == "fullgraph":
-            fullgraph = True
+        elif key in SWITCHES:
+            _turn_on(switches, key, text)
         elif key in TEMPLATES and template is None:
             template = key
         elif key not in TEMPLATES and mode is None:
             mode = key
         else:
             raise ConfigError(f"config {text!r} names two templates or two modes: join overrides as key=value")
+    if "dynamic" in named and "dynamic" in switches:
+        raise ConfigError(f"config {text!r} says twice what is dynamic: leave out one")
     return Config(
         backend=str(named.pop("backend", "inductor")),
         template=template,
         mode=mode,
         freezing=_switch(named, "freezing"),
-        dynamic=_switch(named, "dynamic"),
-        fullgraph=fullgraph,
+        **{"dynamic": _switch(named, "dynamic"), **switches},
         overrides=named,
     )
+
+
+def _turn_on(switches: dict[str, Any], word: str, text: str) -> None:
+    name, value = SWITCHES[word]
+    if switches.setdefault(name, value) != value:
+        raise ConfigError(f"config {text!r} has dynamic and dynamic_all: leave out one")
 
 
 def parse_value(text: str) -> OptionValue:

@@ -13,7 +13,7 @@ from typing import Any
 
 from collector.configs.option_history import living_name, version_of, why_ignored, why_unknown
 from collector.errors import ConfigError, nearest
-from collector.vocabulary import AHEAD_OF_TIME, Config, OptionValue, short_hash
+from collector.vocabulary import AHEAD_OF_TIME, Config, Dynamic, OptionValue, short_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def resolve(
     overrides: Mapping[str, OptionValue] | None = None,
     *,
     freezing: bool | None = None,
-    dynamic: bool | None = None,
+    dynamic: Dynamic = None,
     fullgraph: bool = False,
     device: str = "cuda",
 ) -> Effective:

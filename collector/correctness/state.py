@@ -27,6 +27,14 @@ class State:
         parameters = set() if keep_parameters else {name for name, _ in model.named_parameters()}
         self._start = {name: kept(now).cpu() for name, now in self._tensors() if name not in parameters}
 
+    def follow(self, inputs: Any) -> None:
+        """Puts everything back and watches other inputs from now on, as they are now."""
+        self.put_back()
+        followed = [f"input {index}" for index in range(len(self._inputs))]
+        self._start = {name: start for name, start in self._start.items() if name not in followed}
+        self._inputs = [leaf for leaf in _pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        self._start |= {f"input {index}": kept(tensor).cpu() for index, tensor in enumerate(self._inputs)}
+
     def keep_rest(self) -> None:
         """Keeps parameters, and buffers made since, as they are now: on their device, until `let_rest_go`."""
         self._start |= {name: kept(now) for name, now in self._tensors() if name not in self._start}

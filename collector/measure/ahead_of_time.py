@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from collector.errors import ConfigError
-from collector.vocabulary import OptionValue, Phase
+from collector.vocabulary import Dynamic, OptionValue, Phase
 
 #: Metrics that do not exist here, since Dynamo captures no graph and no cudagraph is recorded.
 NOT_COUNTED = ("graphs", "graph_breaks", "recompiles", "cudagraph_skips", "cudagraph_partitions")
@@ -30,7 +30,7 @@ class AheadOfTimeError(Exception):
     """AOTInductor failed on an exported model; the text has the type and message of its error."""
 
 
-def check_ahead_of_time(options: dict[str, OptionValue], dynamic: bool | None, phase: Phase | None = None) -> None:
+def check_ahead_of_time(options: dict[str, OptionValue], dynamic: Dynamic, phase: Phase | None = None) -> None:
     """Raises `ConfigError` for what AOTInductor cannot do: a training step, cudagraphs, other shapes than the batch's."""
     if phase is Phase.TRAINING:
         raise ConfigError("aot_inductor compiles no gradients: measure inference, or training with --backend inductor")

@@ -6,9 +6,10 @@ import gc
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from statistics import median
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ from collector.machine.idle import IdleProbe
 from collector.machine.telemetry import Watcher, throttled
 from collector.measure import autotuning, counters, memory, profiling, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
+from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.generated_code import CodeLog
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.shared_tuning import shared_where_asked
@@ -40,10 +42,11 @@ from collector.measure.timing import (
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import AHEAD_OF_TIME, Cell, Measurement, Phase, Stage, Status
+from collector.vocabulary import AHEAD_OF_TIME, SIZES, Cell, Measurement, Stage, Status
 from collector.zoo.spec import Built
 
-Builder = Callable[[int, Phase, str], Built]
+#: A cell with marked dimensions has its inputs built once more, with `shorter=2`.
+Builder = Callable[..., Built]
 
 
 class Host(Protocol):
@@ -109,7 +112,7 @@ class _Run:
             self.details["ignored_options"] = effective.ignored
         availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
         self._enter(Stage.LOAD_MODEL)
-        subject = self._load(build)
+        subject, sizes = self._load(build)
         self._enter(Stage.EAGER)
         self._eager(subject)
         self._enter(Stage.COMPILE)
@@ -119,12 +122,17 @@ class _Run:
             self._enter(Stage.DONE)
             return
         # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
-        self._measure(subject, compiled)
+        compare_sizes = partial(self._compare_sizes, compiled, effective, sizes) if sizes else None
+        self._measure(subject, compiled, compare_sizes)
         self._enter(Stage.CORRECTNESS)
         with self._holding("device"):
             check(self.outcome, subject, compiled, effective)
+            if sizes and self.measurement.status is Status.PASS:
+                sizes.check_other(self.outcome, compiled, effective)
+        if sizes:
+            self.details[SIZES] = sizes.details
         if self.settings.warm_compile:
-            del subject, compiled
+            del subject, compiled, sizes, compare_sizes
             self._compile_again()
         self._enter(Stage.DONE)
 
@@ -161,13 +169,12 @@ class _Run:
         self._since, self.at = now, stage
         self.host.stage(stage)
 
-    def _load(self, build: Builder) -> Subject:
+    def _load(self, build: Builder) -> tuple[Subject, TwoSizes | None]:
         allow_determinism_later(self.cell.device)
         seed_everything()
-        built = build(self.cell.batch_size, self.cell.phase, self.cell.device)
-        subject = Subject(self.cell, built, self.settings.optimizer)
+        subject, sizes = load(self.cell, build, self.settings.optimizer)
         self.details["parameters"] = sum(parameter.numel() for parameter in subject.model.parameters())
-        return subject
+        return subject, sizes
 
     def _eager(self, subject: Subject) -> None:
         seed_everything()
@@ -232,7 +239,7 @@ class _Run:
         self.metrics |= found
         self.details |= details | autotuning.results()
 
-    def _measure(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+    def _measure(self, subject: Subject, compiled: Callable[[], Any], compare_sizes: Callable[[], None] | None) -> None:
         """Samples and profiles. All other processes stand still meanwhile, so the rest of the work is done outside."""
         device, settings, on_gpu = self.cell.device, self.settings, self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
@@ -246,13 +253,12 @@ class _Run:
             self.details["settled_after"] = settle(subject.eager, compiled, device)
             held, before = memory.allocated(device), watcher.read()
             limits = settings.rounds, settings.sample_limit_s, settings.precision
-            samples = interleaved_ms(subject.eager, compiled, device, *limits)
+            samples = interleaved_ms((subject.eager, compiled), device, *limits)
             after = watcher.read()
             self._take_samples(*samples)
             if probe:  # a CPU has no device-busy time apart from its wall time
-                self._enter(Stage.PROFILE)
-                profiling.warm_up()
-                profilers = {name: profiling.record(call, settings.profile_calls) for name, call in calls.items()}
+                if not compare_sizes:
+                    profilers = self._profile(calls)
                 self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
             kept = memory.allocated(device)
         if not on_gpu:
@@ -263,12 +269,39 @@ class _Run:
         self._count_again()
         self._take_surroundings(before, after)
         self._take_leak(compiled, held, kept)
+        if compare_sizes:
+            compare_sizes()
+            if on_gpu:
+                with self._holding("measure"):
+                    profilers = self._profile(calls)
         for name, profiler in profilers.items():
             if (found := profiling.device_time(profiler, settings.profile_calls)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
+
+    def _profile(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        self._enter(Stage.PROFILE)
+        profiling.warm_up()
+        return {name: profiling.record(call, self.settings.profile_calls) for name, call in calls.items()}
+
+    def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
+        """Measures a marked program at the second size, and both sizes against static programs."""
+        self._enter(Stage.COMPILE)
+        own = self.metrics.get("recompiles", 0.0)
+        sizes.enter_other(compiled, self.settings.warmups, self.cell.device, self._holding)
+        # The other counters stay those of the cell's own size, as a static cell has them.
+        found, details = counters.read(self.log)
+        if "recompiles" in found:
+            self.metrics["recompiles"] = found["recompiles"]
+            self.details |= {key: reasons for key, reasons in details.items() if key == "recompile_reasons"}
+            sizes.own.measured["recompiles"] = int(own)
+            sizes.other.measured["recompiles"] = int(found["recompiles"] - own)
+        sizes.compare_with_static(compiled, effective, self.settings, self.cell.device, self._holding)
+        if (ratio := sizes.over_static()) is not None:
+            self.metrics["over_static"] = ratio
+        self.details[SIZES] = sizes.details
 
     def _take_busy_shares(self) -> None:
         """The share of a call in which the device was busy. A low share means that it waits for launches."""

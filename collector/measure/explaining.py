@@ -26,6 +26,7 @@ from collector.correctness.checking import check
 from collector.explanation import EXPLAINABLE, Explanation
 from collector.failures import classify
 from collector.measure.cell import Builder
+from collector.measure.dynamic_shapes import load
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.shared_tuning import shared_where_asked
 from collector.measure.timing import synchronize
@@ -135,7 +136,7 @@ def _status(cell: Cell, build: Builder, settings: Settings) -> Status:
         settings.flags.apply()
         allow_determinism_later(cell.device)
         seed_everything()
-        subject = Subject(cell, build(cell.batch_size, cell.phase, cell.device), settings.optimizer)
+        subject, _ = load(cell, build, settings.optimizer)
         stage = Stage.EAGER
         subject.eager()
         stage = Stage.COMPILE

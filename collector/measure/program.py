@@ -18,7 +18,7 @@ from collector.correctness.comparing import differences, identical
 from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, snapshot
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
-from collector.vocabulary import AHEAD_OF_TIME, Cell, Phase
+from collector.vocabulary import AHEAD_OF_TIME, MARKED, Cell, Phase
 from collector.zoo.spec import Built
 
 #: PyTorch's benchmarks seed everything with this.
@@ -89,6 +89,15 @@ def deterministic_algorithms(strict: bool) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
+class Inputs:
+    """What one call of a model gets, and the targets of its loss."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    targets: Any
+
+
+@dataclass(frozen=True, slots=True)
 class EagerRuns:
     """Three eager runs: the outputs of the first, where the second differed, and what another seed changed.
 
@@ -108,15 +117,13 @@ class Subject:
     """
 
     def __init__(self, cell: Cell, built: Built, optimizer: str = "none") -> None:
-        dtype = torch.float32 if cell.dtype in _AUTOCAST else _DTYPES[cell.dtype]
         self._cell = cell
+        dtype = self._dtype
         self._training = cell.phase is Phase.TRAINING
         self.model = (
             built.model.to(device=cell.device, dtype=dtype).train(self._training).requires_grad_(self._training)
         )
-        self._args = move(built.args, cell.device, dtype)
-        self._kwargs = move(built.kwargs, cell.device, dtype)
-        self._targets = move(built.targets, cell.device, dtype)
+        self.place(self.moved(built))
         self._loss = built.loss
         self._optimizer = _optimizer(optimizer, self.model) if self._training else None
         #: Whether a step updates the parameters; False while outputs are compared.
@@ -124,6 +131,33 @@ class Subject:
         self.state = State(self.model, (self._args, self._kwargs), keep_parameters=self._optimizer is not None)
         update = self._optimizer.step if self._optimizer else None
         self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.float32 if self._cell.dtype in _AUTOCAST else _DTYPES[self._cell.dtype]
+
+    def moved(self, given: Built | Inputs) -> Inputs:
+        """Inputs on the device, in the dtype of the cell."""
+        device, dtype = self._cell.device, self._dtype
+        return Inputs(*(move(value, device, dtype) for value in (given.args, given.kwargs, given.targets)))
+
+    @property
+    def inputs(self) -> Inputs:
+        """What the next call gets."""
+        return Inputs(self._args, self._kwargs, self._targets)
+
+    def place(self, inputs: Inputs) -> None:
+        """Gives the next calls these inputs. `state` watches the former ones until it is told to follow."""
+        self._args, self._kwargs, self._targets = inputs.args, inputs.kwargs, inputs.targets
+
+    def on(self, inputs: Inputs, call: Callable[[], Any]) -> Callable[[], Any]:
+        """A call that gets these inputs each time."""
+
+        def placed() -> Any:
+            self.place(inputs)
+            return call()
+
+        return placed
 
     def compiled(self, effective: Effective) -> Callable[[], Any]:
         """The compiled form; the compiler runs at its first call."""
@@ -135,7 +169,8 @@ class Subject:
             backend=config.backend,
             # mode is already part of the options; torch takes no options at all from other back-ends.
             options=dict(effective.options) or None if config.backend == "inductor" else None,
-            dynamic=config.dynamic,
+            # Marks on the inputs say what is dynamic where that is asked for.
+            dynamic=None if config.dynamic == MARKED else config.dynamic,
             fullgraph=config.fullgraph,
         )
         program = compile_as_asked(self._loss_of if self._training else self.model)

@@ -55,26 +55,25 @@ def settle(eager: Call, compiled: Call, device: str, limit_s: float = 0.05, with
 
 
 def interleaved_ms(
-    eager: Call,
-    compiled: Call,
+    calls: Sequence[Call],
     device: str,
     rounds: int,
     limit_s: float,
     precision: float = 0.0,
-) -> tuple[list[float], list[float]]:
-    """`rounds` pairs of samples in milliseconds. Drift affects eager and compiled equally: each round has one of each.
+) -> list[list[float]]:
+    """`rounds` samples of each call in milliseconds. Drift affects all calls equally: each round has one of each.
 
-    Stops early once `limit_s` seconds are spent, but not before five pairs. With a `precision` it continues until both
+    Stops early once `limit_s` seconds are spent, but not before five rounds. With a `precision` it continues until all
     medians are known to that fraction, up to ten times `rounds`.
     """
-    samples: tuple[list[float], list[float]] = ([], [])
+    samples: list[list[float]] = [[] for _ in calls]
     deadline = time.perf_counter() + limit_s
     for done in range(10 * rounds if precision else rounds):
         if done >= 5 and time.perf_counter() > deadline:
             break
         if done >= rounds and done % 10 == 0 and all(_is_precise(form, precision) for form in samples):
             break
-        for call, sampled in zip((eager, compiled), samples, strict=True):
+        for call, sampled in zip(calls, samples, strict=True):
             sampled.append(1e3 * timed_s(call, device))
     return samples
 

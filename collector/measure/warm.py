@@ -90,14 +90,14 @@ def warm_compile(cell: Cell, settings: Settings) -> WarmCompile:
     from torch._dynamo.utils import counters
 
     from collector.configs.templates import resolve_config
-    from collector.measure.program import Subject, seed_everything
+    from collector.measure.dynamic_shapes import load
+    from collector.measure.program import seed_everything
     from collector.measure.timing import timed_s
     from collector.zoo.registry import find
 
     settings.flags.apply()  # they are part of the caches' keys
     seed_everything()
-    spec = find(cell.suite, cell.model)
-    subject = Subject(cell, spec.build(cell.batch_size, cell.phase, cell.device), settings.optimizer)
+    subject, _ = load(cell, find(cell.suite, cell.model).build, settings.optimizer)
     subject.eager()
     compiled = subject.compiled(resolve_config(cell.config, cell.device))
     seed_everything()

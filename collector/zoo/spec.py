@@ -21,6 +21,9 @@ BOTH = (Phase.INFERENCE, Phase.TRAINING)
 #: The key of `ModelSpec.batch_sizes` that stands for every accelerator.
 ACCELERATOR = "cuda"
 
+#: The parameters of a builder that are lengths of sequences.
+LENGTHS = ("length", "cpu_length")
+
 
 class ZooError(ExpectedError):
     """A model was asked for that is not in the zoo, or not for this device, phase or dtype. One line, with the way out."""
@@ -94,16 +97,18 @@ class ModelSpec:
             raise ZooError(f"{self} is not measured on {device} in {phase}: {self.notes or 'it has no size there'}")
         return sizes[_device_key(device)]
 
-    def build(self, batch_size: int, phase: Phase, device: str) -> Built:
+    def build(self, batch_size: int, phase: Phase, device: str, shorter: int = 1) -> Built:
         """Builds the model and its inputs, with random weights and without a network; the caller seeds torch and NumPy.
 
-        `device` chooses input sizes, such as a shorter sequence for a CPU, and where batch norms are calibrated. Raises
-        `MissingPackageError` for a missing package.
+        `device` chooses input sizes, such as a shorter sequence for a CPU, and where batch norms are calibrated. `shorter`
+        divides the length of its sequences, which the parameters `LENGTHS` say. Raises `MissingPackageError` for a missing
+        package.
         """
         require(self)
         forbid_hubs()
         module, _, function = self.builder.partition(":")
-        built: Built = getattr(import_module(module), function)(batch_size, phase, device, **self.params)
+        lengths = {name: max(1, self.params[name] // shorter) for name in LENGTHS if name in self.params}
+        built: Built = getattr(import_module(module), function)(batch_size, phase, device, **{**self.params, **lengths})
         return built
 
 

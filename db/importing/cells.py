@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from collector.vocabulary import Config, OptionValue, Phase, canonical_json
+from collector.vocabulary import MARKED, Config, Dynamic, OptionValue, Phase, canonical_json
 from db.errors import in_words
 from db.importing.records import REQUEST
 from db.importing.rows import Row, Target, meant, plain, spelled
@@ -33,7 +33,7 @@ _WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cpp_wrapper", {"cudagraphs": False, "cpp_wrapper": True}),
     ("cudagraphs", {"cudagraphs": True}),
     ("freezing", {"freezing": True}),
-    ("dynamic", {"cudagraphs": True, "dynamic": True}),
+    ("dynamic", {"cudagraphs": True, "dynamic": MARKED}),
     ("export", {"cudagraphs": False, "backend": "export"}),
     ("default", {}),
 )
@@ -62,7 +62,7 @@ class _Request:
     cudagraphs: bool = False
     cpp_wrapper: bool = False
     freezing: bool | None = None
-    dynamic: bool | None = None
+    dynamic: Dynamic = None
     mode: str | None = None
     fullgraph: bool = False
     overrides: dict[str, OptionValue] = field(default_factory=dict)
@@ -126,10 +126,9 @@ def _read_flags(request: _Request, arguments: Mapping[str, Any]) -> None:
     if "freezing" in arguments:
         request.freezing = bool(arguments["freezing"])
     if "dynamic_shapes" in arguments:
-        request.dynamic = True if arguments["dynamic_shapes"] else None
         # The nightly makes only the batch dynamic; dynamic dimensions everywhere are another config.
-        if request.dynamic and not arguments.get("dynamic_batch_only"):
-            request.overrides[f"{HARNESS_PREFIX}dynamic_batch_only"] = False
+        is_marked = arguments.get("dynamic_batch_only") or arguments.get("unbacked_batch_only")
+        request.dynamic = (MARKED if is_marked else True) if arguments["dynamic_shapes"] else None
     if mode := arguments.get("inductor_compile_mode"):
         request.mode = str(mode)
     request.fullgraph = bool(arguments.get("nopython"))

@@ -8,7 +8,7 @@ from collections import Counter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from collector.vocabulary import NOT_APPLICABLE, Measurement, Status, status_words
+from collector.vocabulary import NOT_APPLICABLE, Measurement, Status, sizes_of, status_words
 from jobs.output.terminal import one_line
 from jobs.plan.carrying import SAME_CODE_AS
 
@@ -96,12 +96,22 @@ def describe(measurement: Measurement) -> str:
         parts.append(f"{metrics['compiled_ms']:.3g} ms")
     if "compile_cold_s" in metrics:
         parts.append(f"compile {metrics['compile_cold_s']:.1f} s")
+    parts += sizes_words(measurement)
     if night := measurement.details.get(SAME_CODE_AS):
         parts.append(f"same code as {night}")
     parts += [
         f"{word} ({measurement.details[word]})" for word in ("disturbed", "repeated") if word in measurement.details
     ]
     return f"{status_words(measurement.status, measurement.details)}  {'  '.join(parts)}"
+
+
+def sizes_words(measurement: Measurement) -> list[str]:
+    """Of a dynamic config: what each size costs beside a static program of that size, and what was compiled again."""
+    if not (sizes := sizes_of(measurement.details)):
+        return []
+    words = [f"{size}: {size.over_static:.2f}x static" for size in sizes if size.over_static]
+    count = measurement.metrics.get("recompiles", 0.0)
+    return [*words, f"{count:.0f} recompile{'s' * (count != 1)}"]
 
 
 def format_s(seconds: float) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from collector.vocabulary import (
+    MARKED,
     Cell,
     Config,
     Measurement,
@@ -83,13 +84,19 @@ def test_the_order_of_overrides_does_not_matter():
         (Config(template="cudagraphs"), "cudagraphs"),
         (Config(mode="max-autotune"), "max-autotune"),
         (Config(template="cudagraphs", overrides={"graph_partition": False}), "cudagraphs+graph_partition=false"),
-        (Config(freezing=False, dynamic=True, fullgraph=True), "default+freezing=false+dynamic=true+fullgraph"),
+        (Config(freezing=False, dynamic=True, fullgraph=True), "default+freezing=false+dynamic_all+fullgraph"),
+        (Config(template="triton", dynamic=MARKED), "triton+dynamic"),
         (Config(backend="eager"), "default+backend=eager"),
         (Config(overrides={"b": None, "a": "x"}), "default+a=x+b=null"),
     ],
 )
 def test_a_config_is_called_by_what_differs_from_the_default(config, name):
     assert config.name == name
+
+
+def test_torchs_own_dynamic_keeps_the_id_that_it_had_under_its_former_name():
+    assert Config(template="triton", dynamic=True).config_id == "648825acaf9d"
+    assert Config(template="triton", dynamic=MARKED).to_json() == {"template": "triton", "dynamic": "marked"}
 
 
 def test_an_unknown_field_of_a_config_is_refused_by_name():

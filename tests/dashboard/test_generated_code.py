@@ -26,6 +26,10 @@ def code(code_id, *kernels):
     return Code(code_id, (Graph(wrapper, kernels),)), texts
 
 
+SIZES = [
+    {"batch_size": 8, "length": 64, "eager_ms": 4.0, "compiled_ms": 2.2, "static_ms": 2.0, "recompiles": 0},
+    {"batch_size": 4, "length": 32, "eager_ms": 2.0, "compiled_ms": 1.0, "recompiles": 1, "status": "pass"},
+]
 OLD = code("c0de1", Kernel("triton_poi_fused_add_0", ADD, "Source Nodes: [add]"), Kernel("triton_red_fused_sum_1", SUM))
 NEW = code(
     "c0de2",
@@ -60,7 +64,7 @@ def store(tmp_path_factory):
         ],
         "n1": [
             measured("gpt2", 1441, "c0de2", after, [["triton_red_fused_sum_2", 4, "XBLOCK: 8", 0.2]]),
-            measured("bert", 1441, "c0de1"),
+            measured("bert", 1441, "c0de1", sizes=SIZES),
             measured("t5", 1441, "c0de1", only="code", same_code_as="n0"),
             measured("opt", 1441),
         ],
@@ -102,6 +106,12 @@ def test_model_shows_the_kernels_that_differ_and_how(open_app, store):
     assert "+triton_red_fused_sum_dddd" in next(one.value for one in ran(app).code if one.language == "diff")
     script = next(one.value for one in unfolded(app, "code_new").code if "async_compile" in one.value)
     assert "triton_poi_fused_add_1 = async_compile.triton('triton_poi_fused_add_1'" in script
+
+
+def test_model_shows_both_sizes_of_a_dynamic_config(open_app, store):
+    said = plain(open_app(store, "model", model="huggingface/bert"))
+    assert "batch 8, length 64" in said and "1.10\N{MULTIPLICATION SIGN}" in said
+    assert "Sizes of" not in plain(open_app(store, "model", model="huggingface/gpt2"))
 
 
 def test_model_says_where_the_code_is_the_same_or_not_stored(open_app, store):

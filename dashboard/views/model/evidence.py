@@ -17,6 +17,7 @@ from analysis.compare.leaks import LEAK
 from collector.explanation import Explanation
 from collector.metrics import METRICS
 from collector.repro import repro_command
+from collector.vocabulary import sizes_of
 from dashboard.components import changes, charts
 from dashboard.components.formats import ABSENT, count, number, signed
 from dashboard.components.markup import (
@@ -40,7 +41,7 @@ _SHOWN = (
     *("compiled_kernel_ms", "eager_kernel_ms", "device_speedup", "compiled_ms", "eager_ms", "speedup"),
     *("compile_cold_s", "compiled_peak_bytes", "eager_peak_bytes", "compression", "graph_breaks", "recompiles"),
     *("cudagraph_skips", "kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
-    *("compile_warm_s", "compile_instructions", "leak_bytes_per_call"),
+    *("compile_warm_s", "compile_instructions", "leak_bytes_per_call", "over_static"),
 )
 _REASONS = {"graph_break_reasons": "graph breaks", "cudagraph_skip_reasons": "cudagraph skips"}
 _LOG = (
@@ -66,6 +67,25 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     parts = [_behind(halves), *([verdict.words if verdict else "", changes.RULE] if is_pair else [])]
     if caption := " ".join(part for part in parts if part):
         st.caption(caption)
+
+
+def sizes(halves: Sequence[Half]) -> None:
+    """Both sizes of a dynamic config: latencies beside a static program of each size, and what was compiled again."""
+    for half in halves:
+        measured = sizes_of(half.measured.details) if half.measured else []
+        rows = [
+            (
+                str(size),
+                *(number("compiled_ms", ms) for ms in (size.eager_ms, size.static_ms, size.compiled_ms)),
+                number("over_static", size.over_static),
+                number("recompiles", size.recompiles),
+                size.status or half.measured.status if half.measured else ABSENT,
+            )
+            for size in measured
+        ]
+        if rows:
+            head = ["size", "eager", "static", "dynamic", "over static", "recompiles", "status"]
+            draw(table(f"Sizes of {half.title}", head, rows, numbers=range(1, 6)))
 
 
 def failures(halves: Sequence[Half]) -> None:

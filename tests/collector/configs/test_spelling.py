@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from collector.configs.spelling import parse_config, parse_value
 from collector.errors import ConfigError
 from collector.repro import repro_command
-from collector.vocabulary import Cell, Config, Phase
+from collector.vocabulary import MARKED, Cell, Config, Phase
 from jobs.commands.run import run_command
 from jobs.options import build_configs
 from tests.collector.words import configs
@@ -34,6 +34,9 @@ def test_a_name_reads_back_as_the_config_that_it_names(config):
         ("freezing", Config(template="freezing")),
         ("triton+freezing=true", Config(template="triton", freezing=True)),
         ("triton+dynamic=false+fullgraph", Config(template="triton", dynamic=False, fullgraph=True)),
+        ("dynamic", Config(dynamic=MARKED)),
+        ("triton+dynamic_all", Config(template="triton", dynamic=True)),
+        ("triton+dynamic=true", Config(template="triton", dynamic=True)),  # its former name
         ("backend=eager", Config(backend="eager")),
         (" triton + max_autotune=True ", Config(template="triton", overrides={"max_autotune": True})),
     ],
@@ -57,6 +60,8 @@ def test_a_large_number_or_a_string_that_looks_like_something_else_reads_back_fr
         ("triton+aten", "two templates"),
         ("max-autotune+reduce-overhead", "two modes"),
         ("triton+freezing=maybe", "freezing is true or false"),
+        ("dynamic+dynamic_all", "dynamic and dynamic_all"),
+        ("dynamic+dynamic=false", "twice what is dynamic"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_one_line(text, said):
@@ -107,7 +112,7 @@ def test_the_repro_command_asks_the_real_verb_for_the_same_cell(config, phase):
     assert found["models"] == (cell.model,)
     assert found["phases"] == (cell.phase,)
     assert (found["dtype"], found["device"], found["batch_size"]) == (cell.dtype, cell.device, cell.batch_size)
-    names = ("configs", "template", "mode", "overrides", "freezing", "dynamic", "fullgraph")
+    names = ("configs", "template", "mode", "overrides", "freezing", "dynamic", "dynamic_all", "fullgraph")
     assert build_configs(**{name: found[name] for name in names}) == [cell.config]
 
 

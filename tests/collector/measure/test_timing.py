@@ -46,7 +46,7 @@ def test_calls_go_on_until_three_agree_or_the_time_is_spent(took, compiled, roun
 
 def test_each_round_times_eager_and_then_compiled(monkeypatch):
     order = []
-    interleaved_ms(lambda: order.append("e"), lambda: order.append("c"), "cpu", 4, 60)
+    interleaved_ms((lambda: order.append("e"), lambda: order.append("c")), "cpu", 4, 60)
     assert "".join(order) == "ecececec"
 
 
@@ -63,7 +63,7 @@ def test_each_round_times_eager_and_then_compiled(monkeypatch):
     ],
 )
 def test_there_are_as_many_rounds_as_asked_or_as_the_precision_needs(took, eager, compiled, limits, rounds):
-    assert len(interleaved_ms(took(eager), took(compiled), "cpu", *limits)[0]) == rounds
+    assert len(interleaved_ms((took(eager), took(compiled)), "cpu", *limits)[0]) == rounds
 
 
 def test_the_interval_covers_the_median_nineteen_times_in_twenty():

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.metrics import METRICS
-from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
+from collector.vocabulary import MARKED, Cell, Config, Failure, Measurement, Phase, Stage, Status
 from db.exporting.exporter import export_sides, write_stream
 from db.exporting.stored_runs import stored_run
 from db.importing.cells import Given
@@ -160,7 +160,7 @@ CONFIGS = st.builds(
     mode=st.none() | TEXTS,
     overrides=st.dictionaries(TEXTS, OPTIONS, max_size=3),
     freezing=st.none() | st.booleans(),
-    dynamic=st.none() | st.booleans(),
+    dynamic=st.none() | st.booleans() | st.just(MARKED),
     fullgraph=st.booleans(),
     backend=TEXTS,
 )

@@ -2,13 +2,13 @@
 
 import pytest
 
-from collector.vocabulary import Config
+from collector.vocabulary import MARKED, Config
 from db.importing.cells import config_of
 
 NIGHTLY = {
     "inductor_no_cudagraphs": Config(),
     "inductor_with_cudagraphs": Config(template="cudagraphs"),
-    "inductor_dynamic": Config(template="cudagraphs", dynamic=True),
+    "inductor_dynamic": Config(template="cudagraphs", dynamic=MARKED),
     "inductor_cpp_wrapper": Config(template="cpp_wrapper"),
     "inductor_with_cudagraphs_freezing": Config(template="cudagraphs", freezing=True),
     "inductor_with_cudagraphs_freezing_autotune": Config(
@@ -58,7 +58,6 @@ def test_flags_without_an_option_of_inductor_keep_configs_apart():
     found = config_of("", "inductor", flags)
     assert found.dynamic is True
     assert found.overrides == {
-        "harness.dynamic_batch_only": False,
         "harness.channels_last": True,
         "harness.quantization": "int8",
     }

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from collector.errors import ConfigError
 from collector.settings import Settings
-from collector.vocabulary import Config
+from collector.vocabulary import MARKED, Config
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.cli import app
@@ -63,7 +63,9 @@ def test_a_model_of_ones_own_is_planned_without_being_imported(asked):
         ("--template aten", [Config(template="aten")]),
         ("--mode max-autotune --fullgraph", [Config(mode="max-autotune", fullgraph=True)]),
         ("-c triton.cudagraphs=true -c a=b=c", [Config(overrides={"triton.cudagraphs": True, "a": "b=c"})]),
-        ("--no-freezing --dynamic", [Config(freezing=False, dynamic=True)]),
+        ("--no-freezing --dynamic", [Config(freezing=False, dynamic=MARKED)]),
+        ("--dynamic-all", [Config(dynamic=True)]),
+        ("--no-dynamic", [Config(dynamic=False)]),
         ("--backend aot_eager", [Config(backend="aot_eager")]),
         ("--config triton --config max-autotune", [Config(template="triton"), Config(mode="max-autotune")]),
     ],
@@ -79,6 +81,7 @@ def test_options_spell_configs(words, expected):
             (f"--config triton {more}", click.UsageError, "not both")
             for more in ("--template aten", "-c a=1", "--fullgraph", "--no-freezing", "--backend eager")
         ),
+        ("--dynamic --dynamic-all", click.UsageError, "not two of them"),
         ("-c novalue", click.UsageError, "KEY=VALUE"),
         ("-c =1", click.UsageError, "KEY=VALUE"),
         ("--config=", ConfigError, "empty part"),

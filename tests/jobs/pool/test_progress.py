@@ -33,6 +33,15 @@ def test_what_is_unavailable_or_skipped_is_not_failing():
     assert progress.failing == len(Status) - 3
 
 
+def test_a_dynamic_cell_tells_what_each_size_costs_beside_a_static_program():
+    sizes = [
+        {"batch_size": 8, "length": 64, "compiled_ms": 2.2, "static_ms": 2.0},
+        {"batch_size": 4, "length": 32, "compiled_ms": 1.0, "static_ms": 1.0},
+    ]
+    told = describe(passing(cell(), metrics={"speedup": 1.5, "recompiles": 1.0}, details={"sizes": sizes}))
+    assert told == "pass  1.50x  batch 8, length 64: 1.10x static  batch 4, length 32: 1.00x static  1 recompile"
+
+
 def test_cells_that_were_carried_over_are_counted_with_their_nights():
     progress = RunProgress(quiet(), total=4)
     progress.took(passing(cell("a")))

@@ -1,0 +1,209 @@
+"""A config that marks the batch and the sequence as dynamic: what is marked, and the second size it is measured at.
+
+Which dimensions these are is not declared: the model's inputs are built at two sizes, and what differs is marked. The marks
+are `torch._dynamo.maybe_mark_dynamic`, as in PyTorch's runner with `--dynamic-batch-only`: a program that needs one size
+after all is compiled again for the second one, which is counted, instead of failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from collector.configs.templates import Effective
+from collector.correctness.checking import check
+from collector.errors import UnavailableError
+from collector.failures import classify
+from collector.measure.program import Inputs, Subject, seed_everything
+from collector.measure.timing import garbage_collection_off, interleaved_ms, relative_half_width, settle, timed_s
+from collector.process.outcome import Outcome
+from collector.settings import Settings
+from collector.vocabulary import MARKED, Cell, Measurement, Stage, Status
+from collector.zoo.spec import Built
+
+Call = Callable[[], Any]
+Hold = Callable[[str], AbstractContextManager[None]]
+#: The dimensions to mark, for each leaf of the inputs.
+Dimensions = list[tuple[int, ...]]
+_ERRORS = ("error_rmse_ratio", "cosine")
+
+
+@dataclass(slots=True)
+class Size:
+    """Inputs of one size, marked for the dynamic program, and what was measured with them.
+
+    `length` is that of the sequences, where it differs between the two sizes.
+    """
+
+    batch_size: int
+    length: int | None
+    inputs: Inputs
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_size}" + (f", length {self.length}" if self.length else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The size and what was measured at it."""
+        length = {"length": self.length} if self.length else {}
+        return {"batch_size": self.batch_size, **length, **self.measured}
+
+
+@dataclass(slots=True)
+class TwoSizes:
+    """The size of the cell and another one. The inputs of the other one are on the CPU until it is `entered`."""
+
+    subject: Subject
+    own: Size
+    other: Size
+    dimensions: Dimensions
+
+    @property
+    def details(self) -> list[dict[str, Any]]:
+        """What a measurement keeps of its sizes, the cell's own first."""
+        return [self.own.to_json(), self.other.to_json()]
+
+    def enter_other(self, compiled: Call, warmups: int, device: str, hold: Hold) -> None:
+        """Calls the dynamic program at the other size for the first time: what is compiled now is a recompilation."""
+        self.other.inputs = marked(self.subject.moved(self.other.inputs), self.dimensions)
+        call = self.subject.on(self.other.inputs, compiled)
+        self.other.measured["first_call_s"] = round(timed_s(call, device), 3)
+        with hold("device"):
+            for _ in range(warmups):
+                call()
+
+    def compare_with_static(
+        self, compiled: Call, effective: Effective, settings: Settings, device: str, hold: Hold
+    ) -> None:
+        """Times eager, the dynamic program and a static one of that size in turn, at each size.
+
+        The static programs are of this process and share no compilation with the dynamic one: another `dynamic` is another
+        back-end to Dynamo. That holds for Inductor alone.
+        """
+        subject = self.subject
+        static = subject.compiled(replace(effective, config=replace(effective.config, dynamic=False)))
+        for size in (self.own, self.other):
+            plain = unmarked(size.inputs)
+            calls = {"eager_ms": subject.on(plain, subject.eager), "compiled_ms": subject.on(size.inputs, compiled)}
+            if effective.config.backend == "inductor":
+                calls["static_ms"] = subject.on(plain, static)
+                calls["static_ms"]()
+            with hold("device"):
+                for _ in range(settings.warmups):
+                    for call in calls.values():
+                        call()
+            with hold("measure"), garbage_collection_off():
+                settle(calls["eager_ms"], calls["compiled_ms"], device)
+                limits = settings.rounds, settings.sample_limit_s, settings.precision
+                samples = dict(zip(calls, interleaved_ms(tuple(calls.values()), device, *limits), strict=True))
+            size.measured |= {name: round(median(taken), 6) for name, taken in samples.items()}
+            if widths := [width for taken in samples.values() if (width := relative_half_width(taken)) is not None]:
+                size.measured["precision"] = round(max(widths), 5)
+        subject.place(self.own.inputs)
+
+    def over_static(self) -> float | None:
+        """The largest latency over that of a static program of the same size; None where there was no static one."""
+        ratios = [
+            size.measured["compiled_ms"] / size.measured["static_ms"]
+            for size in (self.own, self.other)
+            if size.measured.get("static_ms")
+        ]
+        return max(ratios, default=None)
+
+    def check_other(self, outcome: Outcome, compiled: Call, effective: Effective) -> None:
+        """Compares the dynamic program's outputs with eager's at the other size; a failure of the cell names that size."""
+        self.subject.place(self.other.inputs)
+        self.subject.state.follow((self.other.inputs.args, self.other.inputs.kwargs))
+        there = Outcome(Measurement(outcome.measurement.cell, Status.PASS, "", 0.0))
+        check(there, self.subject, compiled, effective)
+        found = there.measurement
+        outcome.lacked_room |= there.lacked_room
+        self.other.measured |= {"status": found.status.value}
+        self.other.measured |= {name: found.metrics[name] for name in _ERRORS if name in found.metrics}
+        if found.failure:
+            found.failure.message = f"at {self.other}: {found.failure.message}"
+            outcome.measurement.status, outcome.measurement.failure = found.status, found.failure
+
+
+def load(cell: Cell, build: Callable[..., Built], optimizer: str) -> tuple[Subject, TwoSizes | None]:
+    """The model of a cell on its device; with a second size, and marks on its inputs, where the config asks for them.
+
+    Weights are those of the first size. Raises `UnavailableError` where nothing can be marked, or the model runs at no
+    second size.
+    """
+    subject = Subject(cell, build(cell.batch_size, cell.phase, cell.device), optimizer)
+    if cell.config.dynamic != MARKED:
+        return subject, None
+    try:
+        waiting, (own, other), dimensions = _second_size(subject, cell, build)
+    except UnavailableError:
+        raise
+    except Exception as error:
+        if classify(error, Stage.LOAD_MODEL)[0] is Status.OOM:
+            raise
+        line = (str(error).strip().splitlines() or [""])[0]
+        raise UnavailableError(f"{cell.model} runs at no second size: {type(error).__name__}: {line}") from error
+    subject.release_gradients()
+    subject.state.follow((subject.inputs.args, subject.inputs.kwargs))
+    return subject, TwoSizes(subject, Size(*own, marked(subject.inputs, dimensions)), Size(*other, waiting), dimensions)
+
+
+def _second_size(
+    subject: Subject, cell: Cell, build: Callable[..., Built]
+) -> tuple[Inputs, list[tuple[int, int | None]], Dimensions]:
+    """Inputs of the second size on the CPU, batch and length of both sizes, and the dimensions in which they differ."""
+    seed_everything()
+    batches = cell.batch_size, other_batch(cell.batch_size)
+    built = build(batches[1], cell.phase, cell.device, shorter=2)
+    waiting, own = Inputs(built.args, built.kwargs, built.targets), subject.inputs
+    leaves = _leaves(own), _leaves(waiting)
+    if len(leaves[0]) != len(leaves[1]):
+        raise UnavailableError(f"the inputs of {cell.model} have another structure at a batch of {batches[1]}")
+    dimensions = [_differing(*pair) for pair in zip(*leaves, strict=True)]
+    if not any(dimensions):
+        hint = ": torch compiles for a batch of 1 alone, take a larger --batch-size" if cell.batch_size == 1 else ""
+        raise UnavailableError(f"no input of {cell.model} has a batch or a sequence to mark{hint}")
+    pairs = [(a.shape[d], b.shape[d]) for a, b, found in zip(*leaves, dimensions, strict=True) for d in found]
+    lengths = next((pair for pair in pairs if pair != batches), (None, None))
+    subject.on(subject.moved(waiting), subject.eager)()
+    subject.place(own)
+    return waiting, list(zip(batches, lengths, strict=True)), dimensions
+
+
+def other_batch(batch_size: int) -> int:
+    """The batch of the second size: half the first, and twice a first one of 2 or 3, since torch compiles for 1 alone."""
+    return batch_size if batch_size == 1 else 2 * batch_size if batch_size < 4 else batch_size // 2
+
+
+def marked(inputs: Inputs, dimensions: Dimensions) -> Inputs:
+    """Marks these dimensions of the tensors as dynamic, in place."""
+    for leaf, found in zip(_leaves(inputs), dimensions, strict=True):
+        for dimension in found:
+            torch._dynamo.maybe_mark_dynamic(leaf, dimension)
+    return inputs
+
+
+def unmarked(inputs: Inputs) -> Inputs:
+    """The same values in tensors of their own without marks."""
+    parts = (inputs.args, inputs.kwargs, inputs.targets)
+    return Inputs(*_pytree.tree_map_only(torch.Tensor, _alias, parts))
+
+
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def _leaves(inputs: Inputs) -> list[Any]:
+    return list(_pytree.tree_leaves((inputs.args, inputs.kwargs, inputs.targets)))
+
+
+def _differing(one: Any, two: Any) -> tuple[int, ...]:
+    if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor) or one.dim() != two.dim():
+        return ()
+    return tuple(number for number in range(one.dim()) if one.shape[number] != two.shape[number])

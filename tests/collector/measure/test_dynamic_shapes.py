@@ -1,0 +1,119 @@
+"""A marked batch or sequence: one program for two sizes, what recompiles or is wrong at the second one, and what has none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch._inductor.config
+from torch import nn
+
+from collector.measure.cell import measure
+from collector.measure.dynamic_shapes import other_batch
+from collector.settings import Settings
+from collector.vocabulary import MARKED, Cell, Config, Phase, Status
+from collector.zoo.spec import Built
+
+FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
+MARKS = Config(backend="eager", dynamic=MARKED)
+CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, MARKS)
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
+
+class Specialises(Tiny):
+    def forward(self, x):
+        return super().forward(x) * (2 if x.shape[0] == 4 else 3)
+
+
+class WrongAtAnotherSize(Tiny):
+    def forward(self, x):
+        made = super().forward(x)
+        return made + 1 if torch.compiler.is_compiling() and x.shape[0] != 4 else made
+
+
+class OneSizeOnly(Tiny):
+    def forward(self, x):
+        return super().forward(x).view(4, 2, 4)
+
+
+def builder(make, length=8):
+    def build(batch_size, phase, device, shorter=1):
+        x = torch.randn(batch_size, max(1, length // shorter), 16)
+        return Built(make(), (x,), {}, lambda out, wanted: (out - wanted).square().mean(), x[..., :8].clone())
+
+    return build
+
+
+def measured(make, length=8, **changes):
+    cell = Cell(**{name: getattr(CELL, name) for name in CELL.__slots__} | changes)
+    return measure(cell, builder(make, length), FEW).measurement
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+        yield
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_one_program_serves_both_sizes(phase):
+    found = measured(Tiny, phase=phase)
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert found.metrics["graphs"] == 1 and found.metrics["recompiles"] == 0
+    own, other = found.details["sizes"]
+    assert [(size["batch_size"], size["length"], size["recompiles"]) for size in (own, other)] == [(4, 8, 0), (2, 4, 0)]
+    assert other["status"] == "pass" and other["compiled_ms"] > 0 and other["eager_ms"] > 0
+
+
+@pytest.mark.slow
+def test_each_size_is_compared_with_a_static_program_of_that_size(cache):
+    found = measured(Tiny, config=Config(template="triton", dynamic=MARKED))
+    assert found.status is Status.PASS and found.metrics["recompiles"] == 0
+    sizes = found.details["sizes"]
+    assert found.metrics["over_static"] == max(size["compiled_ms"] / size["static_ms"] for size in sizes)
+    # One program for both sizes, and one for each size alone.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 3
+
+
+def test_a_program_that_fits_one_size_alone_is_no_failure_and_its_recompilation_counts():
+    found = measured(Specialises)
+    assert found.status is Status.PASS
+    assert found.metrics["recompiles"] == 1 and len(found.details["recompile_reasons"]) == 1
+    assert [size["recompiles"] for size in found.details["sizes"]] == [0, 1]
+
+
+def test_wrong_outputs_at_the_second_size_fail_the_cell_and_name_the_size():
+    found = measured(WrongAtAnotherSize)
+    assert found.status is Status.FAIL_ACCURACY
+    assert found.failure.message.startswith("at batch 2, length 4: ")
+    assert found.details["sizes"][1]["status"] == "fail_accuracy" and found.metrics["cosine"] > 0.999
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "reason"),
+    [
+        (OneSizeOnly, {}, "tiny runs at no second size: RuntimeError"),
+        (Tiny, {"batch_size": 1, "length": 1}, "larger --batch-size"),
+    ],
+)
+def test_a_model_without_a_second_size_is_unavailable(make, changes, reason):
+    found = measured(make, **changes)
+    assert found.status is Status.UNAVAILABLE and reason in found.failure.message
+
+
+def test_a_batch_of_one_has_its_sequence_marked():
+    found = measured(Tiny, batch_size=1)
+    assert found.status is Status.PASS
+    assert [(size["batch_size"], size["length"]) for size in found.details["sizes"]] == [(1, 8), (1, 4)]
+
+
+def test_no_second_batch_is_one_for_which_torch_compiles_alone():
+    assert [other_batch(size) for size in (1, 2, 3, 4, 5, 64)] == [1, 4, 6, 2, 2, 32]
