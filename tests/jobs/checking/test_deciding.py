@@ -29,7 +29,7 @@ def row(verdict="unchanged", statuses=("pass", "pass"), code_changed=True, **of_
 
 SLOWER, OPEN, SAME = ("regressed", 0.1, 0.0), ("inconclusive", 0.1, 3.0), ("unchanged", 0.0, 0.0)
 HOPELESS, NOISY = ("inconclusive", 0.1, math.inf), ("inconclusive", 0.1, 10.0)
-UNKNOWN = ("inconclusive", 0.1, math.nan)
+UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, math.nan), ("inconclusive", 0.3, math.nan)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,8 @@ UNKNOWN = ("inconclusive", 0.1, math.nan)
         # Compile time needs no timing, and has a limit of its own.
         (row("inconclusive", code_changed=False, compile_cold_s=OPEN), 0, 1, Need.COMPILE),
         (row("inconclusive", code_changed=False, compile_cold_s=OPEN), 0, MOST_COMPILES, Need.NOTHING),
-        (row("inconclusive", code_changed=False, compile_cold_s=UNKNOWN), 0, 1, Need.COMPILE),
+        (row("inconclusive", code_changed=False, compile_cold_s=UNKNOWN_LARGE), 0, 1, Need.COMPILE),
+        (row("inconclusive", code_changed=False, compile_cold_s=UNKNOWN), 0, 1, Need.NOTHING),
         (row("inconclusive", code_changed=False, compile_cold_s=NOISY), 0, 1, Need.NOTHING),
         (row("inconclusive", code_changed=False, compile_cold_s=("inconclusive", 0.3, 10.0)), 0, 1, Need.COMPILE),
         (row("inconclusive", code_changed=False, compile_cold_s=("inconclusive", 0.04, 2)), 0, 1, Need.NOTHING),
