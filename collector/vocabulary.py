@@ -55,10 +55,12 @@ class Stage(StrEnum):
     DONE = "done"
 
 
+#: Keeps what the model's maker made: nothing is cast. For quantised models, mixed precision, and captured graphs.
+AS_IS = "as_is"
 #: dtypes a cell may ask for. `amp` is float32 parameters under autocast, eager and compiled alike, with the dtype that
 #: autocast takes of itself: float16 on CUDA and bfloat16 on a CPU, as in PyTorch's runner with `--amp`. `amp_bfloat16` is
 #: bfloat16 everywhere.
-DTYPES = ("float32", "bfloat16", "float16", "amp", "amp_bfloat16")
+DTYPES = ("float32", "bfloat16", "float16", "amp", "amp_bfloat16", AS_IS)
 
 
 def canonical_json(value: Any) -> str:

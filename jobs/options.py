@@ -210,7 +210,7 @@ device_option = click.option(
 dtype_option = click.option(
     "--dtype",
     type=click.Choice(DTYPES),
-    help="The data type of weights and inputs [bfloat16 on a GPU, float32 on a CPU].",
+    help="The data type of weights and inputs, as_is to keep the model's [bfloat16 on a GPU, float32 on a CPU].",
 )
 batch_size_option = click.option("--batch-size", type=POSITIVE, help="The batch size [each model's own].")
 #: Which cells to measure.

@@ -75,7 +75,7 @@ def _compare(
             for path, exact in reference.items()
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
-    agreement = compare(eager, made, reference, tolerance_for(cell))
+    agreement = compare(eager, made, reference, tolerance_for(replace(cell, dtype=subject.lowest_dtype)))
     if agreement.rmse_ratio is not None:
         outcome.measurement.metrics["error_rmse_ratio"] = agreement.rmse_ratio
     if agreement.cosine is not None:

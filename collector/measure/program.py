@@ -12,19 +12,20 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils import _pytree
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import differences, identical
 from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, snapshot
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
-from collector.vocabulary import AHEAD_OF_TIME, MARKED, Cell, Phase
+from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
 from collector.zoo.spec import Built
 
 #: PyTorch's benchmarks seed everything with this.
 SEED = 1337
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, AS_IS: None}
 #: The dtype of operators under autocast, None for autocast's own default. The parameters are float32.
 _AUTOCAST = {"amp": None, "amp_bfloat16": torch.bfloat16}
 #: This makes cuBLAS deterministic; torch requires it for deterministic algorithms.
@@ -133,8 +134,19 @@ class Subject:
         self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
 
     @property
-    def _dtype(self) -> torch.dtype:
+    def _dtype(self) -> torch.dtype | None:
         return torch.float32 if self._cell.dtype in _AUTOCAST else _DTYPES[self._cell.dtype]
+
+    @property
+    def lowest_dtype(self) -> str:
+        """The dtype of the cell; with `as_is` the least precise floating one of weights and inputs, float32 if there is none."""
+        if self._cell.dtype != AS_IS:
+            return self._cell.dtype
+        given = [leaf for leaf in _pytree.tree_leaves((self._args, self._kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = [*self.model.parameters(), *self.model.buffers(), *given]
+        used = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+        lowest = max(used, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
+        return str(lowest).removeprefix("torch.")
 
     def moved(self, given: Built | Inputs) -> Inputs:
         """Inputs on the device, in the dtype of the cell."""
@@ -274,8 +286,8 @@ def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | Non
     return torch.optim.Adam(parameters, lr=0.01, capturable=parameters[0].is_cuda, foreach=True)
 
 
-def move(value: Any, device: str, dtype: torch.dtype) -> Any:
-    """Moves every tensor of a structure to a device and its floating tensors to a dtype; other leaves stay as they are."""
+def move(value: Any, device: str, dtype: torch.dtype | None) -> Any:
+    """Moves every tensor of a structure to a device and its floating tensors to a dtype, if one is given."""
     if isinstance(value, torch.Tensor):
         return value.to(device=device, dtype=dtype) if value.is_floating_point() else value.to(device=device)
     if isinstance(value, Mapping):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from collector.vocabulary import Phase
+from collector.vocabulary import AS_IS, DTYPES, Phase
 from collector.zoo.spec import ACCELERATOR, ModelSpec, ZooError
 
 SUITE = "graphnet"
@@ -53,6 +53,7 @@ def graphnet_model(name: str) -> ModelSpec:
         name=name,
         builder="collector.zoo.builders.graphnet:build",
         batch_sizes={Phase.INFERENCE: {ACCELERATOR: 1, "cpu": 1}},
+        dtypes=(AS_IS, *(dtype for dtype in DTYPES if dtype != AS_IS)),
         input_note=_NOTE,
         notes="a captured graph: its batch size is part of it and counts as 1",
         params={"sample": name},

@@ -53,7 +53,8 @@ class ModelSpec:
     """One model of one suite: what it needs, its batch size by phase and device, and where the code that builds it is.
 
     `cuda` stands for every accelerator, and a model without `cpu` is too large for one. `dtypes` restricts the dtypes unless
-    it is empty. The builder (`module:function`) is called as `function(batch_size, phase, device, **params)`.
+    it is empty; with `as_is` first it is measured so by default. The builder (`module:function`) is called as
+    `function(batch_size, phase, device, **params)`.
     """
 
     suite: str

@@ -17,7 +17,7 @@ import click
 from collector.configs.spelling import parse_config
 from collector.configs.templates import TEMPLATES, modes, resolve_config
 from collector.errors import ConfigError
-from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase
+from collector.vocabulary import AHEAD_OF_TIME, AS_IS, Cell, Config, Phase
 from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
 from jobs.pool.requested_options import ExtraMeasurements, Selection
@@ -85,11 +85,13 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
     specs = select(in_suites=selection.suites, patterns=selection.models, tagged=tags)
     plans = []
     for phase in map(Phase, selection.phases or (Phase.INFERENCE,)):
-        dtype = selection.dtype or default_dtype(device, phase)
-        reasons = {spec: _unfit(spec, phase, device, dtype) for spec in specs}
+        dtypes = {spec: selection.dtype or default_dtype(spec, device, phase) for spec in specs}
+        reasons = {spec: _unfit(spec, phase, device, dtypes[spec]) for spec in specs}
         # Config by config, so that a run that ends early has measured its first configs on every model.
         cells = [
-            Cell(spec.suite, spec.name, phase, dtype, device, _batch_size(spec, phase, device, selection), config)
+            Cell(
+                spec.suite, spec.name, phase, dtypes[spec], device, _batch_size(spec, phase, device, selection), config
+            )
             for config in configs
             for spec, reason in reasons.items()
             if reason is None
@@ -98,8 +100,13 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
     return joined(*plans)
 
 
-def default_dtype(device: str, phase: Phase) -> str:
-    """What PyTorch's own nights use: bfloat16 for inference and amp for training on a GPU; float32 on a CPU."""
+def default_dtype(spec: ModelSpec, device: str, phase: Phase) -> str:
+    """What PyTorch's own nights use: bfloat16 for inference and amp for training on a GPU; float32 on a CPU.
+
+    A model that names `as_is` first among its dtypes keeps what its maker made.
+    """
+    if spec.dtypes[:1] == (AS_IS,):
+        return AS_IS
     if device == "cpu":
         return "float32"
     return "amp" if phase is Phase.TRAINING else "bfloat16"

@@ -99,6 +99,7 @@ def samples(tmp_path, monkeypatch):
 
 def test_samples_are_selected_by_suite_or_name_and_executed_by_neither(samples):
     (spec,) = select(in_suites=["graphnet"])
+    assert spec.dtypes[0] == "as_is"
     assert (spec.suite, spec.name, spec.phases) == ("graphnet", "made_up/tiny-1.0", (Phase.INFERENCE,))
     assert select(patterns=["graphnet/made_up/*"]) == select(in_suites=["graphnet"], patterns=["*tiny*"]) == (spec,)
     assert find("graphnet", "made_up/tiny-1.0") == spec
@@ -154,7 +155,7 @@ def test_weights_are_bound_and_inputs_are_drawn_as_recorded(samples):
 
 
 def test_a_sample_is_measured_like_any_other_model(samples):
-    cell = Cell("graphnet", "made_up/tiny-1.0", Phase.INFERENCE, "float32", "cpu", 1, Config(backend="eager"))
+    cell = Cell("graphnet", "made_up/tiny-1.0", Phase.INFERENCE, "as_is", "cpu", 1, Config(backend="eager"))
     spec = find(cell.suite, cell.model)
     found = measure(cell, spec.build, Settings(rounds=5, warmups=1)).measurement
     assert (found.status, found.failure) == (Status.PASS, None)

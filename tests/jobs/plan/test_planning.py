@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from collector.configs.templates import TEMPLATES, modes
 from collector.errors import ConfigError
 from collector.vocabulary import Config, Phase
-from collector.zoo.registry import all_models
+from collector.zoo.registry import all_models, find
 from collector.zoo.spec import ZooError
 from jobs.plan.planning import (
     CPU_CONFIGS,
@@ -166,12 +167,14 @@ def test_a_gpu_night_has_every_template_and_mode_and_training_in_amp():
     assert inference == set(all_configs())
     dtypes = {(item.phase, item.dtype) for item in cells}
     assert dtypes == {(Phase.INFERENCE, "bfloat16"), (Phase.TRAINING, "amp")}
-    assert default_dtype("cpu", Phase.TRAINING) == "float32"
+    spec = find("huggingface", "BertForMaskedLM")
+    assert default_dtype(spec, "cpu", Phase.TRAINING) == "float32"
+    assert default_dtype(replace(spec, dtypes=("as_is", "float32")), "cuda", Phase.TRAINING) == "as_is"
 
 
 def test_what_narrows_a_night_is_all_that_it_measures():
     cells = planned_night("cpu", Selection(models=("ViTTiny*",)), ("triton+dynamic=true", "freezing")).cells
-    assert [item.config.name for item in cells] == ["triton+dynamic=true", "freezing"]
+    assert [item.config.name for item in cells] == ["triton+dynamic_all", "freezing"]
     assert {item.config for item in planned_night("cpu", Selection(models=("ViTTiny*",)), ()).cells} == set(
         all_configs()
     )
