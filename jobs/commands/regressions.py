@@ -264,3 +264,47 @@ def publish(repo: str, branch: str | None, dashboard_url: str, dry_run: bool, au
         click.echo(f"issue {word}: {url}")
     if not issues:
         click.echo("no records to publish")
+
+
+@regressions_command.command()
+@click.argument("sides", nargs=-1, metavar="[BASE NEW]")
+@branch_option
+@dashboard_option
+@click.option("--dry-run", is_flag=True, help="Print the message about all open records that nobody has answered.")
+@_author
+@db_option
+def notify(
+    sides: tuple[str, ...], branch: str | None, dashboard_url: str, dry_run: bool, author: str, database: str
+) -> None:
+    """Tell Slack, a webhook or an e-mail address of new regressions, each once; begin with the report of BASE and NEW.
+
+    The channels are those that the environment names (docs/ci.md). What a channel does not take is told by the next call.
+    """
+    from db.engine import open_store
+    from jobs.regressions.channels import NotDeliveredError, channels_of, tell_channels
+    from jobs.regressions.notices import due, headline, notice_of
+
+    if len(sides) not in (0, 2):
+        raise click.UsageError("name two sides, BASE and NEW, or none")
+    channels = [] if dry_run else channels_of()
+    if not channels and not dry_run:
+        raise click.UsageError(
+            "no channel is set: set INDUCTOR_WATCH_SLACK_URL, INDUCTOR_WATCH_WEBHOOK_URL or INDUCTOR_WATCH_SMTP_URL"
+        )
+    engine = open_store(database, write=not dry_run)
+    with engine.connect() as connection:
+        first = headline(connection, sides[0], sides[1], dashboard_url) if sides else None
+        if dry_run:
+            records = due(connection, "", branch)
+            print_lines(
+                notice_of(connection, records, first, dashboard_url).text.splitlines() if records else ["nothing new"]
+            )
+            return
+    now, lost = datetime.now(UTC), 0
+    for line, is_delivered in tell_channels(
+        engine, channels, first, branch=branch, dashboard=dashboard_url, at=now, author=author
+    ):
+        click.echo(line if is_delivered else f"inductor-watch: {line}", err=not is_delivered)
+        lost += not is_delivered
+    if lost:
+        raise SystemExit(NotDeliveredError.exit_code)

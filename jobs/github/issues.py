@@ -10,13 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from analysis.history.record import Record, record_of
+from analysis.history.record import record_of
 from analysis.reports.markdown import BODY_BYTES, cut, render
-from analysis.reports.permalinks import address
 from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.github.api import GitHub, has_body, number_of, page_of
 from jobs.regressions.text import blame_lines, change_of
+from jobs.regressions.text import page_of as page_of_record
 
 #: Issues are looked for by it if a record has lost its link.
 LABEL = "inductor-watch"
@@ -94,7 +94,7 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
         where=f"{branch} of {repo}",
         base=(first.base_commit or "not known")[:12],
         onset=(first.onset_commit or "not known")[:12],
-        records=[(record, change_of(record.info), _page(record, dashboard)) for record in records],
+        records=[(record, change_of(record.info), page_of_record(record, dashboard)) for record in records],
         count=len(infos),
         worst=worst.name,
         kernels=worst.kernels,
@@ -103,16 +103,6 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
     )
     body = f"{marker}\n{cut(text, BODY_BYTES - len(marker) - 1)}"
     return Issue(marker, _title(title), body, tuple(infos))
-
-
-def _page(record: Record, dashboard: str) -> str:
-    """The cell's page with both runs that the record pins; empty without a dashboard, or where a run is gone."""
-    cell, info = record.cell, record.info
-    if not (dashboard and cell and info.base_run and info.onset_run):
-        return ""
-    setting = f"{cell.phase.value},{cell.dtype},{cell.device},{cell.batch_size}"
-    query = {"base": [info.base_run], "new": [info.onset_run], "model": [f"{cell.suite}/{cell.model}"]}
-    return address(f"{dashboard.rstrip('/')}/model", {**query, "setting": [setting], "config": [cell.config.name]})
 
 
 def _title(text: str) -> str:

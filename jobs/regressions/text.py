@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from analysis.history.record import Listed, Record
+from analysis.reports.permalinks import address
 from analysis.reports.templating import render_page, render_text
 from analysis.reports.words import NOTHING, percent, value
 from db.commits.ranges import CommitEntry
@@ -29,6 +30,16 @@ def record_text(record: Record) -> str:
     """What `regressions show` prints."""
     blame = blame_lines(record, _COMMITS)
     return render_text("record.txt.j2", record=record, info=record.info, change=change_of(record.info), blame=blame)
+
+
+def page_of(record: Record, dashboard: str) -> str:
+    """The cell's page with both runs that the record pins; empty without a dashboard, or where a run is gone."""
+    cell, info = record.cell, record.info
+    if not (dashboard and cell and info.base_run and info.onset_run):
+        return ""
+    setting = f"{cell.phase.value},{cell.dtype},{cell.device},{cell.batch_size}"
+    query = {"base": [info.base_run], "new": [info.onset_run], "model": [f"{cell.suite}/{cell.model}"]}
+    return address(f"{dashboard.rstrip('/')}/model", {**query, "setting": [setting], "config": [cell.config.name]})
 
 
 def blame_lines(record: Record, most: int) -> list[str]:

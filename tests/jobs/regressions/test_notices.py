@@ -1,0 +1,184 @@
+"""New regressions told to a real web server and a real mail server: once, again after a failure, and without secrets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.cli import app
+from tests.analysis.compare.test_verdicts import MODELS, make_run
+from tests.factories import failing, new_store
+from tests.jobs.regressions.receivers import MailReceiver, WebReceiver, running
+
+SECRET = "T0SECRET0xyz"
+MAIL = {"INDUCTOR_WATCH_MAIL_FROM": "watch@example.org", "INDUCTOR_WATCH_MAIL_TO": "ann@example.org, ben@example.org"}
+VARIABLES = ("SLACK_URL", "WEBHOOK_URL", "WEBHOOK_TOKEN", "SMTP_URL", "MAIL_FROM", "MAIL_TO", "DASHBOARD_URL")
+NONE = {f"INDUCTOR_WATCH_{name}": "" for name in VARIABLES} | {"INDUCTOR_WATCH_AUTHOR": "ann"}
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """A synthetic history whose last night has a slower model and a broken one."""
+    folder = tmp_path_factory.mktemp("nights")
+    store = new_store(folder / "store.db")
+    for number in range(12):
+        make_run(store, folder, number)
+    make_run(store, folder, 12, slower={MODELS[4]: {"compiled_ms": 1.1}, MODELS[7]: failing})
+    store.dispose()
+    return folder / "store.db"
+
+
+@pytest.fixture
+def database(nights, tmp_path):
+    """A copy in which both are recorded."""
+    copy = shutil.copy(nights, tmp_path / "store.db")
+    assert regressions(copy, "open", "r11", "r12").exit_code == 0
+    return copy
+
+
+@pytest.fixture
+def web():
+    with running(WebReceiver()) as server:
+        yield server
+
+
+@pytest.fixture
+def mail():
+    with running(MailReceiver()) as server:
+        yield server
+
+
+def regressions(database, *words, **environ):
+    return CliRunner().invoke(app, ["regressions", *words, "--db", str(database)], env={**NONE, **environ})
+
+
+def notify(database, *words, **environ):
+    """Sends; whatever came of it shows no secret."""
+    done = regressions(
+        database, "notify", *words, **{f"INDUCTOR_WATCH_{name}": value for name, value in environ.items()}
+    )
+    shown = done.output + repr(done.exception) + regressions(database, "list", "--all", "--json").output
+    assert SECRET not in shown
+    return done
+
+
+def test_each_channel_is_told_once_with_the_reports_first_line_and_links(database, web, mail):
+    channels = {
+        "SLACK_URL": f"http://{web.address}/services/{SECRET}",
+        "WEBHOOK_URL": f"http://{web.address}/hook",
+        "WEBHOOK_TOKEN": SECRET,
+        "SMTP_URL": f"smtp://127.0.0.1:{mail.port}",
+        **{name.removeprefix("INDUCTOR_WATCH_"): value for name, value in MAIL.items()},
+    }
+    words = ("r11", "r12", "--dashboard-url", "https://dash.example")
+    done = notify(database, *words, **channels)
+    assert done.output.splitlines() == [f"{name}: 2 new regressions on main" for name in ("slack", "webhook", "e-mail")]
+    (slack, _, said), (hook, headers, document) = web.posts
+    assert (slack, hook, headers["Authorization"]) == (f"/services/{SECRET}", "/hook", f"Bearer {SECRET}")
+    assert "https://dash.example/model?base=r11&amp;new=r12" in said["text"]
+    text = document["text"]
+    for part in (
+        *("New is worse than base: 1 regressed, 1 broke", "https://dash.example/compare?base=r11&new=r12"),
+        *(f"- slower: huggingface/{MODELS[4]} inference", " ms, +", f"- broke: huggingface/{MODELS[7]}"),
+    ):
+        assert part in text
+    assert {item["kind"] for item in document["regressions"]} == {"slower", "broke"}
+    (message,) = mail.messages
+    assert message["Subject"] == "inductor-watch: 2 new regressions on main"
+    assert message.get_content().replace("\r\n", "\n") == text and len(mail.receivers) == 2
+    again = notify(database, *words, **channels)
+    assert again.output.splitlines() == [f"{name}: nothing new" for name in ("slack", "webhook", "e-mail")]
+    assert (len(web.posts), len(mail.messages)) == (2, 1)
+
+
+def test_a_failed_delivery_is_one_line_and_is_told_by_the_next_call(database, web):
+    channels = {"SLACK_URL": f"http://{web.address}/{SECRET}", "WEBHOOK_URL": f"http://{web.address}/hook"}
+    web.status = 503
+    done = notify(database, **channels)
+    assert done.exit_code == 4
+    lines = done.stderr.splitlines()
+    assert lines == [
+        f"inductor-watch: {name}: 127.0.0.1 answered 503: not delivered, the next call tells it"
+        for name in ("slack", "webhook")
+    ]
+    web.status = 200
+    assert notify(database, **channels).output.splitlines() == [
+        f"{name}: 2 new regressions on main" for name in ("slack", "webhook")
+    ]
+
+
+def test_one_channel_that_fails_keeps_no_other_from_being_told(database, web, mail):
+    mail.refuses = f"554 5.7.1 {SECRET}"
+    mails = {name.removeprefix("INDUCTOR_WATCH_"): value for name, value in MAIL.items()}
+    smtp = f"smtp://127.0.0.1:{mail.port}"
+    done = notify(database, WEBHOOK_URL=f"http://{web.address}/hook", SMTP_URL=smtp, **mails)
+    assert (done.exit_code, done.stdout) == (4, "webhook: 2 new regressions on main\n")
+    assert done.stderr.startswith("inductor-watch: e-mail: 127.0.0.1 answered 554 (SMTPDataError)")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}/{SECRET}"
+        assert "does not answer (ConnectError)" in notify(database, SLACK_URL=nobody).stderr
+
+
+def test_what_a_person_answered_is_not_told_and_what_returned_is_told_again(database, web):
+    listed = json.loads(regressions(database, "list", "--json").output)
+    names = {item["kind"]: item["regression_id"] for item in listed}
+    assert regressions(database, "ack", names["broke"]).exit_code == 0
+    hook = {"WEBHOOK_URL": f"http://{web.address}/hook"}
+    assert notify(database, **hook).output == "webhook: 1 new regression on main\n"
+    regressions(database, "note", names["slower"], "looking")
+    assert notify(database, **hook).output == "webhook: nothing new\n"
+    regressions(database, "close", names["slower"], "--as", "fixed")
+    regressions(database, "reopen", names["slower"])
+    assert notify(database, **hook).output == "webhook: 1 new regression on main\n"
+    assert "it was fixed before" in web.posts[-1][2]["text"]
+
+
+def test_a_password_is_sent_to_a_server_with_tls_alone(database, mail, tmp_path):
+    mails = {name.removeprefix("INDUCTOR_WATCH_"): value for name, value in MAIL.items()}
+    done = notify(database, SMTP_URL=f"smtp://ann:{SECRET}@127.0.0.1:{mail.port}", **mails)
+    assert done.exit_code == 4 and "offers no STARTTLS" in done.stderr
+    assert (mail.login, mail.messages) == ("", [])
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with running(MailReceiver(tls)) as safe:
+        address = f"smtps://ann:{SECRET}%40@localhost:{safe.port}"
+        assert "SSLCertVerificationError" in notify(database, SMTP_URL=address, **mails).stderr
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SSL_CERT_FILE", str(certificate))
+            assert notify(database, SMTP_URL=address, **mails).output == "e-mail: 2 new regressions on main\n"
+        assert safe.login == f"\0ann\0{SECRET}@"
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "no channel is set"),
+        ({"SLACK_URL": f"http://hooks.example/{SECRET}"}, "INDUCTOR_WATCH_SLACK_URL must be an https:// address"),
+        ({"WEBHOOK_URL": f"https://[{SECRET}"}, "INDUCTOR_WATCH_WEBHOOK_URL is no address"),
+        ({"WEBHOOK_URL": "https://h.example", "WEBHOOK_TOKEN": f"{SECRET} x"}, "INDUCTOR_WATCH_WEBHOOK_TOKEN holds"),
+        ({"SMTP_URL": f"mail://{SECRET}@h.example"}, "INDUCTOR_WATCH_SMTP_URL must be smtp://"),
+        ({"SMTP_URL": "smtp://h.example", "MAIL_FROM": "a@b.c"}, "INDUCTOR_WATCH_MAIL_TO must hold"),
+        ({"SMTP_URL": "smtp://h.example", "MAIL_FROM": "a@b.c\nBcc: d@e.f", "MAIL_TO": "x@y.z"}, "MAIL_FROM must hold"),
+    ],
+)
+def test_a_channel_that_is_set_up_wrongly_is_refused_by_name(database, environ, said):
+    done = notify(database, **environ)
+    assert done.exit_code == 2 and said in done.stderr
+
+
+def test_a_dry_run_prints_the_message_and_needs_no_channel(database):
+    done = notify(database, "--dry-run")
+    assert done.exit_code == 0 and done.output.startswith("2 new regressions on main\n")
+    assert notify(database, "--dry-run", "--branch", "none").output == "nothing new\n"
+    assert notify(database, "r11").exit_code == 2
