@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
+import linecache
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,8 +21,10 @@ from collector.zoo.builders.user import own_loss_or_mean_squares
 from collector.zoo.graphnet import samples_folder
 from collector.zoo.spec import Built, ZooError
 
-#: What GraphNet's own replay does with a recorded deviation, and where it cuts off.
-_SPREAD, _LIMIT = 0.2, 100.0
+#: What GraphNet's own replay does with a recorded deviation, where it cuts off, and what it takes where none is recorded.
+_SPREAD, _LIMIT, _DEVIATION = 0.2, 100.0, 0.1
+#: By how much its replacements of what is no number deviate from 0.
+_SMALL = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ def build(batch_size: int, phase: Phase, device: str, sample: str) -> Built:
     metas = read_metas(folder / "weight_meta.py")
     if (inputs := folder / "input_meta.py").is_file():  # older samples have all in one file
         metas |= read_metas(inputs)
-    graph = _load_graph(folder / "model.py")
+    graph = _load_graph(folder / "model.py", device)
     parameters = list(inspect.signature(graph.forward).parameters.values())
     if lacking := [item.name for item in parameters if item.name not in metas]:
         raise ZooError(f"{sample} records nothing of its argument {lacking[0]}")
@@ -116,9 +120,9 @@ def _literal(node: ast.expr) -> Any:
 def value_of(meta: Meta, is_symbol: bool = False) -> Any:
     """A recorded argument's value, drawn from torch's global generator; a symbol's is a plain number.
 
-    Floating values are drawn as GraphNet replays them: `randn * std * 0.2 + mean`, within 100 on both sides; a running
-    variance is made positive besides, since one below zero turns all that follows into NaN. Raises `ZooError` if the record
-    names no dtype of torch, or a symbol without its value.
+    Floating values are drawn as GraphNet replays them: `randn * std * 0.2 + mean`, within the recorded limits and 100 on both
+    sides; a running variance is made positive besides, since one below zero turns all that follows into NaN. Raises
+    `ZooError` if the record names no dtype of torch, or a symbol without its value.
     """
     if is_symbol:
         if not isinstance(meta.data, list) or len(meta.data) != 1:
@@ -130,8 +134,12 @@ def value_of(meta: Meta, is_symbol: bool = False) -> Any:
     if meta.data is not None:
         return torch.tensor(meta.data, dtype=dtype).reshape(meta.shape)
     if dtype.is_floating_point:
-        spread = torch.randn(meta.shape) * (meta.std or 0.0) * _SPREAD + (meta.mean or 0.0)
-        kept = torch.nan_to_num(spread, nan=0.0).clamp(-_LIMIT, _LIMIT).to(dtype)
+        deviation = _DEVIATION if meta.std is None else meta.std
+        spread = torch.randn(meta.shape) * deviation * _SPREAD + (meta.mean or 0.0)
+        if meta.min_val is not None or meta.max_val is not None:
+            spread = spread.clamp(meta.min_val, meta.max_val)
+        spread = torch.where(spread.isfinite(), spread, torch.randn(meta.shape) * _SMALL)
+        kept = spread.clamp(-_LIMIT, _LIMIT).to(dtype)
         return kept.abs() if meta.name.endswith("running_var_") else kept
     if dtype is torch.bool:
         return torch.randint(0, 2, meta.shape).bool()
@@ -143,12 +151,41 @@ def _is_symbol(parameter: inspect.Parameter) -> bool:
     return "SymInt" in str(parameter.annotation)
 
 
-def _load_graph(path: Path) -> nn.Module:
-    spec = importlib.util.spec_from_file_location("graphnet_sample", path)
-    if spec is None or spec.loader is None or not path.is_file():
+def _load_graph(path: Path, device: str) -> nn.Module:
+    """The graph of a sample, with every device that its code names replaced by `device`, as GraphNet's own runner does."""
+    if not path.is_file():
         raise ZooError(f"{path.parent.name} has no model.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # Dynamo looks its globals up by the module's name
-    spec.loader.exec_module(module)
+    module = ModuleType("graphnet_sample")
+    sys.modules[module.__name__] = module  # Dynamo looks its globals up by the module's name
+    tree = ast.fix_missing_locations(_OnDevice(device).visit(ast.parse(path.read_text())))
+    source = ast.unparse(tree)
+    # Dynamo and tracebacks show lines of the code that runs, not of the file.
+    name = f"<{path.parent.name}/{path.name} on {device}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    module.__file__ = str(path)
+    exec(compile(source, name, "exec"), vars(module))  # noqa: S102 - this is the measuring process
     graph: nn.Module = module.GraphModule()
     return graph
+
+
+class _OnDevice(ast.NodeTransformer):
+    """Replaces `device(...)` and `torch.device(...)`, and the texts "cpu" and "cuda:0" where a device is named."""
+
+    def __init__(self, device: str) -> None:
+        self._name = ast.Constant(device)
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """A call of a device, or with a device among its keywords."""
+        self.generic_visit(node)
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+        if name == "device":
+            return ast.Call(node.func, [self._name], [])
+        for keyword in node.keywords:
+            if keyword.arg == "device" and isinstance(keyword.value, ast.Constant) and keyword.value.value is not None:
+                keyword.value = self._name
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        """A text that names one GPU."""
+        is_gpu = isinstance(node.value, str) and re.fullmatch(r"cuda:\d+", node.value)
+        return self._name if is_gpu else node
