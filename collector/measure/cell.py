@@ -81,7 +81,9 @@ def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = 
     try:
         run.all_stages(build)
     except Exception as error:
-        run.measurement.status, run.measurement.failure = classify(error, run.at)
+        run.measurement.status, failure = classify(error, run.at)
+        failure.message = f"{run.where}{failure.message}"
+        run.measurement.failure = failure
         # The stack goes to the log, whose end is kept with the failure.
         traceback.print_exception(error)
     return run.finish()
@@ -95,7 +97,8 @@ class _Run:
         self.measurement = Measurement(cell, Status.PASS, datetime.now(UTC).isoformat(timespec="seconds"), 0.0)
         self.metrics, self.details = self.measurement.metrics, self.measurement.details
         self.outcome = Outcome(self.measurement)
-        self.at = Stage.START
+        #: The stage, and the size where it is not that of the cell.
+        self.at, self.where = Stage.START, ""
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
@@ -289,8 +292,9 @@ class _Run:
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measures a marked program at the second size, and both sizes against static programs."""
         self._enter(Stage.COMPILE)
-        own = self.metrics.get("recompiles", 0.0)
+        own, self.where = self.metrics.get("recompiles", 0.0), f"at {sizes.other}: "
         sizes.enter_other(compiled, self.settings.warmups, self.cell.device, self._holding)
+        self.where = ""
         # The other counters stay those of the cell's own size, as a static cell has them.
         found, details = counters.read(self.log)
         if "recompiles" in found:

@@ -26,7 +26,7 @@ from collector.correctness.checking import check
 from collector.explanation import EXPLAINABLE, Explanation
 from collector.failures import classify
 from collector.measure.cell import Builder
-from collector.measure.dynamic_shapes import load
+from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.shared_tuning import shared_where_asked
 from collector.measure.timing import synchronize
@@ -136,18 +136,18 @@ def _status(cell: Cell, build: Builder, settings: Settings) -> Status:
         settings.flags.apply()
         allow_determinism_later(cell.device)
         seed_everything()
-        subject, _ = load(cell, build, settings.optimizer)
+        subject, sizes = load(cell, build, settings.optimizer)
         stage = Stage.EAGER
         subject.eager()
         stage = Stage.COMPILE
-        _compile_and_check(outcome, subject, settings)
+        _compile_and_check(outcome, subject, sizes, settings)
     except Exception as error:
         outcome.measurement.status = classify(error, stage)[0]
         traceback.print_exception(error)
     return outcome.measurement.status
 
 
-def _compile_and_check(outcome: Outcome, subject: Subject, settings: Settings) -> None:
+def _compile_and_check(outcome: Outcome, subject: Subject, sizes: TwoSizes | None, settings: Settings) -> None:
     """Compiles with the back-end of this step, and applies the rule by which every cell is checked."""
     cell, backend = outcome.measurement.cell, CompilerBisector.get_backend() or _INDUCTOR
     if backend == _INDUCTOR:
@@ -164,3 +164,5 @@ def _compile_and_check(outcome: Outcome, subject: Subject, settings: Settings) -
             compiled()
         synchronize(cell.device)
         check(outcome, subject, compiled, effective)
+        if sizes and outcome.measurement.status is Status.PASS:
+            sizes.check_other(outcome, compiled, effective)

@@ -38,6 +38,13 @@ class WrongAtAnotherSize(Tiny):
         return made + 1 if torch.compiler.is_compiling() and x.shape[0] != 4 else made
 
 
+class DoesNotCompileAtAnotherSize(Tiny):
+    def forward(self, x):
+        if torch.compiler.is_compiling() and x.shape[0] != 4:
+            return x @ x.new_ones(3, 5)
+        return super().forward(x)
+
+
 class OneSizeOnly(Tiny):
     def forward(self, x):
         return super().forward(x).view(4, 2, 4)
@@ -95,6 +102,11 @@ def test_wrong_outputs_at_the_second_size_fail_the_cell_and_name_the_size():
     assert found.status is Status.FAIL_ACCURACY
     assert found.failure.message.startswith("at batch 2, length 4: ")
     assert found.details["sizes"][1]["status"] == "fail_accuracy" and found.metrics["cosine"] > 0.999
+
+
+def test_what_does_not_compile_for_the_second_size_names_it():
+    found = measured(DoesNotCompileAtAnotherSize)
+    assert found.status is Status.FAIL_TO_COMPILE and found.failure.message.startswith("at batch 2, length 4: ")
 
 
 @pytest.mark.parametrize(
