@@ -18,14 +18,14 @@ def test_every_suite_has_as_many_models_as_it_promises_and_none_twice():
     assert len(set(map(str, MODELS))) == len(MODELS)
     counts = Counter(spec.suite for spec in MODELS)
     assert counts.pop("huggingface") >= 28
-    assert counts == {"timm": 18, "torchvision": 11, "torchbench": 3}
+    assert counts == {"timm": 18, "torchvision": 11, "torchbench": 3, "modern": 7}
 
 
 def test_a_spec_is_complete_and_a_model_that_is_not_measured_on_a_cpu_says_why():
     for spec in MODELS:
         assert spec.input_note, spec
         assert "torch" in spec.needs
-        assert set(spec.phases) == set(Phase)
+        assert Phase.INFERENCE in spec.phases
         assert all(sizes["cuda"] >= 1 for sizes in spec.batch_sizes.values())
         assert set(spec.dtypes) <= set(DTYPES)
         module, _, function = spec.builder.partition(":")
