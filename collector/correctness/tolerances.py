@@ -19,7 +19,7 @@ SMALL = 1000
 #: For suites that PyTorch does not have.
 _DEFAULT = 1e-3
 
-#: huggingface.py and timm_models.py.
+#: huggingface.py, which runs language models as well, and timm_models.py.
 _BY_PHASE = {Phase.INFERENCE: 1e-3, Phase.TRAINING: 1e-2}
 #: `higher_training`, `higher_inference` and `higher_inference_cpu` of huggingface.yaml.
 _HUGGINGFACE = {
@@ -86,6 +86,8 @@ def _tol(cell: Cell) -> float:
     if cell.suite == "huggingface":
         by_model = _HUGGINGFACE_CPU if cell.device == "cpu" else _HUGGINGFACE
         return by_model.get((cell.model, cell.phase), _BY_PHASE[cell.phase])
+    if cell.suite == "llm":
+        return _BY_PHASE[cell.phase]
     if cell.suite == "timm":
         special = _TIMM_TRAINING if cell.phase is Phase.TRAINING else _TIMM_FROZEN if _is_frozen(cell) else {}
         return special.get(cell.model, _BY_PHASE[cell.phase])

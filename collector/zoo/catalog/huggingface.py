@@ -4,7 +4,8 @@ Everything is built from configuration classes. The sizes on an accelerator are 
 an A100, so that a row here has a counterpart on its dashboard; the sizes on a CPU are ours.
 
 Of PyTorch's list these are missing: Llama-3.2-1B, gemma-2-2b, gemma-3-4b, Mistral-7B, gpt-oss-20b and whisper-tiny, whose
-sizes and inputs come from a hub (Qwen3-0.6B is here with its sizes written out, as a forward pass and not as `generate`);
+sizes and inputs come from a hub (Qwen3-0.6B is here with its sizes written out, as a forward pass and not as `generate`;
+suite `llm` has prefill and decode of some);
 Reformer, GPT-J, GPT-Neo and BlenderbotForConditionalGeneration, which PyTorch skips as well.
 """
 

@@ -1,0 +1,222 @@
+"""Language models from transformers' configuration classes: the prefill of a prompt, and one decode step after it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from collector.vocabulary import Phase
+from collector.zoo.builders.conditioning import settle, silence_config, silence_modules
+from collector.zoo.builders.losses import own_loss
+from collector.zoo.spec import Built, MissingPackageError, is_cpu
+
+#: What a cache holds for each layer: of attention, and of a state-space or linear attention layer.
+_CACHED = ("keys", "values", "conv_states", "recurrent_states")
+
+
+def build_prefill(
+    batch_size: int,
+    phase: Phase,
+    device: str,
+    *,
+    architecture: str,
+    config: Mapping[str, Any],
+    cpu_config: Mapping[str, Any],
+    length: int,
+    cpu_length: int,
+) -> Built:
+    """A prompt in one call: the scores of the next token and the cache. In training: the loss of all tokens, no cache."""
+    model = _model(architecture, {**config, **cpu_config} if is_cpu(device) else config, device)
+    ids = _tokens(model, batch_size, cpu_length if is_cpu(device) else length)
+    if phase is Phase.TRAINING:
+        model.config.use_cache = False
+        return Built(model, (), {"input_ids": ids, "labels": ids.clone()}, own_loss)
+    return Built(Prefill(model), (ids,), {}, own_loss)
+
+
+def build_decode(
+    batch_size: int,
+    phase: Phase,
+    device: str,
+    *,
+    architecture: str,
+    config: Mapping[str, Any],
+    cpu_config: Mapping[str, Any],
+    length: int,
+    cpu_length: int,
+) -> Built:
+    """One token a row, behind a prompt that fills half of a static cache."""
+    model = _model(architecture, {**config, **cpu_config} if is_cpu(device) else config, device)
+    length = cpu_length if is_cpu(device) else length
+    cache = _static_cache(model.config, 2 * length)
+    prompt, token = _tokens(model, batch_size, length), _tokens(model, batch_size, 1)
+    with torch.no_grad():
+        model(prompt.to(model.device), use_cache=True, logits_to_keep=1, **{_cache_name(model): cache})
+    return Built(DecodeStep(model, cache), (torch.tensor(length),), {"input_ids": token}, own_loss)
+
+
+def build_whisper_encoder(
+    batch_size: int, phase: Phase, device: str, *, config: Mapping[str, Any], cpu_config: Mapping[str, Any]
+) -> Built:
+    """The encoder over the spectrum of 30 seconds of sound."""
+    model = _model("WhisperModel", {**config, **cpu_config} if is_cpu(device) else config, device)
+    frames = 2 * model.config.max_source_positions
+    return Built(model.get_encoder(), (torch.randn(batch_size, model.config.num_mel_bins, frames),), {}, own_loss)
+
+
+def build_whisper_decode(
+    batch_size: int,
+    phase: Phase,
+    device: str,
+    *,
+    config: Mapping[str, Any],
+    cpu_config: Mapping[str, Any],
+    length: int,
+) -> Built:
+    """One token a row behind `length` others, with the keys and values of the encoder's output in the cache."""
+    config = {**config, **cpu_config} if is_cpu(device) else config
+    # There is no encoder in here, and the library makes a cache of as many layers as the encoder has.
+    model = _model("WhisperForCausalLM", {**config, "encoder_layers": config["decoder_layers"]}, device)
+    lengths = model.config.max_target_positions, model.config.max_source_positions
+    cache = transformers.EncoderDecoderCache(*(_static_cache(model.config, length) for length in lengths))
+    heard = torch.randn(batch_size, lengths[1], model.config.d_model)
+    prompt, token = _tokens(model, batch_size, length), _tokens(model, batch_size, 1)
+    with torch.no_grad():
+        prompt, given = prompt.to(model.device), heard.to(model.device)
+        model(prompt, encoder_outputs=(given,), use_cache=True, past_key_values=cache)
+    inputs = {"input_ids": token, "encoder_outputs": (heard,)}
+    return Built(DecodeStep(model, cache), (torch.tensor(length),), inputs, own_loss)
+
+
+class Prefill(nn.Module):  # type: ignore[misc]
+    """Runs a prompt through a model; returns the scores of the next token and what the cache holds of each layer."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self._cache_name = model, _cache_name(model)
+        # The library's own choice drops keys behind a sliding window, and computes the window's length on the host.
+        self._make_cache: Callable[[], Any] | None = None if _is_recurrent(model.config) else transformers.DynamicCache
+
+    def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The scores behind the last token, and keys, values and states by layer."""
+        cache = {self._cache_name: self._make_cache()} if self._make_cache else {}
+        made = self.model(input_ids, use_cache=True, logits_to_keep=1, **cache)
+        outputs = {"logits": made.logits}
+        for index, layer in enumerate(made[self._cache_name].layers):
+            for name in _CACHED:
+                held = getattr(layer, name, None)
+                for part, tensor in enumerate(held.values() if isinstance(held, dict) else (held,)):
+                    if tensor is not None:
+                        outputs[f"{name}_{index}_{part}"] = tensor
+        return outputs
+
+
+class DecodeStep(nn.Module):  # type: ignore[misc]
+    """One token a row through a model with a filled cache, at a position that is an input.
+
+    The cache's tensors are buffers of this module: they move and change their dtype with it, a comparison starts from the
+    filled cache, and what the step wrote is compared as an output. Every call writes at its position, wherever the last one
+    wrote, so that a step can be repeated. Recurrent states and windows of keys move on, as they do from token to token.
+    """
+
+    def __init__(self, model: nn.Module, cache: Any) -> None:
+        super().__init__()
+        self.model, self._cache_name, self._cache = model, _cache_name(model), cache
+        #: The layers that a step writes; an encoder's keys and values stay as they are.
+        self._written = getattr(cache, "self_attention_cache", cache).layers
+        self._layers = self._written + (cache.cross_attention_cache.layers if hasattr(cache, "is_updated") else [])
+        if not all(hasattr(layer, "cumulative_length") or hasattr(layer, "recurrent_states") for layer in self._layers):
+            raise MissingPackageError(
+                f"transformers {transformers.__version__} has other caches: pip install -U transformers"
+            )
+        #: The lengths that the library counts on the host: any value above the window says that it is full.
+        self._counted = [getattr(layer, "cumulative_length_int", None) for layer in self._written]
+        for name, holder, key in self._held():
+            self.register_buffer(name, holder[key])
+        self._tie()
+
+    def forward(self, position: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        """The scores of the token behind the one that is given, which is at `position`."""
+        for layer, counted in zip(self._written, self._counted, strict=True):
+            if counted is not None:
+                layer.cumulative_length_int = counted
+            elif hasattr(layer, "cumulative_length"):
+                layer.cumulative_length.copy_(position)
+        if self._cache_name == "past_key_values":
+            inputs["position_ids"] = position.expand(inputs["input_ids"].shape)
+        logits: torch.Tensor = self.model(**inputs, use_cache=True, **{self._cache_name: self._cache}).logits
+        return logits
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> DecodeStep:
+        super()._apply(fn, recurse)
+        self._tie()
+        return self
+
+    def _tie(self) -> None:
+        """Lets the cache hold the buffers again after they were moved or cast."""
+        for name, holder, key in self._held():
+            holder[key] = buffer = self.get_buffer(name)
+            # As in transformers: otherwise a changed input keeps cudagraphs from being recorded.
+            torch._dynamo.mark_static_address(buffer)
+
+    def _held(self) -> Iterator[tuple[str, MutableMapping[Any, Any], Any]]:
+        """Every tensor of the cache as a name, and the place that holds it."""
+        for index, layer in enumerate(self._layers):
+            for key, value in list(vars(layer).items()):
+                if isinstance(value, torch.Tensor):
+                    yield f"cache_{index}_{key}", vars(layer), key
+                elif isinstance(value, dict):
+                    for part, held in list(value.items()):
+                        if isinstance(held, torch.Tensor):
+                            yield f"cache_{index}_{key}_{part}", value, part
+
+
+def _model(architecture: str, config: Mapping[str, Any], device: str) -> Any:
+    """The model on its device, where its weights are drawn: on the host that takes half a minute for each 2B parameters."""
+    kind = _of_transformers(architecture)
+    configuration = kind.config_class(**config)
+    silence_config(configuration)
+    with torch.device(settle(nn.Identity(), device)):
+        model = kind(configuration)
+    silence_modules(model)
+    return model.eval()
+
+
+def _of_transformers(name: str) -> Any:
+    """A class of transformers. Raises `MissingPackageError` where the installed version has none of this name."""
+    kind = getattr(transformers, name, None)
+    if kind is None:
+        raise MissingPackageError(f"transformers {transformers.__version__} has no {name}: pip install -U transformers")
+    return kind
+
+
+def _static_cache(config: Any, length: int) -> Any:
+    """A static cache for so many tokens.
+
+    The library's layer for a sliding window counts on the host, and so compiles again for each position until the window is
+    full. A window that never fills becomes an ordinary layer, whose mask does the same.
+    """
+    cache = transformers.StaticCache(config=config, max_cache_len=length)
+    for index, layer in enumerate(cache.layers):
+        if getattr(layer, "is_sliding", False) and layer.max_cache_len == length:
+            cache.layers[index] = _of_transformers("StaticLayer")(max_cache_len=length)
+    return cache
+
+
+def _cache_name(model: nn.Module) -> str:
+    """What a model calls its cache: `cache_params` in state-space models, else `past_key_values`."""
+    return "cache_params" if "cache_params" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+def _is_recurrent(config: Any) -> bool:
+    """Whether some layer is no attention, so that the cache must know the configuration."""
+    return not {"full_attention", "sliding_attention"}.issuperset(getattr(config, "layer_types", None) or ())
+
+
+def _tokens(model: Any, *shape: int) -> torch.Tensor:
+    return torch.randint(0, model.config.vocab_size, shape)
