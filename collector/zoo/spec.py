@@ -37,8 +37,8 @@ class MissingPackageError(ZooError, UnavailableError):
 class Built:
     """A model in float32 and its inputs on the CPU, drawn from the CPU's global generators.
 
-    The model may already be on the device that it was built for; weights that are drawn there come from its generator. The loss takes the model's output and `targets`, which is
-    None for models that compute their own loss.
+    The model may already be on the device that it was built for; weights that are drawn there come from its generator. The
+    loss takes the model's output and `targets`, which is None for models that compute their own loss.
     """
 
     model: nn.Module
