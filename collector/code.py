@@ -16,6 +16,9 @@ KERNEL = "KERNEL_NAME"
 DEFINITION = "KERNEL_TEXT"
 #: Characters of a text that are read: a packed one could hold anything.
 _LONGEST = 16 << 20
+#: Of an environment: the name of the commit whose Python files are used. What they generate is in the code; files that
+#: act when the code runs are compared by who knows them (`jobs.plan.carrying`).
+NAME_OF_SOURCE = "source"
 
 
 def pack_text(text: str) -> str:
@@ -107,3 +110,11 @@ class Code:
             for graph in data["graphs"]
         )
         return cls(str(data["code_id"]), tuple(graphs))
+
+
+def known_by(code_id: str | None, program_id: str | None, environment: Mapping[str, Any]) -> str:
+    """What two measurements of a cell share if nothing that their latencies depend on differs; empty without code."""
+    if not code_id:
+        return ""
+    libraries = {key: value for key, value in environment.items() if key != NAME_OF_SOURCE}
+    return short_hash([code_id, program_id, libraries], 16)

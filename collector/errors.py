@@ -16,6 +16,10 @@ class ConfigError(ExpectedError):
     """The request does not fit: an unknown template, mode or key, a wrong type, options that exclude each other."""
 
 
+class ZooError(ExpectedError):
+    """A model was asked for that is not in the zoo, or not for this device, phase or dtype. One line, with the way out."""
+
+
 class UnavailableError(Exception):
     """The request is sound, but this machine or this torch lacks a component; the text names it."""
 

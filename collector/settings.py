@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from collector.configs.backend_flags import BackendFlags
+from collector.own_models import OwnModel
 
 #: What a training step can end with.
 OPTIMIZERS = ("none", "sgd", "adam")
@@ -28,8 +29,9 @@ class Settings:
     `collector.measure.shared_tuning`). `flags` are torch's back-end switches. `optimizer` is what a training step ends with,
     as in PyTorch's runner; with none every step computes the same. With `code_only` a cell ends when it is compiled: its code,
     counters and compile time are all that is wanted. So does one that compiles to the `known_code`, which is set for each
-    cell (`collector.known_code`). With `explain` torch's compiler bisector looks for the part of the compiler with which the
-    cell fails (`collector.measure.explaining`).
+    cell (`collector.code`). With `explain` torch's compiler bisector looks for the part of the compiler with which the
+    cell fails (`collector.measure.explaining`). `own_models` are the user's own models with short names that cells of the run
+    are of.
     """
 
     rounds: int = 30
@@ -46,17 +48,24 @@ class Settings:
     code_only: bool = False
     explain: bool = False
     known_code: str = ""
+    own_models: tuple[OwnModel, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "own_models" or value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """The inverse of `to_json`. Raises `TypeError` for a field that this version does not know."""
         flags = BackendFlags(**data.get("flags", {}))
         kept = {name: value for name, value in data.items() if name not in _FORMER_FIELDS}
-        return cls(**{**kept, "flags": flags})
+        own_models = tuple(map(OwnModel.from_json, data.get("own_models", ())))
+        return cls(**{**kept, "flags": flags, "own_models": own_models})
+
+    def with_models(self, own_models: Iterable[OwnModel]) -> Settings:
+        """The same with these models of the user's own besides those that it has."""
+        by_name = {model.name: model for model in (*self.own_models, *own_models)}
+        return replace(self, own_models=tuple(by_name.values()))
 
     def testbed(self) -> dict[str, str]:
         """What of the settings must be equal for two latencies to be comparable."""

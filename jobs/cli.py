@@ -36,6 +36,7 @@ VERBS = {
         "is a branch slower? two commits of a clone over the installed torch, measured in turn",
         "check main my-branch --repo ~/pytorch --minutes 10",
     ),
+    "init": Verb("available", "write or check models.toml, your own models for every night", "init my_models:small"),
     "nightly": Verb(
         "nightly",
         "measure the zoo under the night's configs, store and show them",

@@ -213,12 +213,29 @@ dtype_option = click.option(
     help="The data type of weights and inputs, as_is to keep the model's [bfloat16 on a GPU, float32 on a CPU].",
 )
 batch_size_option = click.option("--batch-size", type=POSITIVE, help="The batch size [each model's own].")
+
+
+def _here(_: click.Context, __: click.Parameter, path: Path | None) -> str:
+    default = Path("models.toml")
+    return str(path or (default if default.is_file() else ""))
+
+
+models_file_option = click.option(
+    "--models-file",
+    type=INPUT_FILE,
+    callback=_here,
+    help="Your own models, as `init` writes them. [models.toml, if this folder has it]",
+)
 #: Which cells to measure.
 selection_options = as_one(
     "selection",
     Selection,
-    repeatable("suite", "suites", "A suite of `zoo` [all installed]"),
-    repeatable("model", "models", "A model of `zoo` by name or pattern, e.g. 'Bert*', or your own as module:function"),
+    repeatable("suite", "suites", "A suite of `zoo`, or user for your own models [all installed]"),
+    repeatable(
+        "model",
+        "models",
+        "A model of `zoo` or of --models-file by name or pattern, e.g. 'Bert*', or your own as module:function",
+    ),
     click.option(
         "--phase",
         "phases",
@@ -229,6 +246,7 @@ selection_options = as_one(
     dtype_option,
     device_option,
     batch_size_option,
+    models_file_option,
 )
 
 

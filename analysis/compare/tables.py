@@ -16,8 +16,9 @@ from analysis.compare.pairing import pair
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.results import Comparison, SideSummary
 from analysis.compare.suites import compare_groups, summarise_groups
-from collector.known_code import NAME_OF_SOURCE
+from collector.code import NAME_OF_SOURCE
 from collector.metrics import METRICS
+from collector.own_models import USER, identity_in
 from collector.vocabulary import NOT_APPLICABLE, Status, canonical_json
 from db.connecting import Source, connected
 from db.errors import FilterError, SideError, nearest, one_line
@@ -27,6 +28,8 @@ from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side, resolve_side
 from db.schema import measurements
 
+#: What the tables say of a cell whose model, one of a user's own, changed itself.
+MODEL_CHANGED = "model changed"
 #: Metrics that may be 0 and metrics of accuracy. Of these the newest measurement counts.
 _NEWEST = {"error_rmse_ratio", "cosine", "leak_bytes_per_call"}
 _AVERAGED = [name for name, metric in METRICS.items() if not metric.is_count and name not in _NEWEST]
@@ -60,8 +63,10 @@ def compare(
         environments = [side_environments(conn, *side) for side in sides]
         environment = environment_differences(*(of_side.values() for of_side in environments))
         cells = pair(*rows, across_configs=configs is not None)
-        same_environment = _same_environment(cells, {**environments[0], **environments[1]})
-        cells = cells.assign(code=code_words(conn, cells), same_environment=same_environment)
+        known = {**environments[0], **environments[1]}
+        model_changed = _model_changed(cells, known)
+        code = code_words(conn, cells).mask(model_changed, MODEL_CHANGED)
+        cells = cells.assign(code=code, same_environment=_same_environment(cells, known), model_changed=model_changed)
     if configs:
         # Cells that the new config does not plan still belong to its group: they left it.
         cells = cells.assign(**{name: rows[1][name].iloc[0] for name in ("config", "config_id")})
@@ -121,6 +126,23 @@ def _same_environment(cells: pd.DataFrame, environments: Mapping[str, Mapping[st
     }
     base, new = (cells[f"environment_id_{side}"].map(known) for side in ("base", "new"))
     return base.notna() & (base == new)
+
+
+def _model_changed(cells: pd.DataFrame, environments: Mapping[str, Mapping[str, Any]]) -> pd.Series:
+    """Whether the cell's model, one of a user's own, is known to be another in new than in base: its code, or its arguments."""
+
+    def identity(row: Mapping[Any, Any], side: str) -> Mapping[str, Any] | None:
+        return identity_in(environments.get(row[f"environment_id_{side}"], {}), row["model"])
+
+    columns = ["suite", "model", "environment_id_base", "environment_id_new"]
+    changed = [
+        row["suite"] == USER
+        and (base := identity(row, "base")) is not None
+        and (new := identity(row, "new")) is not None
+        and base != new
+        for row in cells[columns].to_dict("records")
+    ]
+    return pd.Series(changed, index=cells.index, dtype=bool)
 
 
 def _side_cells(conn: Connection, side: Side, filters: CellFilter) -> pd.DataFrame:
@@ -187,6 +209,15 @@ def _code_notes(changed: pd.Series) -> Iterator[str]:
         yield f"generated code: {same} of {known} cells have the same on both sides"
 
 
+def _model_notes(cells: pd.DataFrame) -> Iterator[str]:
+    """Which of the user's own models changed."""
+    if models := sorted(set(cells["model"][cells["model_changed"]])):
+        count = int(cells["model_changed"].sum())
+        yield (
+            f"{count} of {len(cells)} cells are of a model that itself changed ({', '.join(models)}): they tell nothing of torch"
+        )
+
+
 def _carried_notes(nights: pd.Series, of_side: str) -> list[str]:
     """How many cells were not timed again since their code is that of an earlier night, whose results count for them."""
     counts = nights.dropna().value_counts(sort=False)
@@ -200,7 +231,7 @@ def _notes(base: Side, new: Side, cells: pd.DataFrame, *, across: bool) -> list[
     # testbed_notes copies rows, so it gets only the columns that it needs.
     where = cells[["device", "testbed_changed", "testbed_id_base", "testbed_id_new"]]
     notes = testbed_notes(base, new, where) + run_notes(base, new)
-    notes += [*_code_notes(cells["code_changed"])]
+    notes += [*_code_notes(cells["code_changed"]), *_model_notes(cells)]
     for side in ("base", "new"):
         notes += _carried_notes(cells[f"same_code_as_{side}"], f" of {side}")
     if across:

@@ -249,6 +249,11 @@ def _overall(pairs: PairedCells, verdicts: Mapping[str, Words]) -> dict[str, Wor
     turned = np.isin(of_status.astype(str), (Outcome.BROKE.value, Outcome.FIXED.value))
     of_status[turned & cells["cell_id_new"].isin(pairs.rows.flaky()).to_numpy(dtype=bool)] = Outcome.FLAKY.value
     of_status[pd.isna(of_status)] = None
+    if "model_changed" in cells:
+        # Neither a change nor its absence is torch's.
+        of_model = cells["model_changed"].to_numpy(dtype=bool)
+        outcomes[of_model & pd.notna(outcomes)] = Outcome.ENVIRONMENT_CHANGED.value
+        of_status[of_model & turned] = Outcome.ENVIRONMENT_CHANGED.value
     return {"verdict": np.where(passes, outcomes, of_status), "verdict_metric": words_where(passes, metrics)}
 
 

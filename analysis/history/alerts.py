@@ -228,6 +228,7 @@ def survey(
 ) -> Survey:
     """The alerts of a branch, or of all branches. Changes that the same commits can explain share an alert.
 
+    A change at which the user's own model changed itself is in no alert.
     The changes come from `analysis.history.timelines.judge_history`, over all cells and metrics. `filters`, `metrics` and
     `since` (compared with the first run after the change) hide changes. They do not affect ranges and false discovery rates.
     Metrics are named as in `min_effects`; `status` is the pass or fail of a cell. `window` limits the history that is read:
@@ -241,7 +242,7 @@ def survey(
         cells = set(cell_names(conn, filters).index.tolist())
         alerts = []
         for (repo, name), of_branch in groupby(history.changes, key=lambda one: (one.repo, one.branch)):
-            for group in group_changes(of_branch):
+            for group in group_changes(one for one in of_branch if not one.model_changed):
                 wanted = [one for one in group.changes if not metrics or (one.metric or "status") in metrics]
                 shown = [one for one in wanted if one.cell_key in cells]
                 if shown and (since is None or group.onset.started_at >= since.timestamp()):

@@ -10,6 +10,7 @@ from typing import Any
 
 from analysis.compare.results import EnvironmentDifference
 from analysis.history.series import Point
+from collector.own_models import names_another_model
 
 
 class Direction(StrEnum):
@@ -99,6 +100,11 @@ class Change:
     def environment_changed(self) -> bool:
         """Whether the surroundings or the options changed at the same boundary: the commits are not the only suspects."""
         return bool(self.environment or self.program)
+
+    @property
+    def model_changed(self) -> bool:
+        """Whether the model, one of a user's own, changed itself at the same boundary: then no commit of torch is to blame."""
+        return any(names_another_model(one.key, one.base, one.new) for one in self.environment)
 
     @property
     def worsening(self) -> float | None:

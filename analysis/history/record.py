@@ -8,13 +8,14 @@ from sqlalchemy import Connection
 
 from analysis.compare.adjustment import CONTROL
 from analysis.history.alerts_evidence import explanation_of
+from collector.own_models import OwnModel
 from collector.repro import repro_command
 from collector.vocabulary import Cell
 from db.commits.ranges import CommitEntry, commit_range
 from db.connecting import Source, connected
 from db.errors import CommitError
 from db.queries.cell_names import cell_names
-from db.queries.details import cell
+from db.queries.details import cell, own_models_of
 from db.regressions.records import RegressionInfo, list_regressions
 
 
@@ -23,6 +24,7 @@ class Record:
     """A record with its cell and its blame range. `unknown` says why there is no blame range.
 
     `kernels` says of a slower cell what became of its generated code, and which kernels explain the loss.
+    `own` is the model where it is one of a user's own.
     """
 
     info: RegressionInfo
@@ -31,6 +33,7 @@ class Record:
     commits: tuple[CommitEntry, ...]
     unknown: str
     kernels: tuple[str, ...] = ()
+    own: OwnModel | None = None
 
     @property
     def name(self) -> str:
@@ -40,7 +43,7 @@ class Record:
     @property
     def repro(self) -> str:
         """The command that measures the cell again; empty where this version cannot read its config."""
-        return repro_command(self.cell) if self.cell else ""
+        return repro_command(self.cell, self.own) if self.cell else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,10 @@ def record_of(conn: Connection, info: RegressionInfo) -> Record:
     kernels: tuple[str, ...] = ()
     if info.metric in CONTROL and info.base_run and info.onset_run:
         kernels = explanation_of(conn, info.base_run, info.onset_run, info.cell_id)
-    return Record(info, cell_of(conn, info.cell_id), distance, commits, unknown, kernels)
+    of_record = cell_of(conn, info.cell_id)
+    models = [(of_record.suite, of_record.model)] if of_record else []
+    own = next(iter(own_models_of(conn, models).values()), None)
+    return Record(info, of_record, distance, commits, unknown, kernels, own)
 
 
 def cell_of(conn: Connection, cell_id: str) -> Cell | None:

@@ -11,6 +11,7 @@ from analysis.compare.ranking import ranked
 from analysis.compare.results import Comparison
 from analysis.compare.verdicts import Judgement, Outcome
 from analysis.reports.words import several
+from collector.own_models import USER, OwnModel
 from collector.vocabulary import Cell, Config, Phase
 
 #: What one more run confirms or clears up.
@@ -33,6 +34,7 @@ class Again:
 
     `too_noisy` would need more than 50 runs, `elsewhere` were measured on another testbed (measure both sides on one),
     `missing` were planned and not measured (`resume` goes on with a night), `unreadable` have a config of another version.
+    `own_models` are a user's own that cells are of.
     """
 
     cells: tuple[AgainCell, ...]
@@ -40,6 +42,7 @@ class Again:
     elsewhere: int
     missing: int
     unreadable: int
+    own_models: tuple[OwnModel, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -58,7 +61,9 @@ class Again:
 
     def to_plan(self) -> dict[str, Any]:
         """A plan as `plan --json` writes it, with `runs`: how often each cell is to be measured, by `cell_id`."""
+        own = {"own_models": [model.to_json() for model in self.own_models]} if self.own_models else {}
         return {
+            **own,
             "cells": [item.cell.to_json() for item in self.cells],
             "left_out": [],
             "runs": {item.cell.cell_id: item.runs for item in self.cells},
@@ -77,10 +82,12 @@ class Again:
 NOTHING_AGAIN = Again((), 0, 0, 0, 0)
 
 
-def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config]) -> Again:
+def find_again(
+    comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config], own: Mapping[str, OwnModel]
+) -> Again:
     """Inconclusive cells with the runs that their verdict asks for; what regressed, broke or is flaky once more.
 
-    `judgement` is of the comparison's cells, `configs` are the requests by `config_id`.
+    `judgement` is of the comparison's cells, `configs` are the requests by `config_id`, `own` a user's own models by name.
     """
     counts = {"too_noisy": 0, "elsewhere": 0, "missing": 0, "unreadable": 0}
     cells = []
@@ -92,7 +99,9 @@ def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[st
             counts["unreadable"] += 1
         elif runs:
             cells.append(AgainCell(str(row["cell"]), cell_of(row, configs), runs, str(row["verdict"])))
-    return Again(tuple(sorted(cells, key=lambda item: (-item.runs, item.name))), **counts)
+    named = sorted({item.cell.model for item in cells if item.cell.suite == USER} & own.keys())
+    own_models = tuple(own[name] for name in named)
+    return Again(tuple(sorted(cells, key=lambda item: (-item.runs, item.name))), **counts, own_models=own_models)
 
 
 def cell_of(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> Cell:

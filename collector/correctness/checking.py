@@ -14,19 +14,25 @@ from collector.correctness.comparing import compare, rmse, without_numbers
 from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.tolerances import tolerance_for
 from collector.failures import classify, hint_of_status
-from collector.measure.program import Subject
+from collector.measure.program import EagerRuns, Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
 
 
-def check(outcome: Outcome, subject: Subject, compiled: Callable[[], Any], effective: Effective) -> None:
+def check(
+    outcome: Outcome,
+    subject: Subject,
+    compiled: Callable[[], Any],
+    effective: Effective,
+    own_tolerance: float | None = None,
+) -> None:
     """Compares the compiled program's outputs with eager's, from one state and one seed, and notes the result.
 
     Where random numbers matter to the outputs, a second program is compiled that draws as eager does, and compared in place
     of the timed one. The reference draws others, so it is used only for tensors that another seed changes by less than half
-    of eager's own error.
+    of eager's own error. `own_tolerance` is that of a user's own model (`Tolerance.tol`), if they give one.
 
     Raises whatever the model or the compiler raises.
     """
@@ -38,7 +44,9 @@ def check(outcome: Outcome, subject: Subject, compiled: Callable[[], Any], effec
         elif problem := without_numbers(runs.outputs):
             _disagree(outcome, Status.EAGER_FAIL, problem, _NO_NUMBERS)
         else:
-            _compare(outcome, subject, compiled, effective, runs.outputs, runs.seed_errors)
+            if own_tolerance is not None:
+                outcome.measurement.details["tolerance"] = own_tolerance
+            _compare(outcome, subject, compiled, effective, runs, own_tolerance)
     finally:
         subject.release_gradients()
 
@@ -54,9 +62,10 @@ def _compare(
     subject: Subject,
     compiled: Callable[[], Any],
     effective: Effective,
-    eager: Snapshot,
-    seed_errors: dict[str, float],
+    runs: EagerRuns,
+    own_tolerance: float | None,
 ) -> None:
+    eager, seed_errors = runs.outputs, runs.seed_errors
     cell, details = outcome.measurement.cell, outcome.measurement.details
     if seed_errors:
         details["random_outputs"] = True
@@ -75,7 +84,8 @@ def _compare(
             for path, exact in reference.items()
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
-    agreement = compare(eager, made, reference, tolerance_for(replace(cell, dtype=subject.lowest_dtype)))
+    lowest = replace(cell, dtype=subject.lowest_dtype)
+    agreement = compare(eager, made, reference, tolerance_for(lowest, own_tolerance))
     if agreement.rmse_ratio is not None:
         outcome.measurement.metrics["error_rmse_ratio"] = agreement.rmse_ratio
     if agreement.cosine is not None:

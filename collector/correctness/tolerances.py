@@ -72,13 +72,14 @@ class Tolerance:
         return max(3.0, self.multiplier) if numel < SMALL or of_a_point else self.multiplier
 
 
-def tolerance_for(cell: Cell) -> Tolerance:
-    """The tolerance that PyTorch gives the cell; the multiplier is 3 in reduced precision and from a `tol` of 2e-2, else 2.
+def tolerance_for(cell: Cell, own: float | None = None) -> Tolerance:
+    """The tolerance that PyTorch gives the cell, or one with the `own` tol that a user gives their model.
 
+    The multiplier is 3 in reduced precision and from a `tol` of 2e-2, else 2.
     Under autocast PyTorch takes 2 for the gradients, which are float32: it has passed most of those by `allclose` before.
     They are as noisy as what they are computed from, and get 3 here.
     """
-    tol = _tol(cell)
+    tol = _tol(cell) if own is None else own
     return Tolerance(tol, 3.0 if cell.dtype != "float32" or tol >= 2e-2 else 2.0)
 
 

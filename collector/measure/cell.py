@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 import torch
 
+from collector.code import known_by
 from collector.configs import availability
 from collector.configs.templates import Effective, resolve_config
 from collector.correctness.checking import check
 from collector.failures import classify
-from collector.known_code import known_by
 from collector.machine.environment import environment_id, fingerprint
 from collector.machine.idle import IdleProbe
 from collector.machine.telemetry import Watcher, throttled
@@ -40,6 +40,7 @@ from collector.measure.timing import (
     timed_s,
 )
 from collector.metrics import LAUNCH_BOUND_BELOW
+from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import AHEAD_OF_TIME, SIZES, Cell, Measurement, Stage, Status
@@ -106,7 +107,8 @@ class _Run:
         """Runs every stage in order; a stage that fails raises and ends the cell."""
         self._enter(Stage.START)
         self.settings.flags.apply()
-        self.outcome.environment = fingerprint(self.cell.device) | self.settings.testbed()
+        model = described(self.cell.suite, self.cell.model, self.settings.own_models)
+        self.outcome.environment = fingerprint(self.cell.device) | self.settings.testbed() | model
         self.measurement.environment_id = environment_id(self.outcome.environment)
         self._enter(Stage.RESOLVE_CONFIG)
         effective = resolve_config(self.cell.config, self.cell.device)
@@ -129,7 +131,7 @@ class _Run:
         self._measure(subject, compiled, compare_sizes)
         self._enter(Stage.CORRECTNESS)
         with self._holding("device"):
-            check(self.outcome, subject, compiled, effective)
+            check(self.outcome, subject, compiled, effective, self._own_tolerance())
             if sizes and self.measurement.status is Status.PASS:
                 sizes.check_other(self.outcome, compiled, effective)
         if sizes:
@@ -138,6 +140,12 @@ class _Run:
             del subject, compiled, sizes, compare_sizes
             self._compile_again()
         self._enter(Stage.DONE)
+
+    def _own_tolerance(self) -> float | None:
+        """The tolerance that the user gives a model of their own, if any."""
+        if self.cell.suite != USER:
+            return None
+        return own_model(self.cell.model, self.settings.own_models).tolerance
 
     def _code_is_known(self) -> bool:
         """Whether the cell was measured with this code before, and nothing else differs."""

@@ -128,7 +128,7 @@ class TwoSizes:
         self.subject.place(inputs)
         self.subject.state.follow((inputs.args, inputs.kwargs))
         there = Outcome(Measurement(outcome.measurement.cell, Status.PASS, "", 0.0))
-        check(there, self.subject, compiled, effective)
+        check(there, self.subject, compiled, effective, outcome.measurement.details.get("tolerance"))
         found = there.measurement
         outcome.lacked_room |= there.lacked_room
         self.other.measured |= {"status": found.status.value}

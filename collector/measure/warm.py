@@ -97,7 +97,7 @@ def warm_compile(cell: Cell, settings: Settings) -> WarmCompile:
 
     settings.flags.apply()  # they are part of the caches' keys
     seed_everything()
-    subject, _ = load(cell, find(cell.suite, cell.model).build, settings.optimizer)
+    subject, _ = load(cell, find(cell.suite, cell.model, settings.own_models).build, settings.optimizer)
     subject.eager()
     compiled = subject.compiled(resolve_config(cell.config, cell.device))
     seed_everything()

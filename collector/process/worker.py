@@ -75,7 +75,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     from collector.zoo.registry import find
 
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
-    spec = find(cell.suite, cell.model)
+    spec = find(cell.suite, cell.model, settings.own_models)
     hold_device_while_tuning(host.exclusive)
     if settings.explain:
         from collector.measure.explaining import explain

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 
 from collector.errors import nearest
+from collector.own_models import USER, OwnModel, own_model
+from collector.own_models import is_user_model as is_user_model
 from collector.zoo.catalog import huggingface, llm, modern, timm, torchbench, torchvision
 from collector.zoo.graphnet import SUITE as GRAPHNET
 from collector.zoo.graphnet import graphnet_model, graphnet_models
@@ -15,30 +16,24 @@ from collector.zoo.spec import ModelSpec, ZooError, same_in_both_phases
 from collector.zoo.torchbenchmark import SUITE as TORCHBENCHMARK
 from collector.zoo.torchbenchmark import torchbenchmark_model, torchbenchmark_models
 
-#: The suite of a user's own models, `module:function`.
-USER = "user"
-_USERS_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-
-
-def is_user_model(name: str) -> bool:
-    """Whether a name is spelt `module:function`; no model of the zoo is."""
-    return _USERS_NAME.fullmatch(name) is not None
-
 
 def user_model(name: str) -> ModelSpec:
     """The model that a function of the user's builds (`collector.zoo.builders.user`); nothing of it is imported here.
 
     Its batch size is 1 unless another is asked for. Raises `ZooError` if the name is not spelt `module:function`.
     """
-    if not is_user_model(name):
-        raise ZooError(f"{name!r} is no model of your own: write module:function, e.g. my_models:tiny")
+    return _spec_of(own_model(name))
+
+
+def _spec_of(model: OwnModel) -> ModelSpec:
+    """A user's own model as the zoo has it."""
     return ModelSpec(
         suite=USER,
-        name=name,
+        name=model.name,
         builder="collector.zoo.builders.user:build",
         batch_sizes=same_in_both_phases(1, 1),
         input_note="what the function returns",
-        params={"target": name},
+        params={"target": model.target, "arguments": dict(model.arguments), "folder": model.folder},
     )
 
 
@@ -63,8 +58,13 @@ def tags() -> tuple[str, ...]:
     return tuple(sorted({tag for spec in all_models() for tag in spec.tags}))
 
 
-def find(suite: str, name: str) -> ModelSpec:
-    """The model of this name. Raises `ZooError` naming the nearest ones; `spec.require` checks what it needs."""
+def find(suite: str, name: str, own_models: Iterable[OwnModel] = ()) -> ModelSpec:
+    """The model of this name. Raises `ZooError` naming the nearest ones; `spec.require` checks what it needs.
+
+    `own_models` are those of the user's own that have short names.
+    """
+    if suite == USER:
+        return _spec_of(own_model(name, own_models))
     if suite in _BY_NAME:
         return _BY_NAME[suite](name)
     _check_known("suite", suite, suites())

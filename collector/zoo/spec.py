@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from collector.errors import ExpectedError, UnavailableError
+from collector.errors import UnavailableError
+from collector.errors import ZooError as ZooError
 from collector.vocabulary import Phase
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ ACCELERATOR = "cuda"
 
 #: The parameters of a builder that are lengths of sequences.
 LENGTHS = ("length", "cpu_length")
-
-
-class ZooError(ExpectedError):
-    """A model was asked for that is not in the zoo, or not for this device, phase or dtype. One line, with the way out."""
 
 
 class MissingPackageError(ZooError, UnavailableError):

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Row, select
 
 from collector.metrics import METRICS
+from collector.own_models import MODEL, USER, OwnModel
 from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase
 from db.arrays import unpack
 from db.connecting import Source, chunks, connected
 from db.queries.cell_names import names_query
 from db.queries.moments import from_epoch
-from db.schema import CellRow, ConfigRow, Environment, Evidence, Program, Run, Samples, results
+from db.schema import CellRow, ConfigRow, Environment, Evidence, Model, Program, Run, Samples, measurements, results
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,28 @@ def configs_of(source: Source, config_ids: Iterable[str]) -> dict[str, Config]:
                 except (ValueError, TypeError):
                     continue  # another version's request: it cannot be measured here
     return configs
+
+
+def own_models_of(source: Source, models: Iterable[tuple[str, str]]) -> dict[str, OwnModel]:
+    """The user's own models among these (suite, name), by their names, as they were measured last."""
+    own: dict[str, OwnModel] = {}
+    query = (
+        select(Environment.data)
+        .join(measurements, measurements.c.environment == Environment.id)
+        .join(CellRow, CellRow.id == measurements.c.cell)
+        .join(Model, Model.id == CellRow.model)
+        .where(Model.suite == USER, Environment.data.is_not(None))
+        .order_by(measurements.c.started_at.desc())
+        .limit(1)
+    )
+    with connected(source) as conn:
+        for name in sorted({name for suite, name in models if suite == USER}):
+            try:
+                data = conn.execute(query.where(Model.name == name)).scalar() or {}
+                own[name] = OwnModel.from_json(data[MODEL][name])
+            except (KeyError, TypeError, ValueError):
+                continue  # measured by another version, or the record is lost
+    return own
 
 
 def _row(conn: Connection, run_id: str, cell_id: str, replicate: int | None) -> Row[Any] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from collector.configs.spelling import parse_config
 from collector.vocabulary import Cell, Config, Phase
-from jobs.plan.planning import CPU_TAG, CPU_TRAINING_TAG, Plan, joined, planned_night, selected
+from jobs.plan.planning import CPU_TAG, CPU_TRAINING_TAG, Plan, joined, planned_night, planned_own, selected
 from jobs.pool.requested_options import Selection
 
 #: The most models of the default selection.
@@ -49,13 +50,19 @@ CPU_INFERENCE = (Config(template="triton"), Config(template="freezing"))
 
 
 def planned_check(device: str, selection: Selection, configs: tuple[str, ...], everything: bool = False) -> Plan:
-    """The cells of a check, the most important first: what the options select, else the default.
+    """The cells of a check, the most important first: what the options select, else the user's own models or the default.
 
-    `everything` is the whole zoo under the night's configs. Raises what `selected` raises.
+    `everything` is the whole zoo under the night's configs. Raises what `selected` and `divide` raise.
     """
     asked = tuple(map(parse_config, configs))
     if everything:
-        return planned_night(device, selection, configs)
+        return planned_night(device, selection, configs, everything=True)
+    inference = INFERENCE if device == "cuda" else CPU_INFERENCE
+    own, rest = planned_own(device, selection, asked, {Phase.INFERENCE: inference, Phase.TRAINING: TRAINING})
+    return joined(own, _of_zoo(device, rest, asked)) if rest else own
+
+
+def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
     inference, training = (INFERENCE, TRAINING) if device == "cuda" else (CPU_INFERENCE, TRAINING)
     if selection.phases:
         default = training if selection.phases == (Phase.TRAINING.value,) else inference

@@ -114,7 +114,7 @@ def _request(plan: Plan, names: RunNames, requested: RequestedOptions) -> Reques
         Selection(),
         (),
         replace(names, night=plan.night),
-        replace(requested, execution=replace(requested.execution, gpus=gpus)),
+        RequestedOptions(requested.settings.with_models(plan.own_models), replace(requested.execution, gpus=gpus)),
         torch_git=str(probe("cpu")["torch_git"]),
         tool=tool_version(),
         until=None if budget_s == float("inf") else time.time() + budget_s,

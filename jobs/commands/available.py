@@ -1,9 +1,11 @@
-"""What there is to measure and to measure with: `inductor-watch templates`, `modes`, `zoo` and `doctor`."""
+"""What there is to measure and to measure with: `inductor-watch templates`, `modes`, `zoo`, `doctor` and `init`."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +14,7 @@ from collector.errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, select, suites
 from collector.zoo.spec import ModelSpec
-from jobs.options import device_option, json_option
+from jobs.options import OUTPUT_FILE, device_option, json_option
 from jobs.output.terminal import print_json
 
 
@@ -185,3 +187,37 @@ def _suites() -> Iterator[_Finding]:
         ready = sum(not spec.missing() for spec in models)
         advice = f"; pip install {' '.join(lacking)} for the rest" if lacking else ""
         yield ready > 0, suite, f"{ready} of {len(models)} models can be built{advice}"
+
+
+@click.command()
+@click.argument("function", required=False, metavar="[MODULE:FUNCTION]")
+@click.option("--models-file", "path", type=OUTPUT_FILE, default=Path("models.toml"), help="The file.")
+def init_command(function: str | None, path: Path) -> None:
+    """Write a commented models.toml for your own models, or check the one that is there.
+
+    Without a function it gets an example, and my_models.py with a model if there is none. Nothing of yours is imported. An
+    existing file is never changed.
+    """
+    from jobs.plan.models_example import EXAMPLE, write_example
+    from jobs.plan.models_file import check_functions, read_models_file
+
+    is_there = path.exists()
+    if is_there and function:
+        raise click.UsageError(f'{path} is there already: add a table [models.NAME] with function = "{function}" to it')
+    if not is_there:
+        try:
+            written = write_example(path, function or EXAMPLE)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        click.echo(f"wrote {' and '.join(map(str, written))}")
+    file = read_models_file(path)
+    check_functions(file)
+    if find_spec("torch"):
+        from jobs.plan.planning import check_configs
+
+        for watched in file.models:
+            check_configs(watched, str(path), _device())
+    names = ", ".join(watched.model.name for watched in file.models)
+    click.echo(f"{path} is fine: {names}")
+    if not is_there:
+        click.echo("measure it: inductor-watch nightly")

@@ -21,6 +21,7 @@ from jobs.options import (
     dtype_option,
     json_option,
     model_cell_options,
+    models_file_option,
     samples_option,
     search_timeout_option,
     shared_tuning_option,
@@ -44,7 +45,7 @@ class InconclusiveError(click.ClickException):
 
 
 @click.command()
-@click.option("--model", required=True, help="A model of `zoo`, or your own as module:function.")
+@click.option("--model", required=True, help="A model of `zoo` or of --models-file, or your own as module:function.")
 @click.option(
     "--config", required=True, metavar="NAME[+key=value...]", help="A config of `templates` or `modes`, with overrides."
 )
@@ -53,6 +54,7 @@ class InconclusiveError(click.ClickException):
 @dtype_option
 @device_option
 @batch_size_option
+@models_file_option
 @click.option(
     "--metric",
     type=click.Choice([*METRICS, STATUS]),
@@ -117,6 +119,7 @@ def bisect_command(
     dtype: str | None,
     device: str | None,
     batch_size: int | None,
+    models_file: str,
     metric: str,
     smallest: float | None,
     good: str,
@@ -158,7 +161,9 @@ def bisect_command(
     parse_config(config)
     # Where runs disagree on a status, further ones do not settle it.
     most = replicates if metric == STATUS else most_runs
-    selection = Selection((suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size)
+    selection = Selection(
+        (suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size, models_file
+    )
     settings = Settings(
         rounds=rounds, timeout_s=timeout_s, shared_tuning=shared_tuning, code_only=metric in OF_COMPILING
     )

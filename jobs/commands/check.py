@@ -108,9 +108,8 @@ def check_command(
     require_cells(plan)
     for side in (of_base, of_new):
         import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)
-    check = Check(
-        of_base, of_new, plan.cells, _sharing_tuning(requested, storage), storage, began + 60 * minutes, at_run_time
-    )
+    settings = _sharing_tuning(requested, storage).with_models(plan.own_models)
+    check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
     interrupted = _run(check)

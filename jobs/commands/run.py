@@ -54,7 +54,7 @@ def run_command(
     BASE and NEW [latest~1 latest].
     """
     from jobs.plan.again import Rounds, check_arguments, plans_again
-    from jobs.plan.planning import selected
+    from jobs.plan.planning import planned_run
     from jobs.pool.runner import new_run_id
     from jobs.pool.session import measure_and_store, print_next
     from jobs.pool.testbeds import find_testbeds
@@ -75,7 +75,7 @@ def run_command(
     else:
         testbeds = find_testbeds(selection.device, requested.execution, serve=True)
         device = testbeds[0].device
-        rounds = Rounds(device, [selected(device, selection, configs)] * replicates)
+        rounds = Rounds(device, [planned_run(device, selection, configs)] * replicates)
     # Runs that repeat each other are one night, so that one name stands for all of them.
     night = new_run_id() if len(rounds.plans) > 1 else ""
     names = replace(names, trigger="again" if again else "adhoc", night=night)

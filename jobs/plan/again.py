@@ -84,11 +84,12 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
     devices = sorted({item.cell.device for item in again.cells})
     if len(devices) > 1 and not device:
         raise click.UsageError(f"cells of {' and '.join(devices)} are to be measured again: choose with --device")
-    plan = Plan([], runs={item.cell.cell_id: item.runs for item in again.cells})
+    runs = {item.cell.cell_id: item.runs for item in again.cells}
+    plan = Plan([], runs=runs, own_models=again.own_models)
     for cell in [item.cell for item in again.cells if not device or item.cell.device == device]:
         try:
             # The results may be another host's: this one may lack a model, or its torch an option.
-            find(cell.suite, cell.model)
+            find(cell.suite, cell.model, plan.own_models)
             check_config(cell.config, cell.device)
             plan.cells.append(cell)
         except (ZooError, ConfigError) as error:
@@ -130,9 +131,11 @@ def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Si
     from analysis.compare.verdicts import compare_and_judge
     from analysis.reports.again import find_again
     from db.engine import open_store
-    from db.queries.details import configs_of
+    from db.queries.details import configs_of, own_models_of
 
     with open_store(database, write=False).connect() as connection:
         comparison, judgement = compare_and_judge(connection, base, new)
-        again = find_again(comparison, judgement, configs_of(connection, comparison.cells["config_id"].dropna()))
+        cells = comparison.cells
+        own = own_models_of(connection, zip(cells["suite"], cells["model"], strict=True))
+        again = find_again(comparison, judgement, configs_of(connection, cells["config_id"].dropna()), own)
     return again, (comparison.base, comparison.new)

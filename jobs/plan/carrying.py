@@ -4,17 +4,19 @@ Such a cell ends once it is compiled, if it compiled to the same code as in the 
 measurement has what compiling tells, `only: code`, and the name of that night. All that latencies depend on is compared:
 
 - testbed and settings (the first line of the bundle), and the version of this program;
-- program and environment (`collector.known_code`): another wheel, library or variable is another environment;
+- program and environment (`collector.code`): another wheel, library or variable is another environment;
 - Python files of torch that act when the code runs, where a commit's files are laid over a wheel (`--source`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from collector.bundle import RunHeader, read_bundle
-from collector.known_code import known_by
+from collector.code import known_by
 from collector.vocabulary import Status
 from jobs.plan.cost import bundles_below
 from jobs.pool.requested_options import RequestedOptions
@@ -27,7 +29,7 @@ _TUNING = "tuning"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The newest whole measurement of a cell: its night, and what it is known by (`collector.known_code`)."""
+    """The newest whole measurement of a cell: its night, and what it is known by (`collector.code`)."""
 
     night: str
     code: str
@@ -93,8 +95,13 @@ def _is_comparable(earlier: RunHeader, header: RunHeader) -> bool:
     return (
         _night_of(earlier) != _night_of(header)
         and all(getattr(earlier, name) == getattr(header, name) for name in names)
-        and same_asked.get("settings") == asked.get("settings")
+        and _without_models(same_asked.get("settings")) == _without_models(asked.get("settings"))
     )
+
+
+def _without_models(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings but for the user's own models: the environment of a cell has its own."""
+    return {name: value for name, value in (settings or {}).items() if name != "own_models"}
 
 
 def _acts_alike(earlier: RunHeader, requested: RequestedOptions) -> bool:

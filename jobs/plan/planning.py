@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ import click
 from collector.configs.spelling import parse_config
 from collector.configs.templates import TEMPLATES, modes, resolve_config
 from collector.errors import ConfigError
+from collector.own_models import USER, OwnModel
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, Cell, Config, Phase
 from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
+from jobs.plan.models_file import WatchedModel
+from jobs.plan.own_models import divide
 from jobs.pool.requested_options import ExtraMeasurements, Selection
 
 #: On a CPU the other templates are unavailable or, like `aten`, leave the program as it is.
@@ -43,7 +47,7 @@ class Plan:
     """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
 
     A plan from a file may have the `night` that it is a part of, `extra` measurements, and how many `runs` each cell needs
-    (by `cell_id`; one where it is not there).
+    (by `cell_id`; one where it is not there). `own_models` are the user's own that cells are of by a short name.
     """
 
     cells: list[Cell]
@@ -51,18 +55,82 @@ class Plan:
     night: str = ""
     extra: ExtraMeasurements = field(default_factory=ExtraMeasurements)
     runs: Mapping[str, int] = field(default_factory=dict)
+    own_models: tuple[OwnModel, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without the runs; `load_plan` reads it back."""
-        optional = {"night": self.night, "measure": self.extra.to_json()}
+        optional: dict[str, Any] = {"night": self.night, "measure": self.extra.to_json()}
+        optional["own_models"] = [model.to_json() for model in self.own_models]
         given = {name: value for name, value in optional.items() if value}
         return {**given, "cells": [cell.to_json() for cell in self.cells], "left_out": self.left_out}
 
 
-def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
+def planned_night(device: str, selection: Selection, configs: tuple[str, ...], *, everything: bool = False) -> Plan:
+    """The night of a device: the user's own models that the selection names, and the zoo's.
+
+    `everything`: the zoo's models as well where a file names the user's own. Raises what `selected` and `divide` raise.
+    """
+    asked = [parse_config(text) for text in configs]
+    defaults = {phase: CPU_CONFIGS if device == "cpu" else tuple(all_configs()) for phase in Phase}
+    defaults[Phase.TRAINING] = CPU_CONFIGS[:1] if device == "cpu" else TRAINING_CONFIGS
+    own, rest = planned_own(device, selection, asked, defaults, everything)
+    return joined(own, _zoo_night(device, rest, asked)) if rest else own
+
+
+def planned_own(
+    device: str,
+    selection: Selection,
+    asked: Sequence[Config],
+    defaults: Mapping[Phase, Sequence[Config]],
+    everything: bool = False,
+) -> tuple[Plan, Selection | None]:
+    """The cells of the user's own models that a selection names, and the selection of the zoo's, if it names some.
+
+    What the selection asks for goes before what the file says, and this before the defaults. Raises what `divide` raises,
+    and `ConfigError` for a config that the installed torch does not know.
+    """
+    watched, rest = divide(selection, everything)
+    cells, left_out = [], []
+    for one in watched:
+        check_configs(one, selection.models_file, device)
+        spec = find(USER, one.model.name, [one.model])
+        for phase in map(Phase, selection.phases or one.phases or (Phase.INFERENCE,)):
+            dtypes = (selection.dtype,) if selection.dtype else one.dtypes or (default_dtype(spec, device, phase),)
+            configs = asked or one.configs or defaults[phase]
+            forms = product(configs, dtypes, one.sizes(selection.batch_size))
+            cells += [Cell(USER, one.model.name, phase, dtype, device, size, config) for config, dtype, size in forms]
+    for config in asked:
+        check_config(config, device)
+    if watched and selection.models_file and not rest and not (selection.suites or selection.models):
+        left_out = [
+            f"the zoo: {selection.models_file} names the models; with_zoo = true in it, or --suite, adds the zoo's"
+        ]
+    return Plan(cells, left_out, own_models=tuple(one.model for one in watched)), rest
+
+
+def check_configs(watched: WatchedModel, path: str, device: str) -> None:
+    """Raises `ConfigError` that names file, table and key if the installed torch does not know a config of a model."""
+    for config in watched.configs:
+        try:
+            check_config(config, device)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: [models.{watched.table}] configs: {error}") from error
+
+
+def planned_run(device: str, selection: Selection, configs: Sequence[Config]) -> Plan:
+    """What a selection names under these configs; the user's own models under those of their file where none is asked for.
+
+    Raises what `selected` and `divide` raise.
+    """
+    asked = () if list(configs) == [Config()] else configs
+    own, rest = planned_own(device, selection, asked, dict.fromkeys(Phase, configs))
+    return joined(own, selected(device, rest, configs)) if rest else own
+
+
+def _zoo_night(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
     """The default night of a device if nothing is narrowed, else what the options select; raises what `selected` raises."""
-    if selection.is_narrowed or configs:
-        return selected(device, selection, [parse_config(text) for text in configs] or all_configs())
+    if selection.is_narrowed or asked:
+        return selected(device, selection, asked or all_configs())
     training = replace(selection, phases=(Phase.TRAINING.value,))
     if device == "cpu":
         # The training cell is the longest: first, so that no core waits for it at the end.
@@ -115,7 +183,9 @@ def default_dtype(spec: ModelSpec, device: str, phase: Phase) -> str:
 def joined(*plans: Plan) -> Plan:
     """Several plans as one; a cell planned twice is measured once."""
     cells = {cell.cell_id: cell for plan in plans for cell in plan.cells}
-    return Plan(list(cells.values()), list(dict.fromkeys(line for plan in plans for line in plan.left_out)))
+    left_out = dict.fromkeys(line for plan in plans for line in plan.left_out)
+    own_models = {model.name: model for plan in plans for model in plan.own_models}
+    return Plan(list(cells.values()), list(left_out), own_models=tuple(own_models.values()))
 
 
 def _batch_size(spec: ModelSpec, phase: Phase, device: str, selection: Selection) -> int:
@@ -155,7 +225,7 @@ def read_plan(path: Path, device: str | None) -> Plan:
     plan = load_plan(path)
     device = device or (plan.cells[0].device if plan.cells else "cpu")
     for cell in plan.cells:
-        find(cell.suite, cell.model)
+        find(cell.suite, cell.model, plan.own_models)
     if others := sorted({cell.device for cell in plan.cells} - {device}):
         raise ConfigError(
             f"{path} plans cells for {', '.join(others)}, and this run measures on {device}: choose with --device"
@@ -170,7 +240,9 @@ def load_plan(path: Path) -> Plan:
     try:
         data = json.loads(path.read_text())
         cells, extra = map(Cell.from_json, data["cells"]), ExtraMeasurements.from_json(data.get("measure") or {})
-        plan = Plan(list(cells), night=str(data.get("night") or ""), extra=extra, runs=data.get("runs", {}))
+        own_models = tuple(map(OwnModel.from_json, data.get("own_models", ())))
+        night = str(data.get("night") or "")
+        plan = Plan(list(cells), night=night, extra=extra, runs=data.get("runs", {}), own_models=own_models)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
     if plan.runs != {}:

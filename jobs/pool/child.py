@@ -94,7 +94,7 @@ class Request:
             "cells": [cell.to_json() for cell in self.cells]
         }
         return {
-            "selection": asdict(self.selection),
+            "selection": self.selection.to_json(),
             "configs": list(self.configs),
             "names": asdict(self.names),
             **self.requested.to_json(),
@@ -104,9 +104,8 @@ class Request:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Request:
         """The inverse of `to_json`."""
-        lists: dict[str, Any] = {name: tuple(value) for name, value in data["selection"].items() if type(value) is list}
         return cls(
-            Selection(**{**data["selection"], **lists}),
+            Selection.from_json(data["selection"]),
             tuple(data["configs"]),
             RunNames(**data["names"]),
             RequestedOptions.from_json(data),
@@ -272,7 +271,8 @@ def _check_requirements(request: Request, torch_git: str) -> None:
         raise ConfigError(f"inductor-watch {tool_version()} there, {request.tool} where the night was planned")
     if request.torch_git not in ("", torch_git):
         raise ConfigError(f"torch {torch_git[:12]} there, {request.torch_git[:12]} where the night was planned")
-    missing = {name for cell in request.cells for name in find(cell.suite, cell.model).missing()}
+    own = request.requested.settings.own_models
+    missing = {name for cell in request.cells for name in find(cell.suite, cell.model, own).missing()}
     if missing:
         raise ConfigError(f"{', '.join(sorted(missing))} not installed there, and planned models need it")
 

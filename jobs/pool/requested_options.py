@@ -14,7 +14,7 @@ from collector.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which models, and in which form; empty or None where nothing was given."""
+    """Which models, and in which form; empty or None where nothing was given. `models_file` has the user's own models."""
 
     suites: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -22,6 +22,17 @@ class Selection:
     dtype: str | None = None
     device: str | None = None
     batch_size: int | None = None
+    models_file: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back."""
+        return {name: value for name, value in asdict(self).items() if name != "models_file" or value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Selection:
+        """The inverse of `to_json`."""
+        values: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in data.items()}
+        return cls(**values)
 
     @property
     def is_narrowed(self) -> bool:

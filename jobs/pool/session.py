@@ -47,6 +47,7 @@ def measure_and_store(
         LostDeviceError: a GPU stopped answering; what was measured is stored.
     """
     require_cells(plan)
+    settings = settings.with_models(plan.own_models)
     for testbed in testbeds:
         testbed.import_for(plan.cells)
     store = storing(database) if database else None

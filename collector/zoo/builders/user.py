@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
+from collector.own_models import BATCH_ARGUMENTS
 from collector.vocabulary import Phase
 from collector.zoo.spec import Built
 
 
-def build(batch_size: int, phase: Phase, device: str, target: str) -> Built:
+def build(
+    batch_size: int,
+    phase: Phase,
+    device: str,
+    target: str,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+    folder: str = "",
+) -> Built:
     """Calls the function and makes of its answer a model with inputs and a loss.
 
-    The module is looked for in the working directory and on PYTHONPATH. Of `batch_size`, `phase` ("inference" or
-    "training") and `device` the function gets those that it takes by name. It returns a model in float32 with its inputs:
-    `(model, args)`, `(model, args, kwargs)`, or a `Built` of its own.
+    The module is looked for in `folder`, in the working directory and on PYTHONPATH. Of `batch_size`, `phase` ("inference"
+    or "training") and `device` the function gets those that it takes by name, and it gets all `arguments`. It returns a
+    model with its inputs: `(model, args)`, `(model, args, kwargs)`, or a `Built` of its own.
 
     Raises:
         ImportError: no such module, or no such function in it.
-        TypeError: the function returned something else.
+        TypeError: the function returned something else, or takes none of the arguments' names.
         ValueError: the function takes no `batch_size`, and its inputs are not of that size.
     """
     module_name, _, name = target.partition(":")
+    if folder and (place := str(Path(folder).resolve())) not in sys.path:
+        sys.path.insert(0, place)
     module = import_module(module_name)
     function = getattr(module, name, None)
     if not callable(function):
         raise ImportError(f"module {module_name} has no function {name}")
-    wanted = _wanted(function, {"batch_size": batch_size, "phase": phase.value, "device": device})
+    # With marked dimensions a model is built at a second batch size.
+    arguments = {**arguments, **{word: batch_size for word in BATCH_ARGUMENTS if word in arguments}}
+    given = {"batch_size": batch_size, "phase": phase.value, "device": device, **arguments}
+    wanted = _wanted(function, given)
+    if refused := arguments.keys() - wanted.keys():
+        takes = ", ".join(inspect.signature(function).parameters) or "nothing"
+        raise TypeError(f"{target} takes no {', '.join(sorted(refused))}, only {takes}: see the shapes in models.toml")
     built = _built(function(**wanted), target)
-    if "batch_size" not in wanted:
+    if "batch_size" not in wanted and not arguments:
         _check_size(built, batch_size, name)
     return built
 

@@ -169,10 +169,12 @@ def reasons(halves: Sequence[Half]) -> None:
                 draw(head, bullets("iw-mono", listed))
 
 
-def repro(halves: Sequence[Half]) -> None:
+def repro(data: Data, halves: Sequence[Half]) -> None:
     """The command that measures the cell again."""
     st.header("Measure it again", anchor=False)
-    for command in dict.fromkeys(repro_command(half.cell) for half in halves if half.cell):
+    cells = [half.cell for half in halves if half.cell]
+    own = details.own_models_of(data.engine, {(cell.suite, cell.model) for cell in cells})
+    for command in dict.fromkeys(repro_command(cell, own.get(cell.model)) for cell in cells):
         st.code(command, language="bash", wrap_lines=True)
 
 

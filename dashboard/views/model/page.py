@@ -25,7 +25,7 @@ def page(selection: Selection) -> None:
     figures += history.show(selection, choice, verdict.decided if verdict else "")
     evidence.differences(selection.data, halves)
     evidence.reasons(halves)
-    evidence.repro(halves)
+    evidence.repro(selection.data, halves)
     charts.offer(figures)
 
 

@@ -271,6 +271,24 @@ def test_environment_differences_are_listed_key_by_key(store, put):
     assert compare(store, base, base).environment == ()
 
 
+def test_a_model_that_changed_itself_is_no_regression(store, put):
+    def environments(version):
+        told = {"target": "m:f", "version": version}
+        return {**ENVIRONMENT, "model": {"own": told, "other": {"target": "m:g", "version": "content 1"}}}
+
+    names = [cell(name, suite="user") for name in ("own", "other")]
+    base = put([passing(one) for one in names], environment=environments("content 1"))
+    slow = [passing(one, slower=2.0, environment_id="later") for one in names]
+    new = put(slow, environment=environments("content 2"), commit=COMMIT_B)
+    found = compare(store, base, new)
+    assert by_model(found)["model_changed"].to_dict() == {"own": True, "other": False}
+    assert by_model(found)["code"].to_dict()["own"] == "model changed"
+    assert any("1 of 2 cells are of a model that itself changed (own)" in note for note in found.notes)
+    verdicts = judge_cells(store, found).cells["verdict"]
+    assert verdicts[names[0].cell_id] == "environment_changed"
+    assert verdicts[names[1].cell_id] != "environment_changed"
+
+
 def test_testbeds_of_different_devices_are_no_mixture(store, put):
     cpu = {"accelerator": None, "cores": 2}
     put([passing(cell(device="cpu"))], testbed=cpu)

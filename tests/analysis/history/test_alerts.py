@@ -215,6 +215,14 @@ def test_what_else_changed_there_is_told_of_the_alert(history):
     assert datetime.fromisoformat(data["span"]["onset"]["started_at"]) == START.astimezone(UTC) + timedelta(days=12)
 
 
+def test_a_model_that_changed_itself_alerts_nobody(history):
+    versions = [{"model": {"bert": {"target": "m:f", "version": f"content {number}"}}} for number in range(2)]
+    history.nights(0, 12, environment=versions[0])
+    history.nights(12, 24, slower(1.1, ("bert",)), environment=versions[1])
+    found = survey(history.store)
+    assert (found.alerts, [one.model_changed for one in found.history.changes]) == ((), [True])
+
+
 CONFIGS = [DEFAULT, *(Config(overrides={"max_autotune": value}) for value in (1, 2, 3, 4))]
 
 

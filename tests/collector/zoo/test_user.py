@@ -35,6 +35,9 @@ def everything(**given):
 def built():
     return Built(nn.Linear(4, 2), (torch.ones(1, 4),), {}, lambda made, _: made.sum(), "targets")
 
+def shaped(seq, batch=1):
+    return nn.Linear(seq, 2), torch.ones(batch, seq)
+
 def flat():
     return nn.Linear(4, 2), torch.ones(4)
 
@@ -87,6 +90,14 @@ def test_a_function_gets_what_it_asks_for(own):
     assert isinstance(made("built", 1), Built)
     assert made("built", 1).targets == "targets"
     assert made("flat", 1).args[0].shape == (4,)  # without a batch dimension the size is 1
+
+
+def test_a_shape_gives_arguments_and_a_second_size_has_its_own_batch(own):
+    target = f"{TARGET}:shaped"
+    assert build(4, Phase.INFERENCE, "cpu", target, {"batch": 4, "seq": 6}).args[0].shape == (4, 6)
+    assert build(2, Phase.INFERENCE, "cpu", target, {"batch": 4, "seq": 6}).args[0].shape == (2, 6)
+    with pytest.raises(TypeError, match="takes no length, only seq, batch"):
+        build(4, Phase.INFERENCE, "cpu", target, {"length": 6})
 
 
 @pytest.mark.parametrize(

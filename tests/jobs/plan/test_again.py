@@ -83,13 +83,13 @@ def test_no_run_settles_another_testbed_or_what_was_never_measured(nights):
 
 def test_a_config_of_another_version_is_counted_and_left_out(nights):
     with open_store(nights, write=False).connect() as conn:
-        again = find_again(*compare_and_judge(conn, "r11", "r12"), {})
+        again = find_again(*compare_and_judge(conn, "r11", "r12"), {}, {})
     assert again.cells == ()
     assert again.unreadable > 20
 
 
 def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model: None)
+    monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model, own=(): None)
     path = tmp_path / "again.json"
     done = CliRunner().invoke(app, ["report", "r11", "r12", "--again-plan", str(path), "--db", nights])
     assert done.exit_code == 0
@@ -127,8 +127,8 @@ def measured(monkeypatch):
 
     monkeypatch.setattr("jobs.pool.session.measure_and_store", measure)
     monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", lambda device, pace, serve: calls.append(device) or [])
-    monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model: None)
-    monkeypatch.setattr("jobs.plan.again.find", lambda suite, model: None)
+    monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model, own=(): None)
+    monkeypatch.setattr("jobs.plan.again.find", lambda suite, model, own=(): None)
     return calls
 
 
@@ -167,7 +167,7 @@ def test_sides_are_measured_again_exactly_where_the_report_says(nights, measured
 def test_models_that_the_zoo_does_not_have_are_left_out_and_named(nights, monkeypatch):
     known = MODELS[:9]
 
-    def find(suite, model):
+    def find(suite, model, own=()):
         if model not in known:
             raise ZooError(f"no model {model}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.known_code import known_by
+from collector.code import known_by
 from collector.settings import Settings
 from jobs.builds.options import BuildError
 from jobs.builds.overlay import Wheel, _make

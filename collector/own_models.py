@@ -1,0 +1,183 @@
+"""A user's own models: how one is spelt, what of it travels to the process that measures it, and which version of it that is.
+
+Nothing here imports a user's module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib import invalidate_caches
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from collector.errors import ZooError
+from collector.vocabulary import OptionValue, short_hash
+
+#: The suite of a user's own models.
+USER = "user"
+#: The key of an environment under which the measured model's definition and version are.
+MODEL = "model"
+#: The arguments of a shape that say how large the batch is.
+BATCH_ARGUMENTS = ("batch_size", "batch")
+#: What makes a model another one.
+_IDENTITY = ("target", "arguments", "version")
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_GIT_S = 60
+
+
+def is_user_model(name: str) -> bool:
+    """Whether a name is spelt `module:function`; no model of the zoo is."""
+    return _TARGET.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """A model that a function of the user's makes, under a name of its own.
+
+    `arguments` are given to the function besides what it is always given. `folder` is where its module is looked for first,
+    `source` the folder or package whose commit or content is the model's version (empty: the module's own package). Both
+    folders are relative to the one in which the command runs. `tolerance` replaces the suite's
+    (`collector.correctness.tolerances`).
+    """
+
+    name: str
+    target: str
+    arguments: Mapping[str, OptionValue] = field(default_factory=dict, hash=False)
+    folder: str = ""
+    source: str = ""
+    tolerance: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that say something; `from_json` reads them back."""
+        return {name: value for name, value in asdict(self).items() if value not in ("", None, {})}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OwnModel:
+        """The inverse of `to_json`; other keys are left out. Raises `KeyError`, `TypeError` or `ValueError`."""
+        known = {item.name for item in fields(cls)}
+        model = cls(**{name: value for name, value in data.items() if name in known})
+        if not is_user_model(model.target):
+            raise ValueError(f"target {model.target!r} is no module:function")
+        return model
+
+    @classmethod
+    def parse(cls, text: str) -> OwnModel:
+        """A model that `spelled` has spelt for the command line. Raises `ZooError`."""
+        try:
+            return cls.from_json(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ZooError(
+                f"{text[:80]!r} is no model of your own ({error}): write module:function, or copy the command that "
+                "measures the cell again as a whole"
+            ) from error
+
+    @property
+    def spelled(self) -> str:
+        """The model as `--model` takes it without any file: its definition in JSON."""
+        return json.dumps(self.to_json())
+
+
+def own_model(name: str, own_models: Iterable[OwnModel] = ()) -> OwnModel:
+    """The model of this name: one of these, or one that is spelt `module:function`. Raises `ZooError`."""
+    for model in own_models:
+        if model.name == name:
+            return model
+    if is_user_model(name):
+        return OwnModel(name, name)
+    raise ZooError(
+        f"{name!r} is no model of your own here: write module:function, e.g. my_models:tiny, or name the file that defines "
+        "it with --models-file"
+    )
+
+
+def described(suite: str, name: str, own_models: Iterable[OwnModel] = ()) -> dict[str, Any]:
+    """What the environment of a measurement says of a user's own model: its definition and its version. Else empty."""
+    if suite != USER:
+        return {}
+    model = own_model(name, own_models)
+    return {MODEL: {name: {**model.to_json(), "version": version_of(model)}}}
+
+
+def identity_in(environment: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """What makes a model the same one in two environments; None where the environment does not tell."""
+    told = environment.get(MODEL)
+    known = told.get(name) if isinstance(told, Mapping) else None
+    return {key: known.get(key) for key in _IDENTITY} if isinstance(known, Mapping) else None
+
+
+def names_another_model(key: str, base: Sequence[str], new: Sequence[str]) -> bool:
+    """Whether a key in which two environments differ (dotted, with its values) says that the model is another one."""
+    if not key.startswith(f"{MODEL}."):
+        return False
+    # Bundles of before November 2026 say nothing of the model.
+    return ".arguments." in key or (key.rpartition(".")[2] in _IDENTITY and bool(base) and bool(new))
+
+
+def version_of(model: OwnModel) -> str:
+    """`commit 0123456789ab`, with a hash of what is not committed yet; else `content 0123456789ab`; else `unknown`.
+
+    The commit is that of `source` where this is a folder in a git repository. The content is that of the Python files of
+    `source`, or of the package in which the function is.
+    """
+    package = find_package(model.target.partition(":")[0], model.folder)
+    if model.source and Path(model.source).is_dir():
+        return _commit(Path(model.source), package) or f"content {_content([Path(model.source)])}"
+    places = find_package(model.source, model.folder) if model.source else package
+    return f"content {_content(places)}" if places else "unknown"
+
+
+def find_package(module: str, folder: str = "") -> list[Path]:
+    """The file or the folders of the package in which a module is, found without importing it; empty if there is none."""
+    invalidate_caches()  # a file may have just been written
+    here = [str(Path(place).resolve()) for place in dict.fromkeys((folder, ""))]
+    spec = PathFinder.find_spec(module.partition(".")[0], [*here, *sys.path])
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [Path(place) for place in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.origin else []
+
+
+def _content(places: Iterable[Path]) -> str:
+    """The hash of the Python files in some places, hidden folders left out: of their names within and their contents."""
+    files = []
+    for place in places:
+        for path in [place] if place.is_file() else place.rglob("*.py"):
+            within = path.relative_to(place)
+            if not any(part.startswith(".") for part in within.parts):
+                files.append((within.as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()))
+    return short_hash(sorted(files))
+
+
+def _commit(folder: Path, package: Iterable[Path]) -> str | None:
+    """The commit that is checked out, and a hash of the changes to it; None if this is no repository.
+
+    Untracked files count where they are in the function's own package: results may lie beside them.
+    """
+    head = _git(folder, "rev-parse", "HEAD")
+    if not head:
+        return None
+    changes = _git(folder, "diff", "HEAD") or b""
+    for place in package:
+        names = [place.name] if place.is_file() else ["*.py"]
+        within = place.parent if place.is_file() else place
+        untracked = (_git(within, "ls-files", "--others", "--exclude-standard", "-z", *names) or b"").split(b"\0")
+        changes += b"".join(name + (within / os.fsdecode(name)).read_bytes() for name in untracked if name)
+    commit = f"commit {head.decode().strip()[:12]}"
+    return f"{commit} with changes {hashlib.sha256(changes).hexdigest()[:8]}" if changes else commit
+
+
+def _git(folder: Path, *words: str) -> bytes | None:
+    try:
+        command = ["git", "-C", str(folder), *words]
+        return subprocess.run(command, capture_output=True, timeout=_GIT_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,245 @@
+"""`models.toml`: a user's own models, and in which forms a night measures each. No module of the user's is imported."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from collector.configs.spelling import parse_config
+from collector.errors import ConfigError, nearest
+from collector.own_models import BATCH_ARGUMENTS, OwnModel, find_package, is_user_model
+from collector.vocabulary import DTYPES, Config, OptionValue, Phase
+
+#: The file that is read where none is named.
+DEFAULT = "models.toml"
+#: What each key of a model's table is, for people.
+KEYS = {
+    "function": 'a text, "module:function"',
+    "batch_sizes": "a list of whole numbers from 1, e.g. [1, 8]",
+    "shapes": "named tables of the function's arguments, e.g. { short = { batch_size = 8, seq = 128 } }",
+    "phases": f"a list of {', '.join(Phase)}",
+    "dtypes": f"a list of {', '.join(DTYPES)}",
+    "configs": 'a list of configs as --config takes them, e.g. ["triton", "max_autotune"]',
+    "tolerance": "a number above 0, e.g. 0.01",
+    "source": "a text: a folder, whose commit is the model's version, or a package, whose content is",
+}
+_TOP = {"models": "tables [models.NAME]", "with_zoo": "true or false"}
+#: A name of a model or a shape; a dot separates the two.
+_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+#: What every function is given that takes it by name.
+_ALWAYS_GIVEN = {"batch_size", "phase", "device"}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedModel:
+    """A model of the file under one shape, and the forms in which it is measured; empty for what a night takes otherwise."""
+
+    model: OwnModel
+    batch_sizes: tuple[int, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    configs: tuple[Config, ...] = ()
+
+    @property
+    def table(self) -> str:
+        """The name of its table."""
+        return self.model.name.partition(".")[0]
+
+    def sizes(self, wanted: int | None) -> tuple[int, ...]:
+        """The batch sizes: that of the shape, else the wanted one, else those of the file, else 1."""
+        of_shape = [self.model.arguments[name] for name in BATCH_ARGUMENTS if name in self.model.arguments]
+        if self.model.arguments:
+            return (int(of_shape[0] or 1),) if of_shape else (1,)
+        return (wanted,) if wanted else self.batch_sizes or (1,)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsFile:
+    """The models of a file; `with_zoo`: a night measures the zoo's models as well."""
+
+    path: Path
+    models: tuple[WatchedModel, ...]
+    with_zoo: bool = False
+
+
+def read_models_file(path: Path) -> ModelsFile:
+    """Reads and checks a file. Raises `ConfigError` that names file, table and key, and the way out."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}: `inductor-watch init` writes an example") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no TOML: {error}") from error
+    for key in data:
+        if key not in _TOP:
+            raise ConfigError(f"{path}: {key}: no such key at the top: {nearest(key, _TOP)}")
+    with_zoo, tables = data.get("with_zoo", False), data.get("models")
+    if not isinstance(with_zoo, bool):
+        raise ConfigError(f"{path}: with_zoo: write {_TOP['with_zoo']}")
+    if not isinstance(tables, Mapping) or not tables:
+        raise ConfigError(f'{path} names no model: write a table [models.NAME] with function = "module:function"')
+    return ModelsFile(path, tuple(one for name in tables for one in _models(path, name, tables[name])), with_zoo)
+
+
+def _models(path: Path, name: str, table: Any) -> list[WatchedModel]:
+    """The models of one table: one a shape."""
+    where = f"{path}: [models.{name}]"
+    if not isinstance(table, Mapping):
+        raise ConfigError(f'{where} is no table: write [models.{name}] with function = "module:function"')
+    _check_name(where, name)
+    for key, value in table.items():
+        if key not in KEYS:
+            raise ConfigError(f"{where} {key}: no such key: {nearest(key, KEYS)}")
+        if not _CHECKS[key](value):
+            raise ConfigError(f"{where} {key}: {_wrong(key, value)}")
+    if "function" not in table:
+        raise ConfigError(f'{where} lacks function: write function = "module:function"')
+    if "shapes" in table and "batch_sizes" in table:
+        raise ConfigError(f"{where} batch_sizes: the shapes have their own: leave it out, or the shapes")
+    forms = WatchedModel(
+        OwnModel(name, table["function"], {}, *_places(where, path, table), tolerance=table.get("tolerance")),
+        tuple(table.get("batch_sizes", ())),
+        tuple(map(Phase, table.get("phases", ()))),
+        tuple(table.get("dtypes", ())),
+        tuple(_config(where, text) for text in table.get("configs", ())),
+    )
+    return [_with_shape(where, forms, shape, given) for shape, given in table.get("shapes", {}).items()] or [forms]
+
+
+def _with_shape(where: str, forms: WatchedModel, shape: str, arguments: Mapping[str, OptionValue]) -> WatchedModel:
+    _check_name(f"{where} shapes.{shape}", shape)
+    sizes = [arguments[name] for name in BATCH_ARGUMENTS if name in arguments]
+    if sizes and (type(sizes[0]) is not int or sizes[0] < 1):
+        raise ConfigError(f"{where} shapes.{shape}: the batch is {sizes[0]!r}: write a whole number from 1")
+    return replace(forms, model=replace(forms.model, name=f"{forms.model.name}.{shape}", arguments=dict(arguments)))
+
+
+def _places(where: str, path: Path, table: Mapping[str, Any]) -> tuple[str, str]:
+    """The folder of the file and the source, relative to this folder: bundles hold them, and may be given to others."""
+    folder, source = os.path.relpath(path.parent), table.get("source", "")
+    if (path.parent / source).is_dir():
+        source = os.path.relpath(path.parent / source) if source else ""
+    elif not is_user_model(f"{source}:_"):
+        raise ConfigError(f"{where} source: there is no folder {source} beside the file: name one, or a package")
+    return "" if folder == "." else folder, source
+
+
+def _check_name(where: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{where}: {name!r} is no name: write letters, digits, - and _, beginning with a letter")
+
+
+def _config(where: str, text: str) -> Config:
+    try:
+        return parse_config(text)
+    except ConfigError as error:
+        raise ConfigError(f"{where} configs: {error}") from error
+
+
+def _wrong(key: str, value: Any) -> str:
+    """What is wrong with a value and what to write; of a list, the word that is wrong."""
+    known = {"phases": [*Phase], "dtypes": DTYPES}.get(key)
+    if known and isinstance(value, list):
+        word = next((word for word in value if word not in known), None)
+        if isinstance(word, str):
+            return f"{word!r} is none of them: {nearest(word, known)}"
+    return f"{value!r}: write {KEYS[key]}"
+
+
+def _list_of(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and value != [] and all(map(is_one, value))
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _are_shapes(value: Any) -> bool:
+    shapes = list(value.values()) if isinstance(value, dict) else []
+    plain = all(isinstance(item, bool | int | float | str) for shape in shapes if isinstance(shape, dict)
+                for item in shape.values())  # fmt: skip
+    return shapes != [] and plain and all(isinstance(shape, dict) and shape for shape in shapes)
+
+
+#: Whether the value of a key can be used.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "function": lambda value: isinstance(value, str) and is_user_model(value),
+    "batch_sizes": _list_of(_is_count),
+    "shapes": _are_shapes,
+    "phases": _list_of(lambda word: word in [*Phase]),
+    "dtypes": _list_of(lambda word: word in DTYPES),
+    "configs": _list_of(_is_text),
+    "tolerance": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6,
+    "source": _is_text,
+}
+
+
+def check_functions(file: ModelsFile) -> None:
+    """Looks for each function in the source of its module, which is not imported, and at the names of its parameters.
+
+    A function that the module does not define itself is taken as it is. Raises `ConfigError` for the first that is wrong.
+    """
+    for watched in file.models:
+        model = watched.model
+        where = f"{file.path}: [models.{watched.table}]"
+        module, _, name = model.target.partition(":")
+        if (source := _source_of(module, model.folder)) is None:
+            raise ConfigError(
+                f"{where} function: there is no module {module} beside the file, in this folder or on PYTHONPATH"
+            )
+        try:
+            tree = ast.parse(source.read_bytes(), str(source))
+        except (SyntaxError, ValueError) as error:
+            raise ConfigError(f"{where} function: {source} is no Python: {error}") from error
+        defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        if name in defined:
+            _check_parameters(where, model, defined[name])
+        elif not any(_binds(node, name) for node in tree.body):
+            raise ConfigError(f"{where} function: {source} has no function {name}: {nearest(name, defined)}")
+
+
+def _source_of(module: str, folder: str) -> Path | None:
+    """The file of a module, found without importing it or its package."""
+    rest = module.split(".")[1:]
+    for place in find_package(module, folder):
+        if place.is_file():
+            return place if not rest else None
+        for path in (place.joinpath(*rest, "__init__.py"), place.joinpath(*rest).with_suffix(".py")):
+            if path.is_file():
+                return path
+    return None
+
+
+def _binds(node: ast.stmt, name: str) -> bool:
+    """Whether a statement may give this name a meaning without defining a plain function: `from x import *` does, too."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return isinstance(node, ast.ClassDef) and node.name == name
+    names = {item.asname or item.name for item in ast.walk(node) if isinstance(item, ast.alias)}
+    names |= {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+    names |= {item.name for item in ast.walk(node) if isinstance(item, ast.FunctionDef)}
+    return bool(names & {name, "*"})
+
+
+def _check_parameters(where: str, model: OwnModel, function: ast.FunctionDef) -> None:
+    taken = function.args
+    names = [argument.arg for argument in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)]
+    for name in model.arguments:
+        if name not in names and not taken.kwarg:
+            shape = model.name.rpartition(".")[2]
+            raise ConfigError(f"{where} shapes.{shape}: {function.name} takes no {name}: {nearest(name, names)}")
+    without_default = [argument.arg for argument in taken.args[: len(taken.args) - len(taken.defaults)]]
+    without_default += [
+        argument.arg for argument, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True) if default is None
+    ]
+    if lacking := [name for name in without_default if name not in _ALWAYS_GIVEN and name not in model.arguments]:
+        raise ConfigError(f"{where}: {function.name} needs {', '.join(lacking)}: give each shape a value for it")

@@ -1,0 +1,85 @@
+"""Which version of a user's own model was measured, and when two versions are different models."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from collector.own_models import OwnModel, described, identity_in, names_another_model, version_of
+from collector.settings import Settings
+
+MODEL = OwnModel("tiny.short", "own_pkg.models:tiny", {"seq": 8}, tolerance=0.1)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "own_pkg"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (folder / "models.py").write_text("def tiny(seq): ...\n")
+    return folder
+
+
+def git(folder, *words):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_version_is_the_content_of_the_package(package):
+    before = version_of(MODEL)
+    assert before.startswith("content ")
+    (package / "notes.txt").write_text("no code")
+    assert version_of(MODEL) == before
+    (package / "models.py").write_text("def tiny(seq): return 1\n")
+    assert version_of(MODEL) != before
+    assert version_of(OwnModel("gone", "nowhere_at_all:x")) == "unknown"
+
+
+def test_or_the_commit_of_its_repository_with_what_is_not_committed(package, tmp_path):
+    model = OwnModel("tiny", "own_pkg.models:tiny", source=".")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "own_pkg/__init__.py")
+    git(tmp_path, "commit", "-qm", "one")
+    untracked = version_of(model)
+    assert " with changes " in untracked  # models.py is in no commit yet
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "two")
+    clean = version_of(model)
+    assert (clean.startswith("commit "), "changes" in clean) == (True, False)
+    (tmp_path / "results.db").write_text("beside it")
+    assert version_of(model) == clean
+    (package / "models.py").write_text("def tiny(seq): return 1\n")
+    assert version_of(model).startswith(f"{clean} with changes ")
+
+
+def test_a_model_is_another_one_by_its_code_or_arguments_alone(package):
+    environment = described("user", "tiny.short", [MODEL])
+    same = identity_in(environment, "tiny.short")
+    elsewhere = OwnModel("tiny.short", "own_pkg.models:tiny", {"seq": 8}, folder=".", tolerance=0.2)
+    assert identity_in(described("user", "tiny.short", [elsewhere]), "tiny.short") == same
+    longer = OwnModel("tiny.short", "own_pkg.models:tiny", {"seq": 9})
+    assert identity_in(described("user", "tiny.short", [longer]), "tiny.short") != same
+    assert (described("timm", "tiny.short"), identity_in({}, "tiny.short")) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "base", "new", "expected"),
+    [
+        ("model.tiny.short.version", ("content 1",), ("content 2",), True),
+        ("model.tiny.arguments.seq", (), ("9",), True),
+        ("model.tiny.version", (), ("content 2",), False),  # measured before versions were known
+        ("model.tiny.tolerance", ("0.1",), ("0.2",), False),
+        ("driver", ("1",), ("2",), False),
+    ],
+)
+def test_a_difference_of_environments_says_whether_the_model_changed(key, base, new, expected):
+    assert names_another_model(key, base, new) is expected
+
+
+def test_settings_carry_models_and_older_bundles_have_none():
+    settings = Settings().with_models([MODEL])
+    assert Settings.from_json(settings.to_json()) == settings
+    assert settings.with_models([MODEL]).own_models == (MODEL,)
+    assert "own_models" not in Settings().to_json()
