@@ -63,11 +63,12 @@ def graphnet_model(name: str) -> ModelSpec:
 def graphnet_models(patterns: list[str]) -> tuple[ModelSpec, ...]:
     """The samples whose `name` or `graphnet/name` is like one of the patterns, or all; those for others are left out.
 
-    Raises `ZooError` if there is no folder of samples, or a pattern without a wildcard is no sample's name.
+    `@FILE` stands for the names in a file, one a line, as in the lists of GraphNet's repository. Raises `ZooError` if there is
+    no folder of samples or no such file, or a pattern without a wildcard is no sample's name.
     """
     folder = samples_folder()
     names = sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob("graph_net.json"))
-    wanted = [pattern.removeprefix(f"{SUITE}/") for pattern in patterns] or ["*"]
+    wanted = [name for pattern in patterns for name in _spelt_out(pattern.removeprefix(f"{SUITE}/"))] or ["*"]
     exact = [graphnet_model(pattern) for pattern in wanted if not set(pattern) & set("*?[")]
     like = [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
     found = {spec.name: spec for spec in exact}
@@ -75,3 +76,16 @@ def graphnet_models(patterns: list[str]) -> tuple[ModelSpec, ...]:
         with suppress(ZooError):  # asked for by a wildcard only
             found.setdefault(name, graphnet_model(name))
     return tuple(found.values())
+
+
+def _spelt_out(pattern: str) -> list[str]:
+    if not pattern.startswith("@"):
+        return [pattern]
+    try:
+        lines = Path(pattern[1:]).read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise ZooError(f"the list of samples {pattern[1:]} cannot be read ({type(error).__name__})") from error
+    names = [line.strip().removeprefix("samples/") for line in lines if line.strip() and not line.startswith("#")]
+    if not names:
+        raise ZooError(f"the list of samples {pattern[1:]} is empty: write a name a line")
+    return names

@@ -70,7 +70,7 @@ MODELS: tuple[ModelSpec, ...] = (
         same_in_both_phases(1, 1),
         "169,343 nodes, 1,166,243 random edges; on cpu 200 and 1000",
         # Sums over edges in 16 bits depend on their order by more than any tolerance.
-        dtypes=("float32", "amp", "amp_bfloat16"),
+        dtypes=(AS_IS, "float32", "amp", "amp_bfloat16"),
         notes="sums over edges need float32",
     ),
     _model(

@@ -107,6 +107,18 @@ def test_samples_are_selected_by_suite_or_name_and_executed_by_neither(samples):
     assert not list(samples.rglob("executed"))
 
 
+def test_a_list_of_samples_is_read_from_a_file(samples, tmp_path):
+    file = tmp_path / "list.txt"
+    file.write_text("# two of one\nsamples/made_up/tiny-1.0\n\nmade_up/tiny-1.0\n")
+    (spec,) = select(patterns=[f"graphnet/@{file}"])
+    assert spec.name == "made_up/tiny-1.0"
+    file.write_text("\n")
+    with pytest.raises(ZooError, match="is empty"):
+        select(in_suites=["graphnet"], patterns=[f"@{file}"])
+    with pytest.raises(ZooError, match="cannot be read"):
+        select(patterns=["graphnet/@nowhere.txt"])
+
+
 NAMES_DEVICES = """
 import torch
 from torch import device
