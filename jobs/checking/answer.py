@@ -15,7 +15,7 @@ from analysis.reports.markdown import code
 from analysis.reports.words import several
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
-from jobs.checking.deciding import SETTLED, Need, has_same_code, is_unconfirmed
+from jobs.checking.deciding import OF_COMPILING, SETTLED, Need, has_same_code, is_unconfirmed
 from jobs.checking.rounds import Check
 
 #: Metrics that are counted: any rise is real.
@@ -116,9 +116,9 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
         return 3, f"compile time changed in {several(len(unconfirmed), 'cell')}, not yet confirmed: raise --minutes"
     others = [row["verdict"] for row in check.rows.values() if check.acting or not has_same_code(row)]
     undecided = others.count(Outcome.INCONCLUSIVE)
-    compiling = sum(word is Need.COMPILE for word in check.needs().values())
-    if compiling:
-        return 3, f"compile time differs in {several(compiling, 'cell')}, not decided: raise --minutes"
+    longer = sum(word is Need.COMPILE and _is_longer(check.rows[cell_id]) for cell_id, word in check.needs().items())
+    if longer:
+        return 3, f"compile time is longer in {several(longer, 'cell')}, not decided: raise --minutes"
     if counts.get("missing"):
         return 3, f"{several(counts['missing'], 'cell')} not measured in time: raise --minutes"
     if counts.keys() == {"still_failing"}:
@@ -126,6 +126,10 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     if undecided and undecided == len(others):
         return 3, f"{several(undecided, 'cell')} to time and none of them decided: raise --minutes"
     return 0, f"{reason}; {several(undecided, 'cell')} not decided" if undecided else reason
+
+
+def _is_longer(row: Mapping[Any, Any]) -> bool:
+    return any(isinstance(row[f"{name}_verdict"], str) and row[f"{name}_change"] > 0 for name in OF_COMPILING)
 
 
 def _more(rows: Iterable[Mapping[Any, Any]], name: str, words: str) -> str:

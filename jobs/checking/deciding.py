@@ -27,7 +27,8 @@ _PATIENCE = 4
 _SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
 
 _CHANGES = (Outcome.REGRESSED, Outcome.IMPROVED)
-_OF_COMPILING = ("compile_cold_s", "compile_instructions")
+#: Metrics of compiling, and of running, the one that decides first.
+OF_COMPILING = ("compile_cold_s", "compile_instructions")
 _OF_RUNNING = ("compiled_ms", "compiled_kernel_ms")
 
 
@@ -62,7 +63,7 @@ def need(row: Mapping[Any, Any], timed: int, compiled: int, is_acting: bool) -> 
         return Need.TIME
     if lacks_compile_time(row, "base") or lacks_compile_time(row, "new"):
         return Need.COMPARE_COMPILING if timed + compiled <= _CONFIRMED else Need.NOTHING
-    return Need.COMPILE if any(_is_open(row, name, timed + compiled) for name in _OF_COMPILING) else Need.NOTHING
+    return Need.COMPILE if any(_is_open(row, name, timed + compiled) for name in OF_COMPILING) else Need.NOTHING
 
 
 def has_same_code(row: Mapping[Any, Any]) -> bool:
@@ -72,7 +73,7 @@ def has_same_code(row: Mapping[Any, Any]) -> bool:
 
 def is_unconfirmed(row: Mapping[Any, Any], rounds: int) -> bool:
     """Whether the verdict is of a compile time, and too few rounds show it."""
-    return row["verdict_metric"] in _OF_COMPILING and rounds < CONFIRMED_COMPILING
+    return row["verdict_metric"] in OF_COMPILING and rounds < CONFIRMED_COMPILING
 
 
 def lacks_compile_time(row: Mapping[Any, Any], side: str) -> bool:

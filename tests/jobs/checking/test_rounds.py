@@ -142,6 +142,15 @@ def test_a_compile_time_that_few_rounds_show_fails_nothing(checked):
     )
 
 
+@pytest.mark.parametrize(("factor", "exit_code"), [(2.0, 3), (0.5, 0)])
+def test_a_compile_time_that_is_not_decided_in_time_is_too_little_where_it_is_longer(checked, factor, exit_code):
+    check = checked(Played(compiling={"model2": factor}, ends_at=4))
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    _, told = answer(check)
+    assert (told.open, told.exit_code) == (1, exit_code)
+
+
 def test_more_graph_breaks_fail_without_a_timing(checked):
     played = Played(other=("model4",), breaks={"model4": 6.0})
     check = checked(played)
