@@ -1,0 +1,91 @@
+"""The walk-through of docs/own-models.md as a new user types it: from a model to an alert in less than ten minutes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.bundle import read_bundle
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "own-models.md").read_text().partition("## Where the file is found")[0]
+#: What a shell calls the program that is tested.
+PROGRAM = f'inductor-watch() {{ {shlex.quote(sys.executable)} -m jobs.cli "$@"; }}\nexport -f inductor-watch\n'
+
+
+def block(language):
+    return re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[1]
+
+
+def commands():
+    """Each command with the exit code that its comment says."""
+    lines = [
+        line.strip() for line in PAGE.splitlines() if line.startswith("    ") and line.strip() not in block("python")
+    ]
+    return [(line, int(code[1]) if (code := re.search(r"# exit code (\d)", line)) else 0) for line in lines]
+
+
+@pytest.fixture
+def shell(tmp_path):
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+    def run(line, code=0):
+        done = subprocess.run(
+            ["bash", "-c", PROGRAM + line], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, f"{line}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.slow
+def test_from_a_model_to_an_alert(shell, tmp_path):
+    (tmp_path / "my_models.py").write_text(block("python"))
+    (tmp_path / "models.toml").write_text(block("toml"))
+    began = time.monotonic()
+    said = {}
+    for line, code in commands():
+        said[line.partition("#")[0].strip()] = shell(line, code)
+    minutes = (time.monotonic() - began) / 60
+    print(f"the walk-through took {minutes:.1f} min")  # noqa: T201 - docs/own-models.md says it
+    assert minutes < 10
+    assert said["inductor-watch init"] == "models.toml is fine: block.short, block.long\n"
+    assert "4 cells" in said["inductor-watch plan --device cpu"]
+    compared = said["inductor-watch compare latest~1 latest"]
+    assert "4 environment changed" in compared and compared.count("model changed") >= 4
+    assert said["inductor-watch regressions open latest~1 latest"].count("opened") >= 1
+    assert "new regressions" in said["inductor-watch regressions notify --dry-run"]
+
+    # The command that a report gives needs no file; a model with another name is not found without one.
+    report = json.loads(shell("inductor-watch report latest~1 latest --format json"))
+    (tmp_path / "models.toml").unlink()
+    cell = next(cell for cell in report["cells"] if cell["model"] == "block.short")
+    assert "1 cell on" in shell(f"{cell['repro']} --no-store --samples 5")
+    assert "no file here defines block.short" in shell("inductor-watch run --suite user --model block.short", 2)
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_without_the_file(shell, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "my_models.py").write_text(block("python"))
+    (tmp_path / "sub" / "models.toml").write_text(
+        f"{block('toml')}tolerance = 0.5\n".replace('["triton", "freezing"]', '["triton"]')
+    )
+    shell("inductor-watch nightly --device cpu --models-file sub/models.toml --model block.short --max-hours 0")
+    (tmp_path / "sub" / "models.toml").unlink()
+    shell("inductor-watch resume")
+    (path,) = (tmp_path / "runs").glob("*.jsonl.gz")
+    contents = read_bundle(path)
+    (measured,) = contents.latest().values()
+    assert (measured.cell.batch_size, measured.status.value, measured.details["tolerance"]) == (8, "pass", 0.5)
+    told = contents.environments[measured.environment_id]["model"]["block.short"]
+    assert (told["arguments"]["seq"], told["folder"], told["version"][:8]) == (32, "sub", "content ")
