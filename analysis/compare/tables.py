@@ -134,15 +134,14 @@ def _model_changed(cells: pd.DataFrame, environments: Mapping[str, Mapping[str, 
     def identity(row: Mapping[Any, Any], side: str) -> Mapping[str, Any] | None:
         return identity_in(environments.get(row[f"environment_id_{side}"], {}), row["model"])
 
-    columns = ["suite", "model", "environment_id_base", "environment_id_new"]
+    own = (cells["suite"] == USER).to_numpy(dtype=bool, copy=True)
+    columns = ["model", "environment_id_base", "environment_id_new"]
     changed = [
-        row["suite"] == USER
-        and (base := identity(row, "base")) is not None
-        and (new := identity(row, "new")) is not None
-        and base != new
-        for row in cells[columns].to_dict("records")
+        (base := identity(row, "base")) is not None and (new := identity(row, "new")) is not None and base != new
+        for row in cells.loc[own, columns].to_dict("records")
     ]
-    return pd.Series(changed, index=cells.index, dtype=bool)
+    own[own] = changed
+    return pd.Series(own, index=cells.index)
 
 
 def _side_cells(conn: Connection, side: Side, filters: CellFilter) -> pd.DataFrame:

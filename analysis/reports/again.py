@@ -115,6 +115,8 @@ def _runs(row: Mapping[Any, Any]) -> tuple[int, str]:
     verdict = row["verdict"]
     if verdict == Outcome.MISSING:
         return 0, "missing"
+    if row["model_changed"]:
+        return 0, ""  # of which nothing can be told
     if verdict == Outcome.ENVIRONMENT_CHANGED or (verdict == Outcome.INCONCLUSIVE and row["testbed_changed"] is True):
         return 0, "elsewhere"
     if verdict in _ONCE:

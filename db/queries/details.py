@@ -186,7 +186,7 @@ def own_models_of(source: Source, models: Iterable[tuple[str, str]]) -> dict[str
             try:
                 data = conn.execute(query.where(Model.name == name)).scalar() or {}
                 own[name] = OwnModel.from_json(data[MODEL][name])
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, AttributeError):
                 continue  # measured by another version, or the record is lost
     return own
 
