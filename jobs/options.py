@@ -226,10 +226,7 @@ models_file_option = click.option(
     callback=_here,
     help="Your own models, as `init` writes them. [models.toml, if this folder has it]",
 )
-#: Which cells to measure.
-selection_options = as_one(
-    "selection",
-    Selection,
+_SELECTION = (
     repeatable("suite", "suites", "A suite of `zoo`, or user for your own models [all installed]"),
     repeatable(
         "model",
@@ -248,15 +245,29 @@ selection_options = as_one(
     batch_size_option,
     models_file_option,
 )
+#: Which cells to measure.
+selection_options = as_one("selection", Selection, *_SELECTION)
 
 
 def _config_option(text: str) -> Decorator[Any]:
     return click.option("--config", "configs", multiple=True, metavar="NAME[+key=value...]", help=text)
 
 
+def _of_night(**given: Any) -> Selection:
+    selection = Selection(**given)
+    if selection.everything and (selection.suites or selection.models):
+        raise click.UsageError("--all measures the whole zoo: leave out --suite and --model")
+    return selection
+
+
 #: Which cells a night measures: the selection, and configs by name.
 night_options = together(
-    selection_options,
+    as_one(
+        "selection",
+        _of_night,
+        *_SELECTION,
+        click.option("--all", "everything", is_flag=True, help="The whole zoo, not the default models."),
+    ),
     _config_option("A config of `templates` or `modes`, with overrides; repeatable [those of the night]."),
 )
 

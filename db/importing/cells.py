@@ -160,6 +160,22 @@ def _option(value: Any) -> OptionValue:
 
 #: The value of a missing field; PyTorch's dashboard uses the same word.
 NOT_SET = "notset"
+#: The models of PyTorch's torchbench that the zoo has in its suite torchvision.
+TORCHVISION = frozenset(
+    [
+        "alexnet",
+        "densenet121",
+        "mnasnet1_0",
+        "mobilenet_v2",
+        "mobilenet_v3_large",
+        "resnet18",
+        "resnet50",
+        "resnext50_32x4d",
+        "shufflenet_v2_x1_0",
+        "squeezenet1_1",
+        "vgg16",
+    ]
+)
 _PHASES = frozenset(phase.value for phase in Phase)
 _DEVICES = {"rocm": "cuda", "hip": "cuda"}
 
@@ -210,7 +226,14 @@ def identify(row: Row, given: Given) -> Identity | str:
     config = given.config if given.config and not name.config and not row.arguments else _config(row, name)
     # The device's kind in PyTorch's words (`cuda_h100`, `cpu_x86_zen`), where somebody says it.
     accelerator = name.device or str(row.arguments.get("arch") or "") or device
-    return Identity(suite, row.model, phase, dtype, device, config, accelerator)
+    return Identity(_suite_here(suite, row.model), row.model, phase, dtype, device, config, accelerator)
+
+
+def _suite_here(suite: str, model: str) -> str:
+    """Where the zoo has a model of PyTorch's suites: the names of models are equal, those of two suites are not."""
+    if suite == "timm_models":
+        return "timm"
+    return "torchvision" if suite == "torchbench" and model in TORCHVISION else suite
 
 
 def _config(row: Row, name: FileName) -> Config:

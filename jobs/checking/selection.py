@@ -49,14 +49,14 @@ TRAINING = (Config(template="triton"),)
 CPU_INFERENCE = (Config(template="triton"), Config(template="freezing"))
 
 
-def planned_check(device: str, selection: Selection, configs: tuple[str, ...], everything: bool = False) -> Plan:
+def planned_check(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
     """The cells of a check, the most important first: what the options select, else the user's own models or the default.
 
-    `everything` is the whole zoo under the night's configs. Raises what `selected` and `divide` raise.
+    The whole zoo is measured under the night's configs. Raises what `selected` and `divide` raise.
     """
     asked = tuple(map(parse_config, configs))
-    if everything:
-        return planned_night(device, selection, configs, everything=True)
+    if selection.everything:
+        return planned_night(device, selection, configs)
     inference = INFERENCE if device == "cuda" else CPU_INFERENCE
     own, rest = planned_own(device, selection, asked, {Phase.INFERENCE: inference, Phase.TRAINING: TRAINING})
     return joined(own, _of_zoo(device, rest, asked)) if rest else own

@@ -110,8 +110,9 @@ def zoo_command(suites: tuple[str, ...], models: tuple[str, ...], as_json: bool)
             row["batch_sizes"].get(phase, {}).get(device, "-")
             for phase, device in (("inference", "cuda"), ("training", "cuda"), ("inference", "cpu"))
         )
+        notes = f"  ({row['notes']})" if row["notes"] else ""
         lack = f"  [not installed: {', '.join(row['missing'])}]" if row["missing"] else ""
-        click.echo(f"{row['suite']:<12} {row['name']:<38} {gpu:>9} {train:>6} {cpu:>4}  {row['input']}{lack}")
+        click.echo(f"{row['suite']:<12} {row['name']:<38} {gpu:>9} {train:>6} {cpu:>4}  {row['input']}{notes}{lack}")
     ready = sum(not row["missing"] for row in rows)
     click.echo(f"{len(rows)} models, {ready} of them can be built here")
 

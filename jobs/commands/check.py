@@ -47,7 +47,6 @@ _WORKERS = 8
 @click.option("--repo", type=FOLDER, default=Path(), help="The clone of PyTorch [this folder].")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=10, help="Start no cell after so long.")
 @night_options
-@click.option("--all", "everything", is_flag=True, help="The whole zoo under the night's configs.")
 @overlay_options
 @measuring_options
 @stored_options
@@ -67,7 +66,6 @@ def check_command(
     minutes: float,
     selection: Selection,
     configs: tuple[str, ...],
-    everything: bool,
     source: SourceOptions,
     requested: RequestedOptions,
     storage: Storage,
@@ -92,8 +90,6 @@ def check_command(
     from jobs.pool.session import require_cells, storing
 
     began = time.monotonic()
-    if everything and (selection.is_narrowed or configs):
-        raise click.UsageError("--all measures the whole zoo: leave out models, phases, sizes and configs")
     if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
         requested = _with_workers(requested, selection.device)
     overlays = make_overlays((base, new), repo, source, label, requested)
@@ -104,7 +100,7 @@ def check_command(
     of_base, of_new = find_sides((base, new), overlays, selection.device)
     if len(of_base.testbeds) > 1:
         raise click.UsageError("check measures both sides on one GPU: name one with --gpus")
-    plan = planned_check(of_base.testbeds[0].device, selection, configs, everything)
+    plan = planned_check(of_base.testbeds[0].device, selection, configs)
     require_cells(plan)
     for side in (of_base, of_new):
         import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)

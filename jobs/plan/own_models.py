@@ -16,10 +16,10 @@ from jobs.plan.models_file import ModelsFile, WatchedModel, read_models_file
 from jobs.pool.requested_options import Selection
 
 
-def divide(selection: Selection, with_zoo: bool = False) -> tuple[list[WatchedModel], Selection | None]:
+def divide(selection: Selection) -> tuple[list[WatchedModel], Selection | None]:
     """The user's own models that a selection names, and the selection of the zoo's (None where it names none of those).
 
-    Where nothing is named, the file's models stand for the zoo's, unless the file or `with_zoo` wants both. A model that is
+    Where nothing is named, the file's models stand for the zoo's, unless the file or the selection wants both. A model that is
     spelt in full (`OwnModel.spelled`) needs no file. Says on standard error which models of a file are taken.
 
     Raises:
@@ -39,7 +39,7 @@ def divide(selection: Selection, with_zoo: bool = False) -> tuple[list[WatchedMo
     is_narrowed = bool(selection.suites or selection.models)
     if is_narrowed and not left and (selection.models or not suites):
         return [*spelt, *own], None
-    if file and not is_narrowed and not (with_zoo or file.with_zoo):
+    if file and not is_narrowed and not (selection.everything or file.with_zoo):
         return own, None
     # A model spelt `module:function` needs its suite no more than others.
     return [*spelt, *own], replace(selection, models_file="", models=left, suites=suites or selection.suites)

@@ -1,6 +1,6 @@
 """From a selection, or a file, to a plan: every cell that a run is expected to measure.
 
-The default night of a CPU fits into minutes; that of a GPU is the whole zoo.
+The default nights have few models of many kinds; the whole zoo is asked for.
 """
 
 from __future__ import annotations
@@ -32,6 +32,24 @@ CPU_CONFIGS = tuple(Config(template=name) for name in ("triton", "cpp_wrapper", 
 TRAINING_CONFIGS = tuple(Config(template=name) for name in ("triton", "cudagraphs", "cpp_wrapper"))
 #: The models of a CPU night, and the one that it also trains.
 CPU_TAG, CPU_TRAINING_TAG = "cpu-night", "cpu-training"
+#: The models of a GPU's night: what is compiled today, one of a kind each.
+GPU_NIGHT = (
+    "llm/Llama-3.2-1B.prefill",  # rotary positions, grouped heads, SwiGLU; also trained
+    "llm/Llama-3.2-1B.decode",  # one token against a static cache: launches and memory
+    "llm/gpt-oss-20b-4layers.decode",  # mixture of experts
+    "llm/mamba2-130m.prefill",  # state space
+    "llm/FlexAttention.sliding_window",  # a template that is generated from the mask
+    "llm/whisper-large-v3-turbo.encoder",  # sound
+    "modern/unet",  # diffusion: convolutions, group norm, cross attention
+    "modern/DiT-B-2",  # diffusion: modulated transformer blocks
+    "modern/sam_vit_b_encoder",  # windows, relative positions, large images
+    "modern/dlrm",  # embedding bags
+    "modern/gcn_arxiv",  # gather and scatter
+    "modern/llama_mlp_int8",  # quantised weights
+    "modern/adamw_step",  # a foreach optimiser
+    "huggingface/BertForMaskedLM",  # encoder
+    "torchvision/resnet50",  # convolutions and batch norm
+)
 #: Inductor's options that make it time candidates for matrix products and convolutions, or for every kernel.
 _TUNING_OPTIONS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 
@@ -65,15 +83,15 @@ class Plan:
         return {**given, "cells": [cell.to_json() for cell in self.cells], "left_out": self.left_out}
 
 
-def planned_night(device: str, selection: Selection, configs: tuple[str, ...], *, everything: bool = False) -> Plan:
+def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
     """The night of a device: the user's own models that the selection names, and the zoo's.
 
-    `everything`: the zoo's models as well where a file names the user's own. Raises what `selected` and `divide` raise.
+    Raises what `selected` and `divide` raise.
     """
     asked = [parse_config(text) for text in configs]
     defaults = {phase: CPU_CONFIGS if device == "cpu" else tuple(all_configs()) for phase in Phase}
     defaults[Phase.TRAINING] = CPU_CONFIGS[:1] if device == "cpu" else TRAINING_CONFIGS
-    own, rest = planned_own(device, selection, asked, defaults, everything)
+    own, rest = planned_own(device, selection, asked, defaults)
     return joined(own, _zoo_night(device, rest, asked)) if rest else own
 
 
@@ -82,14 +100,13 @@ def planned_own(
     selection: Selection,
     asked: Sequence[Config],
     defaults: Mapping[Phase, Sequence[Config]],
-    everything: bool = False,
 ) -> tuple[Plan, Selection | None]:
     """The cells of the user's own models that a selection names, and the selection of the zoo's, if it names some.
 
     What the selection asks for goes before what the file says, and this before the defaults. Raises what `divide` raises,
     and `ConfigError` for a config that the installed torch does not know.
     """
-    watched, rest = divide(selection, everything)
+    watched, rest = divide(selection)
     cells, left_out = [], []
     for one in watched:
         check_configs(one, selection.models_file, device)
@@ -128,17 +145,22 @@ def planned_run(device: str, selection: Selection, configs: Sequence[Config]) ->
 
 
 def _zoo_night(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
-    """The default night of a device if nothing is narrowed, else what the options select; raises what `selected` raises."""
+    """The models that are named, or the whole zoo, or the default ones, in the forms that are asked for or the default ones.
+
+    Raises what `selected` raises.
+    """
+    on_cpu, is_default = device == "cpu", not (selection.suites or selection.models or selection.everything)
+    chosen = replace(selection, models=GPU_NIGHT) if is_default and not on_cpu else selection
+    tags, training_tags = ((CPU_TAG,), (CPU_TRAINING_TAG,)) if is_default and on_cpu else ((), ())
     if selection.is_narrowed or asked:
-        return selected(device, selection, asked or all_configs())
-    training = replace(selection, phases=(Phase.TRAINING.value,))
-    if device == "cpu":
-        # The training cell is the longest: first, so that no core waits for it at the end.
+        return selected(device, chosen, asked or all_configs(), *tags)
+    training = replace(chosen, phases=(Phase.TRAINING.value,))
+    if on_cpu:
+        # Training cells are the longest: first, so that no core waits for them at the end.
         return joined(
-            selected(device, training, CPU_CONFIGS[:1], CPU_TRAINING_TAG),
-            selected(device, selection, CPU_CONFIGS, CPU_TAG),
+            selected(device, training, CPU_CONFIGS[:1], *training_tags), selected(device, chosen, CPU_CONFIGS, *tags)
         )
-    return joined(selected(device, selection, all_configs()), selected(device, training, TRAINING_CONFIGS))
+    return joined(selected(device, chosen, all_configs()), selected(device, training, TRAINING_CONFIGS))
 
 
 def selected(device: str, selection: Selection, configs: Sequence[Config], *tags: str) -> Plan:

@@ -14,7 +14,10 @@ from collector.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which models, and in which form; empty or None where nothing was given. `models_file` has the user's own models."""
+    """Which models, and in which form; empty or None where nothing was given. `models_file` has the user's own models.
+
+    `everything` is the whole zoo instead of a night's default models, besides the user's own.
+    """
 
     suites: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -23,10 +26,13 @@ class Selection:
     device: str | None = None
     batch_size: int | None = None
     models_file: str = ""
+    everything: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        return {name: value for name, value in asdict(self).items() if name != "models_file" or value}
+        return {
+            name: value for name, value in asdict(self).items() if value or name not in ("models_file", "everything")
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Selection:

@@ -88,7 +88,8 @@ MODELS: tuple[ModelSpec, ...] = (
         None,
         architecture="LongformerForMaskedLM",
         config={"attention_window": 512, "max_position_embeddings": 4098},
-        notes="its attention window pads every input to 512 tokens, too slow on a CPU; breaks the graph 4 times",
+        notes="its attention window pads every input to 512 tokens, too slow on a CPU; breaks the graph 4 times; the "
+        "vocabulary is the library's default of 30,522 tokens, PyTorch's has 50,265",
     ),
     _text("BartForCausalLM", 4, 1024),
     _text("BertForMaskedLM", 16, 512),
@@ -106,7 +107,7 @@ MODELS: tuple[ModelSpec, ...] = (
         architecture="FNetForMaskedLM",
         dtypes=("float32",),
         tags=(_NIGHT,),
-        notes="its FFT is float32 only",
+        notes="its FFT is float32 only: PyTorch measures it so as well, and lists it under the dtype of the night",
     ),
     _text("LayoutLMForMaskedLM", 16, 512),
     _text("M2M100ForConditionalGeneration", 16, 128, 16),

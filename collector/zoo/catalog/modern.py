@@ -49,7 +49,13 @@ MODELS: tuple[ModelSpec, ...] = (
         "latents of 64x64, 77 tokens of text; on cpu 8x8",
         notes="Stable Diffusion 1.5's sizes, simplified: pooling, one block of attention a level",
     ),
-    _model("DiT-B-2", "diffusion:build_dit", same_in_both_phases(32, 2), "latents of 32x32; on cpu 8x8"),
+    _model(
+        "DiT-B-2",
+        "diffusion:build_dit",
+        same_in_both_phases(32, 2),
+        "latents of 32x32; on cpu 8x8",
+        notes="written from the paper; positions are learned, patches stay apart",
+    ),
     _model(
         "sam_vit_b_encoder",
         "segmentation:build",

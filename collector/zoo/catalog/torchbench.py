@@ -21,7 +21,8 @@ MODELS: tuple[ModelSpec, ...] = (
         input_note="160 frames of 320 features, 20 characters",
         needs=("torch", "numpy"),
         tags=frozenset({_TAG, "speech"}),
-        notes="its attention divides by a NumPy scalar, which the compiler sees as a tensor on the CPU",
+        notes="written from the paper, on random frames: breaks the graph 5 times where PyTorch lists 10; its attention divides "
+        "by a NumPy scalar, which the compiler sees as a tensor on the CPU",
     ),
     ModelSpec(
         suite=SUITE,
@@ -42,6 +43,7 @@ MODELS: tuple[ModelSpec, ...] = (
         batch_sizes=same_in_both_phases(8, 1),
         input_note="3x384x512; on cpu 3x192x256",
         tags=frozenset({_TAG, "vision"}),
-        notes="every call in eval mode stores a tensor of grid sizes on the CPU",
+        notes="a re-implementation whose loss compares dense targets, where YOLO's matches objects to anchors; every call in "
+        "eval mode stores a tensor of grid sizes on the CPU",
     ),
 )

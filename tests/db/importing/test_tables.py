@@ -6,7 +6,8 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.vocabulary import Config, Phase, Status
-from db.importing.cells import Given
+from collector.zoo.registry import all_models, find
+from db.importing.cells import TORCHVISION, Given
 from db.importing.rows import Target
 from db.importing.tables import parse_name
 from tests.db.importing.foreign import ACCURACY, FAILED, GOOD, PERFORMANCE, STEM, put, read, table
@@ -44,6 +45,18 @@ def test_every_value_is_kept_under_its_own_name(tmp_path):
         told["values"]
     )
     assert told["from"] == f"{STEM}_performance.csv:2"
+
+
+@pytest.mark.parametrize("suite", ["timm_models", "torchbench", "huggingface"])
+def test_rows_of_pytorchs_lists_land_on_models_of_the_zoo(tmp_path, suite):
+    named = {"timm_models": "beit_base_patch16_224", "torchbench": "resnet18", "huggingface": "T5Small"}[suite]
+    stem = STEM.replace("torchbench", suite)
+    rows = [GOOD.replace("hf_Bert_large", name) for name in (named, "of_no_zoo")]
+    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, *rows, stem=stem)))
+    cell = found[named].cell
+    assert find(cell.suite, cell.model).supports(cell.phase, cell.device, cell.dtype)
+    assert {spec.name for spec in all_models() if spec.suite == "torchvision"} == TORCHVISION
+    assert found["of_no_zoo"].cell.suite == {"timm_models": "timm"}.get(suite, suite)
 
 
 def test_a_speedup_of_zero_is_a_failure_and_no_number(tmp_path):

@@ -13,10 +13,11 @@ import pytest
 from collector.configs.templates import TEMPLATES, modes
 from collector.errors import ConfigError
 from collector.vocabulary import Config, Phase
-from collector.zoo.registry import all_models, find
+from collector.zoo.registry import all_models, find, select
 from collector.zoo.spec import ZooError
 from jobs.plan.planning import (
     CPU_CONFIGS,
+    GPU_NIGHT,
     all_configs,
     check_config,
     default_dtype,
@@ -29,6 +30,10 @@ from jobs.pool.requested_options import Selection
 from tests.factories import cell
 
 TRITON, ATEN = Config(template="triton"), Config(template="aten")
+
+
+def models(plan):
+    return {f"{item.suite}/{item.model}" for item in plan.cells}
 
 
 def small(configs=(TRITON, ATEN), device="cpu", tags=(), **selection):
@@ -165,11 +170,23 @@ def test_a_gpu_night_has_every_template_and_mode_and_training_in_amp():
     inference = {item.config for item in cells if item.phase is Phase.INFERENCE}
     assert inference == {Config(template=name) for name in TEMPLATES} | {Config(mode=name) for name in modes()}
     assert inference == set(all_configs())
-    dtypes = {(item.phase, item.dtype) for item in cells}
+    assert inference == {item.config for item in cells if item.model == "BertForMaskedLM"}
+    dtypes = {(item.phase, item.dtype) for item in cells if item.dtype != "as_is"}
     assert dtypes == {(Phase.INFERENCE, "bfloat16"), (Phase.TRAINING, "amp")}
     spec = find("huggingface", "BertForMaskedLM")
     assert default_dtype(spec, "cpu", Phase.TRAINING) == "float32"
     assert default_dtype(replace(spec, dtypes=("as_is", "float32")), "cuda", Phase.TRAINING) == "as_is"
+
+
+def test_the_default_night_of_a_gpu_is_small_and_the_whole_zoo_is_asked_for():
+    ready = {str(spec) for spec in select(patterns=GPU_NIGHT) if not spec.missing()}
+    for configs in ((), ("triton",)):
+        assert models(planned_night("cuda", Selection(), configs)) == ready
+        assert len(models(planned_night("cuda", Selection(everything=True), configs))) > 4 * len(GPU_NIGHT)
+    assert models(planned_night("cuda", Selection(phases=("training",)), ())) < ready
+    assert models(planned_night("cuda", Selection(suites=("timm",)), ("triton",))).isdisjoint(ready)
+    assert len(models(planned_night("cpu", Selection(everything=True), ()))) > 50
+    assert len(models(planned_night("cpu", Selection(), ("triton",)))) == 6
 
 
 def test_what_narrows_a_night_is_all_that_it_measures():
