@@ -37,7 +37,7 @@ GPU_NIGHT = (
     "llm/Llama-3.2-1B.prefill",  # rotary positions, grouped heads, SwiGLU; also trained
     "llm/Llama-3.2-1B.decode",  # one token against a static cache: launches and memory
     "llm/gpt-oss-20b-4layers.decode",  # mixture of experts
-    "llm/mamba2-130m.prefill",  # state space
+    "llm/mamba2-130m.decode",  # state space
     "llm/FlexAttention.sliding_window",  # a template that is generated from the mask
     "llm/whisper-large-v3-turbo.encoder",  # sound
     "modern/unet",  # diffusion: convolutions, group norm, cross attention

@@ -47,7 +47,8 @@ MODELS: tuple[ModelSpec, ...] = (
         "diffusion:build_unet",
         same_in_both_phases(4, 1),
         "latents of 64x64, 77 tokens of text; on cpu 8x8",
-        notes="Stable Diffusion 1.5's sizes, simplified: pooling, one block of attention a level",
+        notes="a simplification with Stable Diffusion 1.5's widths: one residual and one attention block a level; 210 of its "
+        "860 million parameters",
     ),
     _model(
         "DiT-B-2",
@@ -77,7 +78,7 @@ MODELS: tuple[ModelSpec, ...] = (
         "169,343 nodes, 1,166,243 random edges; on cpu 200 and 1000",
         # Sums over edges in 16 bits depend on their order by more than any tolerance.
         dtypes=(AS_IS, "float32", "amp", "amp_bfloat16"),
-        notes="sums over edges need float32",
+        notes="sums over edges need float32; random edges, so even degrees",
     ),
     _model(
         "llama_mlp_int8",
@@ -85,7 +86,7 @@ MODELS: tuple[ModelSpec, ...] = (
         _inference(1, 1),
         "one token of 2048 states; on cpu 64",
         dtypes=(AS_IS,),
-        notes="int8 weights, bfloat16 states: not cast",
+        notes="the gated layers of Llama-3.2-1B alone; int8 weights, bfloat16 states: not cast",
     ),
     _model(
         "adamw_step",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from collector.vocabulary import Phase
+from collector.measure.cell import measure
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.catalog.modern import MODELS
+from jobs.plan.planning import default_dtype
 from tests.collector.zoo.conftest import run, tensors
 
 torch = pytest.importorskip("torch")
@@ -44,3 +47,16 @@ def test_int8_weights_stay_int8_and_stand_for_what_they_were_quantised_from(buil
     assert weight.std().item() == pytest.approx(weight.shape[1] ** -0.5, rel=0.1)
     states = torch.randn(3, weight.shape[1], dtype=torch.bfloat16)
     torch.testing.assert_close(layer(states).float(), states.float() @ weight.T, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", READY, ids=str)
+def test_every_model_compiles_on_a_cpu_and_is_compared(spec):
+    size = spec.batch_size(Phase.INFERENCE, "cpu")
+    dtype = default_dtype(spec, "cpu", Phase.INFERENCE)
+    cell = Cell(spec.suite, spec.name, Phase.INFERENCE, dtype, "cpu", size, Config(template="triton"))
+    torch._dynamo.reset()
+    found = measure(cell, spec.build, Settings(rounds=3, warmups=1, sample_limit_s=5)).measurement
+    assert (found.status, found.failure, found.metrics["graph_breaks"]) == (Status.PASS, None, 0)
+    # The optimiser's step: its result, and four tensors of state for each of 28 parameters.
+    assert found.details["tensors_compared"] == (1 + 4 * 28 if spec.name == "adamw_step" else 1)

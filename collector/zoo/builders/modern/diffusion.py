@@ -15,9 +15,10 @@ _TEXT_TOKENS = 77
 
 
 def build_unet(batch_size: int, phase: Phase, device: str) -> Built:
-    """A UNet with the channels, depths and heads of Stable Diffusion 1.5 (its unet/config.json), at 512x512 pixels.
+    """A UNet with the channels and heads of Stable Diffusion 1.5 (its unet/config.json), at 512x512 pixels.
 
-    It is a simplification: no down-sampling by convolution but by pooling, one attention block a level, GELU for GEGLU.
+    It is a simplification: a level has one residual block and, on the way down only, one of attention, where the original has
+    two of each on the way down and three on the way up; pooling instead of convolutions that halve, GELU instead of GEGLU.
     """
     channels, text, heads, side = ((32, 64), 32, 2, 8) if is_cpu(device) else ((320, 640, 1280, 1280), 768, 8, 64)
     model = UNet(channels, text, heads)
