@@ -120,7 +120,7 @@ def planned_own(
         check_config(config, device)
     if watched and selection.models_file and not rest and not (selection.suites or selection.models):
         left_out = [
-            f"the zoo: {selection.models_file} names the models; with_zoo = true in it, or --suite, adds the zoo's"
+            f"the zoo: {selection.models_file} names the models; with_zoo = true in it adds the night's, --all every one"
         ]
     return Plan(cells, left_out, own_models=tuple(one.model for one in watched)), rest
 
