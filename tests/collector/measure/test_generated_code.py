@@ -235,6 +235,8 @@ print(code.code_id, len(code.graphs), len(code.kernels))
 """
 
 
+# In the default suite tests/jobs/pool/test_carried_nights.py shows that two processes have one code.
+@pytest.mark.slow
 def test_two_processes_with_other_caches_compile_to_the_same_code_and_print_none(tmp_path):
     told = []
     for name in ("one", "other"):
