@@ -72,8 +72,10 @@ def test_the_device_chooses_input_sizes_and_nothing_else(build):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ON_CPU)
-def test_every_model_runs_and_trains_in_eager_mode_on_a_cpu(build, path):
-    assert all(t.isfinite().all() for t in tensors(run(build(path))))
+def test_every_model_runs_in_eager_mode_on_a_cpu_and_trains_if_it_is_trained_there(build, path):
+    assert all(t.isfinite().all() for t in tensors(run(build(path))) if t.is_floating_point())
+    if not find(*path.split("/")).supports(Phase.TRAINING, "cpu"):
+        return
     built = build(path, Phase.TRAINING)
     built.loss(built.model(*built.args, **built.kwargs), built.targets).backward()
     gradients = [p.grad for p in built.model.parameters() if p.grad is not None]

@@ -43,7 +43,7 @@ class Fault:
 
 FAULTS = {
     "endless_compile": Fault(Status.TIMEOUT, Stage.COMPILE, "TimeoutError", "--timeout", "torch/_dynamo"),
-    "hang_in_a_call": Fault(Status.TIMEOUT, Stage.TIMING, "TimeoutError", "stuck", "_hang_while_timed"),
+    "hang_in_a_call": Fault(Status.TIMEOUT, Stage.TIMING, "TimeoutError", "where it hung", "_hang_while_timed"),
     "healthy": Fault(Status.PASS),
     "segfault": Fault(Status.CRASHED, Stage.EAGER, "SIGSEGV", "Python stack", "read_nowhere"),
     "out_of_memory": Fault(Status.OOM, Stage.EAGER, "RuntimeError", "--batch-size", "take_a_petabyte"),
