@@ -21,7 +21,7 @@ def main() -> None:
     """Draws or tells, as the first argument says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    draw = verbs.add_parser("draw", help="names of random samples, sorted")
+    draw = verbs.add_parser("draw", help="names of random samples, in random order")
     draw.add_argument("samples", type=Path)
     draw.add_argument("--count", type=int, default=200)
     draw.add_argument("--seed", type=int, default=0)
@@ -34,9 +34,9 @@ def main() -> None:
 
 
 def drawn(samples: Path, count: int, seed: int) -> list[str]:
-    """The names of `count` samples of a folder, sorted."""
+    """The names of `count` samples of a folder, in random order: the first of them are a random part, too."""
     names = sorted(path.parent.relative_to(samples).as_posix() for path in samples.rglob("graph_net.json"))
-    return sorted(random.Random(seed).sample(names, min(count, len(names))))
+    return random.Random(seed).sample(names, min(count, len(names)))
 
 
 def table(measurements: list[Measurement]) -> str:
