@@ -14,29 +14,16 @@ from db.engine import open_store
 from db.errors import RecordError
 from jobs.cli import app
 from tests.analysis.compare.test_verdicts import MODELS, make_run
-from tests.factories import failing, new_store
 from tests.jobs.github.server import TOKEN, Failure, github_server
 
 SLOW, BROKEN = (f"huggingface/{MODELS[at]} inference bfloat16 cuda bs8 default" for at in (4, 7))
 ENVIRON = {"INDUCTOR_WATCH_AUTHOR": "ann", "GITHUB_ACTOR": ""}
 
 
-@pytest.fixture(scope="module")
-def nights(tmp_path_factory):
-    """Twelve quiet nights and one in which a model got slower and another broke."""
-    folder = tmp_path_factory.mktemp("nights")
-    store = new_store(folder / "store.db")
-    for number in range(12):
-        make_run(store, folder, number)
-    make_run(store, folder, 12, slower={MODELS[4]: {"compiled_ms": 1.1}, MODELS[7]: failing})
-    store.dispose()
-    return folder / "store.db"
-
-
 @pytest.fixture
-def database(nights, tmp_path):
+def database(nights_with_losses, tmp_path):
     """A copy without records."""
-    return str(shutil.copy(nights, tmp_path / "store.db"))
+    return str(shutil.copy(nights_with_losses, tmp_path / "store.db"))
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.cli import app
-from tests.analysis.compare.test_verdicts import MODELS, make_run
-from tests.factories import failing, new_store
+from tests.analysis.compare.test_verdicts import MODELS
 from tests.jobs.regressions.receivers import MailReceiver, WebReceiver, running
 
 SECRET = "T0SECRET0xyz"
@@ -22,22 +21,10 @@ VARIABLES = ("SLACK_URL", "WEBHOOK_URL", "WEBHOOK_TOKEN", "SMTP_URL", "MAIL_FROM
 NONE = {f"INDUCTOR_WATCH_{name}": "" for name in VARIABLES} | {"INDUCTOR_WATCH_AUTHOR": "ann"}
 
 
-@pytest.fixture(scope="module")
-def nights(tmp_path_factory):
-    """A synthetic history whose last night has a slower model and a broken one."""
-    folder = tmp_path_factory.mktemp("nights")
-    store = new_store(folder / "store.db")
-    for number in range(12):
-        make_run(store, folder, number)
-    make_run(store, folder, 12, slower={MODELS[4]: {"compiled_ms": 1.1}, MODELS[7]: failing})
-    store.dispose()
-    return folder / "store.db"
-
-
 @pytest.fixture
-def database(nights, tmp_path):
+def database(nights_with_losses, tmp_path):
     """A copy in which both are recorded."""
-    copy = shutil.copy(nights, tmp_path / "store.db")
+    copy = shutil.copy(nights_with_losses, tmp_path / "store.db")
     assert regressions(copy, "open", "r11", "r12").exit_code == 0
     return copy
 
