@@ -20,7 +20,8 @@ SUITE = "huggingface"
 _NEEDS = ("torch", "transformers")
 #: The models of a nightly on a CPU: few distinct kernels, so that a cold compilation is quick, and little arithmetic.
 _NIGHT = "cpu-night"
-_QWEN3_06B = {
+#: Of config.json in Qwen/Qwen3-0.6B.
+QWEN3_06B = {
     "hidden_size": 1024,
     "intermediate_size": 3072,
     "num_hidden_layers": 28,
@@ -118,7 +119,7 @@ MODELS: tuple[ModelSpec, ...] = (
     _text("OPTForCausalLM", 2, 2048, 32),
     _text("PLBartForCausalLM", 8, 1024, 32, tags=(_NIGHT,)),
     _text("PegasusForCausalLM", 32, 128, 32),
-    _text("Qwen3ForCausalLM", 4, 512, 16, config=_QWEN3_06B, notes="the 0.6B model's sizes; a prefill, not `generate`"),
+    _text("Qwen3ForCausalLM", 4, 512, 16, config=QWEN3_06B, notes="the 0.6B model's sizes; a prefill, not `generate`"),
     _text(
         "RobertaForCausalLM",
         16,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collector.vocabulary import Phase
+from collector.zoo.catalog.huggingface import QWEN3_06B
 from collector.zoo.spec import ACCELERATOR, ModelSpec
 
 SUITE = "llm"
@@ -42,17 +43,7 @@ _LLAMA_32_1B = {
     "max_position_embeddings": 131072,
     "tie_word_embeddings": True,
 }
-_QWEN3_06B = {
-    "vocab_size": 151936,
-    "hidden_size": 1024,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "max_position_embeddings": 40960,
-    "tie_word_embeddings": True,
-}
+_QWEN3_06B = {**QWEN3_06B, "vocab_size": 151936, "max_position_embeddings": 40960}
 _QWEN35_08B = {
     "vocab_size": 248320,
     "hidden_size": 1024,
