@@ -23,7 +23,7 @@ _CONFIRMED = 2
 _PATIENCE = 4
 
 #: A change of compile time is what noise looks like if it is less than this part of half its interval, unless it is large.
-#: Two passes of one commit on an H200, eight workers each, differed by up to 22 %.
+#: Two passes of one commit on an H200, eight workers each, differed by up to 22 %, and by 31 % beside another GPU's work.
 _SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
 
 _CHANGES = (Outcome.REGRESSED, Outcome.IMPROVED)
