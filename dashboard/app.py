@@ -48,14 +48,13 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
             "No runs yet", "The database is there and holds no runs. Fill it, then reload:", empty_states.FILL
         )
         return
+    url.arrive()
     notes = _from_hud()
     with st.sidebar:
         _navigation(listed)
         sidebar.pickers(store)
     chosen = selection.read(store)
     selection.remember(chosen)
-    with st.sidebar:
-        sidebar.permalink(chosen)
     alert(*notes, *chosen.warnings)
     page.run()
 

@@ -32,6 +32,8 @@ _CHOICES = {
 #: Streamlit's own keys, and what older addresses have.
 _IGNORED = ("embed", "embed_options", "charts")
 
+_ARRIVING = "arriving"
+
 Value = str | Iterable[str] | None
 
 
@@ -85,6 +87,21 @@ def parameters(**changes: Value) -> dict[str, list[str]]:
 def link(page: str, **changes: Value) -> str:
     """An address relative to any page, so that it holds behind a proxy's path too."""
     return address(f"./{page}", parameters(**changes))
+
+
+def open_page(page: str, query: dict[str, list[str]]) -> None:
+    """Shows another page with a query of its own; `arrive` writes the query to the browser's address."""
+    st.session_state[_ARRIVING] = query
+    st.switch_page(page, query_params=query)
+
+
+def arrive() -> None:
+    """Writes the query of the page that `open_page` has opened to the address once more.
+
+    The message of `st.switch_page` may be lost when the new page starts. Then the page is right and its address is not.
+    """
+    if query := st.session_state.pop(_ARRIVING, None):
+        st.query_params.from_dict(query)
 
 
 def widget(key: str) -> str:

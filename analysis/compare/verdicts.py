@@ -17,8 +17,16 @@ from analysis.compare.repeats import RepeatRows
 from analysis.compare.results import Comparison, plain
 from analysis.compare.tables import compare
 from analysis.compare.transitions import Transition
-from analysis.stats.arrays import Mask, Words
-from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, judge, words_where
+from analysis.stats.arrays import Mask, Numbers, Words
+from analysis.stats.verdicts import (
+    Difference,
+    Verdict,
+    difference,
+    false_discovery_rates,
+    further_runs,
+    judge,
+    words_where,
+)
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source, connected
 from db.queries.filters import EVERYTHING, CellFilter
@@ -33,6 +41,9 @@ ALSO_READ: tuple[str, ...] = (LEAK, THROTTLED, *CONTROL.values())
 READ = tuple(sorted({*MIN_EFFECT, *ALSO_READ}))
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
+
+#: Where no noise is known, a change of this factor or more counts by its size alone: no known disturbance doubles a time.
+_LARGE = np.log(2.0)
 
 _PARTS = ("change", "adjusted", "low", "high", "explained", "q", "more_runs")
 
@@ -212,6 +223,8 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect:
         more = further_runs(tested, before.runs, after.runs, min_effect)
     q = false_discovery_rates(tested.p)
     verdicts = judge(tested, q, min_effect, lower_is_better=METRICS[metric].better == "lower")
+    large = _large(pairs, metric, tested)
+    verdicts[large > 0], verdicts[large < 0] = Outcome.REGRESSED.value, Outcome.IMPROVED.value
     is_known = np.isfinite(change)
     is_told = tested.high - tested.change < _WIDEST
     logs = {
@@ -228,6 +241,17 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect:
         f"{metric}_q": q,
         f"{metric}_more_runs": np.where(is_known, more, np.nan),
     }
+
+
+def _large(pairs: PairedCells, metric: str, tested: Difference) -> Numbers:
+    """1 where a cell's cost at least doubled and no noise is known, -1 where it at least halved, else 0.
+
+    It counts only as far as the eager run of the same process did not move along: a machine may be twice as slow.
+    """
+    beside = pairs.moved(metric) - (np.nan_to_num(pairs.moved(CONTROL[metric])) if metric in CONTROL else 0.0)
+    least = np.minimum(np.abs(tested.change), np.abs(beside))
+    counts = np.isnan(tested.p) & (np.sign(tested.change) == np.sign(beside)) & (least >= _LARGE)
+    return np.where(counts, np.sign(tested.change), 0.0)
 
 
 def _overall(pairs: PairedCells, verdicts: Mapping[str, Words]) -> dict[str, Words]:

@@ -31,12 +31,12 @@ GROUP_RULE = f"An average is coloured if its 95 % interval excludes 0 %. That ta
 #: A smaller relative change would be shown as 0.0 %.
 _NONE = 5e-4
 _NOISE_UNKNOWN = (
-    "The noise from run to run is not known yet: no cell was measured twice at one commit. Only leaks and statuses can be "
-    "judged. Measure one side again: run inductor-watch nightly on the same commit and machine."
+    "The noise from run to run is not known yet: no cell was measured twice at one commit. Only statuses, leaks and what "
+    "doubled or halved can be judged. Measure one side again: run inductor-watch nightly on the same commit and machine."
 )
 _NOISE_OWN = (
-    f"Noise from run to run: fewer than {FEWEST_REPEATS} cells have repeats. Each cell is judged by its own repeats. A cell "
-    "without repeats is inconclusive."
+    f"Noise from run to run: fewer than {FEWEST_REPEATS} cells have repeats. Each cell is judged by its own repeats. Of a cell "
+    "without repeats only a change by a factor of two or more is judged."
 )
 #: What a ratio above or below 1 means for a unit.
 _WORDS = {

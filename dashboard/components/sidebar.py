@@ -12,9 +12,8 @@ from dashboard import url
 from dashboard.components.sides import commit_words, label
 from dashboard.components.widgets import select, select_many
 from dashboard.data import Data
-from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, Selection, remembered
+from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
 from db.errors import SideError
-from db.queries.sides import Side
 from db.runs import NightInfo
 
 #: Nights whose single runs and commits are offered too, and nights that are offered before somebody asks for older ones:
@@ -51,26 +50,6 @@ def pickers(data: Data) -> None:
     select_many("configs", "Configs", configs, [name for name in url.get_all("configs") if name in configs])
 
 
-def permalink(selection: Selection) -> None:
-    """Draws the address of this page with both sides spelled out, so that it means the same tomorrow; each can be copied."""
-    fold = st.expander("Permalink", icon=":material/link:", key="permalink", on_change="rerun")
-    if not fold.open:
-        return
-    now = {key: url.get_all(key) for key in st.query_params}
-    page = (st.context.url or "").partition("?")[0]
-    base, new = selection.base, selection.new
-    nights = {"new": [fixed(new)], "base": [fixed(base) if base else NOTHING]}
-    commits = {"new": [_commit(new)], "base": [_commit(base) if base else NOTHING]}
-    with fold:
-        st.code(url.address(page, now | nights), language=None, wrap_lines=True)
-        st.caption("Both sides are spelled out in it: it shows the same comparison after newer runs have come in.")
-        if all(sides[0] for sides in commits.values()) and commits["base"] != commits["new"]:
-            st.code(url.address(page, now | commits), language=None, wrap_lines=True)
-            st.caption("The same by commits: with every run of them, those to come included.")
-        elif shas := [sha for side in (base, new) if side for sha in side.commits]:
-            st.caption(f"Of {' and '.join(dict.fromkeys(shas))}.")
-
-
 @st.cache_resource(show_spinner=False, max_entries=4)
 def _choices(_nights: list[NightInfo], revision: str) -> dict[str, str]:
     """What can be picked, and what is shown and searched of it: branches, nights newest first, then runs of several-run nights.
@@ -88,12 +67,6 @@ def _choices(_nights: list[NightInfo], revision: str) -> dict[str, str]:
         choices[night.night] = label(night.night, night.runs)
     runs = [run for night in _nights[:_NEWEST] if len(night.runs) > 1 for run in night.runs]
     return choices | {run.run_id: label(run.run_id, [run]) for run in runs}
-
-
-def _commit(side: Side) -> str:
-    """The side as a branch and a whole sha; empty where it is of several."""
-    is_one = len(side.branches) == 1 and len(side.commits) == 1
-    return f"{side.branches[0]}@{side.commits[0]}" if is_one else ""
 
 
 def _side(data: Data, key: str, options: Sequence[str], labels: dict[str, str]) -> None:

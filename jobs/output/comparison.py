@@ -131,7 +131,8 @@ def _noise(judgement: Judgement) -> str:
         )
     if not known:
         return (
-            "noise: not known, no cell was measured twice at one commit: only leaks and statuses can be judged; "
+            "noise: not known, no cell was measured twice at one commit: only statuses, leaks and what doubled or "
+            "halved can be judged; "
             "measure one of the sides again"
         )
     parts = ", ".join(

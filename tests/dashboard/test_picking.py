@@ -1,5 +1,6 @@
 """Picking what is compared: by whatever a person knows of it, cut as they want it, and all of it in the address."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from dashboard.components.sidebar import found_side
 from dashboard.data import opened
 from dashboard.views.trends.levels import RATE, by_night, by_period, joined
 from tests.dashboard import stores
-from tests.dashboard.conftest import alts, plain, ran, text_of, unfolded
+from tests.dashboard.conftest import alts, plain, ran, text_of
 from tests.dashboard.test_more_pages import history
 
 TITLES = ("Fuse more pointwise kernels (#154001)", "Revert all of it again (#154002)", "x" * 90 + " (#154003)")
@@ -77,10 +78,11 @@ def test_a_typed_part_of_a_name_means_the_one_that_has_it(titled, monkeypatch, t
     assert found_side(opened(), typed) == meant
 
 
-def test_the_permalink_has_whole_shas_too(open_app, titled):
-    links = [code.value for code in unfolded(open_app(titled, base="t-0", new="t-1"), "permalink").code]
-    assert any("base=t-0" in link and "new=t-1" in link for link in links)
-    assert any(f"base=main@{stores.SHAS[0]}" in link and f"new=main@{stores.SHAS[1]}" in link for link in links)
+def test_the_link_to_copy_spells_out_what_latest_means(open_app, titled):
+    app = open_app(titled, base=f"main@{stores.SHAS[0][:8]}", suite="timm")
+    (button,) = app.get("bidi_component")
+    query = json.loads(button.proto.json)["query"]
+    assert query == f"?base=main@{stores.SHAS[0]}&suite=timm&new=t-3"
 
 
 def test_configs_are_a_filter_of_every_page(open_app, titled):

@@ -91,14 +91,12 @@ def test_pick_sort_look_closer_and_go_back(page):
     assert page.locator("h1").inner_text() == "Compare"
 
 
-def test_the_permalink_is_copied_and_opened_afresh(page, chromium, real_server):  # noqa: F811
+def test_the_link_is_copied_and_opened_afresh(page, chromium, real_server):  # noqa: F811
     page.goto(f"/?{SIDES}&suite=huggingface&configs=triton")
     settled(page)
     shown = page.locator(".iw-verdict").inner_text()
-    page.get_by_text("Permalink").click()
-    code = page.locator('[data-testid="stSidebar"] [data-testid="stCode"]').first
-    code.hover()
-    code.get_by_role("button").click()
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_text("Copied.").wait_for()
     link = page.evaluate("navigator.clipboard.readText()")
     assert link.startswith(real_server) and "70d99e998b" in link and "configs=triton" in link
     with watched(chromium) as fresh:
@@ -178,7 +176,6 @@ def test_axe_finds_nothing_in_what_opens(chromium, real_server, scheme):  # noqa
         for address, opener in (
             ("compare", "Report and pictures"),
             ("trends", "Save the charts"),
-            ("compare", "Permalink"),
         ):
             page.goto(f"/{address}?{SIDES}")
             settled(page)

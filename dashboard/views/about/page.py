@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import streamlit as st
-
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NOT_APPLICABLE, Status
+from dashboard.components import heading
 from dashboard.components.markup import draw, paragraph, status_tag, table
 
 _METHOD = (
@@ -42,7 +41,7 @@ _STATUSES: dict[Status, str] = {
 
 def page() -> None:
     """Draws the page."""
-    st.title("About the numbers", anchor=False)
+    heading.title("About the numbers")
     draw(*(paragraph("", line) for line in _METHOD))
     metrics = [(metric.title, metric.unit or "a number", metric.better, metric.meaning) for metric in METRICS.values()]
     draw(table("Metrics", ("metric", "unit", "better", "meaning"), metrics))

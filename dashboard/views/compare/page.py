@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from analysis.reports.permalinks import cell_query
 from collector.vocabulary import BY_COSINE, CHECKED_BY, status_words
 from dashboard import url
-from dashboard.components import changes, downloads, outcomes, palette
+from dashboard.components import changes, downloads, heading, outcomes, palette
 from dashboard.components.formats import ABSENT, count
 from dashboard.components.markup import soft
 from dashboard.components.sides import describe, pair_lines
@@ -40,7 +40,7 @@ _WIDTHS = {"config": (230, 30), "outcome": (200, 16), "status": (180, 16)}
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    st.title("Compare", anchor=False)
+    heading.title("Compare")
     mode = url.choice("mode")
     segments("mode", "What is compared", {"": "two sides", "configs": "two configs of new"}, mode)
     if mode:
@@ -190,7 +190,7 @@ def _table(table: Table, cells: pd.DataFrame, order: NDArray[np.intp], total: in
     )
     picked = st.session_state.pop("opened", None)
     if picked is not None and picked < matched:
-        st.switch_page("views/model/page.py", query_params=_model_query(cells.iloc[order[picked]]))
+        url.open_page("views/model/page.py", _model_query(cells.iloc[order[picked]]))
 
 
 def _opened() -> None:

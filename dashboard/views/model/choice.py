@@ -13,7 +13,7 @@ from analysis.reports.permalinks import fixed_side as fixed
 from collector.metrics import METRICS
 from collector.vocabulary import Cell, Status
 from dashboard import url
-from dashboard.components import charts, code_host, empty_states
+from dashboard.components import charts, code_host, empty_states, heading
 from dashboard.components.formats import moment
 from dashboard.components.markup import markdown, soft
 from dashboard.components.widgets import known, known_many, segments, select, select_many
@@ -79,13 +79,13 @@ def choose(selection: Selection) -> Choice | None:
     models = [f"{model.suite}/{model.name}" for model in selection.data.axes().models]
     wanted = url.get("model") or _first_model(selection, models)
     if wanted not in models:
-        st.title("Model", anchor=False)
+        heading.title("Model")
         select("model", "Model", models, None)
         sentence = f"No stored cell has {one_line(wanted)!r}{nearest(wanted, models)}."
         empty_states.show("There is no such model", sentence)
         return None
     suite, _, model = wanted.partition("/")
-    st.title(markdown(model), anchor=False)
+    heading.title(markdown(model))
     soft(suite)
     columns = st.columns([2, 2, 3])
     select("model", "Model", models, wanted, where=columns[0])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard import url
-from dashboard.components import changes, empty_states, outcomes
+from dashboard.components import changes, empty_states, heading, outcomes
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
 from dashboard.components.sides import describe, pair_lines
 from dashboard.data import Pair
@@ -21,7 +21,7 @@ _RECORDS = 5
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    st.title("Overview", anchor=False)
+    heading.title("Overview")
     if selection.pair is None:
         _alone(selection)
     else:
@@ -74,8 +74,8 @@ def _alone(selection: Selection) -> None:
 
 
 def _tables(sections: dict[str, list[groups.Item]], intervals: dict[tuple[str, str], groups.Sure]) -> None:
-    for heading, items in sections.items():
-        st.header(markdown(heading), anchor=False)
+    for title, items in sections.items():
+        st.header(markdown(title), anchor=False)
         draw(groups.section_tables(items, intervals))
 
 

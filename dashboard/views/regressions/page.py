@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from analysis.history.record import Record
 from dashboard import url
-from dashboard.components import code_host, empty_states
+from dashboard.components import code_host, empty_states, heading
 from dashboard.components.formats import ABSENT, count, moment
 from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, table
 from dashboard.components.widgets import switch
@@ -23,7 +23,7 @@ _COMMITS = 40
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    st.title("Regressions", anchor=False)
+    heading.title("Regressions")
     with_closed = switch("closed", "closed ones too")
     records = selection.data.records(with_closed)
     if records:

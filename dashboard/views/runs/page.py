@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from dashboard.components import empty_states
+from dashboard.components import empty_states, heading
 from dashboard.components.changes import noise_line
 from dashboard.components.formats import count
 from dashboard.components.markup import alert, draw, paragraph
@@ -19,7 +19,7 @@ _NIGHTS, _DAYS = 60, 14
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    st.title("Runs", anchor=False)
+    heading.title("Runs")
     nights = selection.data.nights()
     draw(nights_table(nights[:_NIGHTS]))
     if len(nights) > _NIGHTS:

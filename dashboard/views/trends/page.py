@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import url
-from dashboard.components import charts, code_host, empty_states
+from dashboard.components import charts, code_host, empty_states, heading
 from dashboard.components.formats import ABSENT, count, moment, signed
 from dashboard.components.markup import alert, anchor, draw, markdown, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch
@@ -45,7 +45,7 @@ class _Shown:
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    st.title("Trends", anchor=False)
+    heading.title("Trends")
     nights = selection.data.nights()
     branches = _branches(selection.new.branches[0], [run.branch for night in nights for run in night.runs])
     columns = st.columns([4, 3, 2])

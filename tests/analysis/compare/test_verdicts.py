@@ -206,11 +206,13 @@ def test_what_slows_all_compiled_programs_is_no_drift(history, tmp_path):
     assert found.counts() == {"regressed": 24}
 
 
-def test_without_any_repeat_nothing_is_concluded(store, tmp_path):
+def test_without_any_repeat_only_what_doubled_or_halved_is_concluded(store, tmp_path):
+    slower = {"compiled_ms": 8.4}, {"compiled_ms": 0.3}, {"compiled_ms": 1.8}, {"compiled_ms": 8.4, "eager_ms": 8.4}
     make_run(store, tmp_path, 0)
-    make_run(store, tmp_path, 1, slower={MODELS[0]: {"compiled_ms": 3.0}})
+    make_run(store, tmp_path, 1, slower=dict(zip(MODELS, slower, strict=False)))
     found, cells = judged(store)
-    assert found.counts() == {"inconclusive": 24}
+    assert found.counts() == {"regressed": 1, "improved": 1, "inconclusive": 22}
+    assert cells["compiled_ms_verdict"].tolist()[:4] == ["regressed", "improved", "inconclusive", "inconclusive"]
     assert found.noise == dict.fromkeys(found.noise)
     assert cells["compiled_ms_more_runs"].isna().all()
     assert cells["compiled_ms_low"].isna().all()

@@ -56,7 +56,7 @@ broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
 fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
 missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
 verdicts: 1 inconclusive, 1 broke, 1 fixed, 1 missing
-noise: not known, no cell was measured twice at one commit: only leaks and statuses can be judged; measure one of the sides again
+noise: not known, no cell was measured twice at one commit: only statuses, leaks and what doubled or halved can be judged; measure one of the sides again
 cell verdict by base new change adjusted 95 % more runs speedup x compile s
 huggingface/bert inference bfloat16 cuda bs8 default inconclusive wall 2 ms 2.5 ms +25.0 % +25.0 % - - 2.00 -> 1.60 10.0 -> 10.0"""  # noqa: E501
 
