@@ -48,7 +48,6 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
             "No runs yet", "The database is there and holds no runs. Fill it, then reload:", empty_states.FILL
         )
         return
-    url.arrive()
     notes = _from_hud()
     with st.sidebar:
         _navigation(listed)

@@ -17,7 +17,7 @@ from db.errors import nearest, one_line
 SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")
 #: What belongs to one page or another. The page says of any other key that nothing reads it.
 _OF_PAGES = (
-    *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "model", "setting", "versus"),
+    *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "sort", "model", "setting", "versus"),
     *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels", "kernel", "code", "sources"),
 )
 #: Keys with few values: these, besides none.
@@ -31,8 +31,6 @@ _CHOICES = {
 }
 #: Streamlit's own keys, and what older addresses have.
 _IGNORED = ("embed", "embed_options", "charts")
-
-_ARRIVING = "arriving"
 
 Value = str | Iterable[str] | None
 
@@ -87,21 +85,6 @@ def parameters(**changes: Value) -> dict[str, list[str]]:
 def link(page: str, **changes: Value) -> str:
     """An address relative to any page, so that it holds behind a proxy's path too."""
     return address(f"./{page}", parameters(**changes))
-
-
-def open_page(page: str, query: dict[str, list[str]]) -> None:
-    """Shows another page with a query of its own; `arrive` writes the query to the browser's address."""
-    st.session_state[_ARRIVING] = query
-    st.switch_page(page, query_params=query)
-
-
-def arrive() -> None:
-    """Writes the query of the page that `open_page` has opened to the address once more.
-
-    The message of `st.switch_page` may be lost when the new page starts. Then the page is right and its address is not.
-    """
-    if query := st.session_state.pop(_ARRIVING, None):
-        st.query_params.from_dict(query)
 
 
 def widget(key: str) -> str:

@@ -77,6 +77,7 @@ class Judgement:
     - `<metric>_adjusted`: the change without that part, with its 95 % interval `_low` to `_high`. The verdict is of this one.
       1 + change = (1 + adjusted) (1 + explained). An interval beyond a factor of 1000 is unknown.
     - `<metric>_verdict`, `_p` (two-sided), `_q` (false discovery rate) and `_more_runs`
+    - `<metric>_runs_base` and `_runs_new`: the number of runs whose mean the values are
 
     `drift` is what all cells of a metric have in common through their eager runs, `noise` the standard deviation from run
     to run that a cell without repeats is taken to have (both relative), `repeats` the degrees of freedom behind that.
@@ -240,6 +241,7 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect:
         f"{metric}_p": tested.p,
         f"{metric}_q": q,
         f"{metric}_more_runs": np.where(is_known, more, np.nan),
+        **{f"{metric}_runs_{side}": of_side.runs for side, of_side in (("base", before), ("new", after))},
     }
 
 

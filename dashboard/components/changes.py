@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analysis.compare.adjustment import CONTROL
 from analysis.compare.changes import direction, percent, ratio
 from analysis.compare.verdicts import Judgement, Outcome
 from analysis.stats.bootstrap import FEWEST, Interval
@@ -17,14 +18,20 @@ from dashboard.components.formats import count, signed
 Look = Literal["better", "worse", "calm"]
 
 #: Blue and orange are for what is shown to have changed. All else, known or not, is neither good nor bad.
+#: What a verdict is called.
+WORDS = {outcome.value: outcome.value for outcome in Outcome} | {Outcome.INCONCLUSIVE.value: "no clear change"}
 VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
 RULE = (
     f"A cell is regressed or improved if its change is at least {100 * MIN_EFFECT['compiled_ms']:.0f} % "
     f"({100 * MIN_EFFECT['compile_cold_s']:.0f} % for compile time) and larger than the noise. "
     "At most 5 % of such verdicts are expected to be wrong. Unchanged: a change of that size is ruled out. "
-    "Inconclusive: neither; measure more runs. "
+    "No clear change: neither; the interval says what is ruled out, and more runs tell more. "
     "The verdict and the 95 % interval are those of the adjusted change, from which the machine's drift is removed. "
     "See docs/statistics.md, Two sides."
+)
+SHOWN = (
+    "Base and new are the values that the change is computed from: the mean over the runs of each side. Where the eager run "
+    "of the same process moved too, the machine did: the adjusted change is without that part, and may have the other sign."
 )
 GROUP_RULE = f"An average is coloured if its 95 % interval excludes 0 %. That takes at least {FEWEST} models."
 
@@ -50,6 +57,7 @@ class Change:
     """One metric from base to new, as ratios.
 
     `adjusted` is the change without the machine's part, `low` and `high` the ends of its 95 % interval, where they are known.
+    `eager` is the change of the eager run beside it, from which the machine's part is known.
     """
 
     metric: str
@@ -59,6 +67,12 @@ class Change:
     low: float = math.nan
     high: float = math.nan
     adjusted: float = math.nan
+    eager: float = math.nan
+
+    @property
+    def of_verdict(self) -> float:
+        """The change that the verdict is about."""
+        return self.ratio if math.isnan(self.adjusted) else self.adjusted
 
     @property
     def glyph(self) -> str:
@@ -81,12 +95,13 @@ class Change:
 
     @property
     def interval(self) -> str:
-        """For example `[+1.2, +5.0]` or `adjusted +3.1 [+1.2, +5.0]`, in percent; nothing where it is not known."""
+        """In percent: `[+1.2, +5.0]`, or `eager +2.1, adjusted +3.1 [+1.2, +5.0]`; nothing where it is not known."""
         low, adjusted, high = (signed(percent(value), unit="") for value in (self.low, self.adjusted, self.high))
         shown = "" if math.isnan(self.low) or math.isnan(self.high) else f"[{low}, {high}]"
         if math.isnan(self.adjusted) or abs(self.adjusted - self.ratio) < _NONE:
             return shown
-        return f"adjusted {adjusted} {shown}".strip()
+        eager = "" if math.isnan(self.eager) else f"eager {signed(percent(self.eager), unit='')}, "
+        return f"{eager}adjusted {adjusted} {shown}".strip()
 
 
 def change(metric: str, base: float | None, new: float | None) -> Change | None:
@@ -105,9 +120,10 @@ def judged(metric: str, record: Mapping[Any, Any], *, comparable: bool = True) -
         return None
     parts = ("change", "low", "high", "adjusted")
     new_over_base, low, high, adjusted = (1 + float(record[f"{metric}_{name}"]) for name in parts)
+    eager = float(record.get(f"{CONTROL.get(metric)}_ratio", math.nan))
     if not comparable:
-        return Change(metric, new_over_base, low=low, high=high, adjusted=adjusted)
-    return Change(metric, new_over_base, VERDICT_LOOKS.get(verdict, "calm"), verdict, low, high, adjusted)
+        return Change(metric, new_over_base, low=low, high=high, adjusted=adjusted, eager=eager)
+    return Change(metric, new_over_base, VERDICT_LOOKS.get(verdict, "calm"), WORDS[verdict], low, high, adjusted, eager)
 
 
 def averaged(

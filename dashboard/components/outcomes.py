@@ -21,7 +21,7 @@ OUTCOMES = {
     "still_failing": "still failing",
     "improved": "improved",
     "fixed": "fixed",
-    "inconclusive": "inconclusive",
+    "inconclusive": "no clear change",
     "unchanged": "unchanged",
     "environment_changed": "environment changed",
     "missing_in_base": "missing in base",

@@ -1,17 +1,11 @@
-"""Colours for what the style sheet does not reach: the canvas of data frames, and charts."""
+"""Colours for what the style sheet does not reach: charts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
 import streamlit as st
-from pandas.io.formats.style import Styler
 
-#: Half transparent, so that the same colours hold on light and dark. The word beside them says the same.
-_BACKGROUNDS = {"worse": "rgba(217, 115, 31, 0.26)", "better": "rgba(47, 134, 209, 0.26)"}
-#: Rows of a table with backgrounds, at most.
-MOST_PAINTED = 300
 #: Of marks and lines that say neither good nor bad.
 NEUTRAL = "#7c8794"
 
@@ -54,14 +48,3 @@ def theme() -> str:
 def colors() -> Colors:
     """The colours of the page as it is shown now."""
     return COLORS[theme()]
-
-
-def painted(shown: pd.DataFrame, looks: pd.DataFrame) -> Styler | pd.DataFrame:
-    """A table whose cells have backgrounds, `looks` being of its shape; a long table stays plain.
-
-    A Styler takes about 20 microseconds a cell.
-    """
-    if len(shown) > MOST_PAINTED:
-        return shown
-    css = looks.map(lambda look: f"background-color: {_BACKGROUNDS[look]}" if look in _BACKGROUNDS else "")
-    return shown.style.apply(lambda _: css, axis=None)

@@ -1,9 +1,11 @@
 """Pages under test: the real entrance, run by Streamlit's own test harness on a store of synthetic runs."""
 
+import html
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -54,10 +56,18 @@ def unfolded(app: AppTest, key: str) -> AppTest:
 
 def text_of(app: AppTest) -> str:
     """All HTML, code and captions on the page, the style sheet left out."""
-    html = [element.proto for element in app.get("html")]
-    parts = [proto.body for proto in html if "<style>" not in proto.body]
+    found = [element.proto for element in app.get("html")]
+    parts = [proto.body for proto in found if "<style>" not in proto.body]
     parts += [element.value for kind in (app.title, app.header, app.caption, app.code) for element in kind]
     return "\n".join(parts)
+
+
+def cells_of(app: AppTest) -> pd.DataFrame:
+    """The table of the compare page as it is read, a space between the lines of a cell."""
+    (table,) = [part for part in text_of(app).split("<table>") if "<caption>Cells" in part]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</table>")[0].split("<tr>")[1:]]
+    head, *body = [[html.unescape(re.sub(r"<[^>]+>", "", cell.replace("<br>", " "))) for cell in row] for row in rows]
+    return pd.DataFrame(body, columns=head)
 
 
 def alts(app: AppTest) -> list[str]:

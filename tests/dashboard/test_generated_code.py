@@ -1,11 +1,11 @@
 """Generated code on the pages: the column and filter of Compare, and the Model page's section, on hand-made kernels."""
 
-import pandas as pd
 import pytest
 
 from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
+from dashboard.components.formats import ABSENT
 from tests.dashboard import stores
-from tests.dashboard.conftest import plain, ran, text_of, unfolded
+from tests.dashboard.conftest import cells_of, plain, ran, text_of, unfolded
 from tests.factories import cell, header, passing, write_bundle
 
 ADD, SUM = "a" * 16, "b" * 16
@@ -77,15 +77,15 @@ def store(tmp_path_factory):
 
 
 def test_compare_says_what_became_of_the_code_and_filters_by_it(open_app, store):
-    table = open_app(store, "compare").dataframe[0].value.set_index("model")
-    words = table["code"].to_dict()
-    assert pd.isna(words.pop("opt"))
+    table = cells_of(open_app(store, "compare")).set_index("model")
+    words = table["generated code"].to_dict()
+    assert words.pop("opt") == ABSENT
     assert words == {"gpt2": "2 kernels changed", "bert": "same code", "t5": "same code as n0"}
     assert table["outcome"]["t5"] == "= unchanged"
     for kind, models in {"kernels": {"gpt2"}, "same": {"bert", "t5"}, "unknown": {"opt"}}.items():
-        assert set(open_app(store, "compare", code=kind).dataframe[0].value["model"]) == models
+        assert set(cells_of(open_app(store, "compare", code=kind))["model"]) == models
     alone = open_app(store, "compare", base="none")
-    assert alone.dataframe[0].value.set_index("model")["code"]["t5"] == "same code as n0"
+    assert cells_of(alone).set_index("model")["generated code"]["t5"] == "same code as n0"
     assert "1 of 4 cells of new were not timed again: same code as n0" in plain(open_app(store))
 
 

@@ -76,15 +76,16 @@ def test_a_judged_change_has_the_verdicts_word_and_its_interval(verdict, look):
         "compiled_ms_adjusted": 0.2,
         "compiled_ms_low": 0.05,
         "compiled_ms_high": 0.3,
+        "eager_ms_ratio": 1.04,
     }
     found = changes.judged("compiled_ms", record)
     assert (found.text, found.interval, found.look) == (
-        f"▲ +25.0\u202f% {verdict}",
-        "adjusted +20.0 [+5.0, +30.0]",
+        f"▲ +25.0\u202f% {changes.WORDS[verdict]}",
+        "eager +4.0, adjusted +20.0 [+5.0, +30.0]",
         look,
     )
     muted = changes.judged("compiled_ms", record, comparable=False)
-    assert (muted.look, muted.word, muted.interval) == ("calm", "", "adjusted +20.0 [+5.0, +30.0]")
+    assert (muted.look, muted.word, muted.interval) == ("calm", "", found.interval)
 
 
 def paired(verdict=None, metric=None, **changes_of):

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from tests.dashboard import stores
-from tests.dashboard.conftest import plain, ran, text_of, unfolded
+from tests.dashboard.conftest import cells_of, plain, ran, text_of, unfolded
 
 
 def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
@@ -36,21 +36,35 @@ def test_one_run_is_shown_alone_without_changes_on_every_page(open_app, tmp_path
     assert "→" not in said and "regressed" not in said
     compare = open_app(store, "compare")
     assert "One side alone" not in compare.title[0].value and "pick a base" in plain(compare)
-    assert compare.dataframe[0].value["status"].tolist()[0] != "pass"
+    assert cells_of(compare)["status"].tolist()[0] != "pass"
     assert "a history needs two" in plain(open_app(store, "model"))
 
 
 def test_compare_puts_what_broke_first_and_then_the_largest_change(open_app, two_nights):
-    table = open_app(two_nights, "compare").dataframe[0].value
-    assert table["outcome"].tolist()[:2] == [
-        "\N{MULTIPLICATION X} broke: fail_to_compile",
-        "\N{MULTIPLICATION X} regressed: compiled latency",
-    ]
-    assert table["model"].tolist()[0] == "opt" and set(table["model"][1:7]) == {"gpt2"}
-    assert table["device time ms Δ"].tolist()[1] == pytest.approx(20, abs=0.1)
-    low, high = (float(end) for end in table["compiled latency ms 95 %"].tolist()[1].split(", "))
-    assert 10 < low < table["compiled latency ms Δ"].tolist()[1] < high < 30
-    assert table["device time ms new"].isna().tolist()[0]
+    app = open_app(two_nights, "compare")
+    table = cells_of(app)
+    assert table["outcome"].tolist()[0] == "\N{MULTIPLICATION X} broke pass → fail_to_compile"
+    assert table["model"].tolist()[0] == "opt inference, huggingface, bfloat16"
+    assert all(name.startswith("gpt2") for name in table["model"][1:7])
+    regressed = r"\N{MULTIPLICATION X} regressed compiled latency \+2\d.%(, device time \+20.%)?"
+    assert re.fullmatch(regressed, table["outcome"].tolist()[1])
+    latency = table["compiled latency"].tolist()[1]
+    base, new, change, *_, low, high = (float(part) for part in re.findall(r"[-+]?\d+\.\d+", latency))
+    assert 10 < low < change < high < 30 and new / base == pytest.approx(1 + change / 100, abs=0.002)
+    assert re.fullmatch(r"[\d.]+.ms→\N{EN DASH}", table["device time"].tolist()[0])
+    link = re.search(r'<th scope="row"><a href="([^"]*)" target="_self">opt</a>', text_of(app))[1]
+    assert link.startswith("./model?") and "model=huggingface/opt" in link and "config=cudagraphs" in link
+
+
+def test_compare_sorts_all_rows_by_what_is_picked(open_app, two_nights):
+    def first(sort):
+        return cells_of(open_app(two_nights, "compare", sort=sort))
+
+    assert first("compiled_ms")["model"][0].startswith("gpt2")
+    assert first("-compiled_ms")["model"][0].split()[0] != "gpt2"
+    names = first("model")["model"].str.split().str[0].tolist()
+    assert names == sorted(names) and len(names) == 24
+    assert "sort &#39;loudness&#39;, which is not known" in text_of(open_app(two_nights, "compare", sort="loudness"))
 
 
 @pytest.mark.parametrize(
@@ -65,12 +79,12 @@ def test_compare_puts_what_broke_first_and_then_the_largest_change(open_app, two
     ],
 )
 def test_compare_filters_by_what_the_address_says(open_app, two_nights, query, count):
-    assert len(open_app(two_nights, "compare", **query).dataframe[0].value) == count
+    assert len(cells_of(open_app(two_nights, "compare", **query))) == count
 
 
 def test_compare_sets_two_configs_of_one_side_side_by_side(open_app, two_nights):
     app = open_app(two_nights, "compare", mode="configs", **{"from": "default", "to": "cudagraphs"})
-    table = app.dataframe[0].value
+    table = cells_of(app)
     assert "default against cudagraphs" in plain(app)
     assert len(table) == 8 and set(table["config"]) == {"cudagraphs"}
 
@@ -119,12 +133,10 @@ def test_model_and_compare_say_which_pass_no_reference_vouches_for(open_app, tmp
     assert "pass (checked by cosine)" in text_of(weak)
     strong = open_app(store, "model", model="huggingface/bert", config="default")
     assert "checked by" not in text_of(strong)
-    table = open_app(store, "compare").dataframe[0].value
-    weak = table["model"] == "gpt2"
-    assert set(table["status"][weak]) == {"pass (checked by cosine)"} and set(table["status"][~weak]) == {
-        "pass",
-        "unavailable",
-    }
+    table = cells_of(open_app(store, "compare"))
+    weak = table["model"].str.startswith("gpt2")
+    assert set(table["status"][weak]) == {"pass (checked by cosine)"}
+    assert set(table["status"][~weak]) == {"pass", "unavailable"}
 
 
 def test_an_unknown_model_is_told_with_the_nearest(open_app, two_nights):

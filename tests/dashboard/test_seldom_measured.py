@@ -6,9 +6,11 @@ import pandas as pd
 import pytest
 
 from dashboard.components import changes, markup
+from dashboard.components.formats import THIN
 from dashboard.views.compare import rows
 
 NAN = float("nan")
+METRICS = ["compile_warm_s", "leak_bytes_per_call"]
 
 
 def compared(**columns):
@@ -34,9 +36,13 @@ def compared(**columns):
     return pd.DataFrame(names | told | sides | parts | verdicts | said | columns)
 
 
+def compared_table(cells):
+    return rows.compared(cells, cells, ["leak_bytes_per_call", "compile_warm_s"], lambda _: "")
+
+
 def test_columns_of_what_no_cell_has_are_left_out():
     cells = compared()
-    shown, _ = rows.compared(cells, cells, ["leak_bytes_per_call", "compile_warm_s"])
+    shown = compared_table(cells)
     assert not [name for name in shown if "leak" in name or "warm" in name]
 
 
@@ -46,10 +52,11 @@ def test_a_leak_shows_as_bytes_with_the_look_of_its_verdict():
         leak_bytes_per_call_new=[2048.0, 0.0],
         leak_bytes_per_call_verdict=["regressed", "unchanged"],
     )
-    shown, looks = rows.compared(cells, cells, ["leak_bytes_per_call", "compile_warm_s"])
-    assert shown["leak per call B Δ"].tolist() == [2048.0, 0.0]
-    assert looks["leak per call B Δ"].tolist() == ["worse", "calm"]
-    assert shown["outcome"].tolist() == ["\N{MULTIPLICATION X} regressed: leak per call", "= unchanged"]
+    shown = compared_table(cells)
+    assert [field.css for field in shown["leak per call"]] == ["n worse", "n"]
+    assert shown["leak per call"][0].content.endswith("<br>+2,048")
+    assert "regressed<br>" in shown["outcome"][0].content and "leak per call" in shown["outcome"][0].content
+    assert shown["outcome"][1].content == "= unchanged"
     assert not [name for name in shown if "warm" in name]
 
 
@@ -60,10 +67,23 @@ def test_warm_compile_time_shows_its_change_in_percent():
         compile_warm_s_change=[0.5, NAN],
         compile_warm_s_verdict=["regressed", None],
     )
-    shown, looks = rows.compared(cells, cells, ["compile_warm_s"])
-    assert shown["warm compile s Δ"].tolist()[0] == 50.0
-    assert math.isnan(shown["warm compile s Δ"].tolist()[1])
-    assert looks["warm compile s Δ"].tolist() == ["worse", "calm"]
+    shown = compared_table(cells)
+    assert "+50.0" in shown["warm compile"][0].content and "%" not in shown["warm compile"][1].content
+    assert [field.css for field in shown["warm compile"]] == ["n worse", "n"]
+
+
+def test_an_outcome_of_mixed_changes_names_them_and_one_without_a_change_says_what_is_ruled_out():
+    told = {"regressed": 2.63, "improved": -0.88}
+    columns = {
+        f"{metric}_{part}": [value, NAN]
+        for metric, (word, change) in zip(("compile_warm_s", "compile_instructions"), told.items(), strict=True)
+        for part, value in (("verdict", word), ("change", change), ("adjusted", change))
+    }
+    quiet = {"leak_bytes_per_call_low": [NAN, -0.01], "leak_bytes_per_call_high": [NAN, 0.04], "more_runs": [NAN, 3.0]}
+    cells = compared(**columns, **quiet).assign(outcome=["regressed", "inconclusive"], outcome_metric=METRICS)
+    mixed, unclear = (field.content.replace(THIN, " ") for field in compared_table(cells)["outcome"])
+    assert "warm compile +263 %, compile instructions \N{MINUS SIGN}88 %" in mixed
+    assert "? no clear change" in unclear and "more than 4 % ruled out, 3 more runs a side" in unclear
 
 
 @pytest.mark.parametrize("change", [NAN, 1.0])

@@ -1,5 +1,7 @@
 """The dashboard in a real browser: look, follow, pick, open a model, hand the address on."""
 
+import re
+
 from tests.dashboard import stores
 from tests.e2e.browser_fixtures import chromium, page, server, serving, settled, watched  # noqa: F401 -- fixtures
 
@@ -14,8 +16,8 @@ def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.wait_for_url("**/compare?*outcome=regressed*")
     settled(page)
     assert "6 cells that match, of 24" in page.get_by_test_id("stMain").inner_text()
-    page.get_by_test_id("stDataFrame").first.click(position={"x": 16, "y": 52})
-    page.wait_for_url("**/model?*model=huggingface*")
+    page.get_by_role("row").nth(1).get_by_role("link").click()
+    page.wait_for_url(re.compile(r"/model\?.*model=huggingface/gpt2"))
     page.reload()
     settled(page)
     assert page.locator("h1").inner_text() == "gpt2"

@@ -13,29 +13,21 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from analysis.reports.permalinks import cell_query
+from collector.metrics import METRICS
 from collector.vocabulary import BY_COSINE, CHECKED_BY, status_words
 from dashboard import url
-from dashboard.components import changes, downloads, heading, outcomes, palette
-from dashboard.components.formats import ABSENT, count
-from dashboard.components.markup import soft
+from dashboard.components import changes, downloads, heading, outcomes
+from dashboard.components.formats import count
+from dashboard.components.markup import draw, soft, table
 from dashboard.components.sides import describe, pair_lines
-from dashboard.components.widgets import known_many, segments, select, select_many, switch
+from dashboard.components.widgets import known, known_many, segments, select, select_many, switch
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
 from dashboard.views.compare import rows
-from dashboard.views.compare.rows import METRIC_COLUMNS, Table
 from db.errors import FilterError
 
-_ROW_HEIGHT, _MOST_ROWS = 35, 22
 #: Rows that are shown unless all are asked for: a table takes longer than all else on the page.
 _QUICK_ROWS = 100
-_MORE_RUNS = (
-    "Further runs of each side that an inconclusive cell needs. At the limit: the interval is narrow already, and the change is "
-    "about as large as the smallest one that counts."
-)
-_ORDER = "Order: broken and missing cells, then regressed, improved and inconclusive ones, the largest change first."
-#: Pixels of columns whose texts may be long, and the characters from which that width is given.
-_WIDTHS = {"config": (230, 30), "outcome": (200, 16), "status": (180, 16)}
 
 
 def page(selection: Selection) -> None:
@@ -52,7 +44,7 @@ def page(selection: Selection) -> None:
         kept = _filtered(cells, with_outcome=False)
         order = rows.alone_order(kept)
         shown = _with_checks(selection.data, kept.iloc[order[: _limit()]], {"": side})
-        _table(rows.alone(shown, kept, _metrics()), kept, order, len(cells), lambda: None)
+        _table(rows.alone(shown, kept, _metrics(), _model_link), kept, order, len(cells), lambda: None)
     else:
         _compared(selection, selection.pair)
 
@@ -91,27 +83,31 @@ def _compared(selection: Selection, pair: Pair) -> None:
     chosen = () if pair.configs else tuple(name for name in url.get_all("config") if (cells["config"] == name).any())
     filters = replace(selection.filters, configs=chosen or selection.filters.configs)
     offer = partial(downloads.offer, selection, filters, pair.configs)
-    order = rows.compared_order(kept)
+    order = rows.compared_order(kept, url.get("sort") if url.get("sort") in _orders() else "")
     shown = _with_checks(data, kept.iloc[order[: _limit()]], {"_base": pair.base, "_new": pair.new})
-    _table(rows.compared(shown, kept, _metrics()), kept, order, len(cells), offer)
-    st.caption(f"{_ORDER} {changes.RULE}")
+    _table(rows.compared(shown, kept, _metrics(), _model_link), kept, order, len(cells), offer)
+    with st.expander("How is this decided?"):
+        st.caption(f"{changes.SHOWN} {changes.RULE}")
 
 
 def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = True) -> pd.DataFrame:
     """Draws the filters of the table and applies them."""
     # Bundles of earlier versions have no generated code.
     with_code = with_outcome and bool(cells["code"].notna().any())
-    columns = st.columns(3 + with_outcome + with_code)
+    columns = st.columns(3 + 2 * with_outcome + with_code)
     words = url.get("q")
     columns[0].text_input(
         "Filter", key=url.bind("q", words), on_change=url.changed, args=("q",), placeholder="model, suite, config"
     )
     configs = _pick_many(columns[1], "config", "Configs", {name: name for name in sorted(cells["config"].unique())})
-    heads = {name: column.head for name, column in METRIC_COLUMNS.items()}
-    _pick_many(columns[2], "columns", "Columns", heads, placeholder="all")
+    heads = {name: METRICS[name].title for name in rows.COLUMNS}
+    _pick_many(columns[2], "columns", "Columns", heads, placeholder="the usual four")
     kept = rows.matching(cells, words, configs if with_config else [])
     if not with_outcome:
         return kept
+    orders = _orders()
+    value = known("sort", orders, "")
+    select("sort", "Sort by", list(orders), value, names=orders, where=columns[-1])
     if with_code:
         kinds = rows.code_kinds(kept)
         names = {key: f"{title} ({(kinds == key).sum()})" for key, title in rows.CODES.items()}
@@ -132,7 +128,15 @@ def _pick_many(
 
 
 def _metrics() -> list[str]:
-    return [name for name in METRIC_COLUMNS if name in url.get_all("columns")] or list(METRIC_COLUMNS)
+    return [name for name in rows.COLUMNS if name in url.get_all("columns")] or list(rows.USUAL)
+
+
+def _orders() -> dict[str, str]:
+    """What the table can be sorted by."""
+    names = {"": "what matters most", "model": "model"}
+    for metric in _metrics():
+        names |= {metric: f"{METRICS[metric].title}: up first", f"-{metric}": f"{METRICS[metric].title}: down first"}
+    return names
 
 
 def _limit() -> int | None:
@@ -153,9 +157,10 @@ def _with_checks(data: Data, shown: pd.DataFrame, sides: Mapping[str, str]) -> p
     return shown.assign(**statuses).reset_index(drop=True)
 
 
-def _table(table: Table, cells: pd.DataFrame, order: NDArray[np.intp], total: int, offer: Callable[[], None]) -> None:
-    """Draws the rows of `table`, the first of `cells` in their order, and what can be done with all of them."""
-    shown, looks = table
+def _table(
+    shown: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.intp], total: int, offer: Callable[[], None]
+) -> None:
+    """Draws the rows of `shown`, the first of `cells` in their order, and what can be done with all of them."""
     if shown.empty:
         soft("No cell is left: nothing was planned on these sides." if not total else "No cell matches these filters.")
         return
@@ -163,11 +168,13 @@ def _table(table: Table, cells: pd.DataFrame, order: NDArray[np.intp], total: in
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         caption = st.container(width="content")
         if matched > _QUICK_ROWS:
-            plain = f"Sorting covers what is shown. More than {palette.MOST_PAINTED} rows are shown without colours."
-            switch("rows", f"Show all {matched:,} rows", "all", help=plain)
+            switch("rows", f"Show all {matched:,} rows", "all")
         first = f"The first {len(shown):,} of " if len(shown) < matched else ""
         of_all = f" that match, of {total:,}" if matched < total else ""
-        caption.caption(f"{first}{count(matched, 'cell')}{of_all}. Tick a row to open its model.", width="content")
+        caption.caption(
+            f"{first}{count(matched, 'cell')}{of_all}. A model's name opens it; Tab and Enter do the same.",
+            width="content",
+        )
         st.download_button(
             "CSV",
             data=lambda: rows.csv(cells.iloc[order]),
@@ -177,50 +184,15 @@ def _table(table: Table, cells: pd.DataFrame, order: NDArray[np.intp], total: in
             on_click="ignore",
         )
         offer()
-    st.dataframe(
-        palette.painted(shown, looks),
-        hide_index=True,
-        column_config=_column_config(shown),
-        height=_ROW_HEIGHT * (min(len(shown), _MOST_ROWS) + 1) + 3,
-        key="cells",
-        on_select=_opened,
-        selection_mode="single-row",
-        placeholder=ABSENT,
-        alt=f"{count(len(shown), 'cell')}, what broke or regressed first",
-    )
-    picked = st.session_state.pop("opened", None)
-    if picked is not None and picked < matched:
-        url.open_page("views/model/page.py", _model_query(cells.iloc[order[picked]]))
+    draw(table("Cells", [str(name) for name in shown], shown.itertuples(index=False, name=None)))
 
 
-def _opened() -> None:
-    """Remembers the row for this one run: a selection that lives on must not send a person away again."""
-    if picked := st.session_state["cells"]["selection"]["rows"]:
-        st.session_state["opened"] = picked[0]
-
-
-def _model_query(cell: pd.Series) -> dict[str, list[str]]:
-    query = cell_query(cell.to_dict())
+def _model_link(cell: Mapping[Any, Any]) -> str:
+    query = cell_query(cell)
     if url.choice("mode"):
         configs = [str(cell[name]) for name in ("config_base", "config_new") if isinstance(cell[name], str)]
         query |= {"config": configs, "versus": ["configs"] if len(configs) == 2 else []}
-    return url.parameters(**query)
-
-
-def _column_config(shown: pd.DataFrame) -> dict[str, Any]:
-    configs: dict[str, Any] = {"model": st.column_config.TextColumn(pinned=True)}
-    if "more runs" in shown:
-        configs["more runs"] = st.column_config.TextColumn(help=_MORE_RUNS)
-    for name, (width, longest) in _WIDTHS.items():
-        if name in shown and shown[name].str.len().max() > longest:
-            configs[name] = st.column_config.TextColumn(width=width)
-    for column in METRIC_COLUMNS.values():
-        change = "%+d" if column.is_difference else "%+.1f%%"
-        shapes = {"": column.shape, " base": column.shape, " new": column.shape, " Δ": change, " adjusted Δ": change}
-        for suffix, shape in shapes.items():
-            if (name := column.head + suffix) in shown:
-                configs[name] = st.column_config.NumberColumn(format=shape)
-    return configs
+    return url.link("model", **query)
 
 
 page(current())

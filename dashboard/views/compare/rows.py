@@ -2,78 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from analysis.compare.adjustment import CONTROL
 from analysis.compare.code import SAME, WRAPPER
 from analysis.compare.leaks import LEAK
 from analysis.compare.transitions import Transition
+from analysis.compare.verdicts import JUDGED
 from collector.metrics import METRICS, MIN_EFFECT
-from dashboard.components.changes import VERDICT_LOOKS, Look
-from dashboard.components.formats import signed
+from dashboard.components.changes import VERDICT_LOOKS, Change, Look, change, judged
+from dashboard.components.formats import ABSENT, count, number, signed
+from dashboard.components.markup import Cell, anchor, joined, lines, span
 from dashboard.components.outcomes import GLYPHS, LOOKS, OUTCOMES
 from db.exporting.formats import without_formulas
 
-Table = tuple[pd.DataFrame, pd.DataFrame]
+Record = Mapping[Any, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """How a metric is shown: head, the factor into the head's unit, and the format of its values."""
-
-    head: str
-    scale: float
-    shape: str
-    is_difference: bool
-
-
-#: How the values of a unit are shown: what stands behind the title, factor, format.
-_UNITS = {
-    "ms": (" ms", 1.0, "%.3f"),
-    "s": (" s", 1.0, "%.1f"),
-    "B": (" GB", 1e-9, "%.2f"),
-    "x": ("", 1.0, "%.2f\N{MULTIPLICATION SIGN}"),
-    "": (", 10\N{SUPERSCRIPT NINE}", 1e-9, "%.2f"),
-}
-
-
-def _column(metric: str) -> Column:
-    """Changes of counts and leaks are differences, since 0 to 2 is no ratio."""
-    found = METRICS[metric]
-    is_difference = metric == LEAK or found.is_count
-    behind, scale, shape = (f" {found.unit}".rstrip(), 1.0, "%d") if is_difference else _UNITS[found.unit]
-    return Column(found.title + behind, scale, shape, is_difference)
-
-
-#: In the table's order.
-METRIC_COLUMNS = {
-    name: _column(name)
-    for name in (
-        *("compiled_kernel_ms", "compiled_ms", "device_speedup", "speedup", "compile_cold_s", "compiled_peak_bytes"),
-        *("compression", LEAK, "compile_warm_s", "compile_instructions", "graph_breaks", "cudagraph_skips"),
-    )
-}
+#: What can be shown, in the table's order, and what is shown unless somebody picks.
+COLUMNS = (
+    *("compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compiled_peak_bytes", "device_speedup", "speedup"),
+    *("compression", LEAK, "compile_warm_s", "compile_instructions", "graph_breaks", "cudagraph_skips"),
+)
+USUAL = COLUMNS[:4]
 #: What may have become of generated code, and what it is called. The key is also what the address says.
 CODES = {"kernels": "kernels changed", "wrapper": WRAPPER, "same": SAME, "unknown": "not known"}
-#: Instead of a number of further runs; both sort as texts.
-TOO_MANY, AT_THE_LIMIT = "> 50", "at the limit"
 _ORDER = tuple(dict.fromkeys(("broke", "missing", "regressed", "improved", "inconclusive", *OUTCOMES)))
+#: What tells cells apart besides model and config; a name in which all cells are the same is not shown.
+_AXES = ("phase", "suite", "dtype", "device", "batch_size")
 
 
-def compared_order(cells: pd.DataFrame) -> NDArray[np.intp]:
-    """Where the rows of a comparison stand in the table: broke, missing, regressed, improved, inconclusive, then the rest.
+def compared_order(cells: pd.DataFrame, sort: str = "") -> NDArray[np.intp]:
+    """Where the rows of a comparison stand: what broke first, or by `sort`: `model`, a metric's name, or `-` and that name.
 
-    Within each the largest change is first.
+    By default: broke, missing, regressed, improved, no clear change, then the rest, and within each the largest change
+    first. By a metric the largest increase is first, with `-` the largest decrease.
     """
-    keys = cells[["outcome_change", "cell"]].assign(outcome=cells["outcome"].map(_ORDER.index)).reset_index(drop=True)
-    keys = keys.sort_values(["outcome", "outcome_change", "cell"], ascending=[True, False, True])
-    return keys.index.to_numpy()
+    metric = sort.removeprefix("-")
+    if metric in METRICS:
+        ratios = cells[f"{metric}_ratio"].where(cells["transition"] == Transition.BOTH_PASS.value)
+        keys = pd.DataFrame({"by": ratios.to_numpy(dtype=float), "cell": cells["cell"].to_numpy()})
+        return keys.sort_values(["by", "cell"], ascending=[sort != metric, True]).index.to_numpy()
+    keys = (
+        cells[["outcome_change", "model", "cell"]]
+        .assign(outcome=cells["outcome"].map(_ORDER.index))
+        .reset_index(drop=True)
+    )
+    by = ["model", "cell"] if sort else ["outcome", "outcome_change", "cell"]
+    return keys.sort_values(by, ascending=[name != "outcome_change" for name in by]).index.to_numpy()
 
 
 def alone_order(cells: pd.DataFrame) -> NDArray[np.intp]:
@@ -81,44 +62,36 @@ def alone_order(cells: pd.DataFrame) -> NDArray[np.intp]:
     return np.argsort(cells["status"].eq("pass").fillna(False).to_numpy(dtype=bool), kind="stable")
 
 
-def compared(rows: pd.DataFrame, cells: pd.DataFrame, metrics: Sequence[str]) -> Table:
-    """The table of some rows of `cells`, a comparison with outcomes, and the look of each of its fields.
+def compared(
+    rows: pd.DataFrame, cells: pd.DataFrame, metrics: Sequence[str], link: Callable[[Record], str]
+) -> pd.DataFrame:
+    """The table of some rows of `cells`, a comparison with outcomes, as HTML. `link` is the address of a cell's model.
 
     `cells` say which columns there are: those of which some cell has a value.
     """
-    shown = _names(rows)
-    named = zip(*(rows[name] for name in ("outcome", "status_new", "outcome_metric")), strict=True)
-    shown["outcome"] = [_spell(*values) for values in named]
-    looks: dict[str, list[Look]] = {"outcome": [LOOKS.get(outcome, "calm") for outcome in rows["outcome"]]}
+    records = rows.to_dict("records")
+    shown: dict[str, list[Any]] = _names(cells, records, link)
+    shown["outcome"] = [Cell(_outcome(row), LOOKS.get(row["outcome"], "")) for row in records]
     if cells["code"].notna().any():
-        shown["code"] = rows["code"]
-    if cells["more_runs"].notna().any():
-        shown["more runs"] = [_runs(value) for value in rows["more_runs"]]
+        shown["generated code"] = [row["code"] if isinstance(row["code"], str) else ABSENT for row in records]
     for metric in _measured(cells, metrics, ("_base", "_new")):
-        column = METRIC_COLUMNS[metric]
-        shown[f"{column.head} Δ"], looks[f"{column.head} Δ"] = _change(rows, metric)
-        if metric in CONTROL:
-            shown[f"{column.head} adjusted Δ"] = _percent(rows[f"{metric}_adjusted"])
-        if metric in MIN_EFFECT:
-            shown[f"{column.head} 95 %"] = _intervals(rows, metric)
-        for side in ("base", "new"):
-            shown[f"{column.head} {side}"] = _scaled(rows[f"{metric}_{side}"], column.scale)
-    sides = ("expected_base", "status_base", "expected_new", "status_new")
-    shown["status"] = [_statuses(*values) for values in zip(*(rows[name] for name in sides), strict=True)]
-    frame = pd.DataFrame(shown | _axes(cells, rows))
-    return frame, pd.DataFrame({name: looks.get(str(name), "calm") for name in frame}, index=frame.index, dtype=object)
+        shown[METRICS[metric].title] = [_metric(row, metric) for row in records]
+    return pd.DataFrame(shown, dtype=object)
 
 
-def alone(rows: pd.DataFrame, cells: pd.DataFrame, metrics: Sequence[str]) -> Table:
+def alone(
+    rows: pd.DataFrame, cells: pd.DataFrame, metrics: Sequence[str], link: Callable[[Record], str]
+) -> pd.DataFrame:
     """The same of the cells of one side."""
-    shown = _names(rows)
-    shown["status"] = rows["status"].fillna("missing").astype(str)
+    records = rows.to_dict("records")
+    shown: dict[str, list[Any]] = _names(cells, records, link)
+    shown["status"] = [_status(row["status"], True) for row in records]
     if cells["same_code_as"].notna().any():
-        shown["code"] = rows["same_code_as"].map("same code as {}".format, na_action="ignore")
+        nights = [row["same_code_as"] for row in records]
+        shown["generated code"] = [f"same code as {night}" if isinstance(night, str) else ABSENT for night in nights]
     for metric in _measured(cells, metrics, ("",)):
-        shown[METRIC_COLUMNS[metric].head] = _scaled(rows[metric], METRIC_COLUMNS[metric].scale)
-    frame = pd.DataFrame(shown | _axes(cells, rows))
-    return frame, pd.DataFrame("calm", index=frame.index, columns=frame.columns, dtype=object)
+        shown[METRICS[metric].title] = [Cell(number(metric, row[metric]), "n") for row in records]
+    return pd.DataFrame(shown, dtype=object)
 
 
 def matching(cells: pd.DataFrame, words: str, configs: Sequence[str]) -> pd.DataFrame:
@@ -153,64 +126,105 @@ def _measured(cells: pd.DataFrame, metrics: Sequence[str], sides: Sequence[str])
     ]
 
 
-def _names(rows: pd.DataFrame) -> dict[str, Any]:
-    """What tells cells apart at a glance."""
-    return {name: rows[name].astype(str) for name in ("model", "config", "phase")}
+def _names(cells: pd.DataFrame, records: Sequence[Record], link: Callable[[Record], str]) -> dict[str, list[Any]]:
+    """The model as a link, with what else tells it from other cells, and the config."""
+    several = [name for name in _AXES if cells[name].nunique() > 1]
+    where = [
+        ", ".join(f"batch {row[name]}" if name == "batch_size" else row[name] for name in several) for row in records
+    ]
+    models = [
+        lines(anchor(link(row), row["model"]), span("soft", words) if words else "")
+        for row, words in zip(records, where, strict=True)
+    ]
+    return {"model": models, "config": [row["config"] for row in records]}
 
 
-def _axes(cells: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Any]:
-    """The rest of what names a cell, less that in which all cells are the same."""
-    several = [name for name in ("dtype", "device", "batch_size") if cells[name].nunique() > 1]
-    return {{"batch_size": "batch"}.get(name, name): rows[name] for name in ("suite", *several)}
-
-
-def _spell(outcome: str, status: object, metric: object) -> str:
-    shown = f"{GLYPHS.get(LOOKS.get(outcome, outcome), '')} {OUTCOMES[outcome]}".lstrip()
+def _outcome(row: Record) -> Markup:
+    """The outcome of a cell, and below it what decided: metrics that changed, statuses, or what is ruled out."""
+    outcome = row["outcome"]
+    shown = f"{GLYPHS.get(str(LOOKS.get(outcome, outcome)), '')} {OUTCOMES[outcome]}".lstrip()
+    statuses = _statuses(row)
+    detail = "" if statuses == "pass" else statuses
     if outcome in VERDICT_LOOKS:
-        return f"{shown}: {METRICS[str(metric)].title}"
-    return f"{shown}: {status}" if outcome in ("broke", "still_failing") else shown
+        detail = ", ".join(_changed(row))
+    elif outcome == "inconclusive":
+        detail = ", ".join(filter(None, (_ruled_out(row), _runs(row["more_runs"]))))
+    return lines(shown, span("soft", detail) if detail else "")
 
 
-def _runs(value: float) -> str | None:
-    """No more runs are needed where the interval is narrow and the change itself lies at the limit of what matters."""
-    if np.isnan(value):
-        return None
-    return TOO_MANY if np.isinf(value) else f"{value:2.0f}" if value else AT_THE_LIMIT
+def _changed(row: Record) -> list[str]:
+    """Each metric with a verdict of its own, the one that decided first: `compiled latency -88 %`, `cold compile +263 %`."""
+    metrics = [metric for metric in JUDGED if row.get(f"{metric}_verdict") in VERDICT_LOOKS]
+    metrics.sort(key=lambda metric: metric != row["outcome_metric"])
+    sizes = {metric: each.of_verdict - 1 for metric in metrics if (each := judged(metric, row))}
+    # What was nothing before has no ratio.
+    return [
+        f"{METRICS[name].title} {'' if np.isnan(size) else signed(100 * size, 0)}".rstrip()
+        for name, size in sizes.items()
+    ]
 
 
-def _statuses(expected_base: bool, base: object, expected_new: bool, new: object) -> str:
-    sides = ((expected_base, base), (expected_new, new))
-    shown = [status if isinstance(status, str) else "missing" if asked else "not planned" for asked, status in sides]
-    return " → ".join(dict.fromkeys(shown))
+def _ruled_out(row: Record) -> str:
+    """How large a change the interval of the metric rules out in either direction; empty where it is not known."""
+    ends = [row.get(f"{row['outcome_metric']}_{end}", np.nan) for end in ("low", "high")]
+    return (
+        f"more than {signed(100 * float(np.max(np.abs(ends))), 0).lstrip('+')} ruled out"
+        if np.all(np.isfinite(ends))
+        else ""
+    )
 
 
-def _scaled(values: pd.Series, scale: float) -> pd.Series:
-    """Rounded here: a screen reader is read the value and not its format."""
-    return (values.astype(float) * scale).round(3)
+def _runs(more: float) -> str:
+    """Further runs of each side until the interval is as narrow as the smallest change that counts; 0 is narrow already."""
+    if np.isnan(more):
+        return ""
+    if not more:
+        return "about as large as what counts"
+    return "more than 50 more runs a side" if np.isinf(more) else f"{count(int(more), 'more run')} a side"
 
 
-def _change(rows: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Look]]:
-    """The change of one metric with its looks: in percent, or as a difference for counts; only for cells that pass twice."""
-    passing = rows["transition"] == Transition.BOTH_PASS.value
-    difference = (rows[f"{metric}_new"] - rows[f"{metric}_base"]).where(passing)
-    if metric == LEAK:
-        return difference, _looks(rows, metric)
-    if METRIC_COLUMNS[metric].is_difference:
-        return difference, ["worse" if value > 0 else "better" if value < 0 else "calm" for value in difference]
-    if metric in MIN_EFFECT:
-        return _percent(rows[f"{metric}_change"]), _looks(rows, metric)
-    return _percent(rows[f"{metric}_ratio"].where(passing) - 1), ["calm"] * len(rows)
+def _statuses(row: Record) -> str:
+    sides = [_status(row[f"status_{side}"], row[f"expected_{side}"]) for side in ("base", "new")]
+    return " → ".join(dict.fromkeys(sides))
 
 
-def _looks(rows: pd.DataFrame, metric: str) -> list[Look]:
-    verdicts = zip(rows[f"{metric}_verdict"], rows["comparable"], strict=True)
-    return [VERDICT_LOOKS.get(verdict, "calm") if comparable else "calm" for verdict, comparable in verdicts]
+def _status(status: object, is_expected: bool) -> str:
+    return status if isinstance(status, str) else "missing" if is_expected else "not planned"
 
 
-def _percent(values: pd.Series) -> pd.Series:
-    return (values * 100).round(1).replace(-0.0, 0.0).astype(np.float64)
+def _metric(row: Record, metric: str) -> Cell:
+    """Base and new, the change between them, and how the machine moved beside it; a change only where both sides pass."""
+    base, new = row[f"{metric}_base"], row[f"{metric}_new"]
+    if np.isnan(base) and np.isnan(new):
+        return Cell(ABSENT, "n")
+    values = joined(str(span("arrow", "→")), (number(metric, base), number(metric, new)))
+    if row["transition"] != Transition.BOTH_PASS.value:
+        return Cell(values, "n")
+    if metric == LEAK or METRICS[metric].is_count:
+        look = _look(row, metric) if metric == LEAK else _look_of_count(new - base)
+        return Cell(
+            lines(values, f"{new - base:+,.0f}" if new != base else ""), f"n {look.replace('calm', '')}".rstrip()
+        )
+    known = judged(metric, row, comparable=row["comparable"]) if metric in MIN_EFFECT else change(metric, base, new)
+    css = "n" if known is None or known.look == "calm" else f"n {known.look}"
+    return Cell(lines(values, *_change_lines(row, known)), css)
 
 
-def _intervals(rows: pd.DataFrame, metric: str) -> list[str | None]:
-    ends = zip(100 * rows[f"{metric}_low"], 100 * rows[f"{metric}_high"], strict=True)
-    return [f"{signed(low, unit='')}, {signed(high, unit='')}" if low == low else None for low, high in ends]
+def _change_lines(row: Record, known: Change | None) -> list[Markup]:
+    """The change with its interval; where the machine's part was removed, a line says so; and how many runs it is of."""
+    if known is None:
+        return []
+    sizes = joined(" ", (known.size, span("soft", known.interval)))
+    if "adjusted" in known.interval:
+        sizes = lines(known.size, span("soft", known.interval))
+    runs = [row.get(f"{known.metric}_runs_{side}", np.nan) for side in ("base", "new")]
+    is_mean = known.metric in CONTROL and np.nanmax([*runs, 0]) > 1
+    return [sizes, span("soft", f"mean of {runs[0]:.0f} / {runs[1]:.0f} runs") if is_mean else Markup("")]
+
+
+def _look(row: Record, metric: str) -> Look:
+    return VERDICT_LOOKS.get(row[f"{metric}_verdict"], "calm") if row["comparable"] else "calm"
+
+
+def _look_of_count(difference: float) -> Look:
+    return "worse" if difference > 0 else "better" if difference < 0 else "calm"
