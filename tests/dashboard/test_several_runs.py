@@ -74,5 +74,10 @@ def test_model_says_what_stands_behind_the_values(open_app, store):
     alone = plain(open_app(store, "model", **MODEL, base="none", new=SIDES["new"], config="default"))
     single = plain(open_app(store, "model", **MODEL, base="run-0", new="run-5", config="default"))
     assert "means of several measurements (base 3, new 3)" in both
+    assert re.findall(r"(base|new), 2026-\d\d-\d\d \d\d:\d\d UTC(run-\d)pass", both) == [
+        *(("base", f"run-{number}") for number in range(3)),
+        *(("new", f"run-{number}") for number in range(3, 6)),
+    ]
+    assert "Each run" not in single
     assert "means of several measurements (new 3)" in alone
     assert "means of several measurements" not in single

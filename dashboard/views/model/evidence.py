@@ -19,7 +19,7 @@ from collector.metrics import METRICS
 from collector.repro import repro_command
 from collector.vocabulary import sizes_of
 from dashboard.components import changes, charts
-from dashboard.components.formats import ABSENT, count, number, signed
+from dashboard.components.formats import ABSENT, count, moment, number, signed
 from dashboard.components.markup import (
     bullets,
     change_cells,
@@ -33,7 +33,7 @@ from dashboard.components.markup import (
     table,
 )
 from dashboard.data import Data
-from dashboard.views.model.choice import Half
+from dashboard.views.model.choice import Choice, Half
 from dashboard.views.model.verdict import CellVerdict
 from db.queries import details
 
@@ -43,6 +43,7 @@ _SHOWN = (
     *("cudagraph_skips", "kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
     *("compile_warm_s", "compile_instructions", "leak_bytes_per_call", "over_static"),
 )
+_OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
 _REASONS = {"graph_break_reasons": "graph breaks", "cudagraph_skip_reasons": "cudagraph skips"}
 _LOG = (
     "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
@@ -67,6 +68,20 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     parts = [_behind(halves), *([verdict.words if verdict else "", changes.RULE] if is_pair else [])]
     if caption := " ".join(part for part in parts if part):
         st.caption(caption)
+
+
+def runs(choice: Choice, halves: Sequence[Half]) -> None:
+    """The times of each run of both sides, where a side's values are means of several."""
+    rows, history = [], choice.history
+    for half in halves:
+        if half.measured:
+            of_half = history["cell_id"].eq(half.measured.cell.cell_id) & history["run_id"].isin(half.side.run_ids)
+            for run in history[of_half].sort_values("started_at").to_dict("records"):
+                times = [number(name, run[name]) for name in _OF_RUNS]
+                rows.append((f"{half.role}, {moment(run['started_at'])} UTC", run["run_id"], run["status"], *times))
+    if any(half.count > 1 for half in halves):
+        head = ["side", "run", "status", *(METRICS[name].title for name in _OF_RUNS)]
+        draw(table("Each run", head, rows, note="the values above are their geometric means", numbers=range(3, 7)))
 
 
 def sizes(halves: Sequence[Half]) -> None:

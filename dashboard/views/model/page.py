@@ -17,6 +17,7 @@ def page(selection: Selection) -> None:
     halves = model_choice.halves(selection, choice)
     verdict = cell_verdict(selection, choice, halves)
     evidence.metrics(halves, verdict)
+    evidence.runs(choice, halves)
     evidence.sizes(halves)
     evidence.failures(halves)
     kernels.show(halves)
