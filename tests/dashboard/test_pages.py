@@ -3,8 +3,10 @@ from dataclasses import replace
 
 import pytest
 
+from collector.vocabulary import Phase
 from tests.dashboard import stores
 from tests.dashboard.conftest import cells_of, plain, ran, text_of, unfolded
+from tests.factories import CONFIGS, cell
 
 
 def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
@@ -181,3 +183,17 @@ def test_a_pass_rate_that_rose_because_more_was_measured_has_no_colour(open_app,
     all_of_them = stores.night(tmp_path, "all", minutes=60, cells=cells)
     found = pass_rates(open_app(stores.store(tmp_path / "store.db", [few, all_of_them])))
     assert "better" not in found and "worse" not in found and "fixed" not in found
+
+
+def test_a_config_of_another_setting_opens_that_setting_or_links_to_it(open_app, tmp_path):
+    cells = [cell("t5", CONFIGS[0]), cell("t5", CONFIGS[1], phase=Phase.TRAINING, dtype="amp")]
+    other = CONFIGS[1].name
+    path = stores.store(
+        tmp_path / "s.db", [stores.night(tmp_path, "n", minutes=0.0, cells=cells, make=stores.measure(1))]
+    )
+    query = {"model": "huggingface/t5", "config": other}
+    opened = text_of(open_app(path, "model", **query))
+    assert "not known here" not in opened and "another setting" not in opened
+    linked = text_of(open_app(path, "model", setting="inference,bfloat16,cuda,8", **query))
+    assert f"{other} is measured in another setting" in linked and "setting=training" in linked
+    assert "not known here" not in linked

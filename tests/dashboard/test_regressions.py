@@ -42,6 +42,7 @@ def test_one_record_shows_base_range_history_and_how_to_measure_it(open_app, rec
     said = text_of(app)
     assert "night-0 " in said.replace("<", " ") and "(pinned)" in said
     assert "ann" in said and "<script>alert" not in said
+    assert said.index("What is known") < said.index("1 record"), "what was opened stands above the list"
     assert "inductor-watch run --suite huggingface --model gpt2" in said
     assert "Read-only" in said
     assert not app.button(key="swap").disabled and not [item for item in app.button if item.label == "Record it"]

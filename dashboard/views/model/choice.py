@@ -15,7 +15,7 @@ from collector.vocabulary import Cell, Status
 from dashboard import url
 from dashboard.components import charts, code_host, empty_states, heading
 from dashboard.components.formats import moment
-from dashboard.components.markup import markdown, soft
+from dashboard.components.markup import anchor, draw, joined, markdown, paragraph, soft
 from dashboard.components.widgets import known, known_many, segments, select, select_many
 from dashboard.selection import Selection
 from db.errors import nearest, one_line
@@ -92,11 +92,12 @@ def choose(selection: Selection) -> Choice | None:
     history = selection.data.history(suite, model)
     in_new = history["run_id"].isin(selection.new.run_ids)
     settings = _settings(history)
-    setting = known("setting", settings, next(iter({**_settings(history[in_new]), **settings})))
+    setting = known("setting", settings, _first_setting(history, in_new))
     names = {key: "{}, {}, {}, batch {}".format(*parts) for key, parts in settings.items()}
     select("setting", "Setting", list(settings), setting, names=names, where=columns[1])
     of_setting = history[_in_setting(history, settings[setting])]
-    configs = _configs(of_setting, in_new, columns[2])
+    _say_where(history, of_setting, wanted)
+    configs = _configs(of_setting, in_new, columns[2], frozenset(history["config"]))
     return Choice(suite, model, settings[setting], tuple(configs), _across(configs), of_setting)
 
 
@@ -142,16 +143,38 @@ def _settings(history: pd.DataFrame) -> dict[str, tuple[str, str, str, int]]:
     return {",".join(map(str, setting)): setting for setting in settings}
 
 
+def _first_setting(history: pd.DataFrame, in_new: pd.Series) -> str:
+    """One that has the configs of the address, if any has, and that the new side measured, if it measured any."""
+    of_address = history["config"].isin(url.get_all("config"))
+    best = (history[of_address & in_new], history[of_address], history[in_new], history)
+    return next(iter(_settings(next(rows for rows in best if len(rows)))))
+
+
+def _say_where(history: pd.DataFrame, of_setting: pd.DataFrame, model: str) -> None:
+    """Links to the settings that have a config of the address which this setting lacks."""
+    for config in set(url.get_all("config")) - set(of_setting["config"]):
+        settings = _settings(history[history["config"] == config])
+        links = [
+            anchor(url.link("model", model=model, setting=key, config=config), ", ".join(map(str, setting)))
+            for key, setting in settings.items()
+        ]
+        if links:
+            draw(paragraph("soft", joined(" ", [f"{config} is measured in another setting:", joined("; ", links)])))
+
+
 def _in_setting(rows: pd.DataFrame, setting: tuple[str, str, str, int]) -> pd.Series:
     return (rows[_SETTING] == list(setting)).all(axis=1)
 
 
-def _configs(history: pd.DataFrame, in_new: pd.Series, where: st.delta_generator.DeltaGenerator) -> list[str]:
-    """The configs that are picked; else the first one that the new side measured."""
+def _configs(
+    history: pd.DataFrame, in_new: pd.Series, where: st.delta_generator.DeltaGenerator, elsewhere: frozenset[str]
+) -> list[str]:
+    """The configs that are picked; else the first one that the new side measured. Other settings have those of `elsewhere`."""
     names = sorted(history["config"].unique())
     measured = history["config"][in_new & history["status"].notna()]
     default = str(measured.iloc[0]) if len(measured) else names[0]
-    chosen = known_many("config", names)[: charts.MOST_LINES] or [default]
+    wanted = [name for name in url.get_all("config") if name in names or name not in elsewhere]
+    chosen = known_many("config", names, wanted)[: charts.MOST_LINES] or [default]
     title = "Configs (the first is looked at closely)"
     select_many("config", title, names, chosen, most=charts.MOST_LINES, where=where)
     return chosen

@@ -25,6 +25,8 @@ def page(selection: Selection) -> None:
     """Draws the page."""
     heading.title("Regressions")
     with_closed = switch("closed", "closed ones too")
+    if name := url.get("record"):
+        _one(selection, name)
     records = selection.data.records(with_closed)
     if records:
         draw(record_table(count(len(records), "record"), records))
@@ -34,8 +36,6 @@ def page(selection: Selection) -> None:
             "Records are opened from what the history shows, or from a comparison:",
             "inductor-watch regressions detect\ninductor-watch regressions open BASE NEW",
         )
-    if name := url.get("record"):
-        _one(selection, name)
 
 
 def _one(selection: Selection, name: str) -> None:
@@ -71,7 +71,7 @@ def _facts(record: Record) -> Markup:
         "owner": info.owner or "nobody",
         "link": code_host.reference(info.repo, info.link) if info.link else "none",
     }
-    return table("What is known", ("fact", "value"), list(facts.items()))
+    return table("What is known", ("", "what is stored"), list(facts.items()))
 
 
 def _run(repo: str, sha: str | None, run: str | None) -> Markup:
@@ -110,7 +110,7 @@ def _history(info: RegressionInfo) -> Markup:
         )
         for event in info.events
     ]
-    return table("History", ("when (UTC)", "who", "became", "words"), rows)
+    return table("History", ("when (UTC)", "who", "status", "note"), rows)
 
 
 page(current())
