@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, exists, func, select
 from db.connecting import Source, connected
 from db.errors import SideError, counted, nearest, one_line
 from db.runs import RunInfo, find_runs, newest_nights
-from db.schema import Commit, Run, Tag
+from db.schema import Commit, Environment, Run, Tag
 from db.tags import measured_tags, tagged
 from db.texts import clean
 
@@ -97,10 +97,10 @@ def resolve_side(source: Source, text: str) -> Side:
     """The runs that `text` names.
 
     `latest`, `latest~N` (N nights earlier), the name of a night or of a run or a unique beginning of one, a commit (at
-    least six digits), a branch (its newest commit that has runs), a tag of a commit (`db.tags`), or `branch@commit`, where
-    a tag may stand for the commit. A name that is spelled out in full wins over one that is only begun. A night or
-    `latest` stands for all runs of that night, a commit, tag or branch for all runs of that commit, a run id for that one
-    run. Most nights are one run and have its name.
+    least six digits), a branch (its newest commit that has runs), a tag of a commit (`db.tags`), a release of torch
+    (`2.12.1`), or `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins over one
+    that is only begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs of that
+    commit, a run id for that one run. Most nights are one run and have its name.
 
     Raises:
         SideError: the database has no runs, or `text` names none or more than one thing; one line with the nearest names.
@@ -116,6 +116,8 @@ def resolve_side(source: Source, text: str) -> Side:
         if runs := _of_branch(conn, text):
             return Side(text, "branch", runs)
         if runs := _runs(conn, _is_tagged(text)):
+            return _commit_side(text, "tag", runs)
+        if runs := _of_version(conn, text):
             return _commit_side(text, "tag", runs)
         if runs := _of_branch_and_commit(conn, text):
             return _commit_side(text, "branch@commit", runs)
@@ -159,6 +161,16 @@ def _of_branch(conn: Connection, text: str) -> tuple[RunInfo, ...]:
 
 def _is_tagged(name: str) -> ColumnElement[bool]:
     return exists().where(Tag.name == name, Tag.repo == Commit.repo, Tag.sha == Commit.sha)
+
+
+def _of_version(conn: Connection, text: str) -> tuple[RunInfo, ...]:
+    """The runs of a release of torch (`2.12.1` or `v2.12.1`), whose commit the environments of its runs name."""
+    match = re.fullmatch(r"v?(\d+\.\d+\.\d+)", text)
+    if not match:
+        return ()
+    known = [data for data in conn.execute(select(Environment.data)).scalars() if data]
+    shas = {data.get("torch_git") for data in known if str(data.get("torch")).partition("+")[0] == match[1]}
+    return _runs(conn, Commit.sha.in_(sorted(sha for sha in shas if sha)))
 
 
 def _of_branch_and_commit(conn: Connection, text: str) -> tuple[RunInfo, ...]:

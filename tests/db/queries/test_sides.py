@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from db.engine import open_store
@@ -234,3 +236,13 @@ def test_an_unknown_text_names_the_nearest_night(nights):
 
 def test_resolving_works_on_a_read_only_store(more_runs, location):
     assert resolve_side(open_store(location, write=False), "latest").run_ids == ("try-2",)
+
+
+@pytest.mark.parametrize("name", ["2.9.1", "v2.9.1"])
+def test_a_release_of_torch_stands_for_its_commit(tmp_path, name):
+    store = new_store(tmp_path / "store.db")
+    bundle = next((Path(__file__).parents[3] / "data" / "releases").glob("20261122-025137*.jsonl.gz"))
+    ingest_bundle(store, bundle)
+    assert resolve_side(store, name).commits == ("5811a8d7da873dd699ff6687092c225caffcf1bb",)
+    with pytest.raises(SideError, match=r"2\.9\.2"):
+        resolve_side(store, "2.9.2")
