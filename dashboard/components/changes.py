@@ -17,9 +17,9 @@ from dashboard.components.formats import count, signed
 
 Look = Literal["better", "worse", "calm"]
 
-#: Blue and orange are for what is shown to have changed. All else, known or not, is neither good nor bad.
 #: What a verdict is called.
 WORDS = {outcome.value: outcome.value for outcome in Outcome} | {Outcome.INCONCLUSIVE.value: "no clear change"}
+#: Blue and orange are for what is shown to have changed. All else, known or not, is neither good nor bad.
 VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
 RULE = (
     f"A cell is regressed or improved if its change is at least {100 * MIN_EFFECT['compiled_ms']:.0f} % "

@@ -168,9 +168,9 @@ def _of_version(conn: Connection, text: str) -> tuple[RunInfo, ...]:
     match = re.fullmatch(r"v?(\d+\.\d+\.\d+)", text)
     if not match:
         return ()
-    known = [data for data in conn.execute(select(Environment.data)).scalars() if data]
-    shas = {data.get("torch_git") for data in known if str(data.get("torch")).partition("+")[0] == match[1]}
-    return _runs(conn, Commit.sha.in_(sorted(sha for sha in shas if sha)))
+    torch, sha = (Environment.data[name].as_string() for name in ("torch", "torch_git"))
+    of_release = select(sha).where((torch == match[1]) | torch.startswith(f"{match[1]}+"))
+    return _runs(conn, Commit.sha.in_(of_release))
 
 
 def _of_branch_and_commit(conn: Connection, text: str) -> tuple[RunInfo, ...]:

@@ -127,13 +127,12 @@ def _noise(judgement: Judgement) -> str:
         parts = ", ".join(f"{WORDS[name]} {count:.0f}" for name, count in own.items())
         return (
             f"noise from run to run: fewer than {FEWEST} cells have repeats, each is judged by its own (degrees of freedom: "
-            f"{parts}); without any it is inconclusive"
+            f"{parts}); of a cell without any only a change by a factor of two or more is judged"
         )
     if not known:
         return (
             "noise: not known, no cell was measured twice at one commit: only statuses, leaks and what doubled or "
-            "halved can be judged; "
-            "measure one of the sides again"
+            "halved can be judged; measure one of the sides again"
         )
     parts = ", ".join(
         f"{WORDS[name]} {100 * noise:.1f} % ({judgement.repeats[name]:.0f})" for name, noise in known.items()
