@@ -107,7 +107,7 @@ class Data:
     @_cached(12)
     def intervals(self, pair: Pair, filters: CellFilter) -> dict[tuple[str, str], Sure]:
         """The intervals of the averages of `comparison`, as `dashboard.views.overview.groups.group_intervals` describes."""
-        return group_intervals(self.comparison(pair, filters).cells)
+        return group_intervals(self.judged(pair, filters))
 
     @_cached(12)
     def history(self, suite: str, model: str) -> pd.DataFrame:

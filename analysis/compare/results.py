@@ -66,6 +66,11 @@ class Counts:
         return self.planned - self.measured
 
     @property
+    def attempted(self) -> int:
+        """Measured cells less the unavailable and skipped ones."""
+        return self.measured - self.not_applicable
+
+    @property
     def asked(self) -> int:
         """The pass rate's denominator: expected cells less the unavailable and skipped ones; missing ones count."""
         return self.planned - self.not_applicable

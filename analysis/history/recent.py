@@ -15,7 +15,7 @@ from db.runs import NightInfo
 
 #: Number of nights that are shown.
 NIGHTS = 30
-#: Passed over asked; all other figures are metrics that are averaged.
+#: Passed over measured; all other figures are metrics that are averaged.
 RATE = "pass_rate"
 #: A group of cells counts for a night if its average has as many cells as in the newest night, within this share. Else the
 #: average would show the change of the models.
@@ -64,12 +64,11 @@ def recent(history: pd.DataFrame, nights: Sequence[NightInfo], side: Side, figur
 
 def _of_nights(rows: pd.DataFrame, of_night: np.ndarray, count: int, figure: str) -> list[float]:
     if figure == RATE:
-        asked = (rows["planned"] - rows["not_applicable"]).to_numpy(dtype=float)
-        weight = np.where(rows["measured"] > 0, asked, 0.0)
-        passed, all_asked = (
+        weight = (rows["measured"] - rows["not_applicable"]).to_numpy(dtype=float)
+        passed, measured = (
             np.bincount(of_night, part, count) for part in (rows["passed"].to_numpy(dtype=float), weight)
         )
-        return _over(np.where(all_asked > 0, passed, 0.0), all_asked)
+        return _over(np.where(measured > 0, passed, 0.0), measured)
     groups = rows.groupby(_GROUP, sort=False).ngroup().to_numpy()
     shape = (int(groups.max(initial=-1)) + 1, count)
     cells, sums = np.zeros(shape), np.zeros(shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,7 +33,10 @@ SHOWN = (
     "Base and new are the values that the change is computed from: the mean over the runs of each side. Where the eager run "
     "of the same process moved too, the machine did: the adjusted change is without that part, and may have the other sign."
 )
-GROUP_RULE = f"An average is coloured if its 95 % interval excludes 0 %. That takes at least {FEWEST} models."
+GROUP_RULE = (
+    f"An average is coloured if its 95 % interval over models excludes 0 % (that takes at least {FEWEST} models), and a cell "
+    "in it regressed or improved likewise."
+)
 
 #: A smaller relative change would be shown as 0.0 %.
 _NONE = 5e-4
@@ -127,16 +130,22 @@ def judged(metric: str, record: Mapping[Any, Any], *, comparable: bool = True) -
 
 
 def averaged(
-    metric: str, new_over_base: float | None, within: Interval | None, *, comparable: bool = True
+    metric: str,
+    new_over_base: float | None,
+    within: Interval | None,
+    allowed: Collection[Look] = ("better", "worse"),
 ) -> Change | None:
-    """The change of an average over models with its interval; None where there is no average."""
+    """The change of an average over models with its interval; None where there is no average.
+
+    `allowed` are the looks that it may have, as `outcomes.looks` finds them.
+    """
     if new_over_base is None or math.isnan(new_over_base):
         return None
     if within is None:
         return Change(metric, new_over_base)
-    is_sure = comparable and within.excludes_none and abs(new_over_base - 1) >= _NONE
+    is_sure = within.excludes_none and abs(new_over_base - 1) >= _NONE
     sense = direction(metric, 1.0, new_over_base) if is_sure else None
-    if sense not in ("better", "worse"):
+    if sense not in ("better", "worse") or sense not in allowed:
         return Change(metric, new_over_base, low=within.low, high=within.high)
     more, less = _WORDS[METRICS[metric].unit]
     return Change(metric, new_over_base, sense, more if new_over_base > 1 else less, within.low, within.high)

@@ -6,48 +6,21 @@ import streamlit as st
 
 from analysis.reports.permalinks import fixed_side
 from dashboard import url
+from dashboard.components import copying
 from dashboard.selection import NOTHING, remembered
 
 _HELP = (
     "The link names base and new as they are shown now: a night or a run stays as it is, a commit takes in further runs of it. "
     "In the browser's own address, latest, previous and a branch follow newer runs."
 )
-_HTML = '<button type="button">Copy link</button> <span role="status"></span>'
-_CSS = """
-button { font: inherit; font-size: .875rem; color: inherit; background: transparent; cursor: pointer; white-space: nowrap;
-  border: 1px solid color-mix(in srgb, var(--st-text-color) 45%, transparent); border-radius: .5rem; padding: .3rem .75rem; }
-button:hover, button:focus-visible { border-color: var(--st-text-color); }
-button:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
-span { font-size: .875rem; }
-"""
-#: The clipboard is there only on https and on this machine. Elsewhere the link is shown, selected, to be copied by hand.
-_JS = """
-export default function ({ data, parentElement }) {
-  const button = parentElement.querySelector("button"), said = parentElement.querySelector("span");
-  button.title = data.help;
-  said.textContent = "";
-  button.onclick = async () => {
-    const link = new URL(data.query, window.location.href).href;
-    try {
-      await navigator.clipboard.writeText(link);
-      said.textContent = "Copied. Newer nights do not change what it shows.";
-    } catch {
-      const box = Object.assign(document.createElement("input"), { value: link, readOnly: true, size: 40 });
-      box.setAttribute("aria-label", "Link to copy");
-      said.replaceChildren(box);
-      box.select();
-    }
-  };
-}
-"""
-_button = st.components.v2.component("copy_link", html=_HTML, css=_CSS, js=_JS)
+_COPIED = "Copied. Newer nights do not change what it shows."
 
 
 def title(text: str) -> None:
     """Draws the title of a page with *Copy link* beside it; `text` is Markdown."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.title(text, anchor=False, width="content")
-        _button(key="copy_link", data={"query": frozen_query(), "help": _HELP}, width="content")
+        copying.button("copy_link", "Copy link", _COPIED, query=frozen_query(), title=_HELP)
 
 
 def frozen_query() -> str:

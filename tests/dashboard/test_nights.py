@@ -21,7 +21,7 @@ def moved(tmp_path_factory):
 
 def test_a_night_is_compared_as_a_whole_with_the_night_before(open_app, moved):
     said = plain(open_app(moved))
-    assert "Of 24 cells on both sides" in said
+    assert "24 cells: " in said
     assert "(night on2-1, 2 GPUs)" in said and "(night on3-2, 3 GPUs)" in said
 
 
@@ -89,6 +89,6 @@ def test_a_program_under_two_names_weighs_once_in_an_average_and_counts_twice():
     counts = Counts(4, 4, 4, 0, 0)
     shown = headline.alone_cards(pd.DataFrame([*twice, again]), counts)
     cards = {card.title: (card.figure, card.note) for card in shown}
-    assert cards["Passing"][1] == "4/4 asked"
+    assert cards["Passing"][1] == "4 of 4 measured"
     assert cards["Device speedup"] == ("1.59\N{MULTIPLICATION SIGN}", "geometric mean, 3 cells, equal programs once")
     assert all("once" not in card.note for card in headline.alone_cards(pd.DataFrame([twice[0], again]), counts))

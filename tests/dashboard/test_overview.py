@@ -16,7 +16,7 @@ from dashboard.views.trends import levels as trends
 from db.engine import open_store
 from db.regressions.records import Finding, open_regression
 from tests.dashboard import stores
-from tests.dashboard.conftest import alts, text_of
+from tests.dashboard.conftest import alts, text_of, unfolded
 from tests.dashboard.test_more_pages import history
 from tests.factories import cell
 
@@ -37,10 +37,21 @@ def test_four_key_figures_each_with_how_they_went(open_app, three_nights):
         "Cold compile",
         "Compression",
     ]
-    said = alts(app)
+    first, *said = alts(app)
+    assert re.match(r"Changes of \d+ of \d+ cells with 95 % intervals; gpt2 .* from \+", first)
     assert len(said) == 4
     assert all(" over 3 nights" in words and "the ring is base" in words for words in said)
     assert all(words.partition(" over ")[2] in text_of(app) for words in said), "the words stand beside the line"
+
+
+def test_what_broke_has_its_reason_log_and_command(open_app, three_nights):
+    which = next(one for one in stores.cells() if one.model == "opt" and one.config.name == "cudagraphs")
+    app = open_app(three_nights)
+    said = text_of(app)
+    assert "Broke: 1" in said and "BackendCompilerFailed in compile: no kernel fits" in said and "Traceback" not in said
+    buttons = " ".join(str(element.proto) for element in app.get("bidi_component"))
+    assert "inductor-watch run --suite huggingface --model opt --config cudagraphs" in buttons
+    assert "Traceback" in text_of(unfolded(app, f"log_of_{which.cell_id}"))
 
 
 def test_a_card_says_how_its_figure_went():

@@ -11,8 +11,8 @@ WIDE_ENOUGH = 390
 def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.goto("/")
     settled(page)
-    assert "6 regressed" in page.locator(".iw-verdict").inner_text()
-    page.locator(".iw-verdict a", has_text="regressed").click()
+    assert "worst gpt2" in page.locator(".iw-verdict").inner_text()
+    page.get_by_role("link", name="6 regressed").click()
     page.wait_for_url("**/compare?*outcome=regressed*")
     settled(page)
     assert "6 cells that match, of 24" in page.get_by_test_id("stMain").inner_text()

@@ -43,7 +43,7 @@ def main(page):
 def test_the_overview_says_what_the_command_line_says(page, report):
     page.goto(f"/?{SIDES}")
     settled(page)
-    verdict = page.locator(".iw-verdict").inner_text()
+    verdict = page.get_by_test_id("stMain").inner_text()
     assert f"{report.counts['inconclusive']} no clear change" in verdict
     assert f"{report.counts['improved']} improved" in verdict
     assert report.counts["improved"] > 5

@@ -13,7 +13,7 @@ from analysis.reports.suites import average_interval
 from analysis.stats.bootstrap import Interval
 from collector.metrics import METRICS
 from dashboard import url
-from dashboard.components import changes
+from dashboard.components import changes, outcomes
 from dashboard.components.formats import ABSENT, number, share
 from dashboard.components.markup import Cell, anchor, joined, lines, span, table
 
@@ -28,8 +28,8 @@ _GROUP = ("suite", "phase", "dtype", "device", "config_id")
 _ARROW = span("arrow", " → ")
 
 Item = SuiteChange | SuiteSummary
-#: Of a group's average: its interval, and whether its cells were measured on the same machines.
-Sure = tuple[Interval | None, bool]
+#: Of a group's average: its interval, and the looks that the verdicts of its cells allow.
+Sure = tuple[Interval | None, frozenset[changes.Look]]
 
 
 def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
@@ -42,13 +42,16 @@ def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
 
 def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]) -> Markup:
     """All tables of one section; `intervals` is what `group_intervals` returns."""
-    tables = [_matrix(items, "pass rate", "passing cells of those asked", _pass_cell)]
+    tables = [_matrix(items, "pass rate", "passing cells of those measured", _pass_cell)]
     for metric, note in TABLES.items():
+        having = [item for item in items if _has(item, metric)]
+        if not having:
+            continue
 
         def figure(item: Item, metric: str = metric) -> Cell:
-            return _figure_cell(item, metric, intervals.get((_key(item.group), metric), (None, True)))
+            return _figure_cell(item, metric, intervals.get((_key(item.group), metric), (None, frozenset())))
 
-        tables.append(_matrix(items, METRICS[metric].title, note, figure))
+        tables.append(_matrix(having, METRICS[metric].title, note, figure))
     # How wide a table must be to show all its suites, in rem; where two do not fit side by side there is one a line.
     suites = {item.group.suite for item in items}
     least = 8 + (7 if isinstance(items[0], SuiteSummary) else 9) * len(suites)
@@ -68,8 +71,16 @@ def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
         moved = bool(rows["testbed_changed"].eq(True).any())
         for metric in TABLES:
             is_comparable = METRICS[metric].average != "mean" or not moved
-            intervals["\n".join(map(str, names)), metric] = average_interval(metric, rows), is_comparable
+            allowed = frozenset(outcomes.looks(cells.loc[rows.index], metric) if is_comparable else ())
+            intervals["\n".join(map(str, names)), metric] = average_interval(metric, rows), allowed
     return intervals
+
+
+def _has(item: Item, metric: str) -> bool:
+    """Whether a side has a value of the metric."""
+    figure = item.figures[metric]
+    each = (figure,) if isinstance(figure, Figure) else (figure.base_all, figure.new_all)
+    return any(one.value is not None for one in each)
 
 
 def _setting(group: Group) -> str:
@@ -111,17 +122,17 @@ def _pass_cell(item: Item) -> Cell:
     broke, fixed = (len(item.listed.get(turned, ())) for turned in (Transition.BROKE, Transition.FIXED))
     look = "worse" if broke else "better" if fixed else ""
     words = _tally({"broke": broke, "fixed": fixed})
-    same = (base.passed, base.asked) == (new.passed, new.asked)
+    same = (base.passed, base.attempted) == (new.passed, new.attempted)
     rates = _rate(new) if same else joined("", [_rate(base), _ARROW, _rate(new)])
     return Cell(lines(rates, span(look, words) if words else "", _left_out(new)), look)
 
 
 def _rate(counts: Counts) -> Markup:
     if not counts.asked:
-        return span("soft", "none asked")
-    if counts.missing == counts.asked:
+        return span("soft", "none can run here")
+    if not counts.attempted:
         return span("soft", "none measured")
-    return joined(" ", [share(counts.passed, counts.asked), span("soft", f"{counts.passed}/{counts.asked}")])
+    return joined(" ", [share(counts.passed, counts.attempted), span("soft", f"{counts.passed}/{counts.attempted}")])
 
 
 def _left_out(counts: Counts) -> str:
@@ -142,7 +153,7 @@ def _figure_cell(item: Item, metric: str, sure: Sure) -> Cell:
         # Nothing passes on both sides: what one side has is shown, and no change.
         sides = [_average(metric, figure.base_all, item.base), _average(metric, figure.new_all, item.new)]
         return Cell(joined(_ARROW, dict.fromkeys(sides)))
-    change = changes.averaged(metric, figure.ratio, sure[0], comparable=sure[1])
+    change = changes.averaged(metric, figure.ratio, sure[0], sure[1])
     shown = joined(_ARROW, [number(metric, figure.base), number(metric, figure.new)])
     if change is None:
         return Cell(shown)

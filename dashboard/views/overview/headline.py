@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,13 +15,14 @@ from analysis.compare.changes import percent, ratio
 from analysis.compare.pairing import AXES
 from analysis.compare.results import Counts
 from analysis.history.recent import RATE, Recent
+from analysis.reports.permalinks import cell_query
 from analysis.reports.suites import average_interval
 from analysis.stats.averages import geomean
 from analysis.stats.bootstrap import geomean_interval
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from dashboard import url
-from dashboard.components import changes, charts
+from dashboard.components import changes, charts, outcomes
 from dashboard.components.formats import ABSENT, THIN, count, moment, number, share, signed
 from dashboard.components.markup import anchor, cards, draw, joined, span
 from dashboard.components.outcomes import OUTCOMES
@@ -31,9 +32,17 @@ COMPARED = (RATE, "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compre
 ALONE = (RATE, "device_speedup", "speedup")
 #: What of a side tells a measurement from a copy of another's.
 _IDENTITY = ("run_id", "program_id", "started_at", "compiled_ms", "compiled_kernel_ms")
-#: The outcomes that the sentence names in any case, and those that it names if there are any.
-_CHANGED, _ALWAYS = ("regressed", "improved"), ("broke", "fixed", "missing")
-_IF_ANY = ("flaky", "unchanged", "environment_changed", "still_failing", "missing_in_both", "not_applicable")
+#: What the answer counts, the worst first: a model counts once, by its worst cell.
+_TOLD = {
+    **{"broke": "broke", "regressed": "regressed", "missing": "missing in new", "flaky": "flaky"},
+    **{"still_failing": "still failing", "fixed": "fixed", "improved": "improved"},
+    **{
+        "inconclusive": "show no clear change",
+        "unchanged": "unchanged",
+        "environment_changed": "in another environment",
+    },
+}
+_WORSE = ("broke", "regressed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +55,47 @@ class Card:
     recent: str = ""
 
 
-def compared_sentence(cells: pd.DataFrame, outcomes: Counter[str]) -> Markup:
-    """One sentence whose counts lead to the cells meant."""
-    paired = int((cells["expected_base"] & cells["expected_new"]).sum())
-    changed = joined(", ", (_linked(outcomes, name) for name in _CHANGED))
-    inconclusive = _linked(outcomes, "inconclusive") + _advice(cells) if outcomes["inconclusive"] else ""
-    others = (*_ALWAYS, *(name for name in _IF_ANY if outcomes[name]))
-    parts = joined("; ", [changed, inconclusive, joined(", ", (_linked(outcomes, name) for name in others))])
-    return Markup("Of {} on both sides, {}.").format(count(paired, "cell"), parts)
+def answer(cells: pd.DataFrame) -> Markup:
+    """Whether to worry, in a sentence: how many models had which outcome as their worst, and what changed most."""
+    paired = cells[cells["outcome"].isin(_TOLD)]
+    worst = paired["outcome"].map(list(_TOLD).index).groupby([paired["suite"], paired["model"]]).min()
+    if not len(worst):
+        return Markup("Nothing was measured on both sides.")
+    told = {
+        name: Markup("{} {}{}").format(f"{models:,}", words, _most(paired, name))
+        for place, (name, words) in enumerate(_TOLD.items())
+        if (models := int((worst == place).sum()))
+    }
+    begins = "Look: of" if any(name in told for name in _WORSE) else "Nothing got worse. Of"
+    return Markup("{} {}, {}.").format(begins, count(len(worst), "model"), joined(", ", told.values()))
+
+
+def _most(cells: pd.DataFrame, outcome: str) -> Markup:
+    """The cell that changed most for the worse or the better, and by how much: from the least to the most by one metric."""
+    moved = cells[(cells["outcome"] == outcome) & cells["outcome_change"].notna()]
+    if outcome not in outcomes.CHANGED or moved.empty:
+        return Markup("")
+    moved = moved.sort_values("outcome_change")
+    record = moved.iloc[-1]
+    metric = str(record["outcome_metric"])
+    ends = [signed(percent(1 + float(row[f"{metric}_adjusted"]))) for _, row in moved.iloc[[0, -1]].iterrows()]
+    if len(moved) > 1 and moved["outcome_metric"].eq(metric).all() and ends[0] != ends[1]:
+        ends[0] += " to "
+    else:
+        ends[0] = ""
+    name = anchor(url.link("model", **cell_query(record.to_dict())), f"{record['model']} {record['config']}")
+    superlative = "worst" if outcome == "regressed" else "best"
+    return Markup(" ({} {}, {} {})").format(METRICS[metric].title, "".join(ends), superlative, name)
+
+
+def compared_sentence(cells: pd.DataFrame, counted: Counter[str]) -> Markup:
+    """What became of all cells of both sides; each number leads to its cells, and they add up to the first."""
+    parts = [
+        joined("", [_linked(counted, name), _advice(cells) if name == "inconclusive" else ""])
+        for name in OUTCOMES
+        if counted[name]
+    ]
+    return Markup("{}: {}.").format(count(len(cells), "cell"), joined(", ", parts))
 
 
 def _advice(cells: pd.DataFrame) -> str:
@@ -77,16 +119,16 @@ def alone_sentence(side: Counts) -> str:
     numbers = {
         "{:,} fail": side.failed,
         "{:,} are missing": side.missing,
-        "{} could not be asked here": side.not_applicable,
+        "{} cannot run here": side.not_applicable,
     }
     parts = [words.format(number_of) for words, number_of in numbers.items() if number_of]
-    passing = f"{side.passed:,} of {side.asked:,} asked pass"
+    passing = f"{side.passed:,} of {side.attempted:,} measured pass"
     return f"One side alone: {', '.join([count(side.planned, 'cell'), passing, *parts])}."
 
 
 def compared_cards(cells: pd.DataFrame, base: Counts, new: Counts) -> list[Card]:
     """The key figures of a comparison: what passes, and what became of time, compile time and memory."""
-    was = f"{new.passed:,}/{new.asked:,}, base {_rate(base)} ({base.passed:,}/{base.asked:,})"
+    was = f"{_of_measured(new)}; base {_rate(base)}, {_of_measured(base)}"
     timed = "compiled_kernel_ms" if cells["compiled_kernel_ms_adjusted"].notna().any() else "compiled_ms"
     averages = (_average(cells, metric) for metric in (timed, "compile_cold_s", "compression"))
     return [Card("Passing", _rate(new), was, RATE), *averages]
@@ -102,7 +144,7 @@ def alone_cards(cells: pd.DataFrame, side: Counts) -> list[Card]:
         title = METRICS[metric].title.capitalize()
         speedups.append(Card(title, number(metric, geomean(values)), note, metric))
     return [
-        Card("Passing", _rate(side), f"{side.passed}/{side.asked} asked", RATE),
+        Card("Passing", _rate(side), _of_measured(side), RATE),
         *speedups,
         Card("Failing", f"{side.failed:,}", "see below for the reasons"),
         Card("Missing", f"{side.missing:,}", "planned, not measured"),
@@ -143,8 +185,13 @@ def in_words(card: Card, values: Sequence[float], *, with_base: bool) -> str:
 
 
 def _rate(side: Counts) -> str:
-    """The pass rate; where nothing that was asked was measured there is none, rather than 0."""
-    return ABSENT if side.missing == side.asked else share(side.passed, side.asked)
+    """The share of the measured cells that pass; where nothing was measured there is none, rather than 0."""
+    return share(side.passed, side.attempted) if side.attempted else ABSENT
+
+
+def _of_measured(side: Counts) -> str:
+    missing = f", {side.missing:,} missing" if side.missing else ""
+    return f"{side.passed:,} of {side.attempted:,} measured{missing}"
 
 
 def _average(cells: pd.DataFrame, metric: str) -> Card:
@@ -168,6 +215,8 @@ def _average(cells: pd.DataFrame, metric: str) -> Card:
     else:
         change = changes.averaged(metric, ratio(*both[sides].sum()), average_interval(metric, both))
     assert change is not None  # noqa: S101 -- there are ratios
+    if change.look not in outcomes.looks(cells[cells["comparable"]], metric):
+        change = replace(change, look="calm", word="")
     mean = "geometric mean" if is_geometric else "mean"
     words = [change.word, change.interval, mean, f"{count(len(both), 'cell')}{once}"]
     return Card(title, span(change.look, signed(percent(change.ratio))), ", ".join(filter(None, words)), metric)
@@ -186,6 +235,5 @@ def _spelled(name: str, value: float) -> str:
     return f"{100 * value:.1f}{THIN}%" if name == RATE else signed(percent(value))
 
 
-def _linked(outcomes: Counter[str], outcome: str) -> Markup | str:
-    shown = f"{outcomes[outcome]:,} {OUTCOMES[outcome]}"
-    return anchor(url.link("compare", outcome=outcome), shown) if outcomes[outcome] else shown
+def _linked(counted: Counter[str], outcome: str) -> Markup:
+    return anchor(url.link("compare", outcome=outcome), f"{counted[outcome]:,} {OUTCOMES[outcome]}")

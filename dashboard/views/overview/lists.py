@@ -19,12 +19,13 @@ from dashboard.components.markup import anchor, change_cells, draw, joined, line
 from dashboard.components.outcomes import CHANGED
 
 #: The columns that the lists read, for either side: of wide frames they are few, so rows are made quickly.
-_NAMES = ["suite", "model", "phase", "dtype", "device", "batch_size", "config"]
-_REASON = ("status", "stage", "exception", "message", "hint")
+NAMES = ["suite", "model", "phase", "dtype", "device", "batch_size", "config"]
+REASON = ("status", "stage", "exception", "message", "hint")
 #: Rows of a list, rows of the changes, and characters of a message; the model's page has all of it.
 _ROWS, _CHANGES, _MESSAGE = 40, 8, 220
 _MISSING = (Transition.MISSING, Transition.MISSING_IN_BOTH)
 
+#: A row of the cells.
 Record = Mapping[Any, Any]
 
 
@@ -37,7 +38,7 @@ def changes(cells: pd.DataFrame) -> None:
         return
     first = cells.loc[moved.index[:_CHANGES]]
     metrics = tuple(f"{metric}_" for metric in set(first["outcome_metric"]))
-    needed = [name for name in first if name in _NAMES or name == "outcome_metric" or str(name).startswith(metrics)]
+    needed = [name for name in first if name in NAMES or name == "outcome_metric" or str(name).startswith(metrics)]
     rows = [_change_row(record) for record in first[needed].to_dict("records")]
     note = f"the first {_CHANGES} of {len(moved)}, what regressed first" if len(moved) > _CHANGES else ""
     head = ["cell", "what", "base", "new", "change", "95 %", "verdict"]
@@ -45,8 +46,9 @@ def changes(cells: pd.DataFrame) -> None:
 
 
 def lost(cells: pd.DataFrame) -> None:
-    """Draws what broke and what is missing in new."""
-    _of_transition("Broke", cells, Transition.BROKE)
+    """Draws what sometimes passes and what is missing in new."""
+    flaky = cells[cells["outcome"] != Transition.BROKE.value]
+    _of_transition("Flaky: failed in some runs of a side", flaky, Transition.BROKE)
     _of_transition("Missing in new", cells, Transition.MISSING)
 
 
@@ -62,30 +64,30 @@ def remaining(cells: pd.DataFrame) -> None:
 
 def alone(cells: pd.DataFrame) -> None:
     """Draws the cells of one side that do not pass."""
-    cells, status = cells[[*_NAMES, *_REASON]], cells["status"]
+    cells, status = cells[[*NAMES, *REASON]], cells["status"]
     unasked = status.isin([each.value for each in NOT_APPLICABLE])
-    _reasons("Failing", cells[status.notna() & ~unasked & (status != Status.PASS.value)], "")
+    reasons("Failing", cells[status.notna() & ~unasked & (status != Status.PASS.value)], "")
     _missing("Missing", cells[status.isna()])
-    _reasons("Could not be asked here", cells[unasked], "")
+    reasons("Cannot run here", cells[unasked], "")
 
 
 def _of_transition(title: str, cells: pd.DataFrame, transition: Transition, side: str = "_new") -> None:
-    columns = [*_NAMES, *(f"{name}{side}" for name in _REASON)]
+    columns = [*NAMES, *(f"{name}{side}" for name in REASON)]
     rows = cells[columns][cells["transition"] == transition.value]
     if transition in _MISSING:
         _missing(title, rows)
     else:
-        _reasons(title, rows, side)
+        reasons(title, rows, side)
 
 
-def _reasons(title: str, cells: pd.DataFrame, side: str) -> None:
+def reasons(title: str, cells: pd.DataFrame, side: str) -> None:
     """A row per cell: its status on `side` ("", "_base" or "_new") and why."""
     if cells.empty:
         return
     rows = []
     for record in cells.head(_ROWS).to_dict("records"):
-        failure = {name: record[f"{name}{side}"] for name in _REASON}
-        rows.append((_named(record), status_tag(failure["status"]), _reason(failure)))
+        failure = {name: record[f"{name}{side}"] for name in REASON}
+        rows.append((named(record), status_tag(failure["status"]), reason(failure)))
     note = f"the first {_ROWS} of {len(cells)}" if len(cells) > _ROWS else ""
     draw(table(f"{title}: {len(cells)}", ["cell", "status", "reason"], rows, note=note))
 
@@ -95,7 +97,7 @@ def _missing(title: str, cells: pd.DataFrame) -> None:
     if cells.empty:
         return
     rows = []
-    for _, of_model in cells[_NAMES].groupby(_NAMES[:-1], sort=False):
+    for _, of_model in cells[NAMES].groupby(NAMES[:-1], sort=False):
         records = of_model.to_dict("records")
         configs = joined(", ", (anchor(_model_link(record), record["config"]) for record in records))
         rows.append((lines(records[0]["model"], _where(records[0])), configs))
@@ -106,10 +108,11 @@ def _missing(title: str, cells: pd.DataFrame) -> None:
 def _change_row(record: Record) -> tuple[Any, ...]:
     metric = record["outcome_metric"]
     values = [number(metric, record[f"{metric}_{side}"]) for side in ("base", "new")]
-    return _named(record), METRICS[metric].title, *values, *change_cells(judged(metric, record))
+    return named(record), METRICS[metric].title, *values, *change_cells(judged(metric, record))
 
 
-def _named(record: Record) -> Markup:
+def named(record: Record) -> Markup:
+    """A cell as a link to its page, and below it where it belongs."""
     name = joined(" ", [record["model"], span("soft", record["config"])])
     return lines(anchor(_model_link(record), name), _where(record))
 
@@ -122,7 +125,8 @@ def _model_link(record: Record) -> str:
     return url.link("model", **cell_query(record))
 
 
-def _reason(failure: Record) -> Markup:
+def reason(failure: Record) -> Markup:
+    """Why a cell did not pass, in a line or two; `failure` has `REASON`."""
     if not isinstance(failure["status"], str):
         return span("soft", "planned, and no measurement of it was stored")
     said = {name: value if isinstance(value, str) else "" for name, value in failure.items()}

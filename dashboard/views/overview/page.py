@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard import url
-from dashboard.components import changes, empty_states, heading, outcomes
+from dashboard.components import changes, charts, empty_states, heading, outcomes
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
 from dashboard.components.sides import describe, pair_lines
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
-from dashboard.views.overview import groups, headline, lists
+from dashboard.views.overview import broken, groups, headline, intervals, lists
 from dashboard.views.regressions.record_rows import record_table
 
 #: Records of regressions that are shown.
@@ -39,18 +39,24 @@ def _compared(selection: Selection, pair: Pair) -> None:
             f"{comparison.new.title}. Pick another base at the left, or none to see new alone.",
         )
         return
-    sentence = headline.compared_sentence(cells, outcomes.counts(cells))
-    draw(paragraph("iw-verdict", sentence), paragraph("soft", *pair_lines(comparison)))
+    counted = headline.compared_sentence(cells, outcomes.counts(cells))
+    draw(
+        paragraph("iw-verdict", headline.answer(cells)),
+        paragraph("", counted),
+        paragraph("soft", *pair_lines(comparison)),
+    )
+    broken.show(data, cells[cells["outcome"] == "broke"])
+    lists.lost(cells)
+    lists.changes(cells)
+    charts.show([figure] if (figure := intervals.figure(cells)) else [])
     recent = data.recent(pair.new, filters, headline.COMPARED)
     base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
     headline.draw_cards(headline.compared_cards(cells, base, new), recent, comparison.base.nights[0])
     _notes([changes.noise_line(data.judgement(pair)), *comparison.notes])
     _records(selection)
-    lists.changes(cells)
-    lists.lost(cells)
-    intervals = data.intervals(pair, filters)
-    _tables(groups.sections(comparison.suites), intervals)
-    st.caption(f"{changes.RULE} {changes.GROUP_RULE}")
+    _tables(groups.sections(comparison.suites), data.intervals(pair, filters))
+    with st.expander("How is this decided?"):
+        st.caption(f"{changes.RULE} {changes.GROUP_RULE}")
     lists.remaining(cells)
 
 
