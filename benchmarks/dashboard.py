@@ -84,7 +84,7 @@ def steps(names: Names, number: int) -> Iterator[Step]:
     yield _typed("compare: filter by text", "q", model.partition("/")[2], "that match")
     yield _typed("compare: filter by text", "q", "")
     yield _typed("compare: a config", "config", names.configs[number % len(names.configs)], "that match")
-    two_configs = '[data-testid="stMain"] button:has-text("two configs of new")'
+    two_configs = '[data-testid="stMain"] button:has-text("two configs")'
     yield Step("compare: two configs", _click(two_configs), "Base config")
     yield _page("Model")
     yield _typed("model: other model", "model", model, model.partition("/")[2])

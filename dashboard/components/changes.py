@@ -163,4 +163,4 @@ def noise_line(judgement: Judgement, metrics: Iterable[str] = tuple(MIN_EFFECT))
     line = f"Noise from run to run: {noise}, learned from {learned}."
     drifts = {name: value for name in known if abs(value := judgement.drift.get(name, 0.0)) >= _NONE}
     drift = ", ".join(f"{METRICS[name].title} {signed(100 * value)}" for name, value in drifts.items())
-    return f"{line} Drift of the eager runs, which is removed: {drift}." if drift else line
+    return f"{line} Corrected for machine drift: {drift}." if drift else line

@@ -66,7 +66,7 @@ def offer(figures: Sequence[Figure]) -> None:
     """Draws a fold with buttons that save each chart as SVG and PNG."""
     if not figures:
         return
-    fold = st.expander("Save the charts", icon=":material/image:", key="pictures", on_change="rerun")
+    fold = st.expander("Export charts", icon=":material/image:", key="pictures", on_change="rerun")
     if not fold.open:
         return
     with fold:

@@ -24,7 +24,7 @@ def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | 
     """A popover with the report and its pictures, of two sides or of two configs (base, new) of the new one."""
     if selection.base is None and configs is None:
         return
-    menu = st.popover("Report and pictures", icon=":material/ios_share:", key="downloads", on_change="rerun")
+    menu = st.popover("Export report and charts", icon=":material/ios_share:", key="downloads", on_change="rerun")
     if not menu.open:
         return
     new = fixed_side(selection.new)

@@ -59,7 +59,7 @@ def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypat
     assert len(buttons(unfolded(app, "downloads"))) == 6
     app = open_app(two_nights, "model", model="huggingface/gpt2")
     assert buttons(app) == []
-    assert "Save the charts" in [fold.label for fold in app.expander]
+    assert "Export charts" in [fold.label for fold in app.expander]
 
 
 def test_samples_are_said_and_drawn_when_they_are_asked_for(open_app, two_nights):

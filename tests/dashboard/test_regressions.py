@@ -42,10 +42,10 @@ def test_one_record_shows_base_range_history_and_how_to_measure_it(open_app, rec
     said = text_of(app)
     assert "night-0 " in said.replace("<", " ") and "(pinned)" in said
     assert "ann" in said and "<script>alert" not in said
-    assert said.index("What is known") < said.index("1 record"), "what was opened stands above the list"
+    assert said.index("Details") < said.index("1 record"), "what was opened stands above the list"
     assert "inductor-watch run --suite huggingface --model gpt2" in said
     assert "Read-only" in said
-    assert not app.button(key="swap").disabled and not [item for item in app.button if item.label == "Record it"]
+    assert not app.button(key="swap").disabled and not [item for item in app.button if item.label == "Save"]
 
 
 def test_closed_ones_are_shown_when_asked_for(open_app, recorded):
@@ -65,7 +65,7 @@ def submit(app, **values):
         kinds = (app.selectbox, app.text_input, app.text_area)
         (field,) = [item for kind in kinds for item in kind if item.label == label.replace("_", " ")]
         field.set_value(value)
-    (button,) = [item for item in app.button if item.label == "Record it"]
+    (button,) = [item for item in app.button if item.label == "Save"]
     button.click()
     return ran(app)
 
@@ -74,7 +74,7 @@ def test_who_may_write_changes_state_and_leaves_a_note(open_app, recorded, monke
     monkeypatch.setenv("INDUCTOR_WATCH_WRITE", "1")
     path, name = recorded
     app = open_app(path, "regressions", record=name)
-    submit(app, State="acknowledged", Who_says_so="carol", Note="looking", Owner="carol")
+    submit(app, State="acknowledged", Your_name="carol", Note="looking", Owner="carol")
     engine = open_store(path, write=False)
     (found,) = list_regressions(engine)
     engine.dispose()
@@ -86,7 +86,7 @@ def test_who_may_write_changes_state_and_leaves_a_note(open_app, recorded, monke
 def test_a_link_is_an_address(open_app, recorded, monkeypatch):
     monkeypatch.setenv("INDUCTOR_WATCH_WRITE", "1")
     path, name = recorded
-    app = submit(open_app(path, "regressions", record=name), Who_says_so="dan", Link="javascript:alert(1)")
+    app = submit(open_app(path, "regressions", record=name), Your_name="dan", Link="javascript:alert(1)")
     assert "https://" in app.error[0].value
     engine = open_store(path, write=False)
     assert [item.link for item in list_regressions(engine)] == [""]

@@ -30,7 +30,7 @@ def store(tmp_path_factory):
 
 def rows_of(app):
     """The cells of the table of measurements by the title of their metric."""
-    (table,) = [part for part in text_of(app).split("<table>") if "<caption>What was measured" in part]
+    (table,) = [part for part in text_of(app).split("<table>") if "<caption>Metrics" in part]
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</table>")[0].split("<tr>")[2:]]
     texts = [[re.sub(r"<[^>]+>", "", cell).replace("\N{MINUS SIGN}", "-") for cell in row] for row in rows]
     return {title: cells for title, *cells in texts}

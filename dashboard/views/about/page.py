@@ -25,7 +25,7 @@ _MISSING = "planned and not measured: the night was cut, or its machine was lost
 _STATUSES: dict[Status, str] = {
     Status.PASS: "compiled, agreed with eager, was measured; checked by cosine where no more precise reference could be had",
     Status.FAIL_ACCURACY: "the compiled outputs are further from the reference than eager's allow, or from eager without one",
-    Status.NONDETERMINISTIC: "two eager runs differ although deterministic kernels were asked for: nothing to compare with",
+    Status.NONDETERMINISTIC: "two eager runs differ although deterministic kernels were requested: nothing to compare with",
     Status.FAIL_TO_COMPILE: "compiling raised an error",
     Status.FAIL_TO_RUN: "it compiled, and calling it raised an error",
     Status.EAGER_FAIL: "the model failed in eager mode, or what it computed there is NaN or infinite",
@@ -56,7 +56,7 @@ def _verdicts() -> dict[str, str]:
         "broke / fixed": "passes on one side and fails on the other; no statistics are needed",
         "regressed / improved": f"beyond the noise and the smallest effect that matters ({least}); a leak: it appeared or grew",
         "unchanged": "shown to lie within the smallest effect that matters, or not timed since the generated code is the same",
-        "inconclusive": "neither shown: so many further runs of each side would settle it, where a number stands beside it",
+        "no clear change": "neither shown; beside it: how large a change is ruled out, and how many more runs would tell",
         "environment changed": "the machine or a library differs between the sides: times do not compare",
         "flaky": "passed and failed at one commit",
         "missing": "planned on one side and not measured there",

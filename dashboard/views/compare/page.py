@@ -34,7 +34,7 @@ def page(selection: Selection) -> None:
     """Draws the page."""
     heading.title("Compare")
     mode = url.choice("mode")
-    segments("mode", "What is compared", {"": "two sides", "configs": "two configs of new"}, mode)
+    segments("mode", "What is compared", {"": "two sides", "configs": "two configs"}, mode)
     if mode:
         _across_configs(selection)
     elif selection.pair is None:

@@ -175,7 +175,7 @@ def _configs(
     default = str(measured.iloc[0]) if len(measured) else names[0]
     wanted = [name for name in url.get_all("config") if name in names or name not in elsewhere]
     chosen = known_many("config", names, wanted)[: charts.MOST_LINES] or [default]
-    title = "Configs (the first is looked at closely)"
+    title = "Configs (details are of the first)"
     select_many("config", title, names, chosen, most=charts.MOST_LINES, where=where)
     return chosen
 

@@ -63,11 +63,12 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     is_pair = len(halves) == 2
     head = ["metric", *(half.role for half in halves), *(["change", "95 %", "verdict"] if is_pair else [])]
     note = "" if all(half.passes for half in halves) else "a side does not pass: see its status"
-    shown = table("What was measured", head, rows, note=note, numbers=range(1, 6))
+    shown = table("Metrics", head, rows, note=note, numbers=range(1, 6))
     draw(Markup('<div class="{}">{}</div>').format("iw-narrow" if is_pair else "iw-narrower", shown))
     parts = [_behind(halves), *([verdict.words if verdict else "", changes.RULE] if is_pair else [])]
     if caption := " ".join(part for part in parts if part):
-        st.caption(caption)
+        with st.expander("How is this decided?"):
+            st.caption(caption)
 
 
 def runs(choice: Choice, halves: Sequence[Half]) -> None:
@@ -186,7 +187,7 @@ def reasons(halves: Sequence[Half]) -> None:
 
 def repro(data: Data, halves: Sequence[Half]) -> None:
     """The command that measures the cell again."""
-    st.header("Measure it again", anchor=False)
+    st.header("Reproduce", anchor=False)
     cells = [half.cell for half in halves if half.cell]
     own = details.own_models_of(data.engine, {(cell.suite, cell.model) for cell in cells})
     for command in dict.fromkeys(repro_command(cell, own.get(cell.model)) for cell in cells):
@@ -268,7 +269,7 @@ def _differences(title: str, records: Sequence[Record], heads: Sequence[str]) ->
     """Draws the keys whose values differ; whether there are any."""
     items = evidence.differences(*records)
     rows = [
-        (mono(item.key), *(mono(", ".join(values) or "not there") for values in (item.base, item.new)))
+        (mono(item.key), *(mono(", ".join(values) or "not in this version") for values in (item.base, item.new)))
         for item in items
     ]
     if rows:

@@ -24,7 +24,7 @@ _COMMITS = 40
 def page(selection: Selection) -> None:
     """Draws the page."""
     heading.title("Regressions")
-    with_closed = switch("closed", "closed ones too")
+    with_closed = switch("closed", "Show closed records")
     if name := url.get("record"):
         _one(selection, name)
     records = selection.data.records(with_closed)
@@ -71,7 +71,7 @@ def _facts(record: Record) -> Markup:
         "owner": info.owner or "nobody",
         "link": code_host.reference(info.repo, info.link) if info.link else "none",
     }
-    return table("What is known", ("", "what is stored"), list(facts.items()))
+    return table("Details", ("field", "value"), list(facts.items()))
 
 
 def _run(repo: str, sha: str | None, run: str | None) -> Markup:
@@ -88,7 +88,7 @@ def _blame(record: Record) -> Markup:
     landed = code_host.commits(info.repo, info.base_commit, info.onset_commit)
     rows = [_commit(entry) for entry in record.commits[:_COMMITS]]
     head = ("commit", "title", "pull request", "links")
-    return table("Blame range", head, rows, note=note) + paragraph("soft", Markup("All of them: ") + landed)
+    return table("Blame range", head, rows, note=note) + paragraph("soft", Markup("All commits: ") + landed)
 
 
 def _commit(entry: CommitEntry) -> list[str]:

@@ -29,11 +29,11 @@ def show(info: RegressionInfo) -> None:
         columns = st.columns(3)
         options = [_KEEP, *following(info.state)]
         state = columns[0].selectbox("State", options, format_func=lambda name: name.replace("_", " "))
-        author = columns[1].text_input("Who says so", max_chars=200).strip()
+        author = columns[1].text_input("Your name", max_chars=200).strip()
         owner = columns[2].text_input("Owner", info.owner, max_chars=200).strip()
         link = st.text_input("Link", info.link, max_chars=2000).strip()
         note = st.text_area("Note", max_chars=10_000)
-        is_sent = st.form_submit_button("Record it")
+        is_sent = st.form_submit_button("Save")
     if is_sent and not author:
         st.error("Say who you are: a record without an author is worth little.")
     elif is_sent:

@@ -24,9 +24,9 @@ _FEWEST, _DAILY = 4, 1.5
 
 def nights_table(nights: Sequence[NightInfo]) -> Markup:
     """A row a night, newest first; the counts are of cells."""
-    head = ("started (UTC)", "branch@commit", "measured on", "ended")
-    counts = ("took", "planned", "measured", "passing", "failed", "missing")
-    note = "of the measured ones, passing and failed are those that could be asked here"
+    head = ("started (UTC)", "branch@commit", "measured on", "completion")
+    counts = ("duration", "planned", "measured", "passing", "failed", "missing")
+    note = "passing and failed leave out the measured cells that do not apply here"
     return table("Nights", (*head, *counts), [_night_row(night) for night in nights], note=note, numbers=range(4, 10))
 
 

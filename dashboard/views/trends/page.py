@@ -64,7 +64,7 @@ def page(selection: Selection) -> None:
     # Years of nights as points are neither read nor drawn in time; of weeks and months there are few.
     usual = days if by in ("week", "month") else (levels.newest(history), days[1])
     first, last = periods.pick(columns[1], since, until, usual)
-    select("by", "A point is a", list(_POINTS), by, names=_POINTS, where=columns[2])
+    select("by", "Group by", list(_POINTS), by, names=_POINTS, where=columns[2])
     key = "\n".join([selection.data.revision, repr(branches), repr(selection.filters.to_json()), setting])
     older = f" Older ones, from {days[0]} on, by another time." if not since and usual[0] > days[0] else ""
     _figures(_Shown(history, branches, first, last, by, key), older, " in this time" if since or until else "")
@@ -75,7 +75,7 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     metric = known("metric", measured, measured[0])
     columns = st.columns([3.4, 1.2, 1.2], vertical_alignment="bottom")
     names = {name: levels.title(name) for name in measured}
-    select("metric", "Figure", measured, metric, default=measured[0], names=names, where=columns[0])
+    select("metric", "Metric", measured, metric, default=measured[0], names=names, where=columns[0])
     log, dates = switch("log", "log scale", where=columns[1]), switch("dates", "by date", where=columns[2])
     trend, steps = _trend(shown.history, shown.key, metric, shown.first, shown.last, shown.by)
     if trend.empty:

@@ -1,0 +1,156 @@
+"""The nine tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
+
+A key press that picks or opens something counts as a click, typing does not.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.dashboard import stores
+from tests.e2e.browser_fixtures import (  # noqa: F401 -- fixtures
+    chromium,
+    page,
+    real_server,
+    real_store,
+    server,
+    serving,
+    settled,
+    watched,
+)
+
+pytestmark = pytest.mark.slow  # `make browser` runs them
+
+MOST = 3
+
+
+class Visitor:
+    """Somebody on the first page, who counts clicks."""
+
+    def __init__(self, page) -> None:  # noqa: F811
+        self.page, self.clicks = page, 0
+        page.goto("/")
+        settled(page)
+
+    def click(self, locator) -> None:
+        locator.first.click()
+        self._did()
+
+    def pick(self, key: str, text: str) -> None:
+        """Types into a box and takes what it finds."""
+        box = self.page.locator(f".st-key-{key}_widget input").first
+        box.fill(text)
+        box.press("Enter")
+        self._did()
+
+    def open_by_keyboard(self, locator) -> None:
+        locator.first.focus()
+        self.page.keyboard.press("Enter")
+        self._did()
+
+    def link(self, name: str):
+        return self.page.get_by_test_id("stMain").get_by_role("link", name=name)
+
+    def menu(self, name: str):
+        return self.page.get_by_test_id("stSidebar").get_by_role("link", name=name)
+
+    def see(self, text: str) -> None:
+        """Waits for a text: Streamlit draws what follows the heading a moment later."""
+        self.page.get_by_test_id("stMain").get_by_text(text).first.wait_for()
+
+    def _did(self) -> None:
+        self.clicks += 1
+        self.page.wait_for_timeout(300)
+        settled(self.page)
+
+
+@pytest.fixture
+def visitor(page) -> Iterator[Visitor]:  # noqa: F811
+    somebody = Visitor(page)
+    yield somebody
+    assert 1 <= somebody.clicks <= MOST
+
+
+def test_1_which_models_regressed_between_two_torch_versions_and_by_how_much(chromium, real_server):  # noqa: F811
+    with watched(chromium, base_url=real_server) as opened:
+        visitor = Visitor(opened)
+        visitor.pick("base", "2.13.0")
+        visitor.pick("new", "2.11.0")
+        visitor.click(visitor.page.get_by_test_id("stMain").get_by_role("link", name=" regressed"))
+        assert "outcome=regressed" in opened.url and "base=2.13.0" in opened.url
+        rows = opened.locator(".iw tbody tr")
+        assert rows.count() > 5
+        assert all("%" in text and "regressed" in text for text in rows.all_inner_texts())
+        assert visitor.clicks == MOST
+
+
+def test_2_two_configs_of_one_model(visitor):
+    visitor.click(visitor.menu("Compare"))
+    visitor.click(visitor.page.get_by_role("radio", name="two configs"))
+    visitor.pick("q", "gpt2")
+    rows = visitor.page.locator(".iw tbody tr")
+    assert rows.count() == 2
+    assert all("gpt2" in text and "→" in text and "%" in text for text in rows.all_inner_texts())
+
+
+def test_3_history_of_a_model_under_cudagraphs(visitor):
+    # The worst point cannot be opened from the chart yet.
+    visitor.click(visitor.link("gpt2 cudagraphs"))
+    assert "config=cudagraphs" in visitor.page.url
+    visitor.see("5 runs on new's testbed")
+    chart = visitor.page.locator('[data-testid="stVegaLiteChart"][aria-label^="compiled latency over 5 runs"]')
+    chart.wait_for(state="attached")
+
+
+def test_4_the_kernel_that_makes_a_model_slower(visitor):
+    visitor.click(visitor.link("gpt2 cudagraphs"))
+    first = visitor.page.locator("table", has_text="Compiled kernels per call").locator("tbody tr").first.inner_text()
+    assert first.startswith("triton_poi_fused_add") and "+" in first
+
+
+def test_5_what_failed_last_night_why_with_log_and_command(visitor):
+    visitor.see("BackendCompilerFailed in compile: no kernel fits")
+    visitor.click(visitor.link("opt cudagraphs"))
+    visitor.click(visitor.page.get_by_text("Log of new"))
+    assert visitor.page.locator(".st-key-log_new pre").inner_text().startswith("Traceback")
+    visitor.page.get_by_role("heading", name="Reproduce").wait_for()
+    assert "opt" in visitor.page.get_by_test_id("stCode").last.inner_text()
+
+
+def test_6_send_this_comparison(visitor):
+    visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visitor.click(visitor.page.get_by_role("button", name="Copy link"))
+    visitor.page.get_by_text("Copied.").wait_for()
+    link = visitor.page.evaluate("navigator.clipboard.readText()")
+    assert "base=night-1" in link and "new=night-2" in link
+
+
+def test_7_is_this_change_real(visitor):
+    visitor.click(visitor.link("gpt2 cudagraphs"))
+    row = visitor.page.locator("tr", has_text="compiled latency").first.inner_text()
+    assert "adjusted" in row and "regressed" in row
+    visitor.click(visitor.page.get_by_text("How is this decided?"))
+    visitor.see("Noise from run to run")
+
+
+@pytest.mark.parametrize("nights", [0, 1, 90])
+def test_8_a_store_with_no_run_one_or_three_months(chromium, tmp_path, nights):  # noqa: F811
+    store = stores.fill(tmp_path / "store.db", tmp_path, nights) if nights else stores.store(tmp_path / "store.db", [])
+    said = {0: "No runs yet", 1: "One side alone", 90: "regressed"}[nights]
+    with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
+        opened.goto("/")
+        opened.get_by_test_id("stMain").get_by_text(said).first.wait_for(timeout=20_000)
+        assert opened.get_by_test_id("stException").count() == 0
+        if nights > 1:
+            opened.goto("/trends")
+            opened.locator('[data-testid="stVegaLiteChart"]').first.wait_for(state="attached")
+            assert f"{nights} nights" in opened.get_by_test_id("stMain").inner_text()
+
+
+def test_9_keyboard_only(visitor):
+    visitor.open_by_keyboard(visitor.link("6 regressed"))
+    visitor.open_by_keyboard(visitor.page.locator(".iw tbody th a"))
+    assert visitor.page.locator("h1").inner_text() == "gpt2"
+    fold = visitor.page.locator("summary", has_text="How is this decided?")
+    visitor.open_by_keyboard(fold)
+    visitor.see("Noise from run to run")
