@@ -17,7 +17,7 @@ QUERIES = re.findall(r"^```sql\n(.*?);\n```", PAGE.read_text(encoding="utf-8"), 
 
 @pytest.fixture
 def answers(store, tmp_path):
-    """The rows of the five queries, after two runs: the second is slower, and one of its cells fails."""
+    """The rows of the six queries, after two runs: the second is slower, and one of its cells fails."""
     ingest_bundle(store, night(tmp_path, "RUN-A", cells=[cell("T5Small"), cell("bert")]))
     slower = [passing(cell("T5Small"), slower=1.5, minutes=61), failing(cell("bert"), Status.OOM, minutes=61)]
     ingest_bundle(store, write_bundle(tmp_path, header("RUN-B", minutes=60), slower))
@@ -25,8 +25,8 @@ def answers(store, tmp_path):
         return [conn.execute(text(query)).mappings().all() for query in QUERIES]
 
 
-def test_the_page_shows_five_queries_that_answer(answers):
-    everything, latency, slowed, failures, averages = answers
+def test_the_page_shows_six_queries_that_answer(answers):
+    everything, latency, slowed, failures, averages, series = answers
     assert [(row["run_id"], row["model"], row["sha"]) for row in everything] == [
         ("RUN-A", "T5Small", COMMIT_A),
         ("RUN-B", "T5Small", COMMIT_A),
@@ -39,3 +39,5 @@ def test_the_page_shows_five_queries_that_answer(answers):
         ("RUN-A", "huggingface", "default", 2),
         ("RUN-B", "huggingface", "default", 1),
     ]
+    assert [(row["metric"], row["value"]) for row in series] == [("default", row["speedup"]) for row in everything]
+    assert series[0]["time"] < series[1]["time"]
