@@ -1,7 +1,7 @@
 """Every chart of the dashboard, by Altair, with the pictures that people save of them.
 
 A chart goes to the page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows what a
-place was, dragging and Ctrl with the wheel move and zoom, and a click at the legend highlights a line.
+place was, a click picks it, dragging and Ctrl with the wheel move and zoom, and a click at the legend highlights a line.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 
 from analysis.reports.charts import SCALE, PictureError, converter
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard.components import palette
+from dashboard.components import markup, palette
 from dashboard.components.formats import ABSENT
 
 Make = Callable[[], bytes]
 
+#: The name of what clicks pick in a chart.
+_PICK = "pick"
 #: Lines with a colour of their own in one chart: nobody tells more apart.
 MOST_LINES = 6
 #: Branches in one chart, each with dashes (pixels) and a shape of its own.
@@ -42,18 +44,41 @@ _HEIGHT, _LEGEND, _LANE, _AROUND, _NAME, _WIDTH = 300, 20, 26, 90, 13, 720
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart, the key of its element and its words for a screen reader."""
+    """A chart, the key of its element and its words for a screen reader; of one with `picks` clicks pick places."""
 
     key: str
     chart: Any
     alt: str
+    picks: bool = False
 
 
-def show(figures: Sequence[Figure], columns: int = 2) -> None:
-    """Draws the charts in so many columns; one chart alone has the whole width."""
+def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
+    """Draws the charts in so many columns, one alone over the whole width, and returns the names that were clicked."""
     places = st.columns(columns) if columns > 1 and len(figures) > 1 else [st.container()]
+    names: list[str] = []
     for number, figure in enumerate(figures):
-        places[number % len(places)].altair_chart(figure.chart, key=figure.key, alt=figure.alt)
+        picking: dict[str, Any] = {"on_select": "rerun", "selection_mode": _PICK} if figure.picks else {}
+        where = places[number % len(places)]
+        event = where.altair_chart(figure.chart, key=figure.key, alt=figure.alt, **picking)
+        names += [one["name"] for one in event.selection.get(_PICK, ())] if figure.picks else []
+    return list(dict.fromkeys(names))
+
+
+def ways(where: Any, picked: Sequence[str], order: Sequence[str], link: Callable[..., str], what: str) -> None:
+    """Draws where the clicked names lead: to one, or to the comparison of the last two, the one that is first in `order` as base.
+
+    `link` makes an address from `base` and `new`; `what` is what a point stands for.
+    """
+    named = [name for name in dict.fromkeys(picked) if name in order][-2:]
+    if not named:
+        where.caption(f"Click a point to open its {what}, and a second one to compare the two.")
+        return
+    links = [markup.anchor(link(base="", new=named[-1]), f"Open this {what}")]
+    if len(named) == 2:
+        base, new = sorted(named, key=list(order).index)
+        links.insert(0, markup.anchor(link(base=base, new=new), "Compare these two"))
+    with where:
+        markup.draw(markup.paragraph("iw-ways", markup.joined(" ", [*links, markup.span("soft", " and ".join(named))])))
 
 
 def from_to(rows: pd.DataFrame, highlighted: Sequence[str]) -> str:
@@ -128,6 +153,7 @@ def lines(
     highlighted: Sequence[str],
     *,
     title: str,
+    pick: str,
     sides: Mapping[str, int] | None = None,
     levels: pd.DataFrame | None = None,
     branches: Sequence[str] = (),
@@ -141,6 +167,7 @@ def lines(
             where its `segment` changes.
         facts: what the pointer shows of a place besides the values, by place.
         labels: of the places, evenly spaced unless `dates`.
+        pick: the column of `rows` that names the place which a click picks.
         sides: names of places (base, new) that have a rule.
         levels: rows at which a new level begins; each has a triangle.
     """
@@ -168,7 +195,7 @@ def lines(
         triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
         layers.append(triangles.encode(x=x, y=y, **look))
     if len(told):
-        layers.append(_hover(told, facts).encode(x=x))
+        layers.append(_hover(told, facts, pick).encode(x=x))
     in_legend = (len(highlighted) if several else 0) + (2 if len(branches) > 1 else 0)
     return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT + _LEGEND * in_legend, title)
 
@@ -268,17 +295,22 @@ def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
     return ordered.drop(columns="segment")
 
 
-def _hover(rows: pd.DataFrame, facts: pd.DataFrame) -> alt.Chart:
-    """An invisible rule at each place, with the value of every line and the facts of the place under the pointer."""
+def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
+    """A rule at each place, seen where it is picked, with the value of every line and the facts under the pointer."""
     texts = rows.pivot_table(index="place", columns="line", values="text", aggfunc="first", sort=False)
     table = facts.join(texts.fillna(ABSENT), how="inner")
     # Names of configs have characters that mean something in the name of a field.
     fields = {f"c{number}": str(name) for number, name in enumerate(table.columns)}
-    dates = rows.drop_duplicates("place").set_index("place")["date"]
-    data = table.set_axis(list(fields), axis=1).assign(date=dates).rename_axis("place").reset_index()
+    first = rows.drop_duplicates("place").set_index("place")
+    data = table.set_axis(list(fields), axis=1).assign(date=first["date"], name=first[pick])
+    data = data.rename_axis("place").reset_index()
     tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in fields.items()]
     width = max(2.0, _WIDTH / max(1, len(data)))
-    return alt.Chart(data).mark_rule(strokeWidth=width, opacity=0).encode(tooltip=tooltip)
+    # Each click adds a place or takes it away; a double click takes all away.
+    picked = alt.selection_point(name=_PICK, fields=["name"], toggle="true", empty=False)
+    seen = alt.condition(picked, alt.value(0.25), alt.value(0))
+    rule = alt.Chart(data).mark_rule(strokeWidth=width, color=palette.NEUTRAL, cursor="pointer")
+    return rule.encode(tooltip=tooltip, opacity=seen).add_params(picked)
 
 
 def _of_branches(branches: Sequence[str], with_points: bool) -> dict[str, Any]:

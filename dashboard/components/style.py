@@ -41,6 +41,8 @@ SHEET = """
 .iw td.worse { background: color-mix(in srgb, var(--iw-worse) 15%, transparent); color: inherit; font-weight: inherit; }
 .iw td.better { background: color-mix(in srgb, var(--iw-better) 15%, transparent); color: inherit; font-weight: inherit; }
 .iw td.unplanned { color: var(--iw-soft); }
+.iw .iw-ways a { display: inline-block; padding: .25rem .7rem; margin-right: .4rem; border: 1px solid currentColor;
+  border-radius: .4rem; }
 .iw .tag { display: inline-block; padding: 0 .4em; border-radius: .25rem; font-size: .8rem; white-space: nowrap;
   border: 1px solid var(--iw-line); }
 .iw .tag.fail { border-color: color-mix(in srgb, var(--iw-worse) 60%, transparent);

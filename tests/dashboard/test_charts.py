@@ -149,11 +149,12 @@ def lines(values=(1.0, 2.0, 2.0, 3.0), **how):
             "value": [*values, 1.0, 1.0, 1.0, 1.0],
             "segment": [1, 1, 1, 2, 1, 1, 1, 1],
             "branch": "main",
+            "night": ["n0", "n1", "n2", "n3"] * 2,
         }
     )
     rows = rows.assign(text=[f"{value} ms" for value in rows["value"]])
     facts = pd.DataFrame({"night": ["n0", "n1", "n2", "n3"]}, index=range(4))
-    return charts.lines(rows, facts, ["one", "two", "three", "four"], ["a.b[c]"], title="latency", **how)
+    return charts.lines(rows, facts, ["one", "two", "three", "four"], ["a.b[c]"], title="latency", pick="night", **how)
 
 
 def drawn(chart):
@@ -164,13 +165,30 @@ def drawn(chart):
 
 def test_a_line_chart_can_be_pointed_at_zoomed_and_highlighted():
     spec, datasets = drawn(lines())
-    params = {param["select"]["type"]: param for param in spec["params"]}
-    assert params["interval"]["bind"] == "scales" and params["point"]["bind"] == "legend"
+    assert [param.get("bind") for param in spec["params"] if param["name"] != "pick"] == ["legend", "scales"]
     (hover,) = [rows for rows in datasets if "c0" in rows[0]]
+    (picked,) = [param for param in spec["params"] if param["name"] == "pick"]
+    assert picked["select"]["fields"] == ["name"] and [row["name"] for row in hover] == ["n0", "n1", "n2", "n3"]
     assert [row["c0"] for row in hover] == ["n0", "n1", "n2", "n3"]
     assert [row["c1"] for row in hover] == ["1.0 ms", "2.0 ms", "2.0 ms", "3.0 ms"]
     titles = [tip["title"] for layer in spec["layer"] for tip in layer["encoding"].get("tooltip", ())]
     assert titles == ["night", "a.b[c]"]
+
+
+def test_two_clicks_lead_to_the_comparison_of_the_two_with_the_older_one_as_base():
+    def draw():
+        import streamlit as st
+
+        from dashboard.components import charts
+
+        for picked in ([], ["new"], ["gone", "other", "new", "old"]):
+            charts.ways(st.container(), picked, ["old", "new", "other"], lambda **sides: str(sides), "night")
+
+    said = text_of(AppTest.from_function(draw).run())
+    assert "Click a point to open its night" in said and said.count("Open this night") == 2
+    assert (
+        "{&#39;base&#39;: &#39;old&#39;, &#39;new&#39;: &#39;new&#39;}" in said and said.count("Compare these two") == 1
+    )
 
 
 def test_a_line_loses_no_place_and_breaks_where_a_segment_ends():

@@ -41,6 +41,12 @@ class Choice:
     across_configs: bool
     history: pd.DataFrame
 
+    @property
+    def query(self) -> dict[str, str | list[str]]:
+        """What an address has of it."""
+        setting = ",".join(map(str, self.setting))
+        return {"model": f"{self.suite}/{self.model}", "setting": setting, "config": list(self.configs)}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Half:

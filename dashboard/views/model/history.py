@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 import streamlit as st
+from markupsafe import Markup
 
 from collector.metrics import METRICS
+from dashboard import url
 from dashboard.components import charts
 from dashboard.components.formats import count, moment, number
+from dashboard.components.markup import anchor, joined, soft
 from dashboard.components.widgets import switch
 from dashboard.selection import Selection
 from dashboard.views.model.choice import Choice
@@ -40,9 +44,16 @@ class _Runs:
         rows = rows.assign(value=rows[metric] / (1e9 if unit == "B" else 1.0), text=texts)
         facts = rows.drop_duplicates("place").set_index("place")[["started", "commit", "run"]]
         head = f"{title} [{'GB' if unit == 'B' else unit}]" if unit else title
-        chart = charts.lines(rows, facts, self.labels, self.configs, title=head, sides=self.sides)
+        chart = charts.lines(rows, facts, self.labels, self.configs, title=head, pick="run", sides=self.sides)
         words = f"{title} over {count(rows['place'].nunique(), 'run')}: {charts.from_to(rows, self.configs)}"
-        return charts.Figure(f"history_{metric}", chart, words)
+        return charts.Figure(f"history_{metric}", chart, words, picks=True)
+
+    def worst(self, metric: str, link: Callable[..., str]) -> Markup:
+        """A sentence with the worst value of a metric, which leads to its run."""
+        rows = self.rows.dropna(subset=[metric])
+        row = rows.sort_values(metric, ascending=METRICS[metric].better == "higher", kind="stable").iloc[0]
+        words = f"{number(metric, row[metric])}, {row['config']}, {row['started']} UTC"
+        return joined(" ", [f"Worst {METRICS[metric].title}:", anchor(link(base="", new=row["run"]), words)])
 
     def statuses(self) -> charts.Figure:
         """The chart of how each run ended."""
@@ -76,16 +87,22 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
     st.caption(f"{shown} on new's testbed, oldest first, evenly spaced.{unmarked}{left_out}")
     drawn = [name for name in dict.fromkeys((decided, *_METRICS)) if name in here and here[name].notna().any()]
     figures = [of.statuses(), *(of.metric(name) for name in drawn[:_FIRST])]
+    ways = st.container()
     charts.show(figures[:1])
-    charts.show(figures[1:])
+    picked = charts.show(figures[1:])
     if rest := drawn[_FIRST:]:
         titles = ", ".join(METRICS[name].title for name in rest)
         fold = st.expander(f"History of {titles}", key="history", on_change="rerun")
         if fold.open:
             more = [of.metric(name) for name in rest]
             with fold:
-                charts.show(more)
+                picked += charts.show(more)
             figures += more
+    link = partial(url.link, "model", **choice.query)
+    charts.ways(ways, picked, list(of.rows["run"].unique()), link, "run")
+    if drawn:
+        with ways:
+            soft(of.worst(drawn[0], link))
     return figures
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -88,7 +89,9 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
             alert(f"{name} has no {names[metric]} in this time under these filters: no line is of it.")
     highlighted = _highlighted(trend, shown.branches)
     figures = _charts(shown, trend, steps, metric, highlighted, log=log, dates=dates)
-    charts.show(figures)
+    ways = st.container()
+    nights = list(trend.sort_values("place")["night"].unique())
+    charts.ways(ways, charts.show(figures), nights, partial(url.link, "compare"), "night")
     tables = [_newest(trend, metric, highlighted)] if len(shown.branches) > 1 else []
     draw(*tables, *([_levels_table(steps, metric, shown.branches)] if steps else []))
     points = count(trend["place"].nunique(), _POINTS[shown.by])
@@ -162,6 +165,7 @@ def _charts(
             labels,
             highlighted,
             title=f"{suite}: {levels.with_unit(metric)}",
+            pick="night",
             levels=triangles,
             branches=shown.branches,
             dates=dates,
@@ -169,7 +173,7 @@ def _charts(
         )
         over = f"{levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[shown.by])}"
         words = f"{over}: {charts.from_to(rows, highlighted)}; {count(len(triangles), 'new level')}"
-        figures.append(charts.Figure(f"trend_{suite}", chart, words))
+        figures.append(charts.Figure(f"trend_{suite}", chart, words, picks=True))
     return figures
 
 
