@@ -10,7 +10,7 @@ from typing import Any, Literal
 from analysis.compare.verdicts import Outcome
 from analysis.reports.facts import CellFacts, Report
 from analysis.reports.suites import SHOWN, SuiteFacts
-from analysis.reports.words import WORDS, interval, percent
+from analysis.reports.words import WORDS, called, interval, percent
 from analysis.stats.bootstrap import Interval
 from collector.metrics import METRICS
 from db.errors import one_line
@@ -156,7 +156,7 @@ def _changes(report: Report) -> _Plot:
 def _change(row: int, cell: CellFacts) -> Mark:
     # The interval is of the adjusted change. A cell that was not judged has none.
     change = cell.change if cell.adjusted is None else cell.adjusted
-    label = f"{percent(change)} {WORDS[cell.metric or '']}, {cell.verdict.replace('_', ' ')}"
+    label = f"{percent(change)} {WORDS[cell.metric or '']}, {called(cell.verdict)}"
     look = _LOOKS.get(cell.verdict, "calm")
     return Mark(row, _DIRECTIONS, change or 0.0, cell.low, cell.high, look, label)
 

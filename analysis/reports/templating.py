@@ -40,6 +40,7 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
         "value": lambda number, metric: words.value(metric, number),
         "percent": words.percent,
         "interval": words.interval,
+        "ruled_out": words.ruled_out,
         "figure": _figure,
         "metric_name": lambda metric: words.WORDS[metric] if metric else words.NOTHING,
         "pass_rate": words.pass_rate,
@@ -47,7 +48,7 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
         "tally": words.tally,
     }
     env.filters.update({name: _markup(function) for name, function in own.items()})
-    env.filters.update(spaced=_spaced, titled=lambda text: _spaced(text).capitalize(), setting=_setting)
+    env.filters.update(called=words.called, titled=lambda text: words.called(text).capitalize(), setting=_setting)
     env.filters.update(commands=_commands, short_sha=_short_sha, stamp=_stamp, describe_side=words.describe_side)
     env.filters.update(filters)
     return env
@@ -80,10 +81,6 @@ def _is_foreign(value: Any) -> bool:
 
 def _markup(function: Callable[..., str]) -> Callable[..., Markup]:
     return lambda *arguments: Markup(function(*arguments))  # noqa: S704 -- our own texts
-
-
-def _spaced(word: str) -> str:
-    return word.replace("_", " ")
 
 
 def _setting(group: Group) -> str:

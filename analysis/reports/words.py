@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from analysis.compare.results import Counts
@@ -13,6 +14,8 @@ from db.runs import device_name
 NOTHING = "-"
 #: What the metrics that are judged are called where there is little room.
 WORDS = {metric.name: metric.short for metric in METRICS.values() if metric.short}
+#: What outcomes are called; others are called by their key, with spaces. Files, JSON and addresses have the key.
+_CALLED = {"inconclusive": "no clear change"}
 #: Units that are shown in another one: from which value on, divisor and name.
 _SHOWN = {"B": (1e5, 1e6, "MB")}
 
@@ -37,9 +40,20 @@ def interval(low: float | None, high: float | None) -> str:
     return NOTHING if low is None or high is None else f"{100 * low:+.1f} .. {100 * high:+.1f} %"
 
 
+def ruled_out(low: float | None, high: float | None) -> str:
+    """`more than 4 % ruled out`, by both ends of an interval of relative changes; empty where it is not known."""
+    ends = [abs(end) for end in (low, high) if end is not None and math.isfinite(end)]
+    return f"more than {math.ceil(round(100 * max(ends), 6)):,} % ruled out" if len(ends) == 2 else ""
+
+
+def called(outcome: str) -> str:
+    """What an outcome, or another key of ours, is called."""
+    return _CALLED.get(outcome, outcome.replace("_", " "))
+
+
 def tally(counts: Mapping[str, int]) -> str:
     """`2 regressed, 1 broke`; empty for nothing."""
-    return ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in counts.items())
+    return ", ".join(f"{count} {called(word)}" for word, count in counts.items())
 
 
 def several(count: int, what: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from analysis.compare.adjustment import CONTROL
 from analysis.compare.changes import direction, percent, ratio
 from analysis.compare.verdicts import Judgement, Outcome
+from analysis.reports.words import called
 from analysis.stats.bootstrap import FEWEST, Interval
 from analysis.stats.shrinkage import FEWEST as FEWEST_REPEATS
 from collector.metrics import METRICS, MIN_EFFECT
@@ -17,8 +18,6 @@ from dashboard.components.formats import count, signed
 
 Look = Literal["better", "worse", "calm"]
 
-#: What a verdict is called.
-WORDS = {outcome.value: outcome.value for outcome in Outcome} | {Outcome.INCONCLUSIVE.value: "no clear change"}
 #: Blue and orange are for what is shown to have changed. All else, known or not, is neither good nor bad.
 VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
 RULE = (
@@ -126,7 +125,9 @@ def judged(metric: str, record: Mapping[Any, Any], *, comparable: bool = True) -
     eager = float(record.get(f"{CONTROL.get(metric)}_ratio", math.nan))
     if not comparable:
         return Change(metric, new_over_base, low=low, high=high, adjusted=adjusted, eager=eager)
-    return Change(metric, new_over_base, VERDICT_LOOKS.get(verdict, "calm"), WORDS[verdict], low, high, adjusted, eager)
+    return Change(
+        metric, new_over_base, VERDICT_LOOKS.get(verdict, "calm"), called(verdict), low, high, adjusted, eager
+    )
 
 
 def averaged(

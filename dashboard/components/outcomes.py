@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import JUDGED, Outcome
+from analysis.reports.words import called
 from dashboard.components.changes import Look
 
 #: In the order in which they are worth a look. The key is also what the address says.
@@ -21,7 +22,7 @@ OUTCOMES = {
     "still_failing": "still failing",
     "improved": "improved",
     "fixed": "fixed",
-    "inconclusive": "no clear change",
+    "inconclusive": called("inconclusive"),
     "unchanged": "unchanged",
     "environment_changed": "environment changed",
     "missing_in_base": "missing in base",

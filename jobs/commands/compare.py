@@ -77,8 +77,8 @@ def fail_on_option(default: str) -> Decorator[Any]:
         callback=_outcomes,
         default=default,
         metavar="WORD[,WORD...]",
-        help="Outcomes: regressed, improved, inconclusive, environment_changed, broke, fixed, still_failing, flaky or "
-        "missing.",
+        help="Outcomes: regressed, improved, inconclusive (no clear change), environment_changed, broke, fixed, "
+        "still_failing, flaky or missing.",
     )
 
 
@@ -101,15 +101,19 @@ def gate_command(
 ) -> None:
     """Judge NEW against BASE. Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
 
-    Too little is no cell in common, only inconclusive ones, or more missing than --max-missing.
+    Too little is no cell in common, only cells without a clear change, or more missing than --max-missing.
     """
     from analysis.compare.verdicts import decide
+    from analysis.reports.words import called
 
     comparison, judgement = _compare(database, base, new, chosen)
     counts = judgement.counts()
     code, reason = decide(counts, fail_on, max_missing)
     rows = comparison.cells.join(judgement.cells)
-    failed = [f"{row['verdict']}: {row['cell']}" for row in rows[rows["verdict"].isin(fail_on)].to_dict("records")]
+    failed = [
+        f"{called(str(row['verdict']))}: {row['cell']}"
+        for row in rows[rows["verdict"].isin(fail_on)].to_dict("records")
+    ]
     if as_json:
         facts = {"exit_code": code, "reason": reason, "fail_on": sorted(fail_on), "failed": failed}
         print_json({**facts, **judgement.to_json()})

@@ -13,7 +13,18 @@ from analysis.compare.results import Comparison, Figure, Group, PairedFigure, Si
 from analysis.compare.tables import summarise
 from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import Judgement, Outcome
-from analysis.reports.words import NOTHING, WORDS, describe_side, interval, pass_rate, percent, tally, value
+from analysis.reports.words import (
+    NOTHING,
+    WORDS,
+    called,
+    describe_side,
+    interval,
+    pass_rate,
+    percent,
+    ruled_out,
+    tally,
+    value,
+)
 from analysis.stats.shrinkage import FEWEST
 from analysis.stats.verdicts import MOST_RUNS
 from db.engine import open_store
@@ -92,11 +103,11 @@ def _suites(comparison: Comparison) -> FittingTable:
 
 def _cells(rows: Sequence[Mapping[Any, Any]]) -> FittingTable:
     """A row for each cell, by the metric that it is ranked by."""
-    values = ("base", "new", "change", "adjusted", "95 %", "more runs")
+    values = ("base", "new", "change", "adjusted", "95 %", "ruled out", "more runs")
     # Bundles of earlier versions have no code.
     code = ("code",) if any(isinstance(row["code"], str) for row in rows) else ()
     headings = ("cell", "verdict", *code, "by", *values, "speedup x", "compile s")
-    table = FittingTable(headings, spare=("compile s", "speedup x", "base", "new", "more runs", "code"))
+    table = FittingTable(headings, spare=("compile s", "speedup x", "base", "new", "more runs", "ruled out", "code"))
     for row in rows:
         # A cell that its code decided was not timed: there is nothing to show but the verdict.
         metric = row["by"] if isinstance(row["by"], str) else "compiled_ms"
@@ -105,7 +116,7 @@ def _cells(rows: Sequence[Mapping[Any, Any]]) -> FittingTable:
         )
         table.add_row(
             str(row["cell"]),
-            str(row["verdict"]).replace("_", " "),
+            called(str(row["verdict"])),
             *(str(row[name] or NOTHING) for name in code),
             WORDS[metric] if row["by"] else NOTHING,
             value(metric, base),
@@ -113,6 +124,7 @@ def _cells(rows: Sequence[Mapping[Any, Any]]) -> FittingTable:
             percent(None if ratio is None else ratio - 1),
             percent(adjusted),
             interval(low, high),
+            _ruled_out(row, low, high),
             _runs(row, metric),
             _arrow(_known(row["speedup_base"]), _known(row["speedup_new"]), 2),
             _arrow(_known(row["compile_cold_s_base"]), _known(row["compile_cold_s_new"]), 1),
@@ -142,8 +154,14 @@ def _noise(judgement: Judgement) -> str:
     return f"noise from run to run (degrees of freedom behind it): {parts}{removed}"
 
 
+def _ruled_out(row: Mapping[Any, Any], low: float | None, high: float | None) -> str:
+    """How large a change is ruled out where none is clear."""
+    limit = ruled_out(low, high) if row["verdict"] == Outcome.INCONCLUSIVE else ""
+    return limit.removesuffix(" ruled out") or NOTHING
+
+
 def _runs(row: Mapping[Any, Any], metric: str) -> str:
-    """Further runs that would settle an inconclusive cell."""
+    """Further runs that would settle a cell without a clear change."""
     more = row[f"{metric}_more_runs"]
     if row["verdict"] != Outcome.INCONCLUSIVE or row["testbed_changed"] is True or pd.isna(more):
         return NOTHING  # on another testbed no number of runs would do

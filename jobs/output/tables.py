@@ -14,7 +14,9 @@ from rich.text import Text
 from jobs.output.terminal import one_line
 
 #: Columns of numbers whose heading names no unit.
-_NUMBERS = frozenset(("paired", "pass rate", "base", "new", "change", "adjusted", "more runs", "cells", "worker-hours"))
+_NUMBERS = frozenset(
+    ("paired", "pass rate", "base", "new", "change", "adjusted", "ruled out", "more runs", "cells", "worker-hours")
+)
 #: Where there is little room the first column, of names, is broken into lines of this length.
 _NAMES = 28
 #: Wider than any table of ours: what goes to a file is not cut.

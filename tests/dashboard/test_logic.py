@@ -7,6 +7,7 @@ import pytest
 
 from analysis.compare import evidence
 from analysis.compare.verdicts import Outcome
+from analysis.reports.words import called
 from analysis.stats.bootstrap import Interval
 from collector.metrics import MIN_EFFECT
 from dashboard import url
@@ -81,7 +82,7 @@ def test_a_judged_change_has_the_verdicts_word_and_its_interval(verdict, look):
     }
     found = changes.judged("compiled_ms", record)
     assert (found.text, found.interval, found.look) == (
-        f"▲ +25.0\u202f% {changes.WORDS[verdict]}",
+        f"▲ +25.0\u202f% {called(verdict)}",
         "eager +4.0, adjusted +20.0 [+5.0, +30.0]",
         look,
     )

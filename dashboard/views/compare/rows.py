@@ -15,6 +15,7 @@ from analysis.compare.code import SAME, WRAPPER
 from analysis.compare.leaks import LEAK
 from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import JUDGED
+from analysis.reports.words import ruled_out
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.changes import VERDICT_LOOKS, Change, Look, change, judged
 from dashboard.components.formats import ABSENT, count, number, signed
@@ -165,13 +166,7 @@ def _changed(row: Record) -> list[str]:
 
 
 def _ruled_out(row: Record) -> str:
-    """How large a change the interval of the metric rules out in either direction; empty where it is not known."""
-    ends = [row.get(f"{row['outcome_metric']}_{end}", np.nan) for end in ("low", "high")]
-    return (
-        f"more than {signed(100 * float(np.max(np.abs(ends))), 0).lstrip('+')} ruled out"
-        if np.all(np.isfinite(ends))
-        else ""
-    )
+    return ruled_out(*(row.get(f"{row['outcome_metric']}_{end}", np.nan) for end in ("low", "high")))
 
 
 def _runs(more: float) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from analysis.compare.results import Counts
 from analysis.compare.verdicts import compare_and_judge
-from analysis.reports.words import pass_rate
+from analysis.reports.words import pass_rate, ruled_out
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from jobs.output.comparison import print_summary, show_comparison
@@ -55,10 +56,10 @@ huggingface inference bfloat16 default 75% 3/4 -> 50% 2/4 (1 missing) 1 2.00 -> 
 broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
 fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
 missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
-verdicts: 1 inconclusive, 1 broke, 1 fixed, 1 missing
+verdicts: 1 no clear change, 1 broke, 1 fixed, 1 missing
 noise: not known, no cell was measured twice at one commit: only statuses, leaks and what doubled or halved can be judged; measure one of the sides again
-cell verdict by base new change adjusted 95 % more runs speedup x compile s
-huggingface/bert inference bfloat16 cuda bs8 default inconclusive wall 2 ms 2.5 ms +25.0 % +25.0 % - - 2.00 -> 1.60 10.0 -> 10.0"""  # noqa: E501
+cell verdict by base new change adjusted 95 % ruled out more runs speedup x compile s
+huggingface/bert inference bfloat16 cuda bs8 default no clear change wall 2 ms 2.5 ms +25.0 % +25.0 % - - - 2.00 -> 1.60 10.0 -> 10.0"""  # noqa: E501
 
 
 def test_a_comparison_is_told_in_these_words(store):
@@ -74,9 +75,9 @@ def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(tmp_path):
     ingest_bundle(engine, write_bundle(tmp_path, later, [known, coded[1]]))
     lines = shown(engine)
     assert "note: 1 of 2 cells of new were not timed again: same code as base (1)" in lines
-    assert "verdicts: 1 unchanged, 1 inconclusive" in lines
-    assert f"{CELLS[0]} unchanged same code as base - 2 ms - - - - - - 10.0 -> 10.0" in lines
-    assert any(line.startswith(f"{CELLS[1]} inconclusive same code wall") for line in lines)
+    assert "verdicts: 1 unchanged, 1 no clear change" in lines
+    assert f"{CELLS[0]} unchanged same code as base - 2 ms - - - - - - - 10.0 -> 10.0" in lines
+    assert any(line.startswith(f"{CELLS[1]} no clear change same code wall") for line in lines)
 
 
 def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
@@ -126,3 +127,16 @@ def test_a_summary_names_what_failed_and_what_is_missing(store, tmp_path, capsys
 )
 def test_a_pass_rate_tells_its_denominator_and_what_is_missing(counts, text):
     assert pass_rate(counts) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (-0.034, 0.055, "more than 6 % ruled out"),
+        (-0.04, 0.01, "more than 4 % ruled out"),
+        (None, 0.1, ""),
+        (np.nan, 1, ""),
+    ],
+)
+def test_what_is_ruled_out_is_never_less_than_the_interval(low, high, text):
+    assert ruled_out(low, high) == text
