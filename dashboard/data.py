@@ -26,6 +26,7 @@ from dashboard.views.overview.groups import Sure, group_intervals
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
+from db.queries import series
 from db.queries.details import checked_by_cosine
 from db.queries.filters import EVERYTHING, CellFilter
 from db.queries.sides import Side
@@ -124,6 +125,18 @@ class Data:
         """The figures over the last nights of a side's branch and machines, up to the side."""
         new = self.side(side)
         return recent(self.suite_history(new.branches[0], filters), nights_up_to(self.nights(), new), new, figures)
+
+    @_cached(4)
+    def places(self) -> dict[str, str]:
+        """By name of a run the label of its place in a chart, in the order of commits: the release, else the day."""
+        released = series.releases(self.engine)
+        runs = {run.run_id: run for night in self.nights() for run in night.runs}
+        # Without a date of the commit, of several runs a day each has its time.
+        days = {
+            name: f"{run.commit_date:%Y-%m-%d}" if run.commit_date else f"{run.started_at:%m-%d %H:%M}"
+            for name, run in runs.items()
+        }
+        return {name: released.get(name, days[name]) for name in series.runs_in_order(self.engine)}
 
     @_cached(32)
     def checked_by_cosine(self, side: str, cell_ids: frozenset[str]) -> frozenset[tuple[str, str, int]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from analysis.stats.arrays import Labels, Numbers
+
 #: 1 / Phi^-1(3/4): makes the MAD of normal data estimate its standard deviation.
 NORMAL_CONSISTENCY = 1.4826
 
@@ -24,6 +26,33 @@ def geomean(values: Iterable[float | None]) -> float | None:
     if not all(0 < value < math.inf for value in measured):
         raise ValueError("a geometric mean takes positive finite values")
     return math.exp(math.fsum(map(math.log, measured)) / len(measured)) if measured else None
+
+
+def chained(values: Numbers, *, is_mean: bool = False) -> tuple[Numbers, Labels]:
+    """The geometric (or arithmetic) mean of each column, such that values which come and go do not move it.
+
+    From a column to the next one the mean changes as it does over the rows that both have. The column with most values, the
+    last of them, has their plain mean. Between columns without a common row the chain breaks.
+
+    Args:
+        values: positive numbers; NaN is "not measured". Each column has a value at least.
+
+    Returns:
+        The means, and for each column the number of its unbroken chain.
+    """
+    has = np.isfinite(values)
+    both = has[:, 1:] & has[:, :-1]
+    known = values if is_mean else np.log(values)
+    old, new = (np.where(both, part, 0.0).sum(axis=0) for part in (known[:, :-1], known[:, 1:]))
+    count = both.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.where(count > 0, np.log(new / old) if is_mean else (new - old) / count, 0.0)
+    filled = has.sum(axis=0)
+    own = np.where(has, known, 0.0).sum(axis=0) / filled
+    chain = np.concatenate(([0], np.cumsum(count == 0)))
+    way = np.concatenate(([0.0], np.cumsum(steps)))
+    fullest = np.lexsort((filled, chain))[np.searchsorted(chain, chain, side="right") - 1]
+    return np.exp((np.log(own) if is_mean else own)[fullest] + way - way[fullest]), chain
 
 
 def robust_sigma(values: Sequence[float]) -> float:

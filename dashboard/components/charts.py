@@ -64,21 +64,28 @@ def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def ways(where: Any, picked: Sequence[str], order: Sequence[str], link: Callable[..., str], what: str) -> None:
-    """Draws where the clicked names lead: to one, or to the comparison of the last two, the one that is first in `order` as base.
+def ways(where: Any, picked: Sequence[str], labels: Mapping[str, str], link: Callable[..., str], what: str) -> None:
+    """Draws where the clicked names lead: to one, or to the comparison of the last two, the first of `labels` as base.
 
-    `link` makes an address from `base` and `new`; `what` is what a point stands for.
+    `labels` are of all names, in their order; `link` makes an address from `base` and `new`; `what` is what a point stands for.
     """
-    named = [name for name in dict.fromkeys(picked) if name in order][-2:]
+    named = [name for name in dict.fromkeys(picked) if name in labels][-2:]
     if not named:
         where.caption(f"Click a point to open its {what}, and a second one to compare the two.")
         return
     links = [markup.anchor(link(base="", new=named[-1]), f"Open this {what}")]
     if len(named) == 2:
-        base, new = sorted(named, key=list(order).index)
+        base, new = sorted(named, key=list(labels).index)
         links.insert(0, markup.anchor(link(base=base, new=new), "Compare these two"))
     with where:
-        markup.draw(markup.paragraph("iw-ways", markup.joined(" ", [*links, markup.span("soft", " and ".join(named))])))
+        markup.draw(
+            markup.paragraph(
+                "iw-ways",
+                markup.joined(
+                    " ", [*links, markup.span("soft", " and ".join(f"{labels[name]} ({name})" for name in named))]
+                ),
+            )
+        )
 
 
 def from_to(rows: pd.DataFrame, highlighted: Sequence[str]) -> str:
@@ -164,7 +171,7 @@ def lines(
 
     Args:
         rows: place, date, line, value, text (the value in words), and branch where there are several. A line breaks
-            where its `segment` changes.
+            where its `chain` changes.
         facts: what the pointer shows of a place besides the values, by place.
         labels: of the places, evenly spaced unless `dates`.
         pick: the column of `rows` that names the place which a click picks.
@@ -258,11 +265,6 @@ def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None 
     return drawn.properties(height=38, padding=around).configure_view(stroke=None)
 
 
-def labels_of(starts: pd.Series) -> list[str]:
-    """The labels of places, by when each started."""
-    return [f"{when:%m-%d %H:%M}" for when in starts]
-
-
 def _layered(layers: Sequence[Any], height: int, title: str, above: int = 0) -> alt.LayerChart:
     """The layers in one chart, with a title so many pixels above what they draw."""
     head = alt.TitleParams(text=title, anchor="start", fontSize=13, fontWeight=600, offset=10 + above)
@@ -284,15 +286,15 @@ def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> lis
 
 
 def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
-    """What a line is drawn from, with a row without value before each new segment of a line."""
-    named = [name for name in ("line", "place", "date", "value", "segment", "branch") if name in rows]
+    """What a line is drawn from, with a row without value before each new chain of a line."""
+    named = [name for name in ("line", "place", "date", "value", "chain", "branch") if name in rows]
     shown = rows[named].sort_values(["line", "place"], kind="stable")
-    if "segment" not in shown:
+    if "chain" not in shown:
         return shown
-    begins = shown["segment"].ne(shown.groupby("line", sort=False)["segment"].shift()) & shown.duplicated("line")
+    begins = shown["chain"].ne(shown.groupby("line", sort=False)["chain"].shift()) & shown.duplicated("line")
     breaks = shown[begins].assign(value=np.nan)
     ordered = pd.concat([breaks, shown]).sort_values(["line", "place"], kind="stable", ignore_index=True)
-    return ordered.drop(columns="segment")
+    return ordered.drop(columns="chain")
 
 
 def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:

@@ -30,6 +30,13 @@ def number(metric: str, value: float | None) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3f}"
 
 
+def axis_of(metric: str, title: str, unit: str = "") -> tuple[float, str]:
+    """What an axis divides a metric by, and its title with the unit."""
+    unit = METRICS[metric].unit if metric in METRICS else unit
+    size, unit = (1e9, "GB") if unit == "B" else (1.0, unit)
+    return size, f"{title} [{unit}]" if unit else title
+
+
 def milliseconds(value: float) -> str:
     """Four digits that matter, no unit."""
     digits = 1 if value >= 100 else 2 if value >= 10 else 3

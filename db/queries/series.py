@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,8 @@ from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
 #: Runs that one query asks for.
 _CHUNK = 50
+#: What torch calls a released build: `2.12.1+cu130`.
+_RELEASE = re.compile(r"(\d+\.\d+\.\d+)(\+\S*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,44 @@ def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]
     return [runs[at] for at in order]
 
 
+def runs_in_order(source: Source) -> list[str]:
+    """The names of all runs, those of each branch in the order of `series_runs`, branches among each other by date."""
+    reached: dict[tuple[str, str], float] = {}
+    dated = []
+    for run in series_runs(source):
+        line = (run.repo, run.branch)
+        reached[line] = max(reached.get(line, 0.0), run.started_at)
+        dated.append((reached[line], run.run_id))
+    return [run_id for _, run_id in sorted(dated, key=itemgetter(0))]  # stable
+
+
+def releases(source: Source) -> dict[str, str]:
+    """By name of a run the release of torch that it measured, such as `2.12.1`; runs of other builds are left out."""
+    torch, sha = (Environment.data[name].as_string() for name in ("torch", "torch_git"))
+    first = (
+        select(measurements.c.environment).where(measurements.c.run == Run.id).order_by(measurements.c.cell).limit(1)
+    )
+    query = select(Run.run_id, torch).join(Commit, Commit.id == Run.commit)
+    query = query.join(Environment, Environment.id == first.scalar_subquery()).where(sha == Commit.sha)
+    with connected(source) as conn:
+        rows = conn.execute(query).all()
+    return {run_id: match[1] for run_id, name in rows if (match := _RELEASE.fullmatch(name or ""))}
+
+
+def passing_values(source: Source, runs: Sequence[int], metric: str) -> NDArray[np.float64]:
+    """Run, cell (both by number) and value of each cell of these runs that passed with a positive value of a metric."""
+    row = measurements.c
+    value = row[METRICS[metric].name]
+    query = select(row.run, row.cell, value).where(row.status == Status.PASS, value > 0)
+    rows: list[Any] = []
+    with connected(source) as conn:
+        for some in chunks(map(int, runs)):
+            of_some = query.where(row.run.in_(some)).order_by(row.run, row.cell, row.replicate)
+            rows += conn.execute(of_some).all()
+    # `np.array` takes ten times as long for rows.
+    return np.fromiter(chain.from_iterable(rows), np.float64, 3 * len(rows)).reshape(-1, 3)
+
+
 def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -> Iterator[NDArray[np.float64]]:
     """What these runs (by number) measured, some runs at a time: columns run, cell, passed and the metrics.
 
@@ -88,7 +131,8 @@ def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -
         with connected(source) as conn:
             rows = conn.execute(query.where(row.run.in_(some)).order_by(row.run, row.cell, row.replicate)).all()
         if rows:
-            yield np.array(rows, dtype=np.float64)
+            # By columns: numpy takes ten times as long for rows.
+            yield np.array(list(zip(*rows, strict=True)), dtype=np.float64).T
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def lines(values=(1.0, 2.0, 2.0, 3.0), **how):
             "date": pd.date_range("2026-08-01", periods=4, tz="UTC").tolist() * 2,
             "line": ["a.b[c]"] * 4 + ["grey"] * 4,
             "value": [*values, 1.0, 1.0, 1.0, 1.0],
-            "segment": [1, 1, 1, 2, 1, 1, 1, 1],
+            "chain": [1, 1, 1, 2, 1, 1, 1, 1],
             "branch": "main",
             "night": ["n0", "n1", "n2", "n3"] * 2,
         }
@@ -182,7 +182,13 @@ def test_two_clicks_lead_to_the_comparison_of_the_two_with_the_older_one_as_base
         from dashboard.components import charts
 
         for picked in ([], ["new"], ["gone", "other", "new", "old"]):
-            charts.ways(st.container(), picked, ["old", "new", "other"], lambda **sides: str(sides), "night")
+            charts.ways(
+                st.container(),
+                picked,
+                {"old": "2.9.1", "new": "2.10.0", "other": ""},
+                lambda **sides: str(sides),
+                "night",
+            )
 
     said = text_of(AppTest.from_function(draw).run())
     assert "Click a point to open its night" in said and said.count("Open this night") == 2
@@ -191,7 +197,7 @@ def test_two_clicks_lead_to_the_comparison_of_the_two_with_the_older_one_as_base
     )
 
 
-def test_a_line_loses_no_place_and_breaks_where_a_segment_ends():
+def test_a_line_loses_no_place_and_breaks_where_a_chain_ends():
     (told,) = [rows for rows in drawn(lines())[1] if rows[0].get("line") == "a.b[c]"]
     assert [row["value"] for row in told] == [1.0, 2.0, 2.0, None, 3.0]
 

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pyarrow.ipc
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from dashboard.views.runs.night_rows import coverage_table, silent_days
-from dashboard.views.trends.levels import by_night, joined, steps
+from dashboard.views.trends.levels import joined, paired, points, steps
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran, text_of
+
+NAN = float("nan")
 
 
 def test_runs_tell_what_is_missing_and_when_a_night_was_cut(open_app, tmp_path):
@@ -74,6 +77,10 @@ def history(values, models=3, config="triton", night=None):
             "branch": "main",
             "line": config,
             "night": [night or f"n{place}" for place in range(len(values))],
+            "point": [night or f"n{place}" for place in range(len(values))],
+            "run": range(len(values)),
+            "order": range(len(values)),
+            "label": "07-01",
             "commit_title": "",
             "repo": "pytorch/pytorch",
             "speedup": values,
@@ -82,29 +89,54 @@ def history(values, models=3, config="triton", night=None):
     )
 
 
-def test_the_runs_of_a_night_are_put_together_by_their_models():
-    found = by_night(history([2.0, 8.0], models=[3, 1], night="n"), "speedup")
-    assert list(found["models"]) == [4]
-    assert found["value"].iloc[0] == pytest.approx(2.0 ** (3 / 4) * 8.0 ** (1 / 4))
+def trend(rows, *models, metric="speedup"):
+    """`paired` for models with a value in each run of one line of the history; NaN is not measured."""
+    cells = pd.DataFrame({"suite": "timm", "config": rows["config"].iloc[0]}, index=range(len(models)))
+    values = [
+        (run, cell, value)
+        for cell, series in enumerate(models)
+        for run, value in zip(rows["run"], series, strict=True)
+        if value == value
+    ]
+    return paired(rows, cells, np.array(values, dtype=float), metric)
 
 
-def test_a_run_without_values_is_a_gap_and_no_zero():
-    found = by_night(history([2.0, float("nan"), 4.0], models=[3, 0, 3]), "speedup")
-    assert list(found["value"]) == pytest.approx([2.0, 4.0])
+def test_the_runs_of_a_night_are_put_together():
+    found = trend(history([1.0, 1.0], night="n"), [2.0, NAN], [2.0, NAN], [NAN, 4.0])
+    assert found["models"].tolist() == [3] and found["value"].tolist() == [pytest.approx(16.0 ** (1 / 3))]
 
 
-def test_a_line_ends_where_the_number_of_models_changes():
-    found = by_night(history([2.0, 2.0, 5.0, 5.0, 2.0], models=[3, 3, 2, 2, 3]), "speedup")
-    assert list(found["segment"]) == [1, 1, 2, 2, 3]
+def test_models_that_come_and_go_do_not_move_a_line():
+    slow, quick = [2.0, 2.0, NAN, 2.2, 2.2], [NAN, 8.0, 8.0, 8.8, NAN]
+    found = trend(history([1.0] * 5), slow, quick)
+    assert found["value"].tolist() == pytest.approx([4.0, 4.0, 4.0, 4.4, 4.4])
+    assert found["models"].tolist() == [1, 2, 1, 2, 1] and set(found["chain"]) == {0}
+    assert trend(history([1.0] * 5), slow, quick, metric="compile_cold_s")["value"].iloc[0] == pytest.approx(5.0)
 
 
-def test_a_new_level_names_the_nights_around_it_and_other_models():
+def test_a_line_breaks_where_no_model_is_in_common_and_a_night_without_values_is_bridged():
+    found = trend(history([1.0] * 4), [2.0, NAN, 2.0, NAN], [NAN, NAN, NAN, 8.0])
+    assert found["value"].tolist() == pytest.approx([2.0, 2.0, 8.0]) and found["chain"].tolist() == [0, 0, 1]
+
+
+def test_points_stand_in_the_order_of_their_commits():
+    rows = history([1.0] * 3).assign(order=[1, 2, 0], label=["2.12.0", "2.13.0", "2.11.0"])
+    found = trend(rows, [2.0, 3.0, 1.0])
+    assert found["value"].tolist() == pytest.approx([1.0, 2.0, 3.0])
+    assert found["label"].tolist() == ["2.11.0", "2.12.0", "2.13.0"]
+
+
+@pytest.mark.parametrize(("period", "shown"), [("", ["n0", "n1", "n2"]), ("month", ["n1", "n2"])])
+def test_the_newest_night_stands_for_a_period(period, shown):
+    days = [datetime(2026, month, day, tzinfo=UTC) for month, day in ((6, 1), (6, 9), (7, 2))]
+    assert points(history([1.0] * 3).assign(started_at=days), period)["night"].tolist() == shown
+
+
+def test_a_new_level_names_the_nights_around_it():
     values = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
-    models = [3] * 12 + [4] * 12
-    (step,) = steps(by_night(history(values, models=models), "speedup"), "speedup")
+    (step,) = steps(trend(history(values), values), "speedup")
     assert (step.before["night"], step.after["night"]) == ("n11", "n12")
     assert step.level_after / step.level_before == pytest.approx(0.8, abs=0.01)
-    assert step.other_models
 
 
 def test_about_names_every_metric_and_every_status(open_app, two_nights):
@@ -167,10 +199,10 @@ def test_two_branches_are_lines_of_their_own_in_charts_table_and_address(open_ap
 def test_new_levels_are_those_of_each_branch_alone():
     stepping = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
     calm = [5.0 + 0.001 * (place % 3) for place in range(24)]
-    counts = {"pass_rate": 1.0, "planned": 3, "not_applicable": 0}
-    other = history(calm).assign(night=[f"s{n}" for n in range(24)])
-    found = joined({name: rows.assign(**counts) for name, rows in (("main", history(stepping)), ("release", other))})
-    (step,) = steps(by_night(found, "speedup"), "speedup")
+    names = [f"s{place}" for place in range(24)]
+    other = history(calm).assign(run=range(24, 48), night=names, point=names)
+    found = joined({"main": history(stepping), "release": other})
+    (step,) = steps(trend(found, stepping + calm), "speedup")
     assert (step.line, step.before["night"], step.after["night"]) == ("triton, main", "n11", "n12")
 
 

@@ -4,13 +4,12 @@ import json
 import re
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 from dashboard.components import sidebar
 from dashboard.components.sidebar import found_side
 from dashboard.data import opened
-from dashboard.views.trends.levels import RATE, by_night, by_period, joined
+from dashboard.views.trends.levels import MODELS, RATE, counted, joined
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, plain, ran, text_of
 from tests.dashboard.test_more_pages import history
@@ -143,36 +142,11 @@ def test_days_without_a_night_are_said(open_app, titled):
     assert "was not measured on main in this time" in said
 
 
-def nights(values, models=3, config="default"):
-    found = history(values, models=models, config=config)
-    return found.assign(value=values, models=models, place=0, segment=0)
-
-
-@pytest.mark.parametrize(
-    ("rows", "metric", "period", "points"),
-    [
-        # 2026-07-01 is a Wednesday: five nights in the first week, two in the second.
-        (nights([2.0, 8.0, 4.0, 4.0, 4.0, 1.0, 4.0]), "speedup", "week", {"n4": (2 * 8 * 4**3) ** 0.2, "n6": 2.0}),
-        (nights([1.0, 3.0]), "compile_cold_s", "day", {"n0": 1.0, "n1": 3.0}),
-        (nights([2.0, 9.0, 4.0], models=[3, 2, 3]), "compile_cold_s", "week", {"n2": 3.0}),
-    ],
-    ids=["geometric", "arithmetic", "other models"],
-)
-def test_a_point_is_the_mean_of_the_nights_of_its_period_that_have_its_models(rows, metric, period, points):
-    found = by_period(rows, metric, period).set_index("night")["value"]
-    assert found.to_dict() == pytest.approx(points)
-
-
-def test_configs_keep_their_own_points():
-    both = pd.concat([nights([2.0, 2.0]), nights([8.0, 8.0], config="triton")])
-    found = by_period(both, "speedup", "month").set_index("config")["value"]
-    assert found.to_dict() == pytest.approx({"default": 2.0, "triton": 8.0})
-
-
 def test_the_pass_rate_of_a_night_is_of_all_its_runs_missing_cells_included(open_app, titled):
-    runs = history([2.0, 2.0], night="n").assign(pass_rate=[1.0, 0.5], planned=[2, 8], not_applicable=[0, 2])
-    found = by_night(joined({"main": runs}), RATE)
+    runs = history([2.0, 2.0], night="n").assign(passed=[2, 3], planned=[2, 8], not_applicable=[0, 2])
+    found = counted(joined({"main": runs}), RATE)
     assert (found["value"].tolist(), found["models"].tolist()) == ([pytest.approx(100 * 5 / 8)], [8])
+    assert counted(joined({"main": runs}), MODELS)["value"].tolist() == [5]
     app = open_app(titled, "trends", metric=RATE, by="day")
     assert app.selectbox(key="metric_widget").value == RATE
     said = alts(app)

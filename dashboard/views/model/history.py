@@ -13,7 +13,7 @@ from markupsafe import Markup
 from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import charts
-from dashboard.components.formats import count, moment, number
+from dashboard.components.formats import axis_of, count, moment, number
 from dashboard.components.markup import anchor, joined, soft
 from dashboard.components.widgets import switch
 from dashboard.selection import Selection
@@ -38,12 +38,12 @@ class _Runs:
 
     def metric(self, metric: str) -> charts.Figure:
         """The chart of a metric."""
-        title, unit = METRICS[metric].title, METRICS[metric].unit
+        title = METRICS[metric].title
+        size, head = axis_of(metric, title)
         rows = self.rows.dropna(subset=[metric])
         texts = [number(metric, value) for value in rows[metric]]
-        rows = rows.assign(value=rows[metric] / (1e9 if unit == "B" else 1.0), text=texts)
+        rows = rows.assign(value=rows[metric] / size, text=texts)
         facts = rows.drop_duplicates("place").set_index("place")[["started", "commit", "run"]]
-        head = f"{title} [{'GB' if unit == 'B' else unit}]" if unit else title
         chart = charts.lines(rows, facts, self.labels, self.configs, title=head, pick="run", sides=self.sides)
         words = f"{title} over {count(rows['place'].nunique(), 'run')}: {charts.from_to(rows, self.configs)}"
         return charts.Figure(f"history_{metric}", chart, words, picks=True)
@@ -84,7 +84,7 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
     shown = f"The newest {len(of.labels)} of {count(runs, 'run')}" if len(of.labels) < runs else count(runs, "run")
     hidden = [name for name in ("base", "new") if name not in of.sides and getattr(selection, name) is not None]
     unmarked = f" Not among them: {' and '.join(hidden)}." if hidden and len(of.labels) < runs else ""
-    st.caption(f"{shown} on new's testbed, oldest first, evenly spaced.{unmarked}{left_out}")
+    st.caption(f"{shown} on new's testbed, in the order of their commits.{unmarked}{left_out}")
     drawn = [name for name in dict.fromkeys((decided, *_METRICS)) if name in here and here[name].notna().any()]
     figures = [of.statuses(), *(of.metric(name) for name in drawn[:_FIRST])]
     ways = st.container()
@@ -99,7 +99,7 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
                 picked += charts.show(more)
             figures += more
     link = partial(url.link, "model", **choice.query)
-    charts.ways(ways, picked, list(of.rows["run"].unique()), link, "run")
+    charts.ways(ways, picked, dict(zip(of.rows["run"].unique(), of.labels, strict=True)), link, "run")
     if drawn:
         with ways:
             soft(of.worst(drawn[0], link))
@@ -117,8 +117,9 @@ def _in_time(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _runs(selection: Selection, choice: Choice, rows: pd.DataFrame) -> _Runs:
-    runs = _in_time(rows)
-    places = {run_id: place for place, run_id in enumerate(runs["run_id"])}
+    ran = set(rows["run_id"])
+    labels = {run_id: label for run_id, label in selection.data.places().items() if run_id in ran}
+    places = {run_id: place for place, run_id in enumerate(labels)}
     history = rows.assign(
         place=rows["run_id"].map(places),
         date=rows["started_at"],
@@ -131,4 +132,4 @@ def _runs(selection: Selection, choice: Choice, rows: pd.DataFrame) -> _Runs:
     for name, side in (("base", selection.base), ("new", selection.new)):
         of_side = [places[run] for run in side.run_ids if run in places] if side else []
         marked |= {name: of_side[0]} if of_side else {}
-    return _Runs(history, charts.labels_of(runs["started_at"]), choice.configs, marked)
+    return _Runs(history, list(labels.values()), choice.configs, marked)

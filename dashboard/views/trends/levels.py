@@ -1,7 +1,8 @@
-"""Suites over nights: the averages of a night's runs put together, and where they went to a new level."""
+"""Suites over nights: averages chained over common models, counts, and where they went to a new level."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -9,6 +10,8 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
+from analysis.stats.arrays import Numbers
+from analysis.stats.averages import chained, robust_sigma
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.formats import moment, number
@@ -16,13 +19,21 @@ from db.runs import NightInfo
 
 #: In percent of the cells that were asked: those planned, missing ones too, less those that do not apply.
 RATE = "pass_rate"
-#: What a suite has an average of, the most telling first.
-FIGURES = ("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression", RATE)
-_MEANS = ("compile_cold_s", RATE)
+#: How many passed.
+MODELS = "models"
+_COUNTED = {RATE: "pass rate", MODELS: "number of passing models"}
+#: What a suite has a figure of, the most telling first.
+FIGURES = (
+    *("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "compile_cold_s"),
+    *("compiled_peak_bytes", "compression", *_COUNTED),
+)
+_MEANS = ("compile_cold_s",)
+#: Fewest changes from point to point that tell the scatter.
+_FEWEST = 5
 #: How pandas calls what a point of a chart stands for.
 _PERIODS = {"day": "D", "week": "W", "month": "M"}
 #: Nights that are shown where the address names no time: what is older is a choice of days away.
-NIGHTS = 120
+NIGHTS = 90
 #: The smallest relative change of an average that matters, where its metric has none of its own.
 _MIN_EFFECT = 0.01
 #: Averages below this count as this.
@@ -31,7 +42,7 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A new level of a suite's average: the nights around it, and whether the models behind it are others.
+    """A new level of a suite's average, and the nights around it.
 
     `line` is the config's name, with the branch where there are several.
     """
@@ -43,98 +54,108 @@ class Step:
     level_before: float
     level_after: float
 
-    @property
-    def other_models(self) -> bool:
-        """Whether the average is over another number of models than the night before."""
-        return bool(self.before["models"] != self.after["models"])
-
 
 def title(metric: str) -> str:
     """What a figure is called."""
-    return "pass rate" if metric == RATE else METRICS[metric].title
+    return _COUNTED.get(metric) or METRICS[metric].title
 
 
 def value(metric: str, found: float) -> str:
     """A figure with its unit."""
-    return f"{found:.0f} %" if metric == RATE else number(metric, found)
+    return number(metric, found) if metric in METRICS else f"{found:.0f}" + (" %" if metric == RATE else "")
 
 
-def with_unit(metric: str) -> str:
-    """What a figure is called, with its unit."""
-    unit = "%" if metric == RATE else METRICS[metric].unit
-    return f"{title(metric)} [{unit}]" if unit else title(metric)
+def is_measured(history: pd.DataFrame, metric: str) -> bool:
+    """Whether a history has a figure. Peak memory is measured where its ratio to eager is."""
+    if metric in _COUNTED:
+        return True
+    return bool((history[f"n_{'compression' if metric == 'compiled_peak_bytes' else metric}"] > 0).any())
 
 
 def joined(histories: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """The histories (`db.queries.history.suite_history`) of some branches in one, a row a run, suite and config.
 
-    It has `branch`, `line` (what one line of a chart is of: a config, where there are several branches on one of them), and
-    the pass rate as one more figure, in percent, of `n_pass_rate` cells.
+    It has `branch` and `line`, what one line of a chart is of: a config, where there are several branches on one of them.
     """
     parts = [history.assign(branch=branch) for branch, history in histories.items()]
     rows = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
     line = rows["config"] + ", " + rows["branch"] if len(parts) > 1 else rows["config"]
-    asked = rows["planned"] - rows["not_applicable"]
-    return rows.assign(line=line, pass_rate=100 * rows["pass_rate"], n_pass_rate=asked)
+    return rows.assign(line=line)
 
 
-def with_nights(history: pd.DataFrame, nights: Iterable[NightInfo]) -> pd.DataFrame:
-    """The rows with `night`, and `commit_title` and `repo` of their commits."""
-    runs = {run.run_id: (night.night, run.commit_title or "", run.repo) for night in nights for run in night.runs}
+def with_nights(history: pd.DataFrame, nights: Iterable[NightInfo], places: Mapping[str, str]) -> pd.DataFrame:
+    """The rows with what charts know of their runs: `night`, `run` (by number), `commit_title`, `repo`, and the `order` and
+    `label` of `Data.places`."""
+    infos = {
+        run.run_id: (night.night, run.key, run.commit_title or "", run.repo) for night in nights for run in night.runs
+    }
+    runs = {name: (*infos[name], order, label) for order, (name, label) in enumerate(places.items())}
     columns = zip(*(runs[run_id] for run_id in history["run_id"]), strict=True)
-    return history.assign(**dict(zip(("night", "commit_title", "repo"), columns, strict=True)))
+    names = ("night", "run", "commit_title", "repo", "order", "label")
+    return history.assign(**dict(zip(names, columns, strict=True)))
 
 
-def by_night(history: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """A row a night, suite and line: value and models, with `place`, the night's number in time, and `segment`.
+def points(history: pd.DataFrame, period: str) -> pd.DataFrame:
+    """The rows with `point`: the night, or the `day`, `week` or `month` for which the newest night of a branch stands."""
+    if not period or history.empty:
+        return history.assign(point=history["night"])
+    days = history["started_at"].dt.tz_convert(None).dt.to_period(_PERIODS[period]).astype(str)
+    rows = history.assign(point=days).sort_values("started_at", kind="stable")
+    return rows[rows["night"] == rows.groupby(["branch", "point"], sort=False)["night"].transform("last")]
 
-    `history` is what `with_nights` gives. The runs of a night on several GPUs have a part of the models each, so that their
-    averages are put together by the number of models behind them.
+
+def counted(history: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A row a point, suite and line with `RATE` or `MODELS` as `value`, and `models`, of which it is. `history` has points."""
+    sums = history.groupby(["point", "branch", "suite", "config", "line"], sort=False)
+    rows = sums[["passed", "planned", "not_applicable"]].sum().reset_index()
+    asked = rows["planned"] - rows["not_applicable"]
+    value = 100 * rows["passed"] / asked if metric == RATE else rows["passed"].astype(float)
+    return _placed(rows.assign(value=value, models=asked, chain=0, noise=np.nan)[asked > 0], history)
+
+
+def paired(history: pd.DataFrame, cells: pd.DataFrame, values: Numbers, metric: str) -> pd.DataFrame:
+    """A row a point, suite and line with the average of a metric, `chained` over the models that neighbours both have.
+
+    `history` has points; `values` has run and cell, by number, and value; `cells` names cells by number. `noise` is the usual
+    scatter of neighbours, as a standard deviation of ln; NaN for fewer than six.
     """
-    rows = history[history[f"n_{metric}"] > 0]
-    models = rows[f"n_{metric}"]
-    rows = rows.assign(models=models, value=_linear(metric, rows[metric]) * models.astype(float))
-    first = dict.fromkeys(("commit", "commit_title", "repo", "config", "branch"), "first")
-    sums = {"models": "sum", "value": "sum", "started_at": "max"}
-    nights = rows.groupby(["night", "suite", "line"], sort=False).agg(sums | first).reset_index()
-    return _placed(nights.assign(value=_of_linear(metric, nights["value"] / nights["models"])), "night")
+    parts = []
+    for branch, of_branch in history.groupby("branch", sort=False):
+        lines = of_branch.drop_duplicates("config").set_index("config")["line"]
+        runs = of_branch.drop_duplicates("run").sort_values("order").set_index("run")["point"]
+        table = _table(values, runs, cells.index)
+        for _, rows in cells.reset_index(drop=True).groupby(["suite", "config"], sort=False):
+            suite, config = rows[["suite", "config"]].iloc[0]
+            of_line = table[rows.index]
+            models = np.isfinite(of_line).sum(axis=0)
+            if not models.any():
+                continue
+            level, chain = chained(of_line[:, models > 0], is_mean=metric in _MEANS)
+            moves = np.diff(np.log(level))
+            noise = robust_sigma(moves.tolist()) / math.sqrt(2) if len(moves) >= _FEWEST else math.nan
+            names = {"suite": suite, "config": config, "line": lines[config], "branch": branch, "noise": noise}
+            shown = {"value": level, "models": models[models > 0], "chain": chain}
+            parts.append(pd.DataFrame({"point": runs.unique()[models > 0], **shown, **names}))
+    return _placed(pd.concat(parts), history) if parts else history.iloc[:0]
 
 
-def by_period(trend: pd.DataFrame, metric: str, period: str) -> pd.DataFrame:
-    """The rows of `by_night` put together by `day`, `week` or `month`: the mean of the averages of nights; "" leaves them.
-
-    Of each period those nights count that had as many models as its newest: averages over others are another thing. Every
-    other column is the newest night's.
-    """
-    if not period or trend.empty:
-        return trend
-    days = trend["started_at"].dt.tz_convert(None)
-    rows = trend.assign(period=days.dt.to_period(_PERIODS[period]).astype(str), value=_linear(metric, trend["value"]))
-    rows = rows.sort_values("started_at", kind="stable")
-    keys = ["period", "suite", "line"]
-    rows = rows[rows["models"] == rows.groupby(keys, sort=False)["models"].transform("last")]
-    columns = {name: "last" for name in rows if name not in keys} | {"value": "mean"}
-    periods = rows.groupby(keys, sort=False).agg(columns).reset_index()
-    return _placed(periods.assign(value=_of_linear(metric, periods["value"])), "period")
+def _table(values: Numbers, runs: pd.Series, cells: pd.Index) -> Numbers:
+    """Values with a row a cell and a column a point."""
+    run, cell = (pd.Index(kind).get_indexer(values[:, at]) for kind, at in ((runs.index, 0), (cells, 1)))
+    known = (run >= 0) & (cell >= 0)
+    column, names = pd.factorize(runs)
+    table = np.full((len(cells), len(names)), np.nan)
+    table[cell[known], column[run[known]]] = values[known, 2]
+    return table
 
 
-def _linear(metric: str, values: pd.Series) -> pd.Series:
-    """Values whose mean is formed: those of an arithmetic mean, or the logarithms of a geometric one."""
-    return values if metric in _MEANS else np.log(values)
-
-
-def _of_linear(metric: str, values: pd.Series) -> pd.Series:
-    return values if metric in _MEANS else np.exp(values)
-
-
-def _placed(rows: pd.DataFrame, what: str) -> pd.DataFrame:
-    """With `place`, the number in time of what the column `what` names, and `segment`, a number for each unbroken line."""
-    order = rows.groupby(what)["started_at"].max().sort_values()
-    places = {name: place for place, name in enumerate(order.index)}
-    rows = rows.assign(place=rows[what].map(places)).sort_values(["place", "suite", "line"], ignore_index=True)
-    # Averages over other models are no movement: a line connects nights that have equally many.
-    is_other = rows.groupby(["suite", "line"], sort=False)["models"].shift() != rows["models"]
-    return rows.assign(segment=is_other.groupby([rows["suite"], rows["line"]], sort=False).cumsum())
+def _placed(rows: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
+    """With what is known of each point, and `place`, its number in the order of commits."""
+    known = ["point", "branch", "night", "commit", "commit_title", "repo", "started_at", "label", "order"]
+    newest = history.sort_values("order", kind="stable")[known].drop_duplicates(["point", "branch"], keep="last")
+    rows = rows.merge(newest, on=["point", "branch"])
+    places = rows.groupby("point")["order"].max().rank(method="first").astype(int) - 1
+    return rows.assign(place=rows["point"].map(places)).sort_values(["place", "suite", "line"], ignore_index=True)
 
 
 def steps(trend: pd.DataFrame, metric: str) -> list[Step]:
@@ -174,11 +195,12 @@ def facts(rows: pd.DataFrame) -> pd.DataFrame:
     return named.join(started.rename("started (UTC)")).assign(models=pd.Series(counts, index=models.index))
 
 
-def triangles(found: Sequence[Step], suite: str, lines: Sequence[str]) -> pd.DataFrame:
-    """The places of a suite at which a line goes to a new level."""
+def triangles(found: Sequence[Step], suite: str, lines: Sequence[str], size: float) -> pd.DataFrame:
+    """The places of a suite at which a line goes to a new level, in units of `size`."""
     rows = [
         step.after[["place", "value", "line", "started_at"]]
         for step in found
         if step.suite == suite and step.line in lines
     ]
-    return pd.DataFrame(rows).rename(columns={"started_at": "date"})
+    named = pd.DataFrame(rows, columns=["place", "value", "line", "started_at"]).rename(columns={"started_at": "date"})
+    return named.assign(value=named["value"] / size)

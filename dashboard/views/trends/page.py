@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 
 import pandas as pd
 import streamlit as st
+from sqlalchemy import Engine
 
+from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import charts, code_host, empty_states, heading
-from dashboard.components.formats import ABSENT, count, moment, signed
+from dashboard.components.formats import ABSENT, axis_of, count, moment, signed
 from dashboard.components.markup import alert, anchor, draw, markdown, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch
 from dashboard.selection import Selection, current
 from dashboard.views.trends import levels, periods
+from db.connecting import connected
+from db.queries.cell_names import cell_names
+from db.queries.filters import CellFilter
+from db.queries.series import passing_values
 
 _RULE = (
-    "A point is an average over the models that passed. Points are not paired: a line breaks where the number of models "
-    "changes. Triangles mark new levels, which take at least ten nights. Compare judges each cell. Drag a chart to move it. "
-    "Zoom with Ctrl and the wheel. Double-click to reset. Click the legend to highlight a line."
+    "Points stand in the order of their commits. Each is an average over the models that passed. Models that come and go do "
+    "not move a line: from point to point it changes as the models do that both have. Its fullest point is a plain average. "
+    "The band is how far neighbours usually scatter (95 %). Triangles mark new levels, which take at least ten points. Compare "
+    "judges each cell. Drag a chart to move it. Zoom with Ctrl and the wheel. Double-click to reset."
 )
-_PERIOD_RULE = "Of a period, only nights with as many models as its newest night enter the mean."
+_PERIOD_RULE = "Of a period its newest night is shown."
 _BRANCHES = len(charts.DASHES)
 #: What a point of the charts stands for, by what the address says.
 _POINTS = {"": "night", "day": "day", "week": "week", "month": "month"}
@@ -36,7 +43,9 @@ class _Shown:
     `key` names the history in a cache.
     """
 
+    engine: Engine
     history: pd.DataFrame
+    filters: CellFilter
     branches: list[str]
     first: date
     last: date
@@ -56,8 +65,7 @@ def page(selection: Selection) -> None:
         sentence = f"No run of {named} has figures under these filters. Widen them at the left."
         empty_states.show("Nothing to show", sentence)
         return
-    history, setting = _one_setting(history, columns[0])
-    history = levels.with_nights(history, nights)
+    history = levels.with_nights(_one_setting(history, columns[0]), nights, selection.data.places())
     since, until, problems = periods.read()
     alert(*problems)
     by = url.choice("by")
@@ -66,19 +74,24 @@ def page(selection: Selection) -> None:
     usual = days if by in ("week", "month") else (levels.newest(history), days[1])
     first, last = periods.pick(columns[1], since, until, usual)
     select("by", "Group by", list(_POINTS), by, names=_POINTS, where=columns[2])
-    key = "\n".join([selection.data.revision, repr(branches), repr(selection.filters.to_json()), setting])
+    filters = _of_setting(selection.filters, history.iloc[0])
+    key = "\n".join([selection.data.revision, repr(branches), repr(filters.to_json())])
     older = f" Older ones, from {days[0]} on, by another time." if not since and usual[0] > days[0] else ""
-    _figures(_Shown(history, branches, first, last, by, key), older, " in this time" if since or until else "")
+    _figures(
+        _Shown(selection.data.engine, history, filters, branches, first, last, by, key),
+        older,
+        " in this time" if since or until else "",
+    )
 
 
 def _figures(shown: _Shown, older: str, when: str) -> None:
-    measured = [name for name in levels.FIGURES if (shown.history[f"n_{name}"] > 0).any()] or list(levels.FIGURES[:1])
+    measured = [name for name in levels.FIGURES if levels.is_measured(shown.history, name)]
     metric = known("metric", measured, measured[0])
     columns = st.columns([3.4, 1.2, 1.2], vertical_alignment="bottom")
     names = {name: levels.title(name) for name in measured}
     select("metric", "Metric", measured, metric, default=measured[0], names=names, where=columns[0])
     log, dates = switch("log", "log scale", where=columns[1]), switch("dates", "by date", where=columns[2])
-    trend, steps = _trend(shown.history, shown.key, metric, shown.first, shown.last, shown.by)
+    trend, steps = _trend(shown, shown.key, metric, shown.first, shown.last, shown.by)
     if trend.empty:
         named = " or ".join(shown.branches)
         sentence = f"{names[metric]} was not measured on {named}{when} under these filters."
@@ -90,7 +103,8 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     highlighted = _highlighted(trend, shown.branches)
     figures = _charts(shown, trend, steps, metric, highlighted, log=log, dates=dates)
     ways = st.container()
-    nights = list(trend.sort_values("place")["night"].unique())
+    first = trend.sort_values("place").drop_duplicates("night")
+    nights = dict(zip(first["night"].astype(str), first["label"].astype(str), strict=True))
     charts.ways(ways, charts.show(figures), nights, partial(url.link, "compare"), "night")
     tables = [_newest(trend, metric, highlighted)] if len(shown.branches) > 1 else []
     draw(*tables, *([_levels_table(steps, metric, shown.branches)] if steps else []))
@@ -102,12 +116,20 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
 
 @st.cache_resource(show_spinner=False, max_entries=12)
 def _trend(
-    _history: pd.DataFrame, key: str, metric: str, first: date, last: date, by: str
+    _shown: _Shown, key: str, metric: str, first: date, last: date, by: str
 ) -> tuple[pd.DataFrame, list[levels.Step]]:
     """A figure of a history, which `key` names, over time, and where it went to new levels: shared by all, not to be changed."""
-    trend = levels.by_period(levels.by_night(periods.within(_history, first, last), metric), metric, by)
+    history = levels.points(periods.within(_shown.history, first, last), by)
+    if metric in METRICS:
+        with connected(_shown.engine) as conn:
+            values = passing_values(conn, history["run"].unique().tolist(), metric)
+            trend = levels.paired(history, cell_names(conn, _shown.filters), values, metric)
+    else:
+        trend = levels.counted(history, metric)
+    if trend.empty:
+        return trend, []
     texts = [levels.value(metric, number) for number in trend["value"]]
-    return trend.assign(date=trend["started_at"], text=texts), ([] if trend.empty else levels.steps(trend, metric))
+    return trend.assign(date=trend["started_at"], text=texts), levels.steps(trend, metric)
 
 
 def _branches(own: str, listed: Sequence[str]) -> list[str]:
@@ -122,13 +144,19 @@ def _branches(own: str, listed: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _one_setting(history: pd.DataFrame, where: st.delta_generator.DeltaGenerator) -> tuple[pd.DataFrame, str]:
+def _one_setting(history: pd.DataFrame, where: st.delta_generator.DeltaGenerator) -> pd.DataFrame:
     """Averages of one phase, dtype and device: the one with most cells under the filters, or the chosen one."""
     names = history["phase"] + ", " + history["dtype"] + ", " + history["device"]
     options = list(history.groupby(names)["planned"].sum().sort_values(ascending=False).index)
     chosen = known("setting", options, options[0])
     select("setting", "Phase, dtype, device", options, chosen, default=options[0], where=where)
-    return history[names == chosen], chosen
+    return history[names == chosen]
+
+
+def _of_setting(filters: CellFilter, row: pd.Series) -> CellFilter:
+    """The filters, for the one setting that a row of the history is of."""
+    setting = {f"{name}s": (str(row[name]),) for name in ("phase", "dtype", "device")}
+    return replace(filters, **setting)
 
 
 def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
@@ -155,16 +183,17 @@ def _charts(
     log: bool,
     dates: bool,
 ) -> list[charts.Figure]:
-    labels = charts.labels_of(trend.drop_duplicates("place").sort_values("place")["started_at"])
+    labels = list(trend.drop_duplicates("place").sort_values("place")["label"])
+    size, head = axis_of(metric, levels.title(metric), "%" if metric == levels.RATE else "")
     figures = []
     for suite, rows in trend.groupby("suite"):
-        triangles = levels.triangles(steps, str(suite), highlighted)
+        triangles = levels.triangles(steps, str(suite), highlighted, size)
         chart = charts.lines(
-            rows,
+            rows.assign(value=rows["value"] / size),
             levels.facts(rows),
             labels,
             highlighted,
-            title=f"{suite}: {levels.with_unit(metric)}",
+            title=f"{suite}: {head}",
             pick="night",
             levels=triangles,
             branches=shown.branches,
@@ -187,7 +216,7 @@ def _newest(trend: pd.DataFrame, metric: str, highlighted: Sequence[str]) -> str
         ends = (first["text"], last["text"], change, f"{last['models']:,}", moment(last["started_at"]))
         rows.append((f"{suite}, {config}", branch, *ends))
     heads = ("suite, config", "branch", "first", "newest", "change", "models", "measured (UTC)")
-    note = f"{levels.title(metric)}; averages are not paired"
+    note = f"{levels.title(metric)}"
     return table("Highlighted lines", heads, rows, note=note, numbers=range(2, 7))
 
 
@@ -200,12 +229,11 @@ def _levels_table(steps: Sequence[levels.Step], metric: str, branches: Sequence[
             signed(100 * (step.level_after / step.level_before - 1)),
             _nights(step),
             _commits(step),
-            "another number of models" if step.other_models else "",
         )
         for step in steps
     ]
     what = "suite, config, branch" if len(branches) > 1 else "suite, config"
-    heads = (what, "before", "after", "change", "between", "commits", "note")
+    heads = (what, "before", "after", "change", "between", "commits")
     return table("New levels", heads, rows, numbers=range(1, 4))
 
 

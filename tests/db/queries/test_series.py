@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from sqlalchemy import update
 
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries.cell_names import cell_names
-from db.queries.series import environments_of, programs_of, series_runs, series_values, surroundings
+from db.queries.series import (
+    environments_of,
+    passing_values,
+    programs_of,
+    releases,
+    runs_in_order,
+    series_runs,
+    series_values,
+    surroundings,
+)
 from db.schema import Commit
 from tests.factories import ENVIRONMENT, cell, failing, header, night, passing, write_bundle
 
@@ -30,6 +41,18 @@ def test_runs_are_in_the_order_of_the_repository_and_unplaced_ones_after_what_wa
     ingest_bundle(store, night(tmp_path, "aside", minutes=9, commit=SHAS[5], cells=[cell()], branch="feature"))
     assert [run.run_id for run in series_runs(store, branch="feature")] == ["aside"]
     assert len(series_runs(store)) == 6
+    ingest_bundle(store, night(tmp_path, "early", minutes=-1, commit=SHAS[5], cells=[cell()], branch="feature"))
+    assert runs_in_order(store) == ["early", "r4", "r1", "r0", "r2", "r3", "aside"]
+
+
+def test_only_runs_of_a_released_build_have_a_release(store, tmp_path):
+    builds = [("2.12.1+cu130", 0), ("2.11.0", 1), ("2.13.0.dev20260401+cu130", 2), ("2.11.0", 5)]
+    for number, (torch, sha) in enumerate(builds):
+        measured = [replace(passing(cell()), environment_id=f"e{number}")]
+        facts = {"torch": torch, "torch_git": SHAS[number]}  # the last one is built of another commit
+        head = header(f"r{number}", minutes=number, commit=SHAS[sha])
+        ingest_bundle(store, write_bundle(tmp_path, head, measured, environment=facts))
+    assert releases(store) == {"r0": "2.12.1", "r1": "2.11.0"}
 
 
 def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
@@ -51,6 +74,8 @@ def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
     assert [found[model][2] for model in ("bert", "gpt2", "t5")] == [1, 0, 1]
     assert np.isnan(found["vit"][2])
     assert found["t5"][3] == 5.0
+    passed = passing_values(store, [run.key], "compiled_ms")
+    assert {names.loc[int(row[1]), "model"]: row[2] for row in passed} == {m: found[m][3] for m in ("bert", "t5")}
     assert np.isnan([found["t5"][4], found["gpt2"][3]]).all()
     key = int(found["gpt2"][1])
     around = surroundings(store, [(run.key, key), (run.key, 10**6)])
