@@ -67,22 +67,17 @@ class Counts:
 
     @property
     def attempted(self) -> int:
-        """Measured cells less the unavailable and skipped ones."""
+        """The pass rate's denominator: measured cells less the unavailable and skipped ones."""
         return self.measured - self.not_applicable
 
     @property
-    def asked(self) -> int:
-        """The pass rate's denominator: expected cells less the unavailable and skipped ones; missing ones count."""
-        return self.planned - self.not_applicable
-
-    @property
     def pass_rate(self) -> float | None:
-        """Passed over asked, 0 to 1; None where nothing was asked."""
-        return self.passed / self.asked if self.asked else None
+        """Passed over attempted, 0 to 1; None where nothing was attempted. What is missing is counted apart."""
+        return self.passed / self.attempted if self.attempted else None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
-        return {**asdict(self), "missing": self.missing, "asked": self.asked, "pass_rate": self.pass_rate}
+        return {**asdict(self), "missing": self.missing, "attempted": self.attempted, "pass_rate": self.pass_rate}
 
 
 @dataclass(frozen=True, slots=True)

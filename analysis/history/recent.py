@@ -64,11 +64,8 @@ def recent(history: pd.DataFrame, nights: Sequence[NightInfo], side: Side, figur
 
 def _of_nights(rows: pd.DataFrame, of_night: np.ndarray, count: int, figure: str) -> list[float]:
     if figure == RATE:
-        weight = (rows["measured"] - rows["not_applicable"]).to_numpy(dtype=float)
-        passed, measured = (
-            np.bincount(of_night, part, count) for part in (rows["passed"].to_numpy(dtype=float), weight)
-        )
-        return _over(np.where(measured > 0, passed, 0.0), measured)
+        counts = (rows[name].to_numpy(dtype=float) for name in ("passed", "attempted"))
+        return _over(*(np.bincount(of_night, part, count) for part in counts))
     groups = rows.groupby(_GROUP, sort=False).ngroup().to_numpy()
     shape = (int(groups.max(initial=-1)) + 1, count)
     cells, sums = np.zeros(shape), np.zeros(shape)

@@ -72,9 +72,16 @@ def describe_side(side: Side) -> str:
     return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {device}{label}"
 
 
+def whole_percent(part: int, whole: int) -> int:
+    """A share in whole percent, never rounded up to 100."""
+    percents = 100 * part / whole
+    return math.floor(percents) if percents > 99 else round(percents)
+
+
 def pass_rate(counts: Counts) -> str:
-    """`92% 11/12`, with what is missing or does not apply behind it; `-` where nothing was asked."""
-    text = NOTHING if counts.pass_rate is None else f"{100 * counts.pass_rate:.0f}% {counts.passed}/{counts.asked}"
+    """`92% 11/12` of the measured cells, with what is missing or does not apply behind it; `-` where none was measured."""
+    rate = f"{whole_percent(counts.passed, counts.attempted)}% " if counts.attempted else ""
+    text = f"{rate}{counts.passed}/{counts.attempted}" if rate else NOTHING
     if counts.missing:
         text += f" ({counts.missing} missing)"
     return f"{text} ({counts.not_applicable} n/a)" if counts.not_applicable else text

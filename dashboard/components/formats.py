@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+from analysis.reports.words import whole_percent
 from collector.metrics import METRICS
 
 #: Stands for "not measured".
@@ -56,8 +57,7 @@ def share(part: int, whole: int) -> str:
     """A share in whole percent, never rounded up to 100 %."""
     if not whole:
         return ABSENT
-    percent = 100 * part / whole
-    return f"{math.floor(percent) if percent > 99 else round(percent)}{THIN}%"
+    return f"{whole_percent(part, whole)}{THIN}%"
 
 
 def moment(value: datetime) -> str:

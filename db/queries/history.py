@@ -84,7 +84,8 @@ def suite_history(
     """Every group's figures over all runs, oldest run first, then by name, from the summaries (models cannot be filtered).
 
     Columns: those that name the run (see `model_history`), suite, phase, dtype, device, config, config_id, the counts
-    planned, measured, missing, passed, failed, not_applicable, pass_rate (0 to 1), and of each metric of `metrics` its
+    planned, measured, missing, passed, failed, not_applicable, attempted (measured less not applicable), pass_rate (passed
+    over attempted, 0 to 1), and of each metric of `metrics` its
     average (geometric means of `GEOMEANS`, means of `MEANS`, NaN where no cell has it) and the count `n_<metric>`.
     Raises `ValueError` where the filter names models, or a metric has no summary.
     """
@@ -102,12 +103,13 @@ def suite_history(
     table = table.merge(runs.assign(place=range(len(runs))), on="run")
     order = ["place", "suite", "phase", "dtype", "device", "config", "config_id"]
     table = table.sort_values(order, ignore_index=True)
-    applicable = (table["planned"] - table["not_applicable"]).astype(np.float64)
+    attempted = table["measured"] - table["not_applicable"]
     table = _dated(table).assign(
         missing=table["planned"] - table["measured"],
-        pass_rate=table["passed"] / applicable.where(applicable > 0),
+        attempted=attempted,
+        pass_rate=table["passed"] / attempted.astype(np.float64).where(attempted > 0),
     )
-    return table[[*_RUN, *group, "config", "config_id", "missing", "pass_rate"]]
+    return table[[*_RUN, *group, "config", "config_id", "missing", "attempted", "pass_rate"]]
 
 
 def _runs_query(branch: str | None) -> Query:

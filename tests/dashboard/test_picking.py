@@ -142,8 +142,8 @@ def test_days_without_a_night_are_said(open_app, titled):
     assert "was not measured on main in this time" in said
 
 
-def test_the_pass_rate_of_a_night_is_of_all_its_runs_missing_cells_included(open_app, titled):
-    runs = history([2.0, 2.0], night="n").assign(passed=[2, 3], planned=[2, 8], not_applicable=[0, 2])
+def test_the_pass_rate_of_a_night_is_of_the_measured_cells_of_all_its_runs(open_app, titled):
+    runs = history([2.0, 2.0], night="n").assign(passed=[2, 3], attempted=[2, 6])
     found = counted(joined({"main": runs}), RATE)
     assert (found["value"].tolist(), found["models"].tolist()) == ([pytest.approx(100 * 5 / 8)], [8])
     assert counted(joined({"main": runs}), MODELS)["value"].tolist() == [5]

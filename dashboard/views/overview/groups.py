@@ -128,7 +128,7 @@ def _pass_cell(item: Item) -> Cell:
 
 
 def _rate(counts: Counts) -> Markup:
-    if not counts.asked:
+    if counts.planned == counts.not_applicable:
         return span("soft", "none can run here")
     if not counts.attempted:
         return span("soft", "none measured")
@@ -174,4 +174,4 @@ def _average(metric: str, figure: Figure, counts: Counts) -> Markup:
         return span("soft", f"{ABSENT} not measured")
     if counts.missing == counts.planned:
         return span("soft", "missing")
-    return span("soft", "none pass" if counts.asked else "unavailable")
+    return span("soft", "unavailable" if counts.planned == counts.not_applicable else "none pass")

@@ -17,7 +17,7 @@ from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.formats import moment, number
 from db.runs import NightInfo
 
-#: In percent of the cells that were asked: those planned, missing ones too, less those that do not apply.
+#: In percent of the measured cells, those that do not apply left out.
 RATE = "pass_rate"
 #: How many passed.
 MODELS = "models"
@@ -107,10 +107,10 @@ def points(history: pd.DataFrame, period: str) -> pd.DataFrame:
 def counted(history: pd.DataFrame, metric: str) -> pd.DataFrame:
     """A row a point, suite and line with `RATE` or `MODELS` as `value`, and `models`, of which it is. `history` has points."""
     sums = history.groupby(["point", "branch", "suite", "config", "line"], sort=False)
-    rows = sums[["passed", "planned", "not_applicable"]].sum().reset_index()
-    asked = rows["planned"] - rows["not_applicable"]
-    value = 100 * rows["passed"] / asked if metric == RATE else rows["passed"].astype(float)
-    return _placed(rows.assign(value=value, models=asked, chain=0, noise=np.nan)[asked > 0], history)
+    rows = sums[["passed", "attempted"]].sum().reset_index()
+    attempted = rows["attempted"]
+    value = 100 * rows["passed"] / attempted if metric == RATE else rows["passed"].astype(float)
+    return _placed(rows.assign(value=value, models=attempted, chain=0, noise=np.nan)[attempted > 0], history)
 
 
 def paired(history: pd.DataFrame, cells: pd.DataFrame, values: Numbers, metric: str) -> pd.DataFrame:

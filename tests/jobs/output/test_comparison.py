@@ -52,7 +52,7 @@ GOLDEN = """\
 base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, Synthetic GPU [synthetic test data]
 new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, Synthetic GPU [synthetic test data]
 suite phase config pass rate paired speedup x device x compile s compression x
-huggingface inference bfloat16 default 75% 3/4 -> 50% 2/4 (1 missing) 1 2.00 -> 1.60 -20.0 % - 10.0 -> 10.0 +0.0 % -
+huggingface inference bfloat16 default 75% 3/4 -> 67% 2/3 (1 missing) 1 2.00 -> 1.60 -20.0 % - 10.0 -> 10.0 +0.0 % -
 broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
 fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
 missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
@@ -112,7 +112,7 @@ def test_a_summary_names_what_failed_and_what_is_missing(store, tmp_path, capsys
     text = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "oom huggingface/gpt2 inference bfloat16 default" in text
     assert "missing huggingface/vit inference bfloat16 default" in text
-    assert any("50% 2/4 (1 missing)" in line for line in text)
+    assert any("67% 2/3 (1 missing)" in line for line in text)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,10 @@ def test_a_summary_names_what_failed_and_what_is_missing(store, tmp_path, capsys
     [
         (Counts(planned=0, measured=0, passed=0, failed=0, not_applicable=0), "-"),
         (Counts(planned=12, measured=12, passed=11, failed=1, not_applicable=0), "92% 11/12"),
-        (Counts(planned=4, measured=3, passed=2, failed=1, not_applicable=0), "50% 2/4 (1 missing)"),
+        (Counts(planned=4, measured=3, passed=2, failed=1, not_applicable=0), "67% 2/3 (1 missing)"),
         (Counts(planned=4, measured=4, passed=0, failed=0, not_applicable=4), "- (4 n/a)"),
-        (Counts(planned=5, measured=4, passed=2, failed=1, not_applicable=1), "50% 2/4 (1 missing) (1 n/a)"),
+        (Counts(planned=500, measured=500, passed=499, failed=1, not_applicable=0), "99% 499/500"),
+        (Counts(planned=5, measured=4, passed=2, failed=1, not_applicable=1), "67% 2/3 (1 missing) (1 n/a)"),
     ],
 )
 def test_a_pass_rate_tells_its_denominator_and_what_is_missing(counts, text):
