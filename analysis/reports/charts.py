@@ -9,10 +9,8 @@ from typing import Any, Literal
 
 from analysis.compare.verdicts import Outcome
 from analysis.reports.facts import CellFacts, Report
-from analysis.reports.suites import SHOWN, SuiteFacts
+from analysis.reports.suites import SHOWN, VERDICT_LOOKS, SuiteFacts
 from analysis.reports.words import WORDS, called, interval, percent
-from analysis.stats.bootstrap import Interval
-from collector.metrics import METRICS
 from db.errors import one_line
 
 Look = Literal["bad", "good", "calm"]
@@ -31,7 +29,7 @@ SCALE = 2.0
 
 #: Rows of a chart: more would not be read.
 _ROWS = 40
-_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "bad", Outcome.IMPROVED.value: "good"}
+_LOOKS: dict[str, Look] = {"worse": "bad", "better": "good", "calm": "calm"}
 #: What the chart of changes shows, in this order.
 _OUTCOMES = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED)
 #: Pixels: the whole width, that of the names, of the labels behind a lone column and behind one of several, a row's height.
@@ -132,13 +130,6 @@ def converter() -> ModuleType:
     return vl_convert
 
 
-def _average_look(change: float, within: Interval | None, metric: str) -> Look:
-    """Good or bad where the interval over models excludes no change, else neither."""
-    if within is None or not within.excludes_none:
-        return "calm"
-    return "good" if (change > 0) is (METRICS[metric].better == "higher") else "bad"
-
-
 def _sides(report: Report) -> str:
     if report.across:
         return f"base {report.across[0]}, new {report.across[1]}, of {report.comparison.new.title}"
@@ -157,7 +148,7 @@ def _change(row: int, cell: CellFacts) -> Mark:
     # The interval is of the adjusted change. A cell that was not judged has none.
     change = cell.change if cell.adjusted is None else cell.adjusted
     label = f"{percent(change)} {WORDS[cell.metric or '']}, {called(cell.verdict)}"
-    look = _LOOKS.get(cell.verdict, "calm")
+    look = _LOOKS[VERDICT_LOOKS.get(cell.verdict, "calm")]
     return Mark(row, _DIRECTIONS, change or 0.0, cell.low, cell.high, look, label)
 
 
@@ -177,10 +168,7 @@ def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:
         if change is None:
             continue
         low, high = (within.low - 1, within.high - 1) if within else (None, None)
-        # Ratios are formed on one machine, times are not.
-        comparable = suite.one_machine or METRICS[metric].unit == "x"
-        look = _average_look(change, within, metric) if comparable else "calm"
-        yield Mark(row, column, change, low, high, look, percent(change))
+        yield Mark(row, column, change, low, high, _LOOKS[suite.looks[metric]], percent(change))
 
 
 def _names(names: Sequence[str], colors: Mapping[str, str]) -> Any:

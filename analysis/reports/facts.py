@@ -167,7 +167,7 @@ def _report(
         exit_code=exit_code,
         reason=reason,
         link=comparison_link(dashboard, *sides, across) if dashboard else "",
-        suites=suite_facts(comparison),
+        suites=suite_facts(comparison, judgement),
         cells=_cells(conn, ranked(comparison, judgement, ORDER), links, repros),
         # More runs of two sides settle what is open between them; of two configs of one side they would be the same.
         again=NOTHING_AGAIN if across else find_again(comparison, judgement, configs, own),

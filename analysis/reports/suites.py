@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from analysis.compare.changes import direction
 from analysis.compare.results import Comparison, Group, SuiteChange
 from analysis.compare.transitions import Transition
+from analysis.compare.verdicts import Judgement, Outcome
 from analysis.stats.bootstrap import Interval, geomean_interval, sums_interval
 from collector.metrics import METRICS
+
+Look = Literal["better", "worse", "calm"]
 
 #: The averages of the table and what they are called: compression is eager over compiled peak memory.
 SHOWN = {"speedup": "speedup", "compile_cold_s": "compile time", "compression": "compression"}
 #: Where the set of models moved the unpaired average by this much more than the paired one, that is said.
 _MOVED = 0.01
+#: What a verdict looks like. All else, known or not, is neither good nor bad.
+VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
+#: The metric whose verdicts an average of another goes by.
+_DECIDES = {"speedup": "compiled_ms", "device_speedup": "compiled_kernel_ms", "compression": "compiled_peak_bytes"}
+#: A smaller relative change would be shown as 0.0 %.
+SHOWN_AS_NONE = 5e-4
 _GROUP = ["suite", "phase", "dtype", "device", "config_id"]
 
 
@@ -24,23 +35,23 @@ _GROUP = ["suite", "phase", "dtype", "device", "config_id"]
 class SuiteFacts:
     """A group that both sides measured, with the interval of new over base of each average; None below 5 models.
 
-    `moved` says where the set of models changed the unpaired speedup, else empty. `one_machine` is false where a cell was
-    measured on two testbeds: a change of a mean of times is then no change of the code.
+    `moved` says where the set of models changed the unpaired speedup, else empty. `looks` are by `average_look`.
     """
 
     paired: SuiteChange
     intervals: dict[str, Interval | None]
     moved: str
-    one_machine: bool
+    looks: dict[str, Look]
 
     def to_json(self) -> dict[str, Any]:
         """By metric the ends of its interval and the number of models; null where there is none."""
         return {name: within and asdict(within) for name, within in self.intervals.items()}
 
 
-def suite_facts(comparison: Comparison) -> tuple[SuiteFacts, ...]:
+def suite_facts(comparison: Comparison, judgement: Judgement) -> tuple[SuiteFacts, ...]:
     """The groups of which both sides have measured something, in the order of their names."""
     cells = comparison.cells[comparison.cells["transition"] == Transition.BOTH_PASS.value]
+    cells = cells.join(judgement.cells.filter(like="_verdict"))
     of_group = {"\n".join(map(str, names)): rows for names, rows in cells.groupby(_GROUP, sort=False)}
     return tuple(
         _facts(suite, of_group.get(_name(suite.group)))
@@ -50,9 +61,14 @@ def suite_facts(comparison: Comparison) -> tuple[SuiteFacts, ...]:
 
 
 def _facts(suite: SuiteChange, cells: pd.DataFrame | None) -> SuiteFacts:
-    one_machine = cells is None or not cells["testbed_changed"].eq(True).any()
-    intervals = {metric: None if cells is None else average_interval(metric, cells) for metric in SHOWN}
-    return SuiteFacts(suite, intervals, _moved(suite), one_machine)
+    if cells is None:
+        return SuiteFacts(suite, dict.fromkeys(SHOWN), _moved(suite), dict.fromkeys(SHOWN, "calm"))
+    intervals = {metric: average_interval(metric, cells) for metric in SHOWN}
+    looks = {
+        metric: average_look(metric, suite.figures[metric].ratio, within, allowed_looks(metric, cells))
+        for metric, within in intervals.items()
+    }
+    return SuiteFacts(suite, intervals, _moved(suite), looks)
 
 
 def _name(group: Group) -> str:
@@ -70,6 +86,29 @@ def average_interval(metric: str, cells: pd.DataFrame) -> Interval | None:
         return sums_interval(base, new, models)
     usable = (base > 0) & (new > 0)
     return geomean_interval(np.divide(new, base, out=np.full(base.shape, np.nan), where=usable), models)
+
+
+def allowed_looks(metric: str, cells: pd.DataFrame) -> frozenset[Look]:
+    """The looks that an average of a metric over these judged cells may have: those that a cell has beyond its own noise.
+
+    A ratio is formed on one machine. A mean of times over cells of which one changed the machine has none.
+    """
+    verdicts = f"{_DECIDES.get(metric, metric)}_verdict"
+    if verdicts not in cells or (METRICS[metric].average == "mean" and cells["testbed_changed"].eq(True).any()):
+        return frozenset()
+    return frozenset(VERDICT_LOOKS[verdict] for verdict in cells[verdicts].unique() if verdict in VERDICT_LOOKS)
+
+
+def average_look(metric: str, ratio: float | None, within: Interval | None, allowed: Collection[Look]) -> Look:
+    """Better or worse where an average is known to have changed, else neither: THE rule of all colours of averages.
+
+    Its interval over models excludes no change, and a cell in it changed likewise (`allowed_looks`): an interval over models
+    knows no noise from run to run, so alone it would colour two nights of one commit.
+    """
+    if ratio is None or within is None or not within.excludes_none or abs(ratio - 1) < SHOWN_AS_NONE:
+        return "calm"
+    look = direction(metric, 1.0, ratio)
+    return look if look in ("better", "worse") and look in allowed else "calm"
 
 
 def _moved(suite: SuiteChange) -> str:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from analysis.compare.adjustment import CONTROL
-from analysis.compare.changes import direction, percent, ratio
-from analysis.compare.verdicts import Judgement, Outcome
+from analysis.compare.changes import percent, ratio
+from analysis.compare.verdicts import Judgement
+from analysis.reports.suites import SHOWN_AS_NONE, VERDICT_LOOKS, Look, average_look
 from analysis.reports.words import called
 from analysis.stats.bootstrap import FEWEST, Interval
 from analysis.stats.shrinkage import FEWEST as FEWEST_REPEATS
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.formats import count, signed
 
-Look = Literal["better", "worse", "calm"]
-
-#: Blue and orange are for what is shown to have changed. All else, known or not, is neither good nor bad.
-VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
 RULE = (
     f"A cell is regressed or improved if its change is at least {100 * MIN_EFFECT['compiled_ms']:.0f} % "
     f"({100 * MIN_EFFECT['compile_cold_s']:.0f} % for compile time) and larger than the noise. "
@@ -37,8 +34,6 @@ GROUP_RULE = (
     "in it regressed or improved likewise."
 )
 
-#: A smaller relative change would be shown as 0.0 %.
-_NONE = 5e-4
 _NOISE_UNKNOWN = (
     "The noise from run to run is not known yet: no cell was measured twice at one commit. Only statuses, leaks and what "
     "doubled or halved can be judged. Measure one side again: run inductor-watch nightly on the same commit and machine."
@@ -79,7 +74,7 @@ class Change:
     @property
     def glyph(self) -> str:
         """Whether the number went up or down; whether that is good, the word and the colour say."""
-        if abs(self.ratio - 1) < _NONE:
+        if abs(self.ratio - 1) < SHOWN_AS_NONE:
             return "="
         return "\N{BLACK UP-POINTING TRIANGLE}" if self.ratio > 1 else "\N{BLACK DOWN-POINTING TRIANGLE}"
 
@@ -100,7 +95,7 @@ class Change:
         """In percent: `[+1.2, +5.0]`, or `eager +2.1, adjusted +3.1 [+1.2, +5.0]`; nothing where it is not known."""
         low, adjusted, high = (signed(percent(value), unit="") for value in (self.low, self.adjusted, self.high))
         shown = "" if math.isnan(self.low) or math.isnan(self.high) else f"[{low}, {high}]"
-        if math.isnan(self.adjusted) or abs(self.adjusted - self.ratio) < _NONE:
+        if math.isnan(self.adjusted) or abs(self.adjusted - self.ratio) < SHOWN_AS_NONE:
             return shown
         eager = "" if math.isnan(self.eager) else f"eager {signed(percent(self.eager), unit='')}, "
         return f"{eager}adjusted {adjusted} {shown}".strip()
@@ -134,22 +129,19 @@ def averaged(
     metric: str,
     new_over_base: float | None,
     within: Interval | None,
-    allowed: Collection[Look] = ("better", "worse"),
+    allowed: Collection[Look],
 ) -> Change | None:
     """The change of an average over models with its interval; None where there is no average.
 
-    `allowed` are the looks that it may have, as `outcomes.looks` finds them.
+    `allowed` are the looks that it may have, as `analysis.reports.suites.allowed_looks` finds them.
     """
     if new_over_base is None or math.isnan(new_over_base):
         return None
     if within is None:
         return Change(metric, new_over_base)
-    is_sure = within.excludes_none and abs(new_over_base - 1) >= _NONE
-    sense = direction(metric, 1.0, new_over_base) if is_sure else None
-    if sense not in ("better", "worse") or sense not in allowed:
-        return Change(metric, new_over_base, low=within.low, high=within.high)
-    more, less = _WORDS[METRICS[metric].unit]
-    return Change(metric, new_over_base, sense, more if new_over_base > 1 else less, within.low, within.high)
+    look = average_look(metric, new_over_base, within, allowed)
+    word = "" if look == "calm" else _WORDS[METRICS[metric].unit][new_over_base < 1]
+    return Change(metric, new_over_base, look, word, within.low, within.high)
 
 
 def noise_line(judgement: Judgement, metrics: Iterable[str] = tuple(MIN_EFFECT)) -> str:
@@ -162,6 +154,6 @@ def noise_line(judgement: Judgement, metrics: Iterable[str] = tuple(MIN_EFFECT))
     few, many = (int(pick(judgement.repeats[name] for name in known)) for pick in (min, max))
     learned = count(many, "repeat") if few == many else f"{few:,} to {many:,} repeats"
     line = f"Noise from run to run: {noise}, learned from {learned}."
-    drifts = {name: value for name in known if abs(value := judgement.drift.get(name, 0.0)) >= _NONE}
+    drifts = {name: value for name in known if abs(value := judgement.drift.get(name, 0.0)) >= SHOWN_AS_NONE}
     drift = ", ".join(f"{METRICS[name].title} {signed(100 * value)}" for name, value in drifts.items())
     return f"{line} Corrected for machine drift: {drift}." if drift else line

@@ -10,8 +10,8 @@ import pandas as pd
 
 from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import JUDGED, Outcome
+from analysis.reports.suites import Look
 from analysis.reports.words import called
-from dashboard.components.changes import Look
 
 #: In the order in which they are worth a look. The key is also what the address says.
 OUTCOMES = {
@@ -34,8 +34,6 @@ OUTCOMES = {
 #: Outcomes that are neither good nor bad have no colour. The glyphs say the same without one.
 LOOKS: dict[str, Look] = {"broke": "worse", "regressed": "worse", "improved": "better", "fixed": "better"}
 GLYPHS = {"worse": "\N{MULTIPLICATION X}", "better": "\N{CHECK MARK}", "inconclusive": "?", "unchanged": "="}
-#: The metric whose verdict an average of another goes by.
-_DECIDES = {"speedup": "compiled_ms", "device_speedup": "compiled_kernel_ms"}
 #: Words of older addresses.
 _FORMER = {"slower": "regressed", "faster": "improved", "within": "unchanged"}
 CHANGED = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
@@ -72,16 +70,6 @@ def with_outcomes(cells: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
 def counts(cells: pd.DataFrame) -> Counter[str]:
     """How many cells there are of each outcome."""
     return Counter(cells["outcome"])
-
-
-def looks(cells: pd.DataFrame, metric: str) -> set[Look]:
-    """The looks that an average of a metric over these cells may have: those that a cell has beyond its own noise.
-
-    An interval over models knows no noise from run to run, so alone it would colour two nights of one commit.
-    """
-    own = f"{_DECIDES.get(metric, metric)}_verdict"
-    verdicts = cells[own if own in cells else "outcome"]
-    return {LOOKS[verdict] for verdict in verdicts.dropna().unique() if verdict in LOOKS}
 
 
 def translated(wanted: Iterable[str]) -> list[str]:

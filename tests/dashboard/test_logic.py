@@ -60,9 +60,9 @@ def test_a_share_is_never_rounded_up_to_all_and_a_change_has_a_sign():
 def test_an_average_is_coloured_by_the_metrics_own_sense_where_the_interval_excludes_none(
     metric, found, ends, look, word
 ):
-    shown = changes.averaged(metric, found, Interval(*ends, models=9))
+    shown = changes.averaged(metric, found, Interval(*ends, models=9), ("better", "worse"))
     assert (shown.look, shown.word) == (look, word)
-    assert shown.interval.startswith("[") and changes.averaged(metric, found, None).interval == ""
+    assert shown.interval.startswith("[") and changes.averaged(metric, found, None, ()).interval == ""
     for allowed in ((), {"better", "worse"} - {look}):
         assert changes.averaged(metric, found, Interval(*ends, models=9), allowed).look == "calm"
 

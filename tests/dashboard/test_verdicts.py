@@ -99,7 +99,8 @@ def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machi
 @pytest.mark.parametrize(("models", "has_one"), [(4, False), (5, True)])
 def test_an_average_has_an_interval_from_five_models_on(models, has_one):
     axes = {"suite": "timm", "phase": "inference", "dtype": "amp", "device": "cuda", "config_id": "c"}
-    told = {"transition": "both_pass", "outcome": "regressed", "testbed_changed": [False] * (models - 1) + [True]}
+    told = {"transition": "both_pass", "testbed_changed": [False] * (models - 1) + [True]}
+    told |= {f"{metric}_verdict": "regressed" for metric in MIN_EFFECT}
     values = {f"{metric}_{side}": level for metric in groups.TABLES for side, level in (("base", 2.0), ("new", 2.2))}
     cells = pd.DataFrame(axes | told | values | {"model": [f"model{number}" for number in range(models)]})
     found = groups.group_intervals(cells)

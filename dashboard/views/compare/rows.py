@@ -15,9 +15,10 @@ from analysis.compare.code import SAME, WRAPPER
 from analysis.compare.leaks import LEAK
 from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import JUDGED
+from analysis.reports.suites import VERDICT_LOOKS, Look
 from analysis.reports.words import ruled_out
 from collector.metrics import METRICS, MIN_EFFECT
-from dashboard.components.changes import VERDICT_LOOKS, Change, Look, change, judged
+from dashboard.components.changes import Change, change, judged
 from dashboard.components.formats import ABSENT, count, number, signed
 from dashboard.components.markup import Cell, anchor, joined, lines, span
 from dashboard.components.outcomes import GLYPHS, LOOKS, OUTCOMES

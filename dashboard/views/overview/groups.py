@@ -9,11 +9,11 @@ from markupsafe import Markup
 
 from analysis.compare.results import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
-from analysis.reports.suites import average_interval
+from analysis.reports.suites import Look, allowed_looks, average_interval
 from analysis.stats.bootstrap import Interval
 from collector.metrics import METRICS
 from dashboard import url
-from dashboard.components import changes, outcomes
+from dashboard.components import changes
 from dashboard.components.formats import ABSENT, number, share
 from dashboard.components.markup import Cell, anchor, joined, lines, span, table
 
@@ -29,7 +29,7 @@ _ARROW = span("arrow", " → ")
 
 Item = SuiteChange | SuiteSummary
 #: Of a group's average: its interval, and the looks that the verdicts of its cells allow.
-Sure = tuple[Interval | None, frozenset[changes.Look]]
+Sure = tuple[Interval | None, frozenset[Look]]
 
 
 def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
@@ -59,20 +59,15 @@ def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]
 
 
 def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
-    """For every group and metric of `TABLES` the interval of its change over models, from the cells that pass twice.
-
-    A ratio is formed on one machine; compile times of two machines are shown and not called a change.
-    """
+    """For every group and metric of `TABLES` the interval of its change over models, from the cells that pass twice."""
     values = [f"{metric}_{side}" for metric in TABLES for side in ("base", "new")]
     passing = cells[["model", "testbed_changed", *_GROUP, *values]]
     passing = passing[cells["transition"] == Transition.BOTH_PASS.value]
     intervals: dict[tuple[str, str], Sure] = {}
     for names, rows in passing.groupby(list(_GROUP), sort=False, observed=True):
-        moved = bool(rows["testbed_changed"].eq(True).any())
         for metric in TABLES:
-            is_comparable = METRICS[metric].average != "mean" or not moved
-            allowed = frozenset(outcomes.looks(cells.loc[rows.index], metric) if is_comparable else ())
-            intervals["\n".join(map(str, names)), metric] = average_interval(metric, rows), allowed
+            known = average_interval(metric, rows), allowed_looks(metric, cells.loc[rows.index])
+            intervals["\n".join(map(str, names)), metric] = known
     return intervals
 
 

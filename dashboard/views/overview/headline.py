@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from analysis.compare.pairing import AXES
 from analysis.compare.results import Counts
 from analysis.history.recent import RATE, Recent
 from analysis.reports.permalinks import cell_query
-from analysis.reports.suites import average_interval
+from analysis.reports.suites import allowed_looks, average_interval
 from analysis.stats.averages import geomean
 from analysis.stats.bootstrap import geomean_interval
 from collector.metrics import METRICS
@@ -209,14 +209,13 @@ def _average(cells: pd.DataFrame, metric: str) -> Card:
     both, once = _once(here.assign(ratio=ratios.astype(float)).dropna(subset="ratio"), "_base", "_new")
     if both.empty:
         return Card(title, ABSENT, "no cell has it on both sides, on one machine", metric)
+    allowed = allowed_looks(metric, cells[cells["comparable"]])
     if is_geometric:
         interval = geomean_interval(both["ratio"].to_numpy(), pd.factorize(both["model"], sort=True)[0])
-        change = changes.averaged(metric, geomean(both["ratio"].tolist()), interval)
+        change = changes.averaged(metric, geomean(both["ratio"].tolist()), interval, allowed)
     else:
-        change = changes.averaged(metric, ratio(*both[sides].sum()), average_interval(metric, both))
+        change = changes.averaged(metric, ratio(*both[sides].sum()), average_interval(metric, both), allowed)
     assert change is not None  # noqa: S101 -- there are ratios
-    if change.look not in outcomes.looks(cells[cells["comparable"]], metric):
-        change = replace(change, look="calm", word="")
     mean = "geometric mean" if is_geometric else "mean"
     words = [change.word, change.interval, mean, f"{count(len(both), 'cell')}{once}"]
     return Card(title, span(change.look, signed(percent(change.ratio))), ", ".join(filter(None, words)), metric)

@@ -13,6 +13,7 @@ from analysis.reports.charts import CHARTS, Mark, draw, svg
 from analysis.reports.facts import build_report
 from analysis.reports.html import html
 from analysis.reports.words import percent
+from analysis.stats.bootstrap import Interval
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
 from tests.analysis.compare.test_verdicts import MODELS
@@ -56,6 +57,16 @@ def test_suites_have_a_column_for_each_average(nights):
     assert "huggingface inference bfloat16 cuda default" in texts(drawn)
     (suite,) = report_of(nights).suites
     assert percent(suite.paired.figures["compile_cold_s"].change) in texts(drawn)
+
+
+def test_an_average_is_coloured_by_the_rule_of_the_dashboard_and_not_by_its_interval_alone(nights):
+    found = report_of(nights)
+    (suite,) = found.suites
+    assert set(suite.looks.values()) == {"calm"}
+    suite = replace(suite, intervals=dict.fromkeys(suite.intervals, Interval(1.05, 1.2, models=9)))
+    for look, color in (("calm", "none"), ("worse", "#b44a00")):
+        drawn = svg(replace(found, suites=(replace(suite, looks=dict.fromkeys(suite.looks, look)),)), "suites")
+        assert {dot[0] for dot in dots(drawn)} == {color}
 
 
 def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):
