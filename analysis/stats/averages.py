@@ -11,6 +11,8 @@ from analysis.stats.arrays import Labels, Numbers
 
 #: 1 / Phi^-1(3/4): makes the MAD of normal data estimate its standard deviation.
 NORMAL_CONSISTENCY = 1.4826
+#: Fewest changes between neighbours that tell a scatter.
+_FEWEST_MOVES = 5
 
 
 def geomean(values: Iterable[float | None]) -> float | None:
@@ -68,3 +70,13 @@ def robust_sigma(values: Sequence[float]) -> float:
         raise ValueError("a median needs values")
     samples = np.asarray(values, dtype=np.float64)
     return NORMAL_CONSISTENCY * float(np.median(np.abs(samples - np.median(samples))))
+
+
+def scatter(values: Numbers) -> float:
+    """The usual scatter of a series of positive values, as a standard deviation of their ln; 0 for fewer than six.
+
+    From the changes between neighbours, whose variance is twice that of the values; the few large steps do not move it.
+    """
+    moves = np.diff(np.log(values))
+    usual = float(np.median(np.abs(moves))) if len(moves) >= _FEWEST_MOVES else 0.0
+    return NORMAL_CONSISTENCY * usual / math.sqrt(2)

@@ -1,7 +1,7 @@
 """Every chart of the dashboard, by Altair, with the pictures that people save of them.
 
 A chart goes to the page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows what a
-place was, a click picks it, dragging and Ctrl with the wheel move and zoom, and a click at the legend highlights a line.
+place was, a click picks it, and dragging and Ctrl with the wheel move and zoom.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from analysis.reports.charts import SCALE, PictureError, converter
+from analysis.stats.averages import scatter
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard.components import markup, palette
+from dashboard.components import palette
 from dashboard.components.formats import ABSENT
 
 Make = Callable[[], bytes]
@@ -62,30 +63,6 @@ def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
         event = where.altair_chart(figure.chart, key=figure.key, alt=figure.alt, **picking)
         names += [one["name"] for one in event.selection.get(_PICK, ())] if figure.picks else []
     return list(dict.fromkeys(names))
-
-
-def ways(where: Any, picked: Sequence[str], labels: Mapping[str, str], link: Callable[..., str], what: str) -> None:
-    """Draws where the clicked names lead: to one, or to the comparison of the last two, the first of `labels` as base.
-
-    `labels` are of all names, in their order; `link` makes an address from `base` and `new`; `what` is what a point stands for.
-    """
-    named = [name for name in dict.fromkeys(picked) if name in labels][-2:]
-    if not named:
-        where.caption(f"Click a point to open its {what}, and a second one to compare the two.")
-        return
-    links = [markup.anchor(link(base="", new=named[-1]), f"Open this {what}")]
-    if len(named) == 2:
-        base, new = sorted(named, key=list(labels).index)
-        links.insert(0, markup.anchor(link(base=base, new=new), "Compare these two"))
-    with where:
-        markup.draw(
-            markup.paragraph(
-                "iw-ways",
-                markup.joined(
-                    " ", [*links, markup.span("soft", " and ".join(f"{labels[name]} ({name})" for name in named))]
-                ),
-            )
-        )
 
 
 def from_to(rows: pd.DataFrame, highlighted: Sequence[str]) -> str:
@@ -185,26 +162,27 @@ def lines(
     x = alt.X("date:T", title=None, axis=alt.Axis(grid=False)) if dates else _places(labels)
     scale = alt.Scale(zero=False, type="log" if log else "linear")
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
-    picked = alt.selection_point(fields=["line"], bind="legend")
+    bare = alt.Y("value:Q", scale=scale, axis=None)
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
-    several = len(highlighted) > 1
-    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=330, symbolType="stroke")
-    scale = alt.Scale(domain=list(highlighted), range=list(palette.colors().series)[: len(highlighted)])
-    color = alt.Color("line:N", scale=scale, legend=legend if several else None)
-    look = {"color": color, "opacity": alt.condition(picked, alt.value(1), alt.value(0.12))}
+    series = list(palette.colors().series)[: len(highlighted)]
+    look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=None)}
     point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
     coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
-    layers = [coloured.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(picked, zoom)]
+    layers = [coloured.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(zoom)]
+    if len(band := _band(told)):
+        area = alt.Chart(_with_breaks(band)).mark_area(opacity=0.15)
+        layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, axis=None), y2="high:Q", **look))
     if len(others):
         grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=palette.NEUTRAL)
-        layers.insert(0, grey.encode(x=x, y=y, detail="line:N"))
+        layers.insert(0, grey.encode(x=x, y=bare, detail="line:N"))
     if levels is not None and len(levels):
         triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
-        layers.append(triangles.encode(x=x, y=y, **look))
+        layers.append(triangles.encode(x=x, y=bare, **look))
     if len(told):
         layers.append(_hover(told, facts, pick).encode(x=x))
-    in_legend = (len(highlighted) if several else 0) + (2 if len(branches) > 1 else 0)
-    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT + _LEGEND * in_legend, title)
+    if len(highlighted) > 1:
+        layers.append(_names(rows, dict(zip(highlighted, series, strict=True)), scale, log))
+    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT, title).resolve_axis(y="independent")
 
 
 def statuses(
@@ -247,24 +225,6 @@ def samples(values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequenc
     return _layered([ticks, medians], _LANE * 2 * len(names) + _AROUND, f"{kind} latency")
 
 
-def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None = None) -> alt.LayerChart:
-    """A small line without axes, a dot on the last value and a ring on the one at `marked`; NaN is a gap."""
-    rows = pd.DataFrame({"place": range(len(values)), "value": values, "text": texts})
-    known = rows.dropna(subset=["value"])
-    ink = palette.colors().ink
-    base = alt.Chart(rows).encode(
-        x=alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, len(values) - 0.5], nice=False)),
-        y=alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False)),
-        tooltip=alt.Tooltip("text:N", title="night"),
-    )
-    layers = [base.mark_line(strokeWidth=1.4, color=ink), base.properties(data=known.tail(1)).mark_circle(color=ink)]
-    if marked in known.index:
-        layers.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=ink))
-    drawn = alt.layer(*layers, base.mark_rule(strokeWidth=6, opacity=0))
-    around = dict.fromkeys(("left", "right", "top", "bottom"), 2)
-    return drawn.properties(height=38, padding=around).configure_view(stroke=None)
-
-
 def _layered(layers: Sequence[Any], height: int, title: str, above: int = 0) -> alt.LayerChart:
     """The layers in one chart, with a title so many pixels above what they draw."""
     head = alt.TitleParams(text=title, anchor="start", fontSize=13, fontWeight=600, offset=10 + above)
@@ -287,14 +247,44 @@ def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> lis
 
 def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
     """What a line is drawn from, with a row without value before each new chain of a line."""
-    named = [name for name in ("line", "place", "date", "value", "chain", "branch") if name in rows]
+    named = [name for name in ("line", "place", "date", "value", "low", "high", "chain", "branch") if name in rows]
     shown = rows[named].sort_values(["line", "place"], kind="stable")
     if "chain" not in shown:
         return shown
     begins = shown["chain"].ne(shown.groupby("line", sort=False)["chain"].shift()) & shown.duplicated("line")
-    breaks = shown[begins].assign(value=np.nan)
+    breaks = shown[begins].assign(**dict.fromkeys(shown.columns.intersection(["value", "low", "high"]), np.nan))
     ordered = pd.concat([breaks, shown]).sort_values(["line", "place"], kind="stable", ignore_index=True)
     return ordered.drop(columns="chain")
+
+
+def _band(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with `low` and `high`: how far each line usually scatters from place to place (95 %), where that is known."""
+    parts = [part.sort_values("place") for _, part in rows[rows["value"] > 0].groupby("line", sort=False)]
+    shares = [math.exp(1.96 * scatter(part["value"].to_numpy())) for part in parts]
+    bands = [
+        part.assign(low=part["value"] / n, high=part["value"] * n)
+        for part, n in zip(parts, shares, strict=True)
+        if n > 1
+    ]
+    return pd.concat(bands) if bands else rows.iloc[:0]
+
+
+def _names(rows: pd.DataFrame, series: Mapping[str, str], scale: alt.Scale, log: bool) -> alt.Chart:
+    """The names of lines at their ends, as an axis at the right, which has as much room as it needs; they do not overlap."""
+    known = rows.dropna(subset=["value"]).sort_values("place")
+    change, back = (np.log, np.exp) if log else (np.positive, np.positive)
+    ends = known[known["line"].isin(list(series))].groupby("line")["value"].last().sort_values()
+    values, step = change(ends.to_numpy()), 1.4 * _NAME / _HEIGHT * np.ptp(change(known["value"].to_numpy()))
+    # Each name is a line above the one below it, and all together are where their lines end.
+    at = np.maximum.accumulate(values - step * np.arange(len(ends))) + step * np.arange(len(ends))
+    at = back(at - np.mean(at - values))
+    tests = [(f"datum.value == {value!r}", str(name)) for value, name in zip(at.tolist(), ends.index, strict=True)]
+    texts = "".join(f"{test} ? {json.dumps(name)} : " for test, name in tests) + "''"
+    colors = {"condition": [{"test": test, "value": series[name]} for test, name in tests], "value": palette.NEUTRAL}
+    look = {"grid": False, "ticks": False, "domain": False, "labelOverlap": False, "labelLimit": 180}
+    axis = alt.Axis(values=at.tolist(), orient="right", labelExpr=texts, labelColor=colors, labelFontWeight=600, **look)
+    y = alt.Y("value:Q", title=None, scale=scale, axis=axis)
+    return alt.Chart(pd.DataFrame({"value": at})).mark_point(opacity=0).encode(y=y)
 
 
 def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
@@ -319,9 +309,8 @@ def _of_branches(branches: Sequence[str], with_points: bool) -> dict[str, Any]:
     """The channels that tell branches apart without a colour; none where there is one."""
     if len(branches) < 2:
         return {}
-    legend = alt.Legend(title=None, orient="bottom", symbolType="stroke")
     dashes, shapes = (alt.Scale(domain=list(branches), range=list(of[: len(branches)])) for of in (DASHES, _SHAPES))
-    channels: dict[str, Any] = {"strokeDash": alt.StrokeDash("branch:N", scale=dashes, legend=legend)}
+    channels: dict[str, Any] = {"strokeDash": alt.StrokeDash("branch:N", scale=dashes, legend=None)}
     return channels | ({"shape": alt.Shape("branch:N", scale=shapes, legend=None)} if with_points else {})
 
 

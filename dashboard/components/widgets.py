@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import streamlit as st
 
 from dashboard import url
-from dashboard.components.markup import alert
+from dashboard.components.markup import alert, anchor, draw, joined, paragraph, span
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
@@ -78,6 +78,28 @@ def segments(key: str, title: str, names: Mapping[str, str], value: str, default
         required=True,
         label_visibility="collapsed",
     )
+
+
+def ways(where: Any, picked: Sequence[str], labels: Mapping[str, str], link: Callable[..., str], what: str) -> None:
+    """Draws where the clicked names lead: to one, or to the comparison of the last two, the first of `labels` as base.
+
+    `labels` are of all names, in their order; `link` makes an address from `base` and `new`; `what` is what a point stands for.
+    """
+    named = [name for name in dict.fromkeys(picked) if name in labels][-2:]
+    if not named:
+        where.caption(f"Click a point to open its {what}, and a second one to compare the two.")
+        return
+    links = [anchor(link(base="", new=named[-1]), f"Open this {what}")]
+    if len(named) == 2:
+        base, new = sorted(named, key=list(labels).index)
+        links.insert(0, anchor(link(base=base, new=new), "Compare these two"))
+    with where:
+        draw(
+            paragraph(
+                "iw-ways",
+                joined(" ", [*links, span("soft", " and ".join(f"{labels[name]} ({name})" for name in named))]),
+            )
+        )
 
 
 def known(key: str, options: Iterable[str], default: str) -> str:

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.reports.html import html
 from dashboard.components import charts, downloads
+from dashboard.views.overview import headline
 from db.queries.filters import EVERYTHING
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, text_of, unfolded
@@ -139,7 +140,7 @@ def test_the_report_has_the_configs_that_the_page_shows(open_app, two_nights, mo
     assert asked[-1] == (configs, None)
 
 
-def lines(values=(1.0, 2.0, 2.0, 3.0), **how):
+def lines(values=(1.0, 2.0, 2.0, 3.0), highlighted=("a.b[c]",), **how):
     """Two lines over four places; the first one stands on its own at the end."""
     rows = pd.DataFrame(
         {
@@ -154,7 +155,7 @@ def lines(values=(1.0, 2.0, 2.0, 3.0), **how):
     )
     rows = rows.assign(text=[f"{value} ms" for value in rows["value"]])
     facts = pd.DataFrame({"night": ["n0", "n1", "n2", "n3"]}, index=range(4))
-    return charts.lines(rows, facts, ["one", "two", "three", "four"], ["a.b[c]"], title="latency", pick="night", **how)
+    return charts.lines(rows, facts, ["one", "two", "three", "four"], highlighted, title="latency", pick="night", **how)
 
 
 def drawn(chart):
@@ -165,7 +166,7 @@ def drawn(chart):
 
 def test_a_line_chart_can_be_pointed_at_zoomed_and_highlighted():
     spec, datasets = drawn(lines())
-    assert [param.get("bind") for param in spec["params"] if param["name"] != "pick"] == ["legend", "scales"]
+    assert [param.get("bind") for param in spec["params"]] == ["scales", None]
     (hover,) = [rows for rows in datasets if "c0" in rows[0]]
     (picked,) = [param for param in spec["params"] if param["name"] == "pick"]
     assert picked["select"]["fields"] == ["name"] and [row["name"] for row in hover] == ["n0", "n1", "n2", "n3"]
@@ -179,10 +180,10 @@ def test_two_clicks_lead_to_the_comparison_of_the_two_with_the_older_one_as_base
     def draw():
         import streamlit as st
 
-        from dashboard.components import charts
+        from dashboard.components.widgets import ways
 
         for picked in ([], ["new"], ["gone", "other", "new", "old"]):
-            charts.ways(
+            ways(
                 st.container(),
                 picked,
                 {"old": "2.9.1", "new": "2.10.0", "other": ""},
@@ -195,6 +196,24 @@ def test_two_clicks_lead_to_the_comparison_of_the_two_with_the_older_one_as_base
     assert (
         "{&#39;base&#39;: &#39;old&#39;, &#39;new&#39;: &#39;new&#39;}" in said and said.count("Compare these two") == 1
     )
+
+
+def test_lines_are_named_at_their_ends_without_overlap():
+    shown = lines([1.0, 2.0, 2.0, 1.0], highlighted=["a.b[c]", "grey"]).to_dict()
+    (axis,) = [layer["encoding"]["y"]["axis"] for layer in shown["layer"] if layer["mark"].get("opacity") == 0][-1:]
+    low, high = axis["values"]
+    assert high - low > 0.05 and low < 1.0 < high  # both lines end at 1
+    assert axis["labelExpr"] == f'datum.value == {low} ? "a.b[c]" : datum.value == {high} ? "grey" : \'\''
+    assert len({color["value"] for color in axis["labelColor"]["condition"]}) == 2
+
+
+@pytest.mark.parametrize(("values", "share"), [([1.0, 1.01] * 4, 1.02065), ([1.0] * 8, 0), ([1.0, 1.01] * 2, 0)])
+def test_a_band_is_as_wide_as_neighbours_scatter_where_that_is_known(values, share):
+    rows = pd.DataFrame({"line": "a", "place": range(len(values)), "value": values})
+    band = charts._band(rows)
+    assert len(band) == (len(values) if share else 0)
+    for above, below in (("high", "value"), ("value", "low")) if share else ():
+        assert (band[above] / band[below]).tolist() == pytest.approx([share] * len(band), rel=1e-4)
 
 
 def test_a_line_loses_no_place_and_breaks_where_a_chain_ends():
@@ -211,7 +230,7 @@ def test_what_a_logarithmic_axis_has_no_place_for_is_a_gap():
 
 @pytest.mark.parametrize("marked", [None, 1])
 def test_a_sparkline_has_gaps_a_dot_and_a_ring_at_base(marked):
-    spec, datasets = drawn(charts.sparkline([1.0, 2.0, math.nan, 3.0], ["a", "b", "", "d"], marked))
+    spec, datasets = drawn(headline.sparkline([1.0, 2.0, math.nan, 3.0], ["a", "b", "", "d"], marked))
     marks = [layer["mark"]["type"] for layer in spec["layer"]]
     assert marks.count("point") == (0 if marked is None else 1) and marks.count("circle") == 1
     assert [row["value"] for row in max(datasets, key=len)] == [1.0, 2.0, None, 3.0]

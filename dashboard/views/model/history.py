@@ -14,8 +14,8 @@ from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import charts
 from dashboard.components.formats import axis_of, count, moment, number
-from dashboard.components.markup import anchor, joined, soft
-from dashboard.components.widgets import switch
+from dashboard.components.markup import anchor, draw, joined, paragraph
+from dashboard.components.widgets import switch, ways
 from dashboard.selection import Selection
 from dashboard.views.model.choice import Choice
 
@@ -84,10 +84,11 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
     shown = f"The newest {len(of.labels)} of {count(runs, 'run')}" if len(of.labels) < runs else count(runs, "run")
     hidden = [name for name in ("base", "new") if name not in of.sides and getattr(selection, name) is not None]
     unmarked = f" Not among them: {' and '.join(hidden)}." if hidden and len(of.labels) < runs else ""
-    st.caption(f"{shown} on new's testbed, in the order of their commits.{unmarked}{left_out}")
+    band = "The band is how far neighbours usually scatter (95 %)."
+    st.caption(f"{shown} on new's testbed, in the order of their commits.{unmarked}{left_out} {band}")
     drawn = [name for name in dict.fromkeys((decided, *_METRICS)) if name in here and here[name].notna().any()]
     figures = [of.statuses(), *(of.metric(name) for name in drawn[:_FIRST])]
-    ways = st.container()
+    leading = st.container()
     charts.show(figures[:1])
     picked = charts.show(figures[1:])
     if rest := drawn[_FIRST:]:
@@ -99,10 +100,10 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
                 picked += charts.show(more)
             figures += more
     link = partial(url.link, "model", **choice.query)
-    charts.ways(ways, picked, dict(zip(of.rows["run"].unique(), of.labels, strict=True)), link, "run")
+    ways(leading, picked, dict(zip(of.rows["run"].unique(), of.labels, strict=True)), link, "run")
     if drawn:
-        with ways:
-            soft(of.worst(drawn[0], link))
+        with leading:
+            draw(paragraph("iw-ways", of.worst(drawn[0], link)))
     return figures
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
+import altair as alt
 import numpy as np
 import pandas as pd
 import streamlit as st
@@ -22,7 +23,7 @@ from analysis.stats.bootstrap import geomean_interval
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from dashboard import url
-from dashboard.components import changes, charts, outcomes
+from dashboard.components import changes, outcomes, palette
 from dashboard.components.formats import ABSENT, THIN, count, moment, number, share, signed
 from dashboard.components.markup import anchor, cards, draw, joined, span
 from dashboard.components.outcomes import OUTCOMES
@@ -169,7 +170,7 @@ def draw_cards(items: Sequence[Card], recent: Recent, base: str = "") -> None:
                 for when, value in zip(recent.started_at, values, strict=True)
             ]
             words = in_words(card, values, with_base=marked is not None)
-            figure = charts.sparkline(values, texts, marked)
+            figure = sparkline(values, texts, marked)
             st.altair_chart(figure, key=f"recent_{card.recent}", alt=f"{card.title} over {words}")
             draw(Markup("<small>{}</small>").format(words))
 
@@ -236,3 +237,21 @@ def _spelled(name: str, value: float) -> str:
 
 def _linked(counted: Counter[str], outcome: str) -> Markup:
     return anchor(url.link("compare", outcome=outcome), f"{counted[outcome]:,} {OUTCOMES[outcome]}")
+
+
+def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None = None) -> alt.LayerChart:
+    """A small line without axes, a dot on the last value and a ring on the one at `marked`; NaN is a gap."""
+    rows = pd.DataFrame({"place": range(len(values)), "value": values, "text": texts})
+    known = rows.dropna(subset=["value"])
+    ink = palette.colors().ink
+    base = alt.Chart(rows).encode(
+        x=alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, len(values) - 0.5], nice=False)),
+        y=alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False)),
+        tooltip=alt.Tooltip("text:N", title="night"),
+    )
+    layers = [base.mark_line(strokeWidth=1.4, color=ink), base.properties(data=known.tail(1)).mark_circle(color=ink)]
+    if marked in known.index:
+        layers.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=ink))
+    drawn = alt.layer(*layers, base.mark_rule(strokeWidth=6, opacity=0))
+    around = dict.fromkeys(("left", "right", "top", "bottom"), 2)
+    return drawn.properties(height=38, padding=around).configure_view(stroke=None)

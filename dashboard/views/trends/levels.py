@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.stats.arrays import Numbers
-from analysis.stats.averages import chained, robust_sigma
+from analysis.stats.averages import chained
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.formats import moment, number
@@ -28,8 +27,6 @@ FIGURES = (
     *("compiled_peak_bytes", "compression", *_COUNTED),
 )
 _MEANS = ("compile_cold_s",)
-#: Fewest changes from point to point that tell the scatter.
-_FEWEST = 5
 #: How pandas calls what a point of a chart stands for.
 _PERIODS = {"day": "D", "week": "W", "month": "M"}
 #: Nights that are shown where the address names no time: what is older is a choice of days away.
@@ -110,14 +107,13 @@ def counted(history: pd.DataFrame, metric: str) -> pd.DataFrame:
     rows = sums[["passed", "attempted"]].sum().reset_index()
     attempted = rows["attempted"]
     value = 100 * rows["passed"] / attempted if metric == RATE else rows["passed"].astype(float)
-    return _placed(rows.assign(value=value, models=attempted, chain=0, noise=np.nan)[attempted > 0], history)
+    return _placed(rows.assign(value=value, models=attempted, chain=0)[attempted > 0], history)
 
 
 def paired(history: pd.DataFrame, cells: pd.DataFrame, values: Numbers, metric: str) -> pd.DataFrame:
     """A row a point, suite and line with the average of a metric, `chained` over the models that neighbours both have.
 
-    `history` has points; `values` has run and cell, by number, and value; `cells` names cells by number. `noise` is the usual
-    scatter of neighbours, as a standard deviation of ln; NaN for fewer than six.
+    `history` has points; `values` has run and cell, by number, and value; `cells` names cells by number.
     """
     parts = []
     for branch, of_branch in history.groupby("branch", sort=False):
@@ -131,9 +127,7 @@ def paired(history: pd.DataFrame, cells: pd.DataFrame, values: Numbers, metric: 
             if not models.any():
                 continue
             level, chain = chained(of_line[:, models > 0], is_mean=metric in _MEANS)
-            moves = np.diff(np.log(level))
-            noise = robust_sigma(moves.tolist()) / math.sqrt(2) if len(moves) >= _FEWEST else math.nan
-            names = {"suite": suite, "config": config, "line": lines[config], "branch": branch, "noise": noise}
+            names = {"suite": suite, "config": config, "line": lines[config], "branch": branch}
             shown = {"value": level, "models": models[models > 0], "chain": chain}
             parts.append(pd.DataFrame({"point": runs.unique()[models > 0], **shown, **names}))
     return _placed(pd.concat(parts), history) if parts else history.iloc[:0]

@@ -16,7 +16,7 @@ from dashboard import url
 from dashboard.components import charts, code_host, empty_states, heading
 from dashboard.components.formats import ABSENT, axis_of, count, moment, signed
 from dashboard.components.markup import alert, anchor, draw, markdown, table
-from dashboard.components.widgets import known, known_many, select, select_many, switch
+from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
 from dashboard.selection import Selection, current
 from dashboard.views.trends import levels, periods
 from db.connecting import connected
@@ -102,10 +102,10 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
             alert(f"{name} has no {names[metric]} in this time under these filters: no line is of it.")
     highlighted = _highlighted(trend, shown.branches)
     figures = _charts(shown, trend, steps, metric, highlighted, log=log, dates=dates)
-    ways = st.container()
+    leading = st.container()
     first = trend.sort_values("place").drop_duplicates("night")
     nights = dict(zip(first["night"].astype(str), first["label"].astype(str), strict=True))
-    charts.ways(ways, charts.show(figures), nights, partial(url.link, "compare"), "night")
+    ways(leading, charts.show(figures), nights, partial(url.link, "compare"), "night")
     tables = [_newest(trend, metric, highlighted)] if len(shown.branches) > 1 else []
     draw(*tables, *([_levels_table(steps, metric, shown.branches)] if steps else []))
     points = count(trend["place"].nunique(), _POINTS[shown.by])
