@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from collector.metrics import METRICS
 from dashboard import url
-from dashboard.components import charts, code_host, empty_states, heading
+from dashboard.components import charts, code_host, empty_states, heading, palette
 from dashboard.components.formats import ABSENT, axis_of, count, moment, signed
 from dashboard.components.markup import alert, anchor, draw, markdown, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
@@ -101,7 +101,9 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
         if not (trend["branch"] == name).any():
             alert(f"{name} has no {names[metric]} in this time under these filters: no line is of it.")
     highlighted = _highlighted(trend, shown.branches)
-    figures = _charts(shown, trend, steps, metric, highlighted, log=log, dates=dates)
+    # A click at a point draws the page again, with the same charts.
+    key = f"{shown.key}\n{shown.first} {shown.last} {shown.by} {palette.theme()}"
+    figures = _charts(shown, trend, steps, key, metric, highlighted, log=log, dates=dates)
     leading = st.container()
     first = trend.sort_values("place").drop_duplicates("night")
     nights = dict(zip(first["night"].astype(str), first["label"].astype(str), strict=True))
@@ -173,21 +175,24 @@ def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
     return [line for line in lines if line in shown]
 
 
+@st.cache_resource(show_spinner=False, max_entries=12)
 def _charts(
-    shown: _Shown,
-    trend: pd.DataFrame,
-    steps: Sequence[levels.Step],
+    _shown: _Shown,
+    _rows: pd.DataFrame,
+    _steps: Sequence[levels.Step],
+    key: str,
     metric: str,
     highlighted: Sequence[str],
     *,
     log: bool,
     dates: bool,
 ) -> list[charts.Figure]:
-    labels = list(trend.drop_duplicates("place").sort_values("place")["label"])
+    """A chart a suite, of rows and steps that `key` names: shared by all, not to be changed."""
+    labels = list(_rows.drop_duplicates("place").sort_values("place")["label"])
     size, head = axis_of(metric, levels.title(metric), "%" if metric == levels.RATE else "")
     figures = []
-    for suite, rows in trend.groupby("suite"):
-        triangles = levels.triangles(steps, str(suite), highlighted, size)
+    for suite, rows in _rows.groupby("suite"):
+        triangles = levels.triangles(_steps, str(suite), highlighted, size)
         chart = charts.lines(
             rows.assign(value=rows["value"] / size),
             levels.facts(rows),
@@ -196,11 +201,11 @@ def _charts(
             title=f"{suite}: {head}",
             pick="night",
             levels=triangles,
-            branches=shown.branches,
+            branches=_shown.branches,
             dates=dates,
             log=log,
         )
-        over = f"{levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[shown.by])}"
+        over = f"{levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[_shown.by])}"
         words = f"{over}: {charts.from_to(rows, highlighted)}; {count(len(triangles), 'new level')}"
         figures.append(charts.Figure(f"trend_{suite}", chart, words, picks=True))
     return figures
