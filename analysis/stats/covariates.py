@@ -37,9 +37,11 @@ def fit_slopes(xx: Numbers, xy: Numbers, yy: Numbers) -> Slopes:
     b = (Sxy + w b0) / (Sxx + w) with b0 = `USUAL` and w = `WORTH`: the mean of the slope after the data when it was normal
     with mean b0 and variance s² / w before (Lindley and Smith, JRSS B 34 (1972)); its variance is s² / (Sxx + w). It takes
     Sxx / (Sxx + w) degrees of freedom. So where x hardly moved among the repeats little is known, and this says so.
+    b stays within 0 and 1: a slow host takes no more from the compiled program than from the eager one. Without the limit
+    a model that took 36 ms and then 40 ms, whose eager run rose by 11 %, was judged 4.6 % faster.
     """
     spread = xx + WORTH
-    slope = (xy + WORTH * USUAL) / spread
+    slope = np.clip((xy + WORTH * USUAL) / spread, 0, 1)
     # What is 0 may come out a little less.
     left = np.maximum(yy - 2 * slope * xy + slope**2 * xx, 0)
     return Slopes(slope, spread, xx / spread, left)

@@ -21,12 +21,20 @@ def fit(x, y):
 
 def test_the_slope_is_that_of_the_data_where_there_is_much():
     x = RNG.normal(0, 0.2, 200)
-    y = 1.3 * x + RNG.normal(0, 0.01, 200)
+    y = 0.9 * x + RNG.normal(0, 0.01, 200)
     found = fit(x, y)
-    assert found.slope[0] == pytest.approx(1.3, abs=0.02)
+    assert found.slope[0] == pytest.approx(0.9, abs=0.02)
     assert found.left[0] / 198 == pytest.approx(0.01**2, rel=0.25)
     assert found.taken[0] == pytest.approx(1, abs=0.001)
     assert found.spread[0] == pytest.approx(x.var() * 200, rel=0.01)
+
+
+@pytest.mark.parametrize(("true", "limit"), [(1.6, 1), (-0.4, 0)])
+def test_a_slope_stays_within_zero_and_one(true, limit):
+    x = RNG.normal(0, 0.2, 50)
+    found = fit(x, true * x)
+    assert found.slope[0] == limit
+    assert found.left[0] == pytest.approx((true - limit) ** 2 * float(((x - x.mean()) ** 2).sum()))
 
 
 def test_without_a_move_it_is_what_is_usual_and_little_is_known_of_it():
