@@ -274,7 +274,9 @@ def _names(rows: pd.DataFrame, series: Mapping[str, str], scale: alt.Scale, log:
     known = rows.dropna(subset=["value"]).sort_values("place")
     change, back = (np.log, np.exp) if log else (np.positive, np.positive)
     ends = known[known["line"].isin(list(series))].groupby("line")["value"].last().sort_values()
-    values, step = change(ends.to_numpy()), 1.4 * _NAME / _HEIGHT * np.ptp(change(known["value"].to_numpy()))
+    values, every = change(ends.to_numpy()), change(known["value"].to_numpy())
+    # Flat lines have no range: then a share of their height is one.
+    step = 1.8 * _NAME / _HEIGHT * (np.ptp(every) or 0.02 * np.abs(every).max() or 0.02)
     # Each name is a line above the one below it, and all together are where their lines end.
     at = np.maximum.accumulate(values - step * np.arange(len(ends))) + step * np.arange(len(ends))
     at = back(at - np.mean(at - values))

@@ -198,11 +198,12 @@ def test_two_clicks_lead_to_the_comparison_of_the_two_with_the_older_one_as_base
     )
 
 
-def test_lines_are_named_at_their_ends_without_overlap():
-    shown = lines([1.0, 2.0, 2.0, 1.0], highlighted=["a.b[c]", "grey"]).to_dict()
+@pytest.mark.parametrize(("middle", "apart"), [(2.0, 0.05), (1.0, 0.001)])
+def test_lines_are_named_at_their_ends_without_overlap(middle, apart):
+    shown = lines([1.0, middle, middle, 1.0], highlighted=["a.b[c]", "grey"]).to_dict()
     (axis,) = [layer["encoding"]["y"]["axis"] for layer in shown["layer"] if layer["mark"].get("opacity") == 0][-1:]
     low, high = axis["values"]
-    assert high - low > 0.05 and low < 1.0 < high  # both lines end at 1
+    assert high - low > apart and low < 1.0 < high  # both lines end at 1
     assert axis["labelExpr"] == f'datum.value == {low} ? "a.b[c]" : datum.value == {high} ? "grey" : \'\''
     assert len({color["value"] for color in axis["labelColor"]["condition"]}) == 2
 
