@@ -34,7 +34,6 @@ class Metric:
     title: str
     min_effect: float | None = None
     average: Average | None = None
-    short: str = ""
     is_count: bool = False
     meaning: str = ""
 
@@ -43,21 +42,21 @@ class Metric:
 _ALL = (
     Metric("eager_ms", "ms", "lower", "eager latency", average="geomean",
            meaning="median wall-clock latency of one eager call, device synchronised before and after"),
-    Metric("compiled_ms", "ms", "lower", "compiled latency", min_effect=0.02, average="geomean", short="wall",
+    Metric("compiled_ms", "ms", "lower", "compiled latency", min_effect=0.02, average="geomean",
            meaning="median wall-clock latency of one compiled call, interleaved with the eager ones"),
     Metric("speedup", "x", "higher", "speedup", average="geomean",
            meaning="eager_ms over compiled_ms of the same process"),
     Metric("eager_kernel_ms", "ms", "lower", "eager device time",
            meaning="time per eager call in which the device was busy, from a profiler pass of its own"),
-    Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean", short="device",
+    Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean",
            meaning="time per compiled call in which the device was busy, from the same pass"),
     Metric("device_speedup", "x", "higher", "device speedup", average="geomean",
            meaning="eager_kernel_ms over compiled_kernel_ms: free of launch overhead and of host noise"),
-    Metric("compile_cold_s", "s", "lower", "cold compile", min_effect=0.05, average="mean", short="compile",
+    Metric("compile_cold_s", "s", "lower", "cold compile", min_effect=0.05, average="mean",
            meaning="first compiled call less a warm one, all caches empty"),
     Metric("eager_peak_bytes", "B", "lower", "eager peak memory",
            meaning="most device memory the allocator held during warm eager calls, weights and inputs included"),
-    Metric("compiled_peak_bytes", "B", "lower", "peak memory", min_effect=0.02, short="memory",
+    Metric("compiled_peak_bytes", "B", "lower", "peak memory", min_effect=0.02,
            meaning="the same for the compiled calls after the first, cudagraph recording included"),
     Metric("compression", "x", "higher", "compression", average="geomean",
            meaning="eager_peak_bytes over compiled_peak_bytes"),
@@ -79,15 +78,15 @@ _ALL = (
            meaning="worst RMSE against the reference of the compiled outputs over that of the eager ones"),
     Metric("cosine", "", "higher", "cosine",
            meaning="smallest cosine similarity of a compiled output to its eager counterpart"),
-    Metric("leak_bytes_per_call", "B", "lower", "leak per call", short="leak",
+    Metric("leak_bytes_per_call", "B", "lower", "leak per call",
            meaning="device memory that stays allocated after a compiled call; "
                    "counted over 50 calls where the timed ones left any"),
-    Metric("compile_warm_s", "s", "lower", "warm compile", min_effect=0.05, short="warm compile",
+    Metric("compile_warm_s", "s", "lower", "warm compile", min_effect=0.05,
            meaning="first compiled call less a later one in a new process that finds all caches full"),
     # The margin of most counts in PyTorch's own check (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
     Metric("over_static", "x", "lower", "over static", average="geomean",
            meaning="compiled_ms of a dynamic program over that of a static one, at the worse of the two sizes"),
-    Metric("compile_instructions", "", "lower", "compile instructions", min_effect=0.015, short="instructions",
+    Metric("compile_instructions", "", "lower", "compile instructions", min_effect=0.015,
            meaning="user-space instructions that the compiling thread retired in the first compiled call"),
 )
 # fmt: on

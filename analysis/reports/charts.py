@@ -10,7 +10,8 @@ from typing import Any, Literal
 from analysis.compare.verdicts import Outcome
 from analysis.reports.facts import CellFacts, Report
 from analysis.reports.suites import SHOWN, VERDICT_LOOKS, SuiteFacts
-from analysis.reports.words import WORDS, called, interval, percent
+from analysis.reports.words import called, interval, percent
+from collector.metrics import METRICS
 from db.errors import one_line
 
 Look = Literal["bad", "good", "calm"]
@@ -33,7 +34,7 @@ _LOOKS: dict[str, Look] = {"worse": "bad", "better": "good", "calm": "calm"}
 #: What the chart of changes shows, in this order.
 _OUTCOMES = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED)
 #: Pixels: the whole width, that of the names, of the labels behind a lone column and behind one of several, a row's height.
-_WIDTH, _NAMES, _LABEL, _SHORT_LABEL, _ROW = 1120, 420, 232, 72, 20
+_WIDTH, _NAMES, _LABEL, _SHORT_LABEL, _ROW = 1120, 420, 290, 72, 20
 #: The relative change at the edge of a column: at least, and at most, so that one wide interval does not hide all others.
 _REACH = (0.02, 0.5)
 #: Letters that fit into the names' column, and into a title.
@@ -147,7 +148,7 @@ def _changes(report: Report) -> _Plot:
 def _change(row: int, cell: CellFacts) -> Mark:
     # The interval is of the adjusted change. A cell that was not judged has none.
     change = cell.change if cell.adjusted is None else cell.adjusted
-    label = f"{percent(change)} {WORDS[cell.metric or '']}, {called(cell.verdict)}"
+    label = f"{percent(change)} {METRICS[str(cell.metric)].title}, {called(cell.verdict)}"
     look = _LOOKS[VERDICT_LOOKS.get(cell.verdict, "calm")]
     return Mark(row, _DIRECTIONS, change or 0.0, cell.low, cell.high, look, label)
 

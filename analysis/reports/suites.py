@@ -19,7 +19,7 @@ from collector.metrics import METRICS
 Look = Literal["better", "worse", "calm"]
 
 #: The averages of the table and what they are called: compression is eager over compiled peak memory.
-SHOWN = {"speedup": "speedup", "compile_cold_s": "compile time", "compression": "compression"}
+SHOWN = {name: METRICS[name].title for name in ("speedup", "compile_cold_s", "compression")}
 #: Where the set of models moved the unpaired average by this much more than the paired one, that is said.
 _MOVED = 0.01
 #: What a verdict looks like. All else, known or not, is neither good nor bad.

@@ -16,6 +16,7 @@ from analysis.compare.verdicts import Outcome
 from analysis.reports import words
 from analysis.reports.facts import ORDER, CellFacts
 from analysis.reports.suites import SHOWN
+from collector.metrics import METRICS
 from db.errors import one_line
 
 #: Sections that are shown unfolded, and sections whose table has statuses instead of values.
@@ -42,7 +43,7 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
         "interval": words.interval,
         "ruled_out": words.ruled_out,
         "figure": _figure,
-        "metric_name": lambda metric: words.WORDS[metric] if metric else words.NOTHING,
+        "metric_name": lambda metric: METRICS[metric].title if metric else words.NOTHING,
         "pass_rate": words.pass_rate,
         "several": words.several,
         "tally": words.tally,

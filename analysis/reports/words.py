@@ -12,8 +12,6 @@ from db.runs import device_name
 
 #: What stands for "not measured".
 NOTHING = "-"
-#: What the metrics that are judged are called where there is little room.
-WORDS = {metric.name: metric.short for metric in METRICS.values() if metric.short}
 #: What outcomes are called; others are called by their key, with spaces. Files, JSON and addresses have the key.
 _CALLED = {"inconclusive": "no clear change"}
 #: Units that are shown in another one: from which value on, divisor and name.

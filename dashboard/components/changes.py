@@ -19,7 +19,7 @@ from dashboard.components.formats import count, signed
 
 RULE = (
     f"A cell is regressed or improved if its change is at least {100 * MIN_EFFECT['compiled_ms']:.0f} % "
-    f"({100 * MIN_EFFECT['compile_cold_s']:.0f} % for compile time) and larger than the noise. "
+    f"({100 * MIN_EFFECT['compile_cold_s']:.0f} % for cold and warm compile) and larger than the noise. "
     "At most 5 % of such verdicts are expected to be wrong. Unchanged: a change of that size is ruled out. "
     "No clear change: neither; the interval says what is ruled out, and more runs tell more. "
     "The verdict and the 95 % interval are those of the adjusted change, from which the machine's drift is removed. "

@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from analysis.compare.verdicts import Outcome, compare_and_judge
-from analysis.reports.words import WORDS, percent, several
+from analysis.reports.words import percent, several
 from collector.bundle import BundleError, check_bundle
+from collector.metrics import METRICS
 from collector.settings import Settings
 from collector.vocabulary import Cell
 from db.engine import open_store
@@ -148,9 +149,9 @@ class Check:
 
 
 def _change(row: Mapping[Any, Any]) -> str:
-    """`, wall +4.1 %`: the metric that decided and its adjusted change; empty where the status did."""
+    """`, compiled latency +4.1 %`: the metric that decided and its adjusted change; empty where the status did."""
     metric = row["verdict_metric"]
-    return f", {WORDS[metric]} {percent(row[f'{metric}_adjusted'])}" if isinstance(metric, str) else ""
+    return f", {METRICS[metric].title} {percent(row[f'{metric}_adjusted'])}" if isinstance(metric, str) else ""
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import Judgement, Outcome
 from analysis.reports.words import (
     NOTHING,
-    WORDS,
     called,
     describe_side,
     interval,
@@ -27,6 +26,7 @@ from analysis.reports.words import (
 )
 from analysis.stats.shrinkage import FEWEST
 from analysis.stats.verdicts import MOST_RUNS
+from collector.metrics import METRICS
 from db.engine import open_store
 from db.queries.sides import resolve_side
 from jobs.output.tables import FittingTable, console, say
@@ -34,8 +34,8 @@ from jobs.output.tables import FittingTable, console, say
 #: Columns of the suite tables: metric, heading, digits.
 _FIGURES = (
     ("speedup", "speedup x", 2),
-    ("device_speedup", "device x", 2),
-    ("compile_cold_s", "compile s", 1),
+    ("device_speedup", "device speedup x", 2),
+    ("compile_cold_s", "cold compile s", 1),
     ("compression", "compression x", 2),
 )
 _CHANGED = (Transition.BROKE, Transition.FIXED, Transition.MISSING, Transition.STILL_FAILING)
@@ -91,7 +91,7 @@ def show_comparison(out: Console, comparison: Comparison, judgement: Judgement, 
 
 def _suites(comparison: Comparison) -> FittingTable:
     headings = ("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
-    table = FittingTable(headings, spare=("paired", "device x", "compression x", "pass rate"))
+    table = FittingTable(headings, spare=("paired", "device speedup x", "compression x", "pass rate"))
     for suite in comparison.suites:
         name, phase, config = _group(suite.group)
         shown = config if config == suite.base_config else f"{suite.base_config} -> {config}"
@@ -106,8 +106,10 @@ def _cells(rows: Sequence[Mapping[Any, Any]]) -> FittingTable:
     values = ("base", "new", "change", "adjusted", "95 %", "ruled out", "more runs")
     # Bundles of earlier versions have no code.
     code = ("code",) if any(isinstance(row["code"], str) for row in rows) else ()
-    headings = ("cell", "verdict", *code, "by", *values, "speedup x", "compile s")
-    table = FittingTable(headings, spare=("compile s", "speedup x", "base", "new", "more runs", "ruled out", "code"))
+    headings = ("cell", "verdict", *code, "by", *values, "speedup x", "cold compile s")
+    table = FittingTable(
+        headings, spare=("cold compile s", "speedup x", "base", "new", "more runs", "ruled out", "code")
+    )
     for row in rows:
         # A cell that its code decided was not timed: there is nothing to show but the verdict.
         metric = row["by"] if isinstance(row["by"], str) else "compiled_ms"
@@ -118,7 +120,7 @@ def _cells(rows: Sequence[Mapping[Any, Any]]) -> FittingTable:
             str(row["cell"]),
             called(str(row["verdict"])),
             *(str(row[name] or NOTHING) for name in code),
-            WORDS[metric] if row["by"] else NOTHING,
+            METRICS[metric].title if row["by"] else NOTHING,
             value(metric, base),
             value(metric, new),
             percent(None if ratio is None else ratio - 1),
@@ -136,7 +138,7 @@ def _noise(judgement: Judgement) -> str:
     known = {name: noise for name, noise in judgement.noise.items() if noise is not None}
     own = {name: count for name, count in judgement.repeats.items() if count}
     if not known and own:
-        parts = ", ".join(f"{WORDS[name]} {count:.0f}" for name, count in own.items())
+        parts = ", ".join(f"{METRICS[name].title} {count:.0f}" for name, count in own.items())
         return (
             f"noise from run to run: fewer than {FEWEST} cells have repeats, each is judged by its own (degrees of freedom: "
             f"{parts}); of a cell without any only a change by a factor of two or more is judged"
@@ -147,10 +149,10 @@ def _noise(judgement: Judgement) -> str:
             "halved can be judged; measure one of the sides again"
         )
     parts = ", ".join(
-        f"{WORDS[name]} {100 * noise:.1f} % ({judgement.repeats[name]:.0f})" for name, noise in known.items()
+        f"{METRICS[name].title} {100 * noise:.1f} % ({judgement.repeats[name]:.0f})" for name, noise in known.items()
     )
-    drift = ", ".join(f"{WORDS[name]} {percent(drift)}" for name, drift in judgement.drift.items() if drift)
-    removed = f"; drift of the eager runs, removed from the adjusted changes: {drift}" if drift else ""
+    drift = ", ".join(f"{METRICS[name].title} {percent(drift)}" for name, drift in judgement.drift.items() if drift)
+    removed = f"; corrected for machine drift: {drift}" if drift else ""
     return f"noise from run to run (degrees of freedom behind it): {parts}{removed}"
 
 

@@ -112,7 +112,9 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     draw(*tables, *([_levels_table(steps, metric, shown.branches)] if steps else []))
     points = count(trend["place"].nunique(), _POINTS[shown.by])
     branches = ", ".join(markdown(name) for name in shown.branches)
-    st.caption(f"{branches}, {points}.{older} {_RULE} {_PERIOD_RULE if shown.by else ''}")
+    st.caption(f"{branches}, {points}.{older}")
+    with st.expander("How is this decided?"):
+        st.caption(f"{_RULE} {_PERIOD_RULE if shown.by else ''}")
     charts.offer(figures)
 
 

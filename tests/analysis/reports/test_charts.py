@@ -42,18 +42,18 @@ def test_the_worst_cell_is_the_first_row_and_its_mark_says_how_much(nights):
     drawn = svg(report_of(nights), "changes")
     shown = texts(drawn)
     assert report_of(nights).sentence in shown
-    labels = [text for text in shown if text.endswith(("wall, regressed", "wall, improved"))]
+    labels = [text for text in shown if text.endswith(("compiled latency, regressed", "compiled latency, improved"))]
     assert [label.rpartition(" ")[2] for label in labels] == ["regressed", "improved"]
     (worst, better) = dots(drawn)
     assert (worst[0], better[0]) == ("#b44a00", "#0b61a4")
     assert worst[1] > better[1]
     assert MODELS[3] in worst[2]
-    assert re.search(r"\+10\.\d % wall, regressed, 95 % interval \+9\.\d \.\. \+10\.\d %$", worst[2])
+    assert re.search(r"\+10\.\d % compiled latency, regressed, 95 % interval \+9\.\d \.\. \+10\.\d %$", worst[2])
 
 
 def test_suites_have_a_column_for_each_average(nights):
     drawn = svg(report_of(nights), "suites")
-    assert {"speedup", "compile time", "compression"} <= set(texts(drawn))
+    assert {"speedup", "cold compile", "compression"} <= set(texts(drawn))
     assert "huggingface inference bfloat16 cuda default" in texts(drawn)
     (suite,) = report_of(nights).suites
     assert percent(suite.paired.figures["compile_cold_s"].change) in texts(drawn)

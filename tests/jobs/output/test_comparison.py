@@ -41,7 +41,7 @@ def store(tmp_path):
 
 def shown(engine, limit=20):
     """The printed lines without the widths of their columns."""
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=240)
     with engine.connect() as connection:
         found, judgement = compare_and_judge(connection, "base", "new")
     show_comparison(console, found, judgement, limit)
@@ -51,15 +51,15 @@ def shown(engine, limit=20):
 GOLDEN = """\
 base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, Synthetic GPU [synthetic test data]
 new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, Synthetic GPU [synthetic test data]
-suite phase config pass rate paired speedup x device x compile s compression x
+suite phase config pass rate paired speedup x device speedup x cold compile s compression x
 huggingface inference bfloat16 default 75% 3/4 -> 67% 2/3 (1 missing) 1 2.00 -> 1.60 -20.0 % - 10.0 -> 10.0 +0.0 % -
 broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
 fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
 missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
 verdicts: 1 no clear change, 1 broke, 1 fixed, 1 missing
 noise: not known, no cell was measured twice at one commit: only statuses, leaks and what doubled or halved can be judged; measure one of the sides again
-cell verdict by base new change adjusted 95 % ruled out more runs speedup x compile s
-huggingface/bert inference bfloat16 cuda bs8 default no clear change wall 2 ms 2.5 ms +25.0 % +25.0 % - - - 2.00 -> 1.60 10.0 -> 10.0"""  # noqa: E501
+cell verdict by base new change adjusted 95 % ruled out more runs speedup x cold compile s
+huggingface/bert inference bfloat16 cuda bs8 default no clear change compiled latency 2 ms 2.5 ms +25.0 % +25.0 % - - - 2.00 -> 1.60 10.0 -> 10.0"""  # noqa: E501
 
 
 def test_a_comparison_is_told_in_these_words(store):
@@ -77,7 +77,7 @@ def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(tmp_path):
     assert "note: 1 of 2 cells of new were not timed again: same code as base (1)" in lines
     assert "verdicts: 1 unchanged, 1 no clear change" in lines
     assert f"{CELLS[0]} unchanged same code as base - 2 ms - - - - - - - 10.0 -> 10.0" in lines
-    assert any(line.startswith(f"{CELLS[1]} no clear change same code wall") for line in lines)
+    assert any(line.startswith(f"{CELLS[1]} no clear change same code compiled latency") for line in lines)
 
 
 def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
@@ -92,7 +92,7 @@ def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
     told = shown(engine)
     assert "verdicts: 4 regressed" in told
     (line,) = (line for line in told if line.startswith("noise"))
-    assert "fewer than 5 cells have repeats, each is judged by its own (degrees of freedom: wall 8" in line
+    assert "fewer than 5 cells have repeats, each is judged by its own (degrees of freedom: compiled latency 8" in line
     assert "not known" not in line
 
 
@@ -103,7 +103,9 @@ def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(tmp_path):
     ingest_bundle(engine, write_bundle(tmp_path, header("base"), [measured(which) for which in factors]))
     slower = [measured(which, factor) for which, factor in factors.items()]
     ingest_bundle(engine, write_bundle(tmp_path, header("new", minutes=60), slower))
-    ranked = [line for line in shown(engine, limit=2) if line.startswith("huggingface/") and " wall " in line]
+    ranked = [
+        line for line in shown(engine, limit=2) if line.startswith("huggingface/") and " compiled latency " in line
+    ]
     assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/[red]vit[/red]"]
 
 
