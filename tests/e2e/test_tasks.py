@@ -22,6 +22,7 @@ from tests.e2e.browser_fixtures import (  # noqa: F401 -- fixtures
 pytestmark = pytest.mark.slow  # `make browser` runs them
 
 MOST = 3
+_MOST_TABS = 150
 
 
 class Visitor:
@@ -44,7 +45,14 @@ class Visitor:
         self._did()
 
     def open_by_keyboard(self, locator) -> None:
-        locator.first.focus()
+        """Presses Tab until the focus is there, then Enter."""
+        wanted = locator.first.element_handle()
+        for _ in range(_MOST_TABS):
+            if self.page.evaluate("wanted => document.activeElement === wanted", wanted):
+                break
+            self.page.keyboard.press("Tab")
+        else:
+            pytest.fail(f"Tab does not reach {locator}")
         self.page.keyboard.press("Enter")
         self._did()
 
@@ -159,3 +167,21 @@ def test_9_keyboard_only(visitor):
     fold = visitor.page.locator("summary", has_text="How is this decided?")
     visitor.open_by_keyboard(fold)
     visitor.see("Noise from run to run")
+
+
+@pytest.mark.parametrize("name", ["Compare", "Model", "Trends", "Regressions", "Runs", "About the numbers"])
+def test_9_every_page_opens_by_keyboard_and_tab_gets_through_it(visitor, name):
+    visitor.open_by_keyboard(visitor.menu(name))
+    visitor.page.wait_for_function("document.querySelector('[data-testid=stMain] h1') !== null")
+    reached = set()
+    for _ in range(_MOST_TABS):
+        visitor.page.keyboard.press("Tab")
+        where = visitor.page.evaluate(
+            "() => { const one = document.activeElement, main = one.closest('[data-testid=stMain]');"
+            " return main && [...main.querySelectorAll('*')].indexOf(one) }"
+        )
+        reached |= {where} - {None}
+    assert reached  # at least the button that copies the link
+    copy = visitor.page.get_by_role("button", name="Copy link").element_handle()
+    order = visitor.page.evaluate("one => [...document.querySelectorAll('[data-testid=stMain] *')].indexOf(one)", copy)
+    assert order in reached
