@@ -25,9 +25,9 @@ def test_runs_tell_what_is_missing_and_when_a_night_was_cut(open_app, tmp_path):
     measured = [stores.measure(61)(which) for which in cells[:5]]
     cut = stores.write_bundle(tmp_path, stores.header("cut", minutes=60), measured, planned=cells, closed=False)
     said = text_of(open_app(stores.store(tmp_path / "store.db", [whole, cut]), "runs"))
-    assert "1 of 1 runs cut or going on" in said
+    assert "1 of 1 runs cut off or still running" in said
     assert f'<span class="tag missing">{len(cells) - 5}</span>' in said
-    assert "whole" in said
+    assert "complete" in said
 
 
 def nights(*days, branch="main"):

@@ -22,7 +22,7 @@ def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
     assert "75\u202f% 3/4" in said and "1 failed" in said
     assert "BackendCompilerFailed in compile: no kernel fits" in said
     assert re.search(r"Noise from run to run: .*latency \d\.\d", said) and "repeats" in said
-    assert "none can run here" not in said
+    assert "none applicable" not in said
     assert not re.search("\\b0\\.00\N{MULTIPLICATION SIGN}|\\b0\\.0\u202fs", said), "what was not measured is no zero"
     body = text_of(app)
     assert body.count("<caption>") == body.count("<table>") >= 10
@@ -36,7 +36,7 @@ def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
 def test_one_run_is_shown_alone_without_changes_on_every_page(open_app, tmp_path):
     store = stores.fill(tmp_path / "one.db", tmp_path, runs=1)
     said = plain(open_app(store))
-    assert "One side alone: 24 cells, 22 of 23 measured pass, 1 fail, 1 cannot run here." in said
+    assert "One side alone: 24 cells, 22 of 23 measured pass, 1 fail, 1 not applicable." in said
     assert "→" not in said and "regressed" not in said
     compare = open_app(store, "compare")
     assert "One side alone" not in compare.title[0].value and "pick a base" in plain(compare)

@@ -83,7 +83,7 @@ def test_an_outcome_of_mixed_changes_names_them_and_one_without_a_change_says_wh
     cells = compared(**columns, **quiet).assign(outcome=["regressed", "inconclusive"], outcome_metric=METRICS)
     mixed, unclear = (field.content.replace(THIN, " ") for field in compared_table(cells)["outcome"])
     assert "warm compile +263 %, compile instructions \N{MINUS SIGN}88 %" in mixed
-    assert "? no clear change" in unclear and "more than 4 % ruled out, 3 more runs a side" in unclear
+    assert "? no clear change" in unclear and "more than 4 % ruled out, 3 more runs of each side" in unclear
 
 
 @pytest.mark.parametrize("change", [NAN, 1.0])

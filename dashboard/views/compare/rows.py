@@ -175,8 +175,8 @@ def _runs(more: float) -> str:
     if np.isnan(more):
         return ""
     if not more:
-        return "about as large as what counts"
-    return "more than 50 more runs a side" if np.isinf(more) else f"{count(int(more), 'more run')} a side"
+        return "at the limit of what matters"
+    return "over 50 more runs of each side" if np.isinf(more) else f"{count(int(more), 'more run')} of each side"
 
 
 def _statuses(row: Record) -> str:

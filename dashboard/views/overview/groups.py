@@ -124,7 +124,7 @@ def _pass_cell(item: Item) -> Cell:
 
 def _rate(counts: Counts) -> Markup:
     if counts.planned == counts.not_applicable:
-        return span("soft", "none can run here")
+        return span("soft", "none applicable")
     if not counts.attempted:
         return span("soft", "none measured")
     return joined(" ", [share(counts.passed, counts.attempted), span("soft", f"{counts.passed}/{counts.attempted}")])
@@ -132,7 +132,7 @@ def _rate(counts: Counts) -> Markup:
 
 def _left_out(counts: Counts) -> str:
     """What a pass rate leaves out or hides."""
-    words = _tally({"failed": counts.failed, "missing": counts.missing, "unavailable": counts.not_applicable})
+    words = _tally({"failed": counts.failed, "missing": counts.missing, "not applicable": counts.not_applicable})
     return span("soft", words) if words else ""
 
 
@@ -169,4 +169,4 @@ def _average(metric: str, figure: Figure, counts: Counts) -> Markup:
         return span("soft", f"{ABSENT} not measured")
     if counts.missing == counts.planned:
         return span("soft", "missing")
-    return span("soft", "unavailable" if counts.planned == counts.not_applicable else "none pass")
+    return span("soft", "not applicable" if counts.planned == counts.not_applicable else "none pass")

@@ -120,7 +120,7 @@ def alone_sentence(side: Counts) -> str:
     numbers = {
         "{:,} fail": side.failed,
         "{:,} are missing": side.missing,
-        "{} cannot run here": side.not_applicable,
+        "{} not applicable": side.not_applicable,
     }
     parts = [words.format(number_of) for words, number_of in numbers.items() if number_of]
     passing = f"{side.passed:,} of {side.attempted:,} measured pass"

@@ -41,14 +41,14 @@ def changes(cells: pd.DataFrame) -> None:
     needed = [name for name in first if name in NAMES or name == "outcome_metric" or str(name).startswith(metrics)]
     rows = [_change_row(record) for record in first[needed].to_dict("records")]
     note = f"the first {_CHANGES} of {len(moved)}, what regressed first" if len(moved) > _CHANGES else ""
-    head = ["cell", "what", "base", "new", "change", "95 %", "verdict"]
+    head = ["cell", "metric", "base", "new", "change", "95 %", "verdict"]
     draw(table("Changed most", head, rows, note=note, numbers=range(2, 7)))
 
 
 def lost(cells: pd.DataFrame) -> None:
     """Draws what sometimes passes and what is missing in new."""
     flaky = cells[cells["outcome"] != Transition.BROKE.value]
-    _of_transition("Flaky: failed in some runs of a side", flaky, Transition.BROKE)
+    _of_transition("Flaky: failed in some runs of one side", flaky, Transition.BROKE)
     _of_transition("Missing in new", cells, Transition.MISSING)
 
 
@@ -68,7 +68,7 @@ def alone(cells: pd.DataFrame) -> None:
     unasked = status.isin([each.value for each in NOT_APPLICABLE])
     reasons("Failing", cells[status.notna() & ~unasked & (status != Status.PASS.value)], "")
     _missing("Missing", cells[status.isna()])
-    reasons("Cannot run here", cells[unasked], "")
+    reasons("Not applicable", cells[unasked], "")
 
 
 def _of_transition(title: str, cells: pd.DataFrame, transition: Transition, side: str = "_new") -> None:

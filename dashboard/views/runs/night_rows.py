@@ -59,7 +59,7 @@ def _took(night: NightInfo) -> str:
 def _ended(night: NightInfo) -> Markup:
     cut = sum(run.finished_at is None for run in night.runs)
     resumed = max(run.attempt for run in night.runs) - 1
-    whole = span("tag fail", f"{cut} of {len(night.runs)} runs cut or going on") if cut else "whole"
+    whole = span("tag fail", f"{cut} of {len(night.runs)} runs cut off or still running") if cut else "complete"
     return joined(", ", [whole, f"resumed {count(resumed, 'time')}" if resumed > 0 else ""])
 
 
