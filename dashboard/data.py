@@ -129,14 +129,13 @@ class Data:
     @_cached(4)
     def places(self) -> dict[str, str]:
         """By name of a run the label of its place in a chart, in the order of commits: the release, else the day."""
-        released = series.releases(self.engine)
         runs = {run.run_id: run for night in self.nights() for run in night.runs}
         # Without a date of the commit, of several runs a day each has its time.
         days = {
             name: f"{run.commit_date:%Y-%m-%d}" if run.commit_date else f"{run.started_at:%m-%d %H:%M}"
             for name, run in runs.items()
         }
-        return {name: released.get(name, days[name]) for name in series.runs_in_order(self.engine)}
+        return {name: runs[name].release or days[name] for name in series.runs_in_order(self.engine)}
 
     @_cached(32)
     def checked_by_cosine(self, side: str, cell_ids: frozenset[str]) -> frozenset[tuple[str, str, int]]:

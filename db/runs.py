@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, func, select
 
 from db.connecting import Source, connected
 from db.queries.moments import moment_of
-from db.schema import Commit, Run, Testbed
+from db.schema import Commit, Environment, Run, Testbed, measurements
+
+_RELEASE = re.compile(r"(\d+\.\d+\.\d+)(\+\S*)?")
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """One run. `planned`, `measured` and `statuses` count cells; `key` is the database's own number, good for it only.
 
-    `finished_at` is None for a run without an end record: it was cut, or is still going.
+    `finished_at` is None for a run without an end record: it was cut, or is still going. `release` is the release of torch
+    that it measured, such as `2.12.1`; empty for other builds.
     """
 
     key: int = field(compare=False)
@@ -43,6 +47,7 @@ class RunInfo:
     planned: int = 0
     measured: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
+    release: str = ""
 
     @property
     def missing(self) -> int:
@@ -127,7 +132,7 @@ def find_runs(conn: Connection, *where: ColumnElement[bool], limit: int | None =
         select(Run.id.label("key"), Run.run_id, *columns, Run.planned, Run.measured, Run.statuses)
         .add_columns(Run.started_at, Run.finished_at, Commit.repo, Commit.sha.label("commit"))
         .add_columns(Commit.author_date.label("commit_date"), Commit.title.label("commit_title"))
-        .add_columns(Testbed.testbed_id, Testbed.data.label("testbed"))
+        .add_columns(Testbed.testbed_id, Testbed.data.label("testbed"), _torch().label("release"))
         .join(Commit, Run.commit == Commit.id)
         .join(Testbed, Run.testbed == Testbed.id)
         .where(*where)
@@ -136,4 +141,21 @@ def find_runs(conn: Connection, *where: ColumnElement[bool], limit: int | None =
     )
     times = ("started_at", "finished_at", "commit_date")
     rows = conn.execute(query).mappings().all()
-    return [RunInfo(**{**row, **{name: moment_of(row[name]) for name in times}}) for row in rows]
+    return [
+        RunInfo(**{**row, **{name: moment_of(row[name]) for name in times}, "release": _release(row["release"])})
+        for row in rows
+    ]
+
+
+def _torch() -> ScalarSelect[str]:
+    """The torch of a run's first measurement, if it was built from the run's commit."""
+    torch, sha = (Environment.data[name].as_string() for name in ("torch", "torch_git"))
+    row = measurements.c
+    first = select(row.environment).where(row.run == Run.id).order_by(row.cell).limit(1).correlate(Run)
+    query = select(torch).where(Environment.id == first.scalar_subquery(), sha == Commit.sha)
+    return query.correlate(Run, Commit).scalar_subquery()
+
+
+def _release(torch: str | None) -> str:
+    match = _RELEASE.fullmatch(torch or "")
+    return match[1] if match else ""

@@ -26,13 +26,13 @@ def label(name: str, runs: Sequence[RunInfo]) -> str:
 
 
 def commit_words(run: RunInfo) -> list[str]:
-    """The commit of a run: digits of its sha, branch, and title, shortened before the number of its pull request."""
+    """The commit of a run: digits of its sha, release, branch, and title, shortened before the number of its pull request."""
     title = " ".join((run.commit_title or "").split())
     if len(title) > _TITLE:
         head, _, tail = title.rpartition(" (#")
         tail = f" (#{tail}" if head else ""
         title = f"{title[: _TITLE - len(tail) - 1]}\N{HORIZONTAL ELLIPSIS}{tail}"
-    return [run.commit[:10], run.branch, *([title] if title else [])]
+    return [part for part in (run.commit[:10], run.release, run.branch, title) if part]
 
 
 def describe(side: Side) -> Markup:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -21,8 +20,6 @@ from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
 #: Runs that one query asks for.
 _CHUNK = 50
-#: What torch calls a released build: `2.12.1+cu130`.
-_RELEASE = re.compile(r"(\d+\.\d+\.\d+)(\+\S*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +85,6 @@ def runs_in_order(source: Source) -> list[str]:
         reached[line] = max(reached.get(line, 0.0), run.started_at)
         dated.append((reached[line], run.run_id))
     return [run_id for _, run_id in sorted(dated, key=itemgetter(0))]  # stable
-
-
-def releases(source: Source) -> dict[str, str]:
-    """By name of a run the release of torch that it measured, such as `2.12.1`; runs of other builds are left out."""
-    torch, sha = (Environment.data[name].as_string() for name in ("torch", "torch_git"))
-    first = (
-        select(measurements.c.environment).where(measurements.c.run == Run.id).order_by(measurements.c.cell).limit(1)
-    )
-    query = select(Run.run_id, torch).join(Commit, Commit.id == Run.commit)
-    query = query.join(Environment, Environment.id == first.scalar_subquery()).where(sha == Commit.sha)
-    with connected(source) as conn:
-        rows = conn.execute(query).all()
-    return {run_id: match[1] for run_id, name in rows if (match := _RELEASE.fullmatch(name or ""))}
 
 
 def passing_values(source: Source, runs: Sequence[int], metric: str) -> NDArray[np.float64]:

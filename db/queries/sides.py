@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from db.connecting import Source, connected
 from db.errors import SideError, counted, nearest, one_line
-from db.runs import RunInfo, find_runs, newest_nights
-from db.schema import Commit, Environment, Run, Tag
+from db.runs import RunInfo, device_name, find_runs, newest_nights
+from db.schema import Commit, Environment, Run, Tag, Testbed
 from db.tags import measured_tags, tagged
 from db.texts import clean
 
@@ -20,6 +21,7 @@ SideKind = Literal["latest", "run", "night", "commit", "branch", "tag", "branch@
 
 #: Fewer digits of a commit than this are taken for a mistake.
 SHORTEST_SHA = 6
+_DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,17 @@ class Side:
 
     @property
     def title(self) -> str:
-        """What a heading shows: `main@0123456789 (run-1)`, `... (night n-1, 4 GPUs)`, `... (3 runs)`."""
+        """What a heading shows: `main@0123456789 (run-1)`, `... (night n-1, 4 GPUs)`, `... (2.12.1, 3 runs)`."""
         where = f"{'+'.join(self.branches)}@{'+'.join(sha[:10] for sha in self.commits)}"
         return f"{where} ({self._spelled})"
 
     @property
     def _spelled(self) -> str:
+        releases = dict.fromkeys(run.release for run in self.runs if run.release)
+        return ", ".join([*releases, self._which])
+
+    @property
+    def _which(self) -> str:
         runs, nights = len(self.runs), len(self.nights)
         if nights == 1 and (runs > 1 or self.kind in ("latest", "night")) and self.nights != self.run_ids:
             return f"night {self.nights[0]}, {self._devices}"
@@ -98,8 +105,9 @@ def resolve_side(source: Source, text: str) -> Side:
 
     `latest`, `latest~N` (N nights earlier), the name of a night or of a run or a unique beginning of one, a commit (at
     least six digits), a branch (its newest commit that has runs), a tag of a commit (`db.tags`), a release of torch
-    (`2.12.1`), or `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins over one
-    that is only begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs of that
+    (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or of a device (`H200`), or
+    `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins over one that is only
+    begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs of that
     commit, a run id for that one run. Most nights are one run and have its name.
 
     Raises:
@@ -109,22 +117,13 @@ def resolve_side(source: Source, text: str) -> Side:
     with connected(source) as conn:
         if match := re.fullmatch(r"latest(?:~(\d{1,9}))?", text):
             return _latest(conn, text, int(match[1] or 0))
-        if runs := _runs(conn, Run.run_id == text):
-            return Side(text, "run", runs)
-        if runs := _runs(conn, Run.night == text):
-            return Side(text, "night", runs)
-        if runs := _of_branch(conn, text):
-            return Side(text, "branch", runs)
-        if runs := _runs(conn, _is_tagged(text)):
-            return _commit_side(text, "tag", runs)
-        if runs := _of_version(conn, text):
-            return _commit_side(text, "tag", runs)
-        if runs := _of_branch_and_commit(conn, text):
-            return _commit_side(text, "branch@commit", runs)
-        if runs := _runs(conn, Commit.sha == text):
-            return _commit_side(text, "commit", runs)
+        for kind, find in _NAMES:
+            if runs := find(conn, text):
+                return Side(text, kind, runs) if kind in ("run", "night", "branch") else _commit_side(text, kind, runs)
         if side := _beginning(conn, text):
             return side
+        if runs := _of_device(conn, text):
+            return Side(text, "night", runs)
         raise _unknown(conn, text)
 
 
@@ -171,6 +170,35 @@ def _of_version(conn: Connection, text: str) -> tuple[RunInfo, ...]:
     torch, sha = (Environment.data[name].as_string() for name in ("torch", "torch_git"))
     of_release = select(sha).where((torch == match[1]) | torch.startswith(f"{match[1]}+"))
     return _runs(conn, Commit.sha.in_(of_release))
+
+
+def _of_pull_request(conn: Connection, text: str) -> tuple[RunInfo, ...]:
+    """The runs of the commit that a pull request became: PyTorch's titles end in its number."""
+    return _runs(conn, Commit.title.endswith(f"({text})")) if re.fullmatch(r"#\d{1,9}", text) else ()
+
+
+def _of_day(conn: Connection, text: str) -> tuple[RunInfo, ...]:
+    """The newest night that started on a day in UTC, by its first run."""
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return ()
+    return _newest_night(conn, Run.started_at >= day, Run.started_at < day + _DAY_S)
+
+
+def _of_device(conn: Connection, text: str) -> tuple[RunInfo, ...]:
+    """The newest night on a device with the word in its name, such as `H200`."""
+    if not re.fullmatch(r"[A-Za-z][\w -]{2,}", text):
+        return ()
+    word = text.lower()
+    rows = conn.execute(select(Testbed.id, Testbed.data)).all()
+    keys = [key for key, data in rows if re.search(rf"\b{re.escape(word)}", device_name(data).lower())]
+    return _newest_night(conn, Run.testbed.in_(keys))
+
+
+def _newest_night(conn: Connection, *where: ColumnElement[bool]) -> tuple[RunInfo, ...]:
+    night = conn.execute(newest_nights(*where).limit(1)).scalar()
+    return () if night is None else _runs(conn, Run.night == night, *where)
 
 
 def _of_branch_and_commit(conn: Connection, text: str) -> tuple[RunInfo, ...]:
@@ -251,3 +279,17 @@ def _unknown(conn: Connection, text: str) -> SideError:
 def _too_short(sha: str) -> str:
     is_short = 0 < len(sha) < SHORTEST_SHA and re.fullmatch(r"[0-9a-f]+", sha) is not None
     return f" (a commit needs at least {SHORTEST_SHA} digits)" if is_short else ""
+
+
+#: In this order: what a text may be the whole name of, and how its runs are found.
+_NAMES: tuple[tuple[SideKind, Callable[[Connection, str], tuple[RunInfo, ...]]], ...] = (
+    ("run", lambda conn, text: _runs(conn, Run.run_id == text)),
+    ("night", lambda conn, text: _runs(conn, Run.night == text)),
+    ("branch", _of_branch),
+    ("tag", lambda conn, text: _runs(conn, _is_tagged(text))),
+    ("tag", _of_version),
+    ("commit", _of_pull_request),
+    ("night", _of_day),
+    ("branch@commit", _of_branch_and_commit),
+    ("commit", lambda conn, text: _runs(conn, Commit.sha == text)),
+)

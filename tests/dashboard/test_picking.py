@@ -60,10 +60,11 @@ def test_a_commit_of_several_nights_is_one_entry_more(open_app, titled):
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("#154001", "t-0"),
+        ("#154001", "#154001"),  # a name of a side as it stands
         ("revert ALL", "t-1"),
-        ("2026-08-02", "t-1"),
-        ("#154003", f"main@{stores.SHAS[2]}"),
+        ("154001", "t-0"),
+        ("2026-08-02", "2026-08-02"),
+        ("154003", f"main@{stores.SHAS[2]}"),
         ("synthetic 3", "t-3"),
         ("#1540", "#1540"),
         (" ", " "),
