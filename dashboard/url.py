@@ -18,7 +18,7 @@ SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since"
 #: What belongs to one page or another. The page says of any other key that nothing reads it.
 _OF_PAGES = (
     *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "sort", "model", "setting", "versus"),
-    *("branch", "metric", "log", "dates", "closed", "record", "runs", "kernels", "kernel", "code", "sources"),
+    *("branch", "metric", "log", "dates", "closed", "record", "state", "runs", "kernels", "kernel", "code", "sources"),
 )
 #: Keys with few values: these, besides none.
 _CHOICES = {

@@ -72,7 +72,10 @@ class EventInfo:
 
 @dataclass(frozen=True, slots=True)
 class RegressionInfo:
-    """A regression as it stands. A run is None once it was dropped, or is not stored yet; commits and values stay."""
+    """A regression as it stands. A run is None once it was dropped, or is not stored yet; commits and values stay.
+
+    `onset_at` is when the onset run started; None without that run.
+    """
 
     regression_id: str
     cell_id: str
@@ -89,6 +92,7 @@ class RegressionInfo:
     base_value: float | None
     new_value: float | None
     opened_at: datetime
+    onset_at: datetime | None
     owner: str
     link: str
     events: tuple[EventInfo, ...] = ()
@@ -309,6 +313,7 @@ def _query(*where: Any) -> Select[Any]:
     return (
         select(Regression.id, *same, Regression.opened_at, CellRow.cell_id, Branch.repo, Branch.name.label("branch"))
         .add_columns(Testbed.testbed_id, _BASE.run_id.label("base_run"), _ONSET.run_id.label("onset_run"))
+        .add_columns(_ONSET.started_at.label("onset_at"))
         .add_columns(_BASE_COMMIT.sha.label("base_commit"), _ONSET_COMMIT.sha.label("onset_commit"))
         .join(Series, Series.id == Regression.series)
         .join(CellRow, CellRow.id == Series.cell)
@@ -329,8 +334,9 @@ def _listed(source: Source, *where: Any) -> list[RegressionInfo]:
         events = _events(conn, [row["id"] for row in rows])
     return [
         RegressionInfo(
-            **{name: value for name, value in row.items() if name not in ("id", "opened_at")},
+            **{name: value for name, value in row.items() if name not in ("id", "opened_at", "onset_at")},
             opened_at=from_epoch(row["opened_at"]),
+            onset_at=None if row["onset_at"] is None else from_epoch(row["onset_at"]),
             events=tuple(events.get(row["id"], ())),
         )
         for row in rows

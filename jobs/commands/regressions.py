@@ -64,11 +64,12 @@ def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -
     if not records:
         click.echo("no records" if with_closed else "no open records (--all shows closed ones)")
         return
-    table = FittingTable(("id", "state", "cell", "kind", "change", "onset", "opened", "owner"))
+    table = FittingTable(("id", "state", "cell", "kind", "change", "onset", "since", "owner"))
     for info, name in ((one.info, one.name) for one in records):
         onset = f"{info.branch}@{(info.onset_commit or '')[:10]}"
         known = (info.regression_id, info.state, name, info.kind, change_of(info), onset)
-        table.add_row(*known, f"{info.opened_at:%Y-%m-%d}", info.owner)
+        since = f"{info.onset_at:%Y-%m-%d}" if info.onset_at else "-"
+        table.add_row(*known, since, info.owner)
     console().print(table)
 
 

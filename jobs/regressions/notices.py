@@ -118,7 +118,9 @@ def notice_of(
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """Without its history; the moment as text."""
-    return {name: value for name, value in record.items() if name != "events"} | {
-        "opened_at": record["opened_at"].isoformat()
+    """Without its history; moments as text."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in record.items()
+        if name != "events"
     }

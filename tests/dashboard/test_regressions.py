@@ -7,7 +7,7 @@ import pytest
 from db.engine import open_store
 from db.regressions.records import Finding, change_state, list_regressions, open_regression
 from tests.dashboard import stores
-from tests.dashboard.conftest import ran, text_of
+from tests.dashboard.conftest import alts, ran, text_of
 from tests.factories import cell
 
 AT = datetime(2026, 8, 2, 8, tzinfo=UTC)
@@ -37,12 +37,31 @@ def test_an_open_record_is_listed_with_its_change(open_app, recorded):
     assert "<script>alert" not in said
 
 
+def test_the_list_says_since_the_onset_and_can_be_filtered_and_sorted(open_app, recorded):
+    path, name = recorded
+    engine = open_store(path, write=True)
+    (info,) = list_regressions(engine)
+    bert = Finding(cell("bert").cell_id, "night-0", "night-1", "broke")
+    other = open_regression(engine, bert, at=AT, author="ann")
+    change_state(engine, name, "acknowledged", at=AT, author="bob", text="seen")
+    engine.dispose()
+    assert info.onset_at and info.onset_at < AT
+    app = open_app(path, "regressions", sort="cell")
+    said = text_of(app)
+    assert f"{info.onset_at:%Y-%m-%d %H:%M}" in said and f"{AT:%Y-%m-%d %H:%M}" not in said
+    assert said.index("bert") < said.index("gpt2") and "2 records" in said
+    said = text_of(open_app(path, "regressions", state="acknowledged"))
+    assert "1 record" in said and name in said and other.regression_id not in said
+
+
 def test_one_record_shows_base_range_history_and_how_to_measure_it(open_app, recorded):
     app = open_app(recorded[0], "regressions", record=recorded[1])
     said = text_of(app)
     assert "night-0 " in said.replace("<", " ") and "(pinned)" in said
     assert "ann" in said and "<script>alert" not in said
     assert said.index("Details") < said.index("1 record"), "what was opened stands above the list"
+    (history,) = alts(app)
+    assert "over 2 runs: " in history
     assert "inductor-watch run --suite huggingface --model gpt2" in said
     assert "Read-only" in said
     assert not app.button(key="swap").disabled and not [item for item in app.button if item.label == "Save"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ from dashboard.components import charts
 from dashboard.components.formats import axis_of, count, moment, number
 from dashboard.components.markup import anchor, draw, joined, paragraph
 from dashboard.components.widgets import switch, ways
+from dashboard.data import Data
 from dashboard.selection import Selection
 from dashboard.views.model.choice import Choice
 
@@ -28,7 +29,7 @@ _NEWEST, _FIRST = 120, 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs:
+class Runs:
     """The history in time, as charts take it: its rows, the labels of the places, and where base and new are."""
 
     rows: pd.DataFrame
@@ -80,7 +81,9 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
         return []
     if runs > _NEWEST and not switch("runs", f"Show all {runs:,} runs", "all"):
         here = newest(here)
-    of = _runs(selection, choice, here)
+    sides = {"base": selection.base, "new": selection.new}
+    marks = {name: side.run_ids for name, side in sides.items() if side}
+    of = runs_of(selection.data, here, choice.configs, marks)
     shown = f"The newest {len(of.labels)} of {count(runs, 'run')}" if len(of.labels) < runs else count(runs, "run")
     hidden = [name for name in ("base", "new") if name not in of.sides and getattr(selection, name) is not None]
     unmarked = f" Not among them: {' and '.join(hidden)}." if hidden and len(of.labels) < runs else ""
@@ -117,9 +120,10 @@ def _in_time(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"], ignore_index=True)
 
 
-def _runs(selection: Selection, choice: Choice, rows: pd.DataFrame) -> _Runs:
+def runs_of(data: Data, rows: pd.DataFrame, configs: Sequence[str], marks: Mapping[str, Collection[str]]) -> Runs:
+    """The runs of `rows` in the order of their commits; `marks` are names of runs that have a rule, by its label."""
     ran = set(rows["run_id"])
-    labels = {run_id: label for run_id, label in selection.data.places().items() if run_id in ran}
+    labels = {run_id: label for run_id, label in data.places().items() if run_id in ran}
     places = {run_id: place for place, run_id in enumerate(labels)}
     history = rows.assign(
         place=rows["run_id"].map(places),
@@ -130,7 +134,7 @@ def _runs(selection: Selection, choice: Choice, rows: pd.DataFrame) -> _Runs:
         line=rows["config"],
     ).sort_values("place", kind="stable")
     marked: dict[str, int] = {}
-    for name, side in (("base", selection.base), ("new", selection.new)):
-        of_side = [places[run] for run in side.run_ids if run in places] if side else []
+    for name, runs in marks.items():
+        of_side = [places[run] for run in runs if run in places]
         marked |= {name: of_side[0]} if of_side else {}
-    return _Runs(history, list(labels.values()), choice.configs, marked)
+    return Runs(history, list(labels.values()), configs, marked)

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.history.record import Record
+from analysis.history.record import Listed, Record
 from dashboard import url
 from dashboard.components import code_host, empty_states, heading
 from dashboard.components.formats import ABSENT, count, moment
 from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, table
-from dashboard.components.widgets import switch
+from dashboard.components.widgets import known, known_many, select, select_many, switch
 from dashboard.selection import Selection, current
-from dashboard.views.regressions import record_forms
-from dashboard.views.regressions.record_rows import change_of, record_table, state_tag
+from dashboard.views.regressions import record_forms, record_history
+from dashboard.views.regressions.record_rows import change_of, record_table, state_tag, what_changed
 from db.commits.ranges import CommitEntry
-from db.regressions.records import RegressionInfo
+from db.regressions.records import STATES, RegressionInfo
 
 #: Commits of a blame range that are shown.
 _COMMITS = 40
+
+
+def _newest(one: Listed) -> float:
+    return -(one.info.onset_at or one.info.opened_at).timestamp()
+
+
+def _largest(one: Listed) -> float:
+    base, new = one.info.base_value, one.info.new_value
+    return -abs(math.log(new / base)) if base and new and base > 0 and new > 0 else -math.inf
+
+
+#: How the list can be sorted. A changed status stands before every change of a value.
+_ORDERS: dict[str, Callable[[Listed], Any]] = {"onset": _newest, "change": _largest, "cell": lambda one: one.name}
 
 
 def page(selection: Selection) -> None:
@@ -29,7 +46,7 @@ def page(selection: Selection) -> None:
         _one(selection, name)
     records = selection.data.records(with_closed)
     if records:
-        draw(record_table(count(len(records), "record"), records))
+        _list(records)
     else:
         empty_states.show(
             "No records" if with_closed else "No open records",
@@ -38,13 +55,36 @@ def page(selection: Selection) -> None:
         )
 
 
+def _list(records: Sequence[Listed]) -> None:
+    """Draws the records that the filters leave, in the order that the address asks for."""
+    columns = st.columns(3)
+    states = [state for state in STATES if any(one.info.state == state for one in records)]
+    branches = sorted({one.info.branch for one in records})
+    of_states, of_branches = known_many("state", states), known_many("branch", branches)
+    order = known("sort", _ORDERS, "onset")
+    names = {state: state.replace("_", " ") for state in states}
+    select_many("state", "State", states, of_states, names=names, where=columns[0])
+    select_many("branch", "Branch", branches, of_branches, where=columns[1])
+    titles = {"onset": "newest onset", "change": "largest change", "cell": "cell"}
+    select("sort", "Sort by", list(_ORDERS), order, default="onset", names=titles, where=columns[2])
+    left = [
+        one
+        for one in records
+        if one.info.state in (of_states or states) and one.info.branch in (of_branches or branches)
+    ]
+    note = f"of {len(records)}" if len(left) < len(records) else ""
+    draw(record_table(count(len(left), "record"), sorted(left, key=_ORDERS[order]), note))
+
+
 def _one(selection: Selection, name: str) -> None:
     record = selection.data.record(name)
     if record is None:
         empty_states.show("There is no such record", f"No regression is called {name!r}.")
         return
     st.header(f"Record {record.info.regression_id}", anchor=False)
-    draw(_facts(record), _blame(record), _history(record.info))
+    draw(_facts(record))
+    record_history.show(selection.data, record)
+    draw(_blame(record), _history(record.info))
     if record.repro:
         st.code(record.repro, language=None, wrap_lines=True)
     record_forms.show(record.info)
@@ -52,20 +92,19 @@ def _one(selection: Selection, name: str) -> None:
 
 def _facts(record: Record) -> Markup:
     info, cell = record.info, record.cell
+    onset = f", {moment(info.onset_at)} UTC" if info.onset_at else ""
     before, after, change = change_of(info)
-    sides = {"base": info.base_run or "", "new": info.onset_run or ""}
     compared = "both runs beside each other"
-    if cell and all(sides.values()):
-        setting = f"{cell.phase.value},{cell.dtype},{cell.device},{cell.batch_size}"
-        names = {"model": f"{cell.suite}/{cell.model}", "setting": setting, "config": cell.config.name}
-        compared = anchor(url.link("model", **sides, **names), compared)
+    if cell and info.base_run and info.onset_run:
+        sides = {"base": info.base_run, "new": info.onset_run}
+        compared = anchor(url.link("model", **sides, **record_history.query(cell)), compared)
     facts = {
         "cell": record.name,
-        "state": joined(" ", [state_tag(info), f"since {moment(info.state_since)} UTC"]),
-        "change": f"{before} → {after}, {change}",
+        "state": joined(" ", [state_tag(info), f"set {moment(info.state_since)} UTC"]),
+        "change": what_changed(info) + (f": {before} → {after}, {change}" if info.metric else ""),
         "branch": f"{info.branch} of {info.repo}, testbed {info.testbed_id}",
         "base (pinned)": _run(info.repo, info.base_commit, info.base_run),
-        "onset": _run(info.repo, info.onset_commit, info.onset_run),
+        "onset": joined("", [_run(info.repo, info.onset_commit, info.onset_run), onset]),
         "runs": compared,
         **({"kernels": lines(*(mono(line) for line in record.kernels))} if record.kernels else {}),
         "owner": info.owner or "nobody",

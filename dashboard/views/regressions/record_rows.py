@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from analysis.history.record import Listed
+from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import code_host
 from dashboard.components.formats import ABSENT, moment, number, signed
@@ -22,16 +23,22 @@ def record_table(caption: str, records: Sequence[Listed], note: str = "") -> Mar
 
 def _row(record: Listed) -> list[str]:
     info = record.info
-    link = url.link("regressions", record=info.regression_id, closed=url.get("closed"))
+    kept = {key: url.get_all(key) for key in ("closed", "state", "branch", "sort")}
+    link = url.link("regressions", record=info.regression_id, **kept)
     return [
         anchor(link, record.name),
         state_tag(info),
-        f"{info.kind}, {info.metric}" if info.metric else info.kind,
+        what_changed(info),
         *change_of(info),
         joined("@", [info.branch, code_host.commit(info.repo, info.onset_commit, ABSENT)]),
-        moment(info.state_since),
+        moment(info.onset_at) if info.onset_at else ABSENT,
         info.owner or "nobody",
     ]
+
+
+def what_changed(info: RegressionInfo) -> str:
+    """The kind of the record, and its metric by the name that all pages use."""
+    return f"{info.kind}, {METRICS[info.metric].title}" if info.metric in METRICS else info.kind
 
 
 def state_tag(info: RegressionInfo) -> Markup:
