@@ -25,7 +25,7 @@ _CHOICES = {
     **dict.fromkeys(("mode", "versus"), ("configs",)),
     **dict.fromkeys(("rows", "runs"), ("all",)),
     **dict.fromkeys(("log", "dates", "closed"), ("1",)),
-    "kernels": ("compiled", "eager"),
+    "kernels": ("compiled", "eager", "beside"),
     "sources": ("both",),
     "by": ("day", "week", "month"),
 }

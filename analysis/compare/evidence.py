@@ -65,6 +65,15 @@ def kernels(details: Mapping[str, Any], kind: str) -> dict[str, tuple[float, flo
     return added
 
 
+def is_float32(name: str) -> bool:
+    """Whether a library's kernel computes on float32, by its name; the names of generated kernels do not tell.
+
+    cuBLAS and cuDNN write the types of both operands (`gemm_f32f32_...`, `sgemm`), ATen those of the first argument of a
+    template (`CUDAFunctor_add<float>`).
+    """
+    return re.search(r"sgemm|_f32f32_|<float[,>]", name) is not None
+
+
 def pair_kernels(base: Mapping[str, tuple[float, float]], new: Mapping[str, tuple[float, float]]) -> list[KernelChange]:
     """The kernels of both sides (`kernels`) by name, the largest change of time first; what was not listed comes last."""
     none = (None, None)

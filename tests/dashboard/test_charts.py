@@ -14,7 +14,7 @@ from dashboard.components import charts, downloads
 from dashboard.views.overview import headline
 from db.queries.filters import EVERYTHING
 from tests.dashboard import stores
-from tests.dashboard.conftest import alts, text_of, unfolded
+from tests.dashboard.conftest import alts, plain, text_of, unfolded
 
 
 def buttons(app: AppTest) -> list[str]:
@@ -61,6 +61,15 @@ def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypat
     app = open_app(two_nights, "model", model="huggingface/gpt2")
     assert buttons(app) == []
     assert "Export charts" in [fold.label for fold in app.expander]
+
+
+def test_a_models_page_follows_the_question_and_shows_kernels_beside_eagers(open_app, two_nights):
+    app = open_app(two_nights, "model", model="huggingface/gpt2", kernels="beside")
+    said = plain(app)
+    parts = ["Regressed: compiled latency", "Metrics", "Kernels", "Compiled beside eager", "History", "Reproduce"]
+    places = [said.casefold().index(part.casefold()) for part in parts]
+    assert places == sorted(places)
+    assert "at::native::add" in said and "100%" in said and "70%" in said
 
 
 def test_samples_are_said_and_drawn_when_they_are_asked_for(open_app, two_nights):

@@ -149,6 +149,19 @@ def test_kernels_of_one_family_are_added_up_whatever_their_number():
     ]
 
 
+def test_a_kernel_on_float32_is_known_by_its_name():
+    float32 = (
+        "sm90_xmma_gemm_f32f32_tf32f32_f32_tn",
+        "ampere_sgemm_128x64_tn",
+        "x<4, at::native::CUDAFunctor_add<float> >",
+    )
+    reduced = (
+        "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwc",
+        "vectorized_layer_norm<c10::BFloat16, float, false>",
+    )
+    assert [evidence.is_float32(name) for name in (*float32, *reduced)] == [True] * 3 + [False] * 2
+
+
 def test_a_csv_starts_no_formula():
     written = rows.csv(pd.DataFrame({"model": ["=1+1", "bert"], "speedup": [-1.0, None]})).decode()
     assert written.splitlines() == ["model,speedup", "'=1+1,-1.0", "bert,"]

@@ -14,14 +14,12 @@ from analysis.compare.adjustment import CONTROL
 from analysis.compare.code import SAME, WRAPPER
 from analysis.compare.leaks import LEAK
 from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import JUDGED
 from analysis.reports.suites import VERDICT_LOOKS, Look
-from analysis.reports.words import ruled_out
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.changes import Change, change, judged
-from dashboard.components.formats import ABSENT, count, number, signed
+from dashboard.components.formats import ABSENT, number
 from dashboard.components.markup import Cell, anchor, joined, lines, span
-from dashboard.components.outcomes import GLYPHS, LOOKS, OUTCOMES
+from dashboard.components.outcomes import GLYPHS, LOOKS, OUTCOMES, said, status
 from db.exporting.formats import without_formulas
 
 Record = Mapping[Any, Any]
@@ -87,7 +85,7 @@ def alone(
     """The same of the cells of one side."""
     records = rows.to_dict("records")
     shown: dict[str, list[Any]] = _names(cells, records, link)
-    shown["status"] = [_status(row["status"], True) for row in records]
+    shown["status"] = [status(row["status"], is_expected=True) for row in records]
     if cells["same_code_as"].notna().any():
         nights = [row["same_code_as"] for row in records]
         shown["generated code"] = [f"same code as {night}" if isinstance(night, str) else ABSENT for night in nights]
@@ -142,50 +140,9 @@ def _names(cells: pd.DataFrame, records: Sequence[Record], link: Callable[[Recor
 
 
 def _outcome(row: Record) -> Markup:
-    """The outcome of a cell, and below it what decided: metrics that changed, statuses, or what is ruled out."""
-    outcome = row["outcome"]
-    shown = f"{GLYPHS.get(str(LOOKS.get(outcome, outcome)), '')} {OUTCOMES[outcome]}".lstrip()
-    statuses = _statuses(row)
-    detail = "" if statuses == "pass" else statuses
-    if outcome in VERDICT_LOOKS:
-        detail = ", ".join(_changed(row))
-    elif outcome == "inconclusive":
-        detail = ", ".join(filter(None, (_ruled_out(row), _runs(row["more_runs"]))))
+    word, detail = said(row)
+    shown = f"{GLYPHS.get(str(LOOKS.get(row['outcome'], row['outcome'])), '')} {word}".lstrip()
     return lines(shown, span("soft", detail) if detail else "")
-
-
-def _changed(row: Record) -> list[str]:
-    """Each metric with a verdict of its own, the one that decided first: `compiled latency -88 %`, `cold compile +263 %`."""
-    metrics = [metric for metric in JUDGED if row.get(f"{metric}_verdict") in VERDICT_LOOKS]
-    metrics.sort(key=lambda metric: metric != row["outcome_metric"])
-    sizes = {metric: each.of_verdict - 1 for metric in metrics if (each := judged(metric, row))}
-    # What was nothing before has no ratio.
-    return [
-        f"{METRICS[name].title} {'' if np.isnan(size) else signed(100 * size, 0)}".rstrip()
-        for name, size in sizes.items()
-    ]
-
-
-def _ruled_out(row: Record) -> str:
-    return ruled_out(*(row.get(f"{row['outcome_metric']}_{end}", np.nan) for end in ("low", "high")))
-
-
-def _runs(more: float) -> str:
-    """Further runs of each side until the interval is as narrow as the smallest change that counts; 0 is narrow already."""
-    if np.isnan(more):
-        return ""
-    if not more:
-        return "at the limit of what matters"
-    return "over 50 more runs of each side" if np.isinf(more) else f"{count(int(more), 'more run')} of each side"
-
-
-def _statuses(row: Record) -> str:
-    sides = [_status(row[f"status_{side}"], row[f"expected_{side}"]) for side in ("base", "new")]
-    return " → ".join(dict.fromkeys(sides))
-
-
-def _status(status: object, is_expected: bool) -> str:
-    return status if isinstance(status, str) else "missing" if is_expected else "not planned"
 
 
 def _metric(row: Record, metric: str) -> Cell:

@@ -27,6 +27,7 @@ from dashboard.components.markup import (
     joined,
     markdown,
     mono,
+    paragraph,
     soft,
     span,
     status_tag,
@@ -53,9 +54,15 @@ _LOG = (
 Record = Mapping[str, Any]
 
 
-def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
-    """Both sides' status and every metric that either has, with its change and verdict, as the Compare page shows them."""
+def sides(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
+    """The verdict in one sentence, and both sides' status."""
+    if verdict:
+        draw(paragraph("iw-verdict", verdict.sentence))
     draw(bullets("iw-sides", (joined(" ", [*_head(half), span("soft", half.started)]) for half in halves)))
+
+
+def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
+    """Every metric that a side has, with its change and verdict, as the Compare page shows them."""
     values = {name: [half.values.get(name) for half in halves] for name in _SHOWN}
     rows = [_metric_row(name, row, verdict) for name, row in values.items() if any(value is not None for value in row)]
     if not rows:

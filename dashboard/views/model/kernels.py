@@ -17,26 +17,54 @@ from dashboard.views.model.choice import Half
 _TOP_KERNELS = 14
 
 Kernels = dict[str, tuple[float, float]]
+_NONE = (0.0, 0.0)
 
 
 def show(halves: Sequence[Half]) -> None:
-    """Draws which kernels the time goes to, and which of them changed."""
+    """Draws which kernels the time goes to, which of them changed, and the compiled ones beside eager's."""
     of_kind = {
         kind: [evidence.kernels(half.measured.details, kind) if half.measured else {} for half in halves]
         for kind in ("compiled", "eager")
     }
-    kinds = [kind for kind, of_halves in of_kind.items() if any(of_halves)]
+    kinds = {kind: kind for kind, of_halves in of_kind.items() if any(of_halves)}
     if not kinds:
         return
+    if of_kind["compiled"][-1] and of_kind["eager"][-1]:
+        kinds["beside"] = "compiled beside eager"
     st.header("Kernels", anchor=False)
-    kind = url.get("kernels") if url.get("kernels") in kinds else kinds[0]
+    kind = url.get("kernels") if url.get("kernels") in kinds else next(iter(kinds))
     if len(kinds) > 1:
-        segments("kernels", "Kernels of", {name: name for name in kinds}, kind, default="compiled")
-    draw(_table([half.role for half in halves], of_kind[kind], kind))
+        segments("kernels", "Kernels of", kinds, kind, default="compiled")
+    if kind == "beside":
+        draw(_beside(halves[-1], of_kind["eager"][-1], of_kind["compiled"][-1]))
+    else:
+        draw(_table([half.role for half in halves], of_kind[kind], kind))
     st.caption(
         "Device time of one call by kernel, from the profiler pass. Numbers at the end of generated names are left out, "
         "since they shift when a fusion comes or goes. Kernels of one name are added up."
     )
+
+
+def _beside(half: Half, eager: Kernels, compiled: Kernels) -> Markup:
+    """The kernels of both programs of one side, with their shares of the program's device time; the longest first."""
+    programs = (eager, compiled)
+    totals = [sum(ms for _, ms in kernels.values()) for kernels in programs]
+    names = sorted({**eager, **compiled}, key=lambda name: -max(kernels.get(name, _NONE)[1] for kernels in programs))
+    reduced = half.cell is not None and half.cell.dtype not in ("float32", "as_is")
+    rows = []
+    for name in names[:_TOP_KERNELS]:
+        cells = []
+        for kernels, total in zip(programs, totals, strict=True):
+            launches, ms = kernels.get(name, _NONE)
+            cells += [f"{launches:,.4g}", milliseconds(ms), f"{ms / total:.0%}"] if ms else [ABSENT] * 3
+        flag = Markup(" ") + span("tag", "float32") if reduced and evidence.is_float32(name) else ""
+        rows.append([_name(name) + flag, *cells])
+    head = [
+        "kernel",
+        *(f"{program} {unit}" for program in ("eager", "compiled") for unit in ("launches", "ms", "share")),
+    ]
+    note = f"{half.role}, the longest first; float32 marks such kernels in a run of less precision, by their names"
+    return table("Compiled beside eager", head, rows, note=note, numbers=range(1, 7))
 
 
 def _table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Markup:

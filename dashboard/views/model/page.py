@@ -16,17 +16,23 @@ def page(selection: Selection) -> None:
         return
     halves = model_choice.halves(selection, choice)
     verdict = cell_verdict(selection, choice, halves)
+    # In the order of the question: what became of it, why, by how much, because of what, since when, under which options.
+    evidence.sides(halves, verdict)
+    evidence.failures(halves)
+    failed = any(half.measured and not half.passes for half in halves)
+    if failed:
+        evidence.repro(selection.data, halves)
     evidence.metrics(halves, verdict)
     evidence.runs(choice, halves)
     evidence.sizes(halves)
-    evidence.failures(halves)
-    kernels.show(halves)
     code.show(selection.data, halves)
-    figures = evidence.samples(selection.data, halves)
-    figures += history.show(selection, choice, verdict.decided if verdict else "")
+    kernels.show(halves)
+    figures = history.show(selection, choice, verdict.decided if verdict else "")
+    figures += evidence.samples(selection.data, halves)
     evidence.differences(selection.data, halves)
     evidence.reasons(halves)
-    evidence.repro(selection.data, halves)
+    if not failed:
+        evidence.repro(selection.data, halves)
     charts.offer(figures)
 
 

@@ -10,6 +10,7 @@ from analysis.compare.verdicts import Judgement
 from analysis.reports.evidence import eager_lines
 from collector.metrics import MIN_EFFECT
 from dashboard.components.changes import Change, judged, noise_line
+from dashboard.components.outcomes import said
 from dashboard.data import Pair
 from dashboard.selection import Selection
 from dashboard.views.model.choice import Choice, Half
@@ -33,6 +34,12 @@ class CellVerdict:
         """The metric that the cell's verdict hangs on; may be empty."""
         metric = self.row.get("verdict_metric")
         return metric if isinstance(metric, str) else ""
+
+    @property
+    def sentence(self) -> str:
+        """What became of the cell, and by what: `Regressed: compiled latency +12 %.`"""
+        word, detail = said(self.row)
+        return f"{word[:1].upper()}{word[1:]}{f': {detail}' if detail else ''}."
 
     @property
     def words(self) -> str:
