@@ -113,7 +113,7 @@ def test_records_outlive_runs_and_cells_that_no_bundle_has(old, place, tmp_path)
     rebuild(place, [other], old)
     new = open_store(place, write=True)
     ((found,), (before,)) = list_regressions(new), list_regressions(old)
-    assert found == replace(before, base_run=None, onset_run=None)
+    assert found == replace(before, base_run=None, onset_run=None, onset_at=None)
     assert [model.name for model in axes(new).models] == [cell().model, "zzz"]
     ingest_bundle(new, night(tmp_path / "more", "r4", commit="e" * 40, minutes=400))
     open_regression(new, Finding(cell("gpt2").cell_id, "r4", "r4", "slower"), at=AT, author="ann")
