@@ -62,7 +62,7 @@ def several(count: int, what: str) -> str:
 def describe_side(side: Side) -> str:
     """A side in one line: branch, commit, night or runs, where and when."""
     newest = side.runs[0]
-    names = ", ".join(side.run_ids[:3]) + (", ..." if len(side.runs) > 3 else "")
+    names = ", ".join([*side.releases, *side.run_ids[:3]]) + (", ..." if len(side.runs) > 3 else "")
     what = side.title if len(side.nights) == 1 else f"{newest.branch}@{newest.commit[:10]} ({names})"
     device = device_name(newest.testbed) or "unknown testbed"
     labels = sorted({run.label for run in side.runs if run.label})

@@ -58,6 +58,11 @@ class Side:
         return tuple(dict.fromkeys(run.night for run in self.runs))
 
     @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases of torch that its runs measured, each once, newest run first."""
+        return tuple(dict.fromkeys(run.release for run in self.runs if run.release))
+
+    @property
     def title(self) -> str:
         """What a heading shows: `main@0123456789 (run-1)`, `... (night n-1, 4 GPUs)`, `... (2.12.1, 3 runs)`."""
         where = f"{'+'.join(self.branches)}@{'+'.join(sha[:10] for sha in self.commits)}"
@@ -65,8 +70,7 @@ class Side:
 
     @property
     def _spelled(self) -> str:
-        releases = dict.fromkeys(run.release for run in self.runs if run.release)
-        return ", ".join([*releases, self._which])
+        return ", ".join([*self.releases, self._which])
 
     @property
     def _which(self) -> str:
@@ -178,27 +182,25 @@ def _of_pull_request(conn: Connection, text: str) -> tuple[RunInfo, ...]:
 
 
 def _of_day(conn: Connection, text: str) -> tuple[RunInfo, ...]:
-    """The newest night that started on a day in UTC, by its first run."""
+    """All runs of the newest night of which a run started on a day, in UTC."""
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return ()
-    return _newest_night(conn, Run.started_at >= day, Run.started_at < day + _DAY_S)
+    night = conn.execute(newest_nights(Run.started_at >= day, Run.started_at < day + _DAY_S).limit(1)).scalar()
+    return () if night is None else _runs(conn, Run.night == night)
 
 
 def _of_device(conn: Connection, text: str) -> tuple[RunInfo, ...]:
-    """The newest night on a device with the word in its name, such as `H200`."""
+    """The runs of the newest night on devices with the word in their names, such as `H200`."""
     if not re.fullmatch(r"[A-Za-z][\w -]{2,}", text):
         return ()
     word = text.lower()
     rows = conn.execute(select(Testbed.id, Testbed.data)).all()
     keys = [key for key, data in rows if re.search(rf"\b{re.escape(word)}", device_name(data).lower())]
-    return _newest_night(conn, Run.testbed.in_(keys))
-
-
-def _newest_night(conn: Connection, *where: ColumnElement[bool]) -> tuple[RunInfo, ...]:
-    night = conn.execute(newest_nights(*where).limit(1)).scalar()
-    return () if night is None else _runs(conn, Run.night == night, *where)
+    on_device = Run.testbed.in_(keys)
+    night = conn.execute(newest_nights(on_device).limit(1)).scalar()
+    return () if night is None else _runs(conn, Run.night == night, on_device)
 
 
 def _of_branch_and_commit(conn: Connection, text: str) -> tuple[RunInfo, ...]:

@@ -76,7 +76,8 @@ class Half:
         if self.measured is None:
             return Markup("")
         run = next((run for run in self.side.runs if run.run_id == self.measured.run_id), None)
-        commit = Markup("{}@{}, ").format(run.branch, code_host.commit(run.repo, run.commit)) if run else ""
+        release = f" ({run.release})" if run and run.release else ""
+        commit = Markup("{}@{}{}, ").format(run.branch, code_host.commit(run.repo, run.commit), release) if run else ""
         return Markup("{} UTC, {}run {}").format(moment(self.measured.started_at), commit, self.measured.run_id)
 
 
