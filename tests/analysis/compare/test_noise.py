@@ -27,11 +27,18 @@ def rows_of(store, *sides, metrics=("compiled_ms",)):
         return repeats(conn, [resolve_side(conn, side) for side in sides or ("latest",)], metrics)
 
 
-def make_nights(store, folder, nights, level, commits=None, sd=0.01, seed=1, **changes):
-    """Nights of twelve models under one config; `level(night)` is what their latency is multiplied by."""
+def make_nights(store, folder, nights, level, commits=None, sd=0.01, seed=1, programs=(None,), **changes):
+    """Nights of twelve models under one config; `level(night)` is what their latency is multiplied by.
+
+    The nights have the programs in turn.
+    """
     rng = np.random.default_rng(seed)
     for number in range(nights):
-        made = [measured(cell(model), 60 * number + 1, level(number) * math.exp(rng.normal(0, sd))) for model in MODELS]
+        which = {"program_id": programs[number * len(programs) // nights]}
+        values = [level(number) * math.exp(rng.normal(0, sd)) for _ in MODELS]
+        made = [
+            measured(cell(model), 60 * number + 1, *pair, **which) for model, *pair in zip(MODELS, values, strict=True)
+        ]
         commit = (commits or (lambda n: f"{n:040x}"))(number)
         head = header(f"r{number:02}", minutes=60 * number, commit=commit, **changes)
         ingest_bundle(store, write_bundle(folder, head, made))
@@ -53,8 +60,9 @@ def test_few_nights_of_different_commits_tell_nothing(store, tmp_path):
     assert (found.df == 0).all()
 
 
-def test_many_nights_tell_it_whatever_their_commits_though_the_level_changed(store, tmp_path):
-    make_nights(store, tmp_path, 14, lambda night: 2.0 if night >= 7 else 1.0)
+@pytest.mark.parametrize("programs", [(None,), ("a" * 12, "b" * 12)], ids=["one program", "a new option of Inductor"])
+def test_many_nights_tell_it_whatever_their_commits_though_the_level_changed(store, tmp_path, programs):
+    make_nights(store, tmp_path, 14, lambda night: 2.0 if night >= 7 else 1.0, programs=programs)
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert found.typical == pytest.approx(0.012, rel=0.3)
     assert found.prior.df <= MOST_FROM_SIBLINGS
