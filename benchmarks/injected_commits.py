@@ -107,7 +107,7 @@ def main() -> None:
         parser.error(f"--at {at}: write a number from 1 to {asked.commits}")
     repository = TestRepository(asked.folder)
     for name in EDITS:
-        sha = repository.commit(EDITS[name].title, _edited(EDITS[name]), branch=name)
+        sha = repository.commit(EDITS[name].title, edited(EDITS[name]), branch=name)
         print(f"{name:<20} {sha[:12]}  {EDITS[name].title}")
     if asked.bad:
         sha = repository.history(asked.commits, EDITS[asked.bad], at)
@@ -155,7 +155,7 @@ class TestRepository:
         self.check_out("main", "history")
         for number in range(1, commits + 1):
             if number == at:
-                self.commit(bad.title, _edited(bad))
+                self.commit(bad.title, edited(bad))
             else:
                 path = f"torch/_inductor/{_HARMLESS[number % len(_HARMLESS)]}"
                 self.commit(f"[inductor] Comment {number} in {Path(path).name}", _commented(path, number))
@@ -177,7 +177,9 @@ class TestRepository:
         return done.stdout.strip()
 
 
-def _edited(edit: Edit) -> Callable[[Path], None]:
+def edited(edit: Edit) -> Callable[[Path], None]:
+    """What makes the edit in a repository. It ends the program if this torch has no place for it."""
+
     def make(folder: Path) -> None:
         path = folder / edit.path
         text = path.read_text() if path.exists() else ""

@@ -1,0 +1,151 @@
+"""False verdicts and power on measured processes of one commit: `python -m benchmarks measured_power BUNDLE...`
+
+Each process of each cell in turn is the new side, its compiled latency and device time multiplied by 1 + step, and is compared
+with each other process, alone. All others are in the store, so that the noise is known. *False* is the share of cells called
+regressed or improved at step 0. Beside `compare` are the rules of two dashboards on the same pairs: the PyTorch HUD's (the
+speedup is worse by 5 %) and rustc-perf's (the change exceeds Q3 + 3 (Q3 - Q1) of the changes between neighbours of all other
+processes; perf.rust-lang.org takes 30 neighbours). Cells that fail in a process are left out of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from analysis.compare.verdicts import Outcome, compare_and_judge
+from benchmarks.process_noise import reused_all
+from collector.bundle import BundleContents, BundleWriter, read_bundle
+from collector.vocabulary import Measurement, Status
+from db.engine import open_store
+from db.ingest import ingest_bundle
+
+_STEPS = (0.0, 0.02, 0.03, 0.05, 0.1)
+_SCALED = ("compiled_ms", "compiled_kernel_ms")
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_RULES = ("compare", "HUD, 5 %", "rustc-perf")
+
+#: The measurements of one process of each cell, by cell_id.
+Process = Mapping[str, Measurement]
+
+
+def main() -> None:
+    """Prints a line a step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundles", nargs="+", type=Path)
+    parser.add_argument("--shared", action="store_true", help="only processes that reused all autotuning results")
+    parser.add_argument("--steps", type=float, nargs="+", default=_STEPS, help="relative steps [%(default)s]")
+    options = parser.parse_args()
+    contents = [read_bundle(path) for path in options.bundles]
+    processes = processes_of(contents, options.shared)
+    if len(processes) < 4:
+        sys.exit(f"{len(processes)} processes of the same cells: give at least 4")
+    print(f"{len(processes)} processes of {len(processes[0])} cells")
+    print(f"{'step':>5} {'pairs':>6}" + "".join(f" {rule:>11}" for rule in _RULES))
+    for step in options.steps:
+        called, pairs = judged(contents, processes, step)
+        print(f"{step:>5.0%} {pairs:>6}" + "".join(f" {called[rule] / pairs:>11.4f}" for rule in _RULES), flush=True)
+
+
+def processes_of(contents: Sequence[BundleContents], shared: bool) -> list[Process]:
+    """The processes in their order: the first has the first passing measurement of each cell, and so on.
+
+    There are as many as the rarest cell has.
+    """
+    found: dict[str, list[Measurement]] = defaultdict(list)
+    for bundle in sorted(contents, key=lambda bundle: bundle.header.started_at):
+        for cell_id, item in bundle.latest().items():
+            if item.status is Status.PASS and (not shared or reused_all(item.details)):
+                found[cell_id].append(replace(item, code_id=""))
+    most = max(map(len, found.values()), default=0)
+    cells = {cell_id: items for cell_id, items in found.items() if len(items) >= most - 1}
+    return [
+        {cell_id: items[number] for cell_id, items in cells.items()}
+        for number in range(min(map(len, cells.values()), default=0))
+    ]
+
+
+def judged(contents: Sequence[BundleContents], processes: Sequence[Process], step: float) -> tuple[Counter[str], int]:
+    """How many pairs of a cell's processes each rule calls (either way at step 0, else worse), and the number of pairs."""
+    called: Counter[str] = Counter()
+    pairs = 0
+    for new in range(len(processes)):
+        others = [process for number, process in enumerate(processes) if number != new]
+        slower = {cell_id: scaled(item, step) for cell_id, item in processes[new].items()}
+        for base, verdicts in zip(others, verdicts_of(contents, others, slower), strict=True):
+            pairs += len(slower)
+            for cell_id, item in slower.items():
+                outcome, was = verdicts[cell_id], base[cell_id].metrics
+                counts = {Outcome.REGRESSED, *([] if step else [Outcome.IMPROVED])}
+                called["compare"] += outcome in counts
+                speedup = item.metrics["speedup"] / was["speedup"]
+                called["HUD, 5 %"] += speedup < 0.95 or (not step and speedup > 1.05)
+                history = [other[cell_id].metrics["compiled_ms"] for other in others]
+                change = item.metrics["compiled_ms"] / was["compiled_ms"] - 1
+                called["rustc-perf"] += (change if step else abs(change)) >= fence(history)
+    return called, pairs
+
+
+def verdicts_of(
+    contents: Sequence[BundleContents], others: Sequence[Process], new: Process
+) -> Iterator[dict[str, str]]:
+    """What `compare` says of each cell of `new` against each of the others, all in one store."""
+    with tempfile.TemporaryDirectory() as scratch:
+        engine = open_store(f"sqlite:///{scratch}/store.db", write=True)
+        for number, process in enumerate([*others, new]):
+            started = _START + timedelta(days=number)
+            # Every process is a night of its own, and the new side a commit of its own.
+            commit = "b" * 40 if process is new else "a" * 40
+            header = replace(
+                contents[0].header,
+                run_id=f"process-{number}",
+                commit=commit,
+                started_at=started.isoformat(),
+                asked=None,
+                night="",
+            )
+            writer = BundleWriter(Path(scratch), header, [item.cell for item in process.values()])
+            for bundle in contents:
+                for environment_id, data in bundle.environments.items():
+                    writer.environment(environment_id, data)
+                for program_id, program in bundle.programs.items():
+                    writer.program(program_id, program)
+            for item in process.values():
+                writer.measurement(item)
+            ingest_bundle(engine, writer.close((started + timedelta(hours=1)).isoformat()))
+        for number in range(len(others)):
+            comparison, judgement = compare_and_judge(engine, f"process-{number}", f"process-{len(others)}")
+            yield dict(zip(comparison.cells["cell_id"], judgement.cells["verdict"], strict=True))
+        engine.dispose()
+
+
+def scaled(item: Measurement, step: float) -> Measurement:
+    """The same measurement of a compiled program that takes 1 + step times as long."""
+    factor = 1 + step
+    metrics = {name: value * factor if name in _SCALED else value for name, value in item.metrics.items()}
+    metrics |= {name: metrics[name] / factor for name in ("speedup", "device_speedup") if name in metrics}
+    samples = {
+        name: [value * factor for value in values] if name in _SCALED else values
+        for name, values in item.samples.items()
+    }
+    return replace(item, metrics=metrics, samples=samples)
+
+
+def fence(history: Sequence[float]) -> float:
+    """The smallest relative change that rustc-perf calls significant after these values."""
+    values = np.asarray(history)
+    changes = np.sort(np.abs(np.diff(values)) / values[:-1])
+    half = len(changes) // 2
+    low, high = float(np.median(changes[:half])), float(np.median(changes[-half:]))
+    return high + 3 * (high - low)
+
+
+if __name__ == "__main__":
+    main()
