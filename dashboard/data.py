@@ -65,6 +65,13 @@ class Data:
         """All nights with their runs, newest first."""
         return queries.list_nights(self.engine)
 
+    @_cached(32)
+    def nights_with(self, filters: CellFilter) -> list[queries.NightInfo]:
+        """The nights that have a cell under the filters, newest first."""
+        if filters == EVERYTHING:
+            return self.nights()
+        return self._nights_of(queries.runs_with(self.engine, filters))
+
     @_cached(4)
     def axes(self) -> queries.Axes:
         """Every name that cells are made of."""
@@ -114,6 +121,13 @@ class Data:
     def history(self, suite: str, model: str) -> pd.DataFrame:
         """All cells of a model over all runs."""
         return queries.model_history(self.engine, suite, model, metrics=_MODEL_METRICS)
+
+    def nights_of(self, suite: str, model: str) -> list[queries.NightInfo]:
+        """The nights that planned a model, newest first."""
+        return self._nights_of(frozenset(self.history(suite, model)["run_id"]))
+
+    def _nights_of(self, run_ids: frozenset[str]) -> list[queries.NightInfo]:
+        return [night for night in self.nights() if any(run.run_id in run_ids for run in night.runs)]
 
     @_cached(12)
     def suite_history(self, branch: str, filters: CellFilter) -> pd.DataFrame:

@@ -54,7 +54,11 @@ def read(data: Data) -> Selection:
     """
     filters, warnings = _filters(data.axes())
     warnings += url.problems()
-    new = data.side(url.get("new") or LATEST)
+    newest = _newest(data, filters) if url.get("new") in ("", LATEST) else ""
+    if newest:
+        what = "this model" if url.get("model") else "a cell under these filters"
+        warnings.append(f"The latest night does not have {what}. New is the newest night that does.")
+    new = data.side(newest or url.get("new") or LATEST)
     try:
         return Selection(data, new, _base(data, new), filters, tuple(warnings))
     except SideError as error:
@@ -96,6 +100,13 @@ def previous(data: Data, new: Side) -> NightInfo | None:
             return night
         any_shared = any_shared or (night if shared else None)
     return any_shared
+
+
+def _newest(data: Data, filters: CellFilter) -> str:
+    """The newest night that has the model of the address, or a cell under the filters; empty for the latest, or none."""
+    suite, _, model = url.get("model").partition("/")
+    nights = data.nights_of(suite, model) if model else data.nights_with(filters)
+    return nights[0].night if nights and nights[0] != data.nights()[0] else ""
 
 
 def _base(data: Data, new: Side) -> Side | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import streamlit as st
 from markupsafe import Markup
 
+from dashboard import url
+from dashboard.components.formats import moment
+from dashboard.components.markup import anchor, draw, joined, paragraph
+from dashboard.components.sides import commit_words
 from db.errors import SideError, StoreError
+from db.queries.sides import Side
+from db.runs import NightInfo
 
 FILL = """\
 make nightly                         # measure this machine's zoo and store it
@@ -21,6 +27,34 @@ def show(title: str, sentence: str, commands: str = "") -> None:
     st.html(box.format(title, sentence))
     if commands:
         st.code(commands, language=None)  # highlighted words are too faint for some
+
+
+def neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "new", **changes: str) -> None:
+    """Links to the nights nearest to a side, of those (newest first) that have what it lacks; nothing where none has.
+
+    Args:
+        side: the side that lacks it; its own runs are left out.
+        nights: nights that have it.
+        page: the page that the links open, with the night under `key` of the address, and with `changes`.
+    """
+    others = [night for night in nights if not {run.run_id for run in night.runs} & set(side.run_ids)]
+    at = side.runs[0].started_at
+    nearest = [
+        *[("next", night) for night in others if night.started_at > at][-1:],
+        *[("previous", night) for night in others if night.started_at <= at][:1],
+    ]
+    if others and others[0] not in [night for _, night in nearest]:
+        nearest.insert(0, ("newest", others[0]))
+    links = [
+        Markup("{}: {}").format(word, anchor(url.link(page, **{key: night.night}, **changes), _words(night)))
+        for word, night in nearest
+    ]
+    if links:
+        draw(paragraph("", joined(" ", ["Nights that have it, the", joined("; the ", links)])))
+
+
+def _words(night: NightInfo) -> str:
+    return " · ".join([moment(night.started_at), *commit_words(night.runs[0])[:3], night.place])
 
 
 @contextmanager

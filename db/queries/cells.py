@@ -19,11 +19,11 @@ from db.queries.history import model_history, suite_history
 from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import Side, resolve_side
 from db.runs import NightInfo, list_nights, list_runs
-from db.schema import CellRow, ConfigRow, Meta, Model, Run
+from db.schema import CellRow, ConfigRow, Meta, Model, Run, summaries
 
 __all__ = ["Axes", "CellFilter", "MeasurementInfo", "NightInfo", "Side", "axes", "branches", "cell", "check_filter"]
 __all__ += ["environment", "evidence", "list_nights", "list_runs", "measurement", "model_history", "program"]
-__all__ += ["resolve_side", "revision", "samples", "side_environments", "side_rows", "suite_history"]
+__all__ += ["resolve_side", "revision", "runs_with", "samples", "side_environments", "side_rows", "suite_history"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,14 @@ def branches(source: Source) -> list[str]:
     query = select(Run.branch).group_by(Run.branch).order_by(func.max(Run.started_at).desc())
     with connected(source) as conn:
         return list(conn.execute(query).scalars())
+
+
+def runs_with(source: Source, filters: CellFilter) -> frozenset[str]:
+    """The ids of the runs that planned a cell under a filter. It cannot ask for models (`CellFilter.of_summaries`)."""
+    query = select(Run.run_id).join(summaries, summaries.c.run == Run.id).distinct()
+    query = query.join(ConfigRow, ConfigRow.id == summaries.c.config).where(*filters.of_summaries())
+    with connected(source) as conn:
+        return frozenset(conn.execute(query).scalars())
 
 
 def axes(source: Source) -> Axes:

@@ -102,5 +102,42 @@ def test_hostile_names_stay_text(open_app, tmp_path, page):
 def test_filters_that_leave_nothing(open_app, tmp_path, page, words, base):
     bundles = [night(tmp_path, name, cells=[cell("bert")], minutes=place) for place, name in enumerate(("one", "two"))]
     bundles.append(night(tmp_path, "other", cells=[cell("bert", suite="timm")], branch="side", minutes=-60))
-    said = text_of(open_app(stores.store(tmp_path / "narrow.db", bundles), page, base=base, suite="timm"))
+    said = text_of(open_app(stores.store(tmp_path / "narrow.db", bundles), page, base=base, new="two", suite="timm"))
     assert words in said or "Nothing to compare" in said
+
+
+def test_a_filter_without_a_cell_in_the_latest_night_shows_the_newest_night_that_has_one(open_app, tmp_path):
+    store = stores.store(tmp_path / "gaps.db", _nights_of(tmp_path, "bf16", "f32", "bf16", "f32"))
+    said = text_of(open_app(store, dtype="bfloat16"))
+    assert "The latest night does not have a cell under these filters" in said
+    assert ">c200000000</a> (n2)" in said
+    assert "The latest night does not" not in text_of(open_app(store, dtype="float32"))
+
+
+@pytest.mark.parametrize("page", ["overview", "runs"])
+def test_a_side_without_a_cell_links_to_the_nearest_nights_that_have_one(open_app, tmp_path, page):
+    store = stores.store(tmp_path / "gaps.db", _nights_of(tmp_path, "bf16", "f32", "bf16", "f32", "bf16"))
+    said = text_of(open_app(store, page=page, dtype="bfloat16", new="n1", base="none"))
+    assert "has no cell under these filters" in said
+    for word, night_id in (("newest", "n4"), ("next", "n2"), ("previous", "n0")):
+        assert f'{word}: <a href="./{page}?base=none&amp;new={night_id}&amp;dtype=bfloat16"' in said
+
+
+def test_a_model_that_new_lacks_links_to_a_night_that_has_it(open_app, tmp_path):
+    made = [
+        night(tmp_path, name, cells=[cell(model)], minutes=place)
+        for place, (name, model) in enumerate([("n0", "gone"), ("n1", "other")])
+    ]
+    store = stores.store(tmp_path / "gone.db", made)
+    said = text_of(open_app(store, page="model", model="huggingface/gone", new="n1"))
+    assert "did not plan this model" in said
+    assert 'new=n0&amp;model=huggingface/gone"' in said
+    assert "New is the newest night that does" in text_of(open_app(store, page="model", model="huggingface/gone"))
+
+
+def _nights_of(folder, *kinds):
+    dtypes = {"bf16": "bfloat16", "f32": "float32"}
+    return [
+        night(folder, f"n{place}", cells=[cell(dtype=dtypes[kind])], minutes=60 * place, commit=f"c{place}" + "0" * 38)
+        for place, kind in enumerate(kinds)
+    ]

@@ -100,6 +100,9 @@ def choose(selection: Selection) -> Choice | None:
     in_new = history["run_id"].isin(selection.new.run_ids)
     settings = _settings(history)
     setting = known("setting", settings, _first_setting(history, in_new))
+    if not in_new.any():
+        soft(f"{selection.new.title} did not plan this model.")
+        empty_states.neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
     names = {key: "{}, {}, {}, batch {}".format(*parts) for key, parts in settings.items()}
     select("setting", "Setting", list(settings), setting, names=names, where=columns[1])
     of_setting = history[_in_setting(history, settings[setting])]

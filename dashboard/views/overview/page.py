@@ -17,6 +17,8 @@ from dashboard.views.regressions.record_rows import record_table
 
 #: Records of regressions that are shown.
 _RECORDS = 5
+#: Nights that are asked whether they share cells with new, where base has none.
+_LOOK_BACK = 20
 
 
 def page(selection: Selection) -> None:
@@ -38,6 +40,9 @@ def _compared(selection: Selection, pair: Pair) -> None:
             f"No cell is planned on both sides under these filters. Base is {comparison.base.title}; new is "
             f"{comparison.new.title}. Pick another base at the left, or none to see new alone.",
         )
+        wanted = data.cell_ids(pair.new)
+        shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
+        empty_states.neighbours(comparison.new, shared, "overview", "base")
         return
     counted = headline.compared_sentence(cells, outcomes.counts(cells))
     draw(
@@ -65,6 +70,7 @@ def _alone(selection: Selection) -> None:
     if summary.cells.empty:
         sentence = f"{summary.side.title} has no cell under these filters. Widen them at the left."
         empty_states.show("Nothing to show", sentence)
+        empty_states.neighbours(summary.side, selection.data.nights_with(selection.filters), "overview")
         return
     counts = headline.total(suite.counts for suite in summary.suites)
     draw(paragraph("iw-verdict", headline.alone_sentence(counts)), paragraph("soft", describe(summary.side)))

@@ -119,7 +119,11 @@ def _run(repo: str, sha: str | None, run: str | None) -> Markup:
 
 def _blame(record: Record) -> Markup:
     if record.distance is None:
-        return paragraph("", record.unknown or "Blame range not known: a commit of the record is not in the database.")
+        return paragraph(
+            "",
+            (record.unknown or "").replace("`", "")
+            or "Blame range not known: a commit of the record is not in the database.",
+        )
     if not record.distance:
         return paragraph("", "No commit landed in between: the same code, or a change that is none of the commits'.")
     note = f"{count(record.distance, 'commit')} after the base up to the onset"

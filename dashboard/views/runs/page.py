@@ -32,6 +32,7 @@ def page(selection: Selection) -> None:
     cells = selection.data.summary(selection.fixed_new, selection.filters).cells
     if cells.empty:
         empty_states.show("Nothing to show", f"{selection.new.title} has no cell under these filters.")
+        empty_states.neighbours(selection.new, selection.data.nights_with(selection.filters), "runs")
     for (phase, dtype, device), rows in cells.groupby(["phase", "dtype", "device"]):
         draw(coverage_table(rows, f"{str(phase).capitalize()}, {dtype}, {device}"))
     if selection.pair is not None:

@@ -64,6 +64,7 @@ def page(selection: Selection) -> None:
         named = " or ".join(branches)
         sentence = f"No run of {named} has figures under these filters. Widen them at the left."
         empty_states.show("Nothing to show", sentence)
+        empty_states.neighbours(selection.new, selection.data.nights_with(selection.filters), "trends")
         return
     history = levels.with_nights(_one_setting(history, columns[0]), nights, selection.data.places())
     since, until, problems = periods.read()
