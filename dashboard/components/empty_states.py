@@ -50,7 +50,7 @@ def neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "n
         for word, night in nearest
     ]
     if links:
-        draw(paragraph("", joined(" ", ["Nights that have it, the", joined("; the ", links)])))
+        draw(paragraph("iw-links", joined(" ", ["Nights that have it, the", joined("; the ", links)])))
 
 
 def _words(night: NightInfo) -> str:

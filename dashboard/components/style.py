@@ -50,7 +50,7 @@ SHEET = """
 .iw .tag.pass { background: color-mix(in srgb, var(--iw-better) 12%, transparent); }
 .iw .tag.missing { border-style: dashed; border-color: var(--iw-soft); }
 .iw p.iw-verdict { font-size: 1.12rem; line-height: 1.5; margin: 0 0 .2rem; max-width: 75ch; }
-.iw p.iw-verdict a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
+.iw p.iw-verdict a, .iw p.iw-links a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
 .iw dl.iw-card { margin: 0; padding: 0; }
 .iw small { color: var(--iw-soft); }
 .iw .iw-card dt { color: var(--iw-soft); font-size: .8rem; }

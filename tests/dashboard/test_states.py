@@ -114,7 +114,7 @@ def test_a_filter_without_a_cell_in_the_latest_night_shows_the_newest_night_that
     assert "The latest night does not" not in text_of(open_app(store, dtype="float32"))
 
 
-@pytest.mark.parametrize("page", ["overview", "runs"])
+@pytest.mark.parametrize("page", ["", "runs"])
 def test_a_side_without_a_cell_links_to_the_nearest_nights_that_have_one(open_app, tmp_path, page):
     store = stores.store(tmp_path / "gaps.db", _nights_of(tmp_path, "bf16", "f32", "bf16", "f32", "bf16"))
     said = text_of(open_app(store, page=page, dtype="bfloat16", new="n1", base="none"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.components import heading
@@ -42,10 +44,17 @@ def page() -> None:
     """Draws the page."""
     heading.title("About the numbers")
     draw(*(paragraph("", line) for line in _METHOD))
-    metrics = [(metric.title, metric.unit or "a number", metric.better, metric.meaning) for metric in METRICS.values()]
+    metrics = [
+        (metric.title, metric.unit or "a number", metric.better, _titled(metric.meaning)) for metric in METRICS.values()
+    ]
     draw(table("Metrics", ("metric", "unit", "better", "meaning"), metrics))
     draw(table("Verdicts", ("verdict", "meaning"), list(_verdicts().items())))
     draw(table("Statuses", ("status", "meaning"), [*map(_status, Status), (status_tag(None), _MISSING)]))
+
+
+def _titled(text: str) -> str:
+    """The text with the titles of metrics instead of their names."""
+    return re.sub(r"\w+", lambda word: METRICS[word[0]].title if word[0] in METRICS else word[0], text)
 
 
 def _verdicts() -> dict[str, str]:

@@ -38,7 +38,7 @@ _TOLD = {
     **{"broke": "broke", "regressed": "regressed", "missing": "missing in new", "flaky": "flaky"},
     **{"still_failing": "still failing", "fixed": "fixed", "improved": "improved"},
     **{
-        "inconclusive": "show no clear change",
+        "inconclusive": "without a clear change",
         "unchanged": "unchanged",
         "environment_changed": "in another environment",
     },

@@ -21,7 +21,7 @@ _ROWS = 25
 #: The change (percent) at the edge: at least, and at most, so that one wide interval does not hide the others.
 _LEAST, _MOST = 2.0, 60.0
 #: Pixels: a row, and what is around the rows.
-_LANE, _AROUND = 22, 110
+_LANE, _AROUND = 22, 170
 _PARTS = ("adjusted", "low", "high")
 
 

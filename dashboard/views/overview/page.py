@@ -42,7 +42,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
         )
         wanted = data.cell_ids(pair.new)
         shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
-        empty_states.neighbours(comparison.new, shared, "overview", "base")
+        empty_states.neighbours(comparison.new, shared, "", "base")
         return
     counted = headline.compared_sentence(cells, outcomes.counts(cells))
     draw(
@@ -70,7 +70,7 @@ def _alone(selection: Selection) -> None:
     if summary.cells.empty:
         sentence = f"{summary.side.title} has no cell under these filters. Widen them at the left."
         empty_states.show("Nothing to show", sentence)
-        empty_states.neighbours(summary.side, selection.data.nights_with(selection.filters), "overview")
+        empty_states.neighbours(summary.side, selection.data.nights_with(selection.filters), "")
         return
     counts = headline.total(suite.counts for suite in summary.suites)
     draw(paragraph("iw-verdict", headline.alone_sentence(counts)), paragraph("soft", describe(summary.side)))
