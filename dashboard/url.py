@@ -78,7 +78,10 @@ def put(key: str, value: Value) -> None:
 
 def parameters(**changes: Value) -> dict[str, list[str]]:
     """What all pages share as it is now, with changes; an empty change takes a key away."""
-    values = {key: get_all(key) for key in SHARED} | {key: _as_list(value) for key, value in changes.items()}
+    # A page has hundreds of links: most addresses have few of the keys.
+    present = set(st.query_params)
+    values = {key: get_all(key) if key in present else [] for key in SHARED}
+    values |= {key: _as_list(value) for key, value in changes.items()}
     return {key: value for key, value in values.items() if any(value)}
 
 

@@ -61,12 +61,14 @@ def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]
 def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
     """For every group and metric of `TABLES` the interval of its change over models, from the cells that pass twice."""
     values = [f"{metric}_{side}" for metric in TABLES for side in ("base", "new")]
+    # Rows of a frame with all columns are taken slowly.
+    values += [str(name) for name in cells if str(name).endswith("_verdict")]
     passing = cells[["model", "testbed_changed", *_GROUP, *values]]
     passing = passing[cells["transition"] == Transition.BOTH_PASS.value]
     intervals: dict[tuple[str, str], Sure] = {}
     for names, rows in passing.groupby(list(_GROUP), sort=False, observed=True):
         for metric in TABLES:
-            known = average_interval(metric, rows), allowed_looks(metric, cells.loc[rows.index])
+            known = average_interval(metric, rows), allowed_looks(metric, rows)
             intervals["\n".join(map(str, names)), metric] = known
     return intervals
 
