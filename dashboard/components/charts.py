@@ -11,13 +11,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 import streamlit as st
+from altair.utils import schemapi
 from numpy.typing import NDArray
 
 from analysis.reports.charts import SCALE, PictureError, converter
@@ -43,7 +44,12 @@ _WITH_POINTS, _TICKS = 45, 12
 _HEIGHT, _LEGEND, _LANE, _AROUND, _NAME, _WIDTH = 300, 20, 26, 90, 13, 720
 
 
-@dataclass(frozen=True, slots=True)
+# To check each part of a chart against Vega-Lite's schema takes longer than to make it: the tests do that.
+schemapi.disable_debug_mode()
+alt.theme.enable("none")  # the page has its own
+
+
+@dataclass(frozen=True)
 class Figure:
     """A chart, the key of its element and its words for a screen reader; of one with `picks` clicks pick places."""
 
@@ -51,6 +57,18 @@ class Figure:
     chart: Any
     alt: str
     picks: bool = False
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """The chart for Streamlit, which takes its frames as named data sets."""
+        whole = self.chart.copy(deep=False)
+        whole.layer = [part.copy(deep=False) for part in whole.layer]
+        frames: dict[str, pd.DataFrame] = {}
+        for part in (whole, *whole.layer):
+            if isinstance(part.data, pd.DataFrame):
+                name = f"data{len(frames)}"
+                frames[name], part.data = part.data, alt.NamedData(name)
+        return {**whole.to_dict(validate=False), "datasets": frames}
 
 
 def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
@@ -60,7 +78,7 @@ def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
     for number, figure in enumerate(figures):
         picking: dict[str, Any] = {"on_select": "rerun", "selection_mode": _PICK} if figure.picks else {}
         where = places[number % len(places)]
-        event = where.altair_chart(figure.chart, key=figure.key, alt=figure.alt, **picking)
+        event = where.vega_lite_chart(spec=figure.spec, key=figure.key, alt=figure.alt, **picking)
         names += [one["name"] for one in event.selection.get(_PICK, ())] if figure.picks else []
     return list(dict.fromkeys(names))
 

@@ -239,11 +239,11 @@ def test_what_a_logarithmic_axis_has_no_place_for_is_a_gap():
 
 
 @pytest.mark.parametrize("marked", [None, 1])
-def test_a_sparkline_has_gaps_a_dot_and_a_ring_at_base(marked):
+def test_a_sparkline_is_one_line_with_a_dot_and_a_ring_at_base(marked):
     spec, datasets = drawn(headline.sparkline([1.0, 2.0, math.nan, 3.0], ["a", "b", "", "d"], marked))
     marks = [layer["mark"]["type"] for layer in spec["layer"]]
     assert marks.count("point") == (0 if marked is None else 1) and marks.count("circle") == 1
-    assert [row["value"] for row in max(datasets, key=len)] == [1.0, 2.0, None, 3.0]
+    assert [(row["place"], row["value"]) for row in max(datasets, key=len)] == [(0, 1.0), (1, 2.0), (3, 3.0)]
 
 
 @pytest.mark.parametrize("page", ["", "trends", "model"])

@@ -23,7 +23,7 @@ from analysis.stats.bootstrap import geomean_interval
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from dashboard import url
-from dashboard.components import changes, outcomes, palette
+from dashboard.components import changes, charts, outcomes, palette
 from dashboard.components.formats import ABSENT, THIN, count, moment, number, share, signed
 from dashboard.components.markup import anchor, cards, draw, joined, span
 from dashboard.components.outcomes import OUTCOMES
@@ -170,8 +170,8 @@ def draw_cards(items: Sequence[Card], recent: Recent, base: str = "") -> None:
                 for when, value in zip(recent.started_at, values, strict=True)
             ]
             words = in_words(card, values, with_base=marked is not None)
-            figure = sparkline(values, texts, marked)
-            st.altair_chart(figure, key=f"recent_{card.recent}", alt=f"{card.title} over {words}")
+            line = sparkline(values, texts, marked)
+            charts.show([charts.Figure(f"recent_{card.recent}", line, f"{card.title} over {words}")])
             draw(Markup("<small>{}</small>").format(words))
 
 
@@ -240,11 +240,10 @@ def _linked(counted: Counter[str], outcome: str) -> Markup:
 
 
 def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None = None) -> alt.LayerChart:
-    """A small line without axes, a dot on the last value and a ring on the one at `marked`; NaN is a gap."""
-    rows = pd.DataFrame({"place": range(len(values)), "value": values, "text": texts})
-    known = rows.dropna(subset=["value"])
+    """A small line without axes, a dot on the last value and a ring on the one at `marked`; it goes on over NaN."""
+    known = pd.DataFrame({"place": range(len(values)), "value": values, "text": texts}).dropna(subset=["value"])
     ink = palette.colors().ink
-    base = alt.Chart(rows).encode(
+    base = alt.Chart(known).encode(
         x=alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, len(values) - 0.5], nice=False)),
         y=alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False)),
         tooltip=alt.Tooltip("text:N", title="night"),
