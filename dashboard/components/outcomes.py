@@ -54,7 +54,8 @@ def with_outcomes(cells: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
       do not help
     - comparable: whether the machine is the same, so that a metric's verdict may be shown as one
     """
-    joined = cells.join(verdicts, on="cell_id")
+    # The copy has one block a type: of hundreds of blocks, as a verdict's column is one, rows are taken slowly.
+    joined = cells.join(verdicts, on="cell_id").copy()
     passing = joined["transition"] == Transition.BOTH_PASS.value
     verdict = joined["verdict"].where(joined["verdict"].notna(), Outcome.INCONCLUSIVE.value)
     outcome = joined["transition"].where(~(passing | (verdict == Outcome.FLAKY.value)), verdict)
