@@ -13,8 +13,9 @@ from analysis.stats.covariates import fit_slopes
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import Prior, fit_prior, moderate
 
-#: With at least this many nights of a branch, neighbouring nights count as repeats. With fewer, only runs of one commit do.
-FEWEST_NIGHTS = 10
+#: With at least this many commits of a branch, neighbouring nights count as repeats. With fewer, only runs of one commit do:
+#: a release that is measured several times tells its own noise, and the next release is another program.
+FEWEST_COMMITS = 10
 #: The noise of siblings counts as at most this many runs of the cell itself. Some cells have two states that siblings do not
 #: have: the peak memory of speech_transformer is one of two values 2.7 % apart.
 MOST_FROM_SIBLINGS = 10.0
@@ -60,7 +61,7 @@ def learn_noise(
     Repeats are runs of one **program** of one model on one testbed that are either
 
     - of one commit, in several runs or processes. Cells that are two names for one program repeat each other.
-    - of neighbouring nights, where a branch has at least 10. Most commits change nothing, and the few large steps are cut off.
+    - of neighbouring nights, where a branch has at least 10 commits. Most change nothing, and the few large steps are cut off.
 
     The variance of a cell is shrunk towards that of its siblings (`analysis.stats.shrinkage`). A `control` is another metric
     of the same process. What it explains is removed first, cell by cell (`analysis.stats.covariates`), and rows without it do
@@ -138,7 +139,7 @@ def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
 
 
 class _Repeats:
-    """Groups the kept rows into repeats: by commit in series with few nights, night by night in series with many."""
+    """Groups the kept rows into repeats: by commit in series with few commits, night by night in series with many."""
 
     def __init__(self, rows: RepeatRows, kept: Labels, between: tuple[int, int] | None) -> None:
         self._kept, self.unit = kept, rows.unit
@@ -147,13 +148,14 @@ class _Repeats:
         series = rows.unit[kept] * branches + rows.branch[kept]
         # A night is one run of a series. `nights` is sorted by series, then by run.
         nights, self._night_of_row = np.unique(series * runs + rows.run[kept], return_inverse=True)
-        length = np.bincount(nights // runs, minlength=self._count * branches)
-        is_few = length[series] < FEWEST_NIGHTS
-        self._few = kept[is_few]
         commits = int(rows.commit.max(initial=0)) + 1
+        of_commits = np.unique(series * commits + rows.commit[kept])
+        length = np.bincount(of_commits // commits, minlength=self._count * branches)
+        is_few = length[series] < FEWEST_COMMITS
+        self._few = kept[is_few]
         _, self._groups = np.unique(series[is_few] * commits + rows.commit[self._few], return_inverse=True)
-        # Series of many nights, and the series of each of their nights.
-        self._is_many = length[nights // runs] >= FEWEST_NIGHTS
+        # Series of many commits, and the series of each of their nights.
+        self._is_many = length[nights // runs] >= FEWEST_COMMITS
         many = nights[self._is_many]
         self._series, self._series_of_night = np.unique(many // runs, return_inverse=True)
         self._judged = _judged(many % runs, self._series_of_night, between)

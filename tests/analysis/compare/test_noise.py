@@ -68,6 +68,16 @@ def test_many_nights_tell_it_whatever_their_commits_though_the_level_changed(sto
     assert found.prior.df <= MOST_FROM_SIBLINGS
 
 
+def test_releases_that_differ_tell_it_by_the_runs_of_each(store, tmp_path):
+    programs = [letter * 12 for letter in "abcdefg"]
+    make_nights(
+        store, tmp_path, 14, lambda night: 1.3 ** (night // 2), lambda night: f"{night // 2:040x}", programs=programs
+    )
+    found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
+    assert found.repeats == 12 * 7
+    assert found.typical == pytest.approx(0.01, rel=0.2)
+
+
 def test_what_runs_one_program_is_its_own_repeat_and_a_copy_is_none(store, tmp_path):
     """Two names for one program, measured each: an A/A pair. Two names that share a measurement: nothing."""
     made = []
