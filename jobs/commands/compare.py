@@ -118,7 +118,7 @@ def gate_command(
         facts = {"exit_code": code, "reason": reason, "fail_on": sorted(fail_on), "failed": failed}
         print_json({**facts, **judgement.to_json()})
     else:
-        click.echo(", ".join(f"{count} {word}" for word, count in counts.items()) or "neither side has a cell")
+        click.echo(", ".join(f"{count} {called(word)}" for word, count in counts.items()) or "neither side has a cell")
         print_lines(failed[:_NAMED])
         if len(failed) > _NAMED:
             click.echo(f"... and {len(failed) - _NAMED} more (--json has all)")
