@@ -7,6 +7,7 @@ a page. So nobody may change what comes from here: pages make new frames (`assig
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,11 +143,19 @@ class Data:
 
     @_cached(4)
     def places(self) -> dict[str, str]:
-        """By name of a run the label of its place in a chart, in the order of commits: the release, else the day."""
+        """By name of a run the label of its place in a chart, in the order of commits: the release, else the day.
+
+        Where several commits of a branch share a day, each has the first digits of its sha.
+        """
         runs = {run.run_id: run for night in self.nights() for run in night.runs}
+        dated = {(run.branch, run.commit): f"{run.commit_date:%Y-%m-%d}" for run in runs.values() if run.commit_date}
+        times = Counter((branch, day) for (branch, _), day in dated.items())
+        of_commits = {
+            (branch, sha): day if times[branch, day] == 1 else sha[:7] for (branch, sha), day in dated.items()
+        }
         # Without a date of the commit, of several runs a day each has its time.
         days = {
-            name: f"{run.commit_date:%Y-%m-%d}" if run.commit_date else f"{run.started_at:%m-%d %H:%M}"
+            name: of_commits.get((run.branch, run.commit)) or f"{run.started_at:%m-%d %H:%M}"
             for name, run in runs.items()
         }
         return {name: runs[name].release or days[name] for name in series.runs_in_order(self.engine)}

@@ -11,10 +11,13 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.reports.html import html
 from dashboard.components import charts, downloads
+from dashboard.data import Data
 from dashboard.views.overview import headline
+from db.engine import open_store
 from db.queries.filters import EVERYTHING
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, plain, text_of, unfolded
+from tests.factories import cell
 
 
 def buttons(app: AppTest) -> list[str]:
@@ -250,3 +253,19 @@ def test_a_sparkline_is_one_line_with_a_dot_and_a_ring_at_base(marked):
 def test_every_chart_says_its_finding(open_app, two_nights, page):
     said = alts(open_app(two_nights, page))
     assert said and all(" from " in words or words.startswith("How each run ended") for words in said)
+
+
+def test_commits_of_one_day_are_told_apart_by_their_shas_at_the_axis(tmp_path):
+    dates = ["2026-07-01T01:00:00+00:00", "2026-07-01T09:00:00+00:00", "2026-07-02T01:00:00+00:00"]
+    bundles = [
+        stores.night(tmp_path, f"n{place}", minutes=place, cells=[cell()], commit=stores.SHAS[place], commit_date=date)
+        for place, date in enumerate(dates)
+    ]
+    bundles.append(
+        stores.night(
+            tmp_path, "side", minutes=9, cells=[cell()], branch="side", commit=stores.SHAS[3], commit_date=dates[2]
+        )
+    )
+    engine = open_store(stores.store(tmp_path / "days.db", bundles), write=False)
+    places = Data(engine, "1").places()
+    assert places == {"n0": "a1a1a1a", "n1": "b2b2b2b", "n2": "2026-07-02", "side": "2026-07-02"}
