@@ -78,7 +78,16 @@ def take_over(folder: Path, newer: Path, change: Change) -> None:
         if not (newer / path).is_file():
             sys.exit(f"{newer / path} is missing: unpack the newer release's wheel there")
         # git's exit status says whether the files differ.
-        differ = ["git", "diff", "--no-index", "-U1", str(folder / path), str(newer / path)]
+        differ = [
+            "git",
+            "diff",
+            "--no-index",
+            "--no-color",
+            "--no-ext-diff",
+            "-U1",
+            str(folder / path),
+            str(newer / path),
+        ]
         diff = subprocess.run(differ, capture_output=True, text=True, check=False).stdout
         hunks = [hunk for hunk in re.split(r"(?m)^(?=@@ )", diff)[1:] if re.search(change.pattern, _added(hunk))]
         if not hunks:

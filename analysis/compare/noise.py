@@ -58,9 +58,9 @@ def learn_noise(
 ) -> Noise:
     """Learns the noise of a metric.
 
-    Repeats are runs of one **program** of one model on one testbed that are either
+    Repeats are runs of one cell on one testbed, or of cells that are two names for one program, that are either
 
-    - of one commit, in several runs or processes. Cells that are two names for one program repeat each other.
+    - of one commit and program, in several runs or processes.
     - of neighbouring nights, where a branch has at least 10 commits. Most change nothing, and the few large steps are cut off.
 
     The variance of a cell is shrunk towards that of its siblings (`analysis.stats.shrinkage`). A `control` is another metric
@@ -83,7 +83,7 @@ def learn_noise(
     prior = fit_prior(own.variance, own.df)
     if prior is not None:
         prior = replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
-    # If a cell changed its program, the newest program counts.
+    # Of a cell on several testbeds the newest run's counts.
     unit = np.full(len(rows.cells), len(own.df))
     unit[rows.cell[usable]] = rows.unit[usable]
     of_units = (*moderate(own.variance, own.df, prior), own.slope, own.spread)
@@ -148,12 +148,12 @@ class _Repeats:
         series = rows.unit[kept] * branches + rows.branch[kept]
         # A night is one run of a series. `nights` is sorted by series, then by run.
         nights, self._night_of_row = np.unique(series * runs + rows.run[kept], return_inverse=True)
-        commits = int(rows.commit.max(initial=0)) + 1
-        of_commits = np.unique(series * commits + rows.commit[kept])
-        length = np.bincount(of_commits // commits, minlength=self._count * branches)
+        versions = int(rows.version.max(initial=0)) + 1
+        of_versions = np.unique(series * versions + rows.version[kept])
+        length = np.bincount(of_versions // versions, minlength=self._count * branches)
         is_few = length[series] < FEWEST_COMMITS
         self._few = kept[is_few]
-        _, self._groups = np.unique(series[is_few] * commits + rows.commit[self._few], return_inverse=True)
+        _, self._groups = np.unique(series[is_few] * versions + rows.version[self._few], return_inverse=True)
         # Series of many commits, and the series of each of their nights.
         self._is_many = length[nights // runs] >= FEWEST_COMMITS
         many = nights[self._is_many]

@@ -23,8 +23,9 @@ class RepeatRows:
     """The measurements of `db.queries.repeats.Repeats`, oldest run first. Entry i of each array is of measurement i.
 
     `cells` are the cells' ids, and `cell` is the index of each row's cell in it. `runs` are the store's numbers of the runs that
-    have rows, oldest first, and `run` is the index in it. `branch` and `commit` are labels from 0. `unit` is a label of what has
-    one noise: a model's program on a testbed, or the cell where the program is not known.
+    have rows, oldest first, and `run` is the index in it. `branch` and `version` are labels from 0, `version` of a commit under
+    one program. `unit` is a label of what has one noise: the program that a model's cell has now, on a testbed, or the cell
+    where the program is not known.
     """
 
     def __init__(self, repeats: Repeats) -> None:
@@ -35,9 +36,11 @@ class RepeatRows:
         self.run = run[in_order]
         self.runs: Labels = runs["run"].to_numpy()
         self._runs = runs
-        self.branch, self.commit, self._testbed = (
+        self.branch, commit, self._testbed = (
             pd.factorize(runs[name])[0][self.run] for name in ("branch", "commit", "testbed")
         )
+        program = pd.factorize(self._rows["program"])[0] + 1  # 0 where it is not known
+        self.version = pd.factorize(commit * (len(self._rows) + 1) + program)[0]
         self.cells = pd.Index(repeats.cells["cell_id"])
         self.cell: Labels = pd.Index(repeats.cells["cell"]).get_indexer(self._rows["cell"]).astype(np.int64)
         self._cell_but_config = repeats.cells.groupby(_OF_CELL, sort=False).ngroup().to_numpy()

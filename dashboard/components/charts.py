@@ -316,7 +316,8 @@ def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
     first = rows.drop_duplicates("place").set_index("place")
     data = table.set_axis(list(fields), axis=1).assign(date=first["date"], name=first[pick])
     data = data.rename_axis("place").reset_index()
-    tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in fields.items()]
+    # Vega-Lite makes a text of the title within an expression, and escapes its quotes alone.
+    tooltip = [alt.Tooltip(f"{field}:N", title=name.replace("\\", "\\\\")) for field, name in fields.items()]
     width = max(2.0, _WIDTH / max(1, len(data)))
     # Each click adds a place or takes it away; a double click takes all away.
     picked = alt.selection_point(name=_PICK, fields=["name"], toggle="true", empty=False)

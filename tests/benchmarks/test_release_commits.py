@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from benchmarks.release_commits import Change, take_over
@@ -20,6 +22,8 @@ def folders(tmp_path):
         path = tmp_path / name / PATH
         path.parent.mkdir(parents=True)
         path.write_text("\n".join(lines) + "\n")
+    # As in use: git takes the paths of a patch from the top of a repository.
+    subprocess.run(["git", "init", "-q", str(tmp_path / "older")], check=True)
     return tmp_path / "older", tmp_path / "newer"
 
 

@@ -68,6 +68,14 @@ def test_many_nights_tell_it_whatever_their_commits_though_the_level_changed(sto
     assert found.prior.df <= MOST_FROM_SIBLINGS
 
 
+def test_two_programs_of_one_commit_are_no_repeats(store, tmp_path):
+    programs = ["a" * 12, "b" * 12]
+    make_nights(store, tmp_path, 6, lambda night: 1.0 + night // 3, lambda night: "a" * 40, programs=programs)
+    found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
+    assert found.repeats == pytest.approx(12 * 2 * 2)
+    assert found.typical == pytest.approx(0.01, rel=0.3)
+
+
 def test_releases_that_differ_tell_it_by_the_runs_of_each(store, tmp_path):
     programs = [letter * 12 for letter in "abcdefg"]
     make_nights(
