@@ -7,6 +7,8 @@ import runpy
 import sys
 from pathlib import Path
 
+from collector.errors import BundleError
+
 
 def benchmarks() -> dict[str, str]:
     """The name of every module here that can be run, with the first line of its docstring."""
@@ -23,7 +25,10 @@ def main() -> int:
     names = benchmarks()
     if sys.argv[1:2] and sys.argv[1] in names:
         del sys.argv[0]
-        runpy.run_module(f"benchmarks.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module(f"benchmarks.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+        except BundleError as error:
+            sys.exit(str(error))
         return 0
     print("usage: python -m benchmarks NAME [OPTIONS]; NAME --help lists the options\n")
     for name, summary in names.items():

@@ -14,6 +14,8 @@ from collector.code import Code, Kernel
 
 SAME = "same code"
 WRAPPER = "wrapper changed"
+#: Of code whose text the database does not have.
+DIFFERENT = "code changed"
 CAME, WENT, CHANGED = "came", "went", "changed"
 
 #: A kernel explains a change of device time if it has this share of it. At most so many are named.

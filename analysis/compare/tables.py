@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Connection, func, select
 
-from analysis.compare.code import SAME, changes
+from analysis.compare.code import DIFFERENT, SAME, changes
 from analysis.compare.environment_diff import environment_differences, run_notes, testbed_notes
 from analysis.compare.pairing import pair
 from analysis.compare.repeats import RepeatRows
@@ -90,14 +90,14 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
 def code_words(source: Source, cells: pd.DataFrame) -> pd.Series:
     """What became of each cell's generated code: `same code`, `3 kernels changed`, `wrapper changed`; None where not known.
 
-    Of a cell that was not timed again for that reason: `same code as NIGHT`, the night whose result counts. `cells` are of
-    `analysis.compare.pairing.pair`.
+    `code changed` where the database does not have the text of both. Of a cell that was not timed again for that reason:
+    `same code as NIGHT`, the night whose result counts. `cells` are of `analysis.compare.pairing.pair`.
     """
     changed, new = cells["code_changed"], cells["same_code_as_new"]
     words = (
         new.map("same code as {}".format, na_action="ignore").where(new.notna() & changed.ne(True), None).astype(object)
     )
-    words = words.mask(changed.eq(False) & new.isna(), SAME)
+    words = words.mask(changed.eq(False) & new.isna(), SAME).mask(changed.eq(True), DIFFERENT)
     differing = cells[changed.eq(True)]
     ids = [differing[f"code_id_{side}"].tolist() for side in ("base", "new")]
     known = codes(source, {*ids[0], *ids[1]}) if len(differing) else {}

@@ -119,7 +119,7 @@ def _cells(rows: Sequence[Mapping[Any, Any]]) -> FittingTable:
         table.add_row(
             str(row["cell"]),
             called(str(row["verdict"])),
-            *(str(row[name] or NOTHING) for name in code),
+            *(row[name] if isinstance(row[name], str) else NOTHING for name in code),
             METRICS[metric].title if row["by"] else NOTHING,
             value(metric, base),
             value(metric, new),

@@ -68,16 +68,18 @@ def test_a_comparison_is_told_in_these_words(store):
 
 def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(tmp_path):
     engine = new_store(tmp_path / "store.db")
-    coded = [replace(measured(which), code_id="one") for which in CELLS[:2]]
+    coded = [replace(measured(which), code_id="one") for which in CELLS[:3]]
     ingest_bundle(engine, write_bundle(tmp_path, header("base"), coded))
     known = replace(coded[0], metrics={"compile_cold_s": 10.0}, samples={}, details={"same_code_as": "base"})
     later = header("new", minutes=60, commit=COMMIT_B)
-    ingest_bundle(engine, write_bundle(tmp_path, later, [known, coded[1]]))
+    changed = replace(measured(CELLS[2]), code_id="text that no bundle has")
+    ingest_bundle(engine, write_bundle(tmp_path, later, [known, coded[1], changed]))
     lines = shown(engine)
-    assert "note: 1 of 2 cells of new were not timed again: same code as base (1)" in lines
-    assert "verdicts: 1 unchanged, 1 no clear change" in lines
+    assert "note: 1 of 3 cells of new were not timed again: same code as base (1)" in lines
+    assert "verdicts: 1 unchanged, 2 no clear change" in lines
     assert f"{CELLS[0]} unchanged same code as base - 2 ms - - - - - - - 10.0 -> 10.0" in lines
-    assert any(line.startswith(f"{CELLS[1]} no clear change same code compiled latency") for line in lines)
+    for which, code in ((CELLS[1], "same code"), (CELLS[2], "code changed")):
+        assert any(line.startswith(f"{which} no clear change {code} compiled latency") for line in lines)
 
 
 def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
