@@ -30,7 +30,9 @@ SHEET = """
   vertical-align: top; }
 .iw thead th { font-weight: 500; color: var(--iw-soft); font-size: .8rem; white-space: nowrap; vertical-align: bottom; }
 .iw tbody th { font-weight: 400; overflow-wrap: anywhere; min-width: 7.5rem; }
+.iw tbody th:has(.soft) { min-width: 13rem; }
 .iw tbody th:has(.iw-mono) { min-width: 17rem; }
+.iw td:not(.n):has(.soft) { min-width: 9rem; }
 .iw td.n, .iw th.n { text-align: right; white-space: nowrap; }
 .iw td.c { white-space: nowrap; }
 .iw td.c > a, .iw td.c > span, .iw td.c .line { display: block; }
@@ -60,7 +62,7 @@ SHEET = """
   gap: 1.3rem 2rem;
   align-items: start; }
 .iw-mono { font-family: var(--st-code-font, monospace); font-size: .8rem; overflow-wrap: anywhere; }
-.iw td:has(.iw-mono) { min-width: 6rem; }
+.iw td:has(.iw-mono) { min-width: 9rem; }
 .iw-narrow { max-width: 56rem; }
 .iw-narrower { max-width: 30rem; }
 .iw ul.iw-sides, .iw ul.iw-notes { list-style: none; padding: 0; }

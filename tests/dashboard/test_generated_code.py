@@ -33,7 +33,7 @@ SIZES = [
 OLD = code("c0de1", Kernel("triton_poi_fused_add_0", ADD, "Source Nodes: [add]"), Kernel("triton_red_fused_sum_1", SUM))
 NEW = code(
     "c0de2",
-    Kernel("triton_poi_fused_mul_0", HOSTILE),
+    Kernel("triton_poi_fused_mul_0", HOSTILE, "Source Nodes: [y, z], Original ATen: [aten.mul, prims.sum]"),
     Kernel("triton_poi_fused_add_1", ADD, "Source Nodes: [add]"),
     Kernel("triton_red_fused_sum_2", SLOW, f"Source Nodes: [{stores.HOSTILE}]"),
 )
@@ -94,7 +94,7 @@ def test_model_shows_the_kernels_that_differ_and_how(open_app, store):
     said = plain(app)
     assert "2 kernels changed: 1 came, 1 changed; 1 unchanged." in said
     assert "triton_red_fused_sum_2 +0.21 ms, 84 % of the loss (changed)" in said
-    assert "XBLOCK: 64" in said and "XBLOCK: 8" in said
+    assert "XBLOCK: 64" in said and "XBLOCK: 8" in said and "mul, sum" in said
     assert "<script>" not in text_of(app), "names of a database are escaped"
     (diff,) = (one for one in app.code if one.language == "diff")
     assert "-XBLOCK = 64" in diff.value and "+XBLOCK = 8" in diff.value

@@ -169,7 +169,8 @@ def _change_lines(row: Record, known: Change | None) -> list[Markup]:
         return []
     sizes = joined(" ", (known.size, span("soft", known.interval)))
     if "adjusted" in known.interval:
-        sizes = lines(known.size, span("soft", known.interval))
+        parts = known.interval.replace(", adjusted", "\nadjusted").split("\n")
+        sizes = lines(known.size, *(span("soft", part) for part in parts))
     runs = [row.get(f"{known.metric}_runs_{side}", np.nan) for side in ("base", "new")]
     is_mean = known.metric in CONTROL and np.nanmax([*runs, 0]) > 1
     return [sizes, span("soft", f"mean of {runs[0]:.0f} / {runs[1]:.0f} runs") if is_mean else Markup("")]

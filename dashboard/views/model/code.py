@@ -33,7 +33,7 @@ _UNKNOWN = (
 _BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
 _COLUMNS = (
     "Device time of one call, from the profiler pass: it lists the 24 kernels that take longest and adds up those of one name. "
-    "Made of: the operations that Inductor fused. Configuration: what autotuning chose."
+    "Operations: what Inductor fused. Configuration: what autotuning chose."
 )
 _LOST = "Its text is no longer stored."
 
@@ -157,7 +157,7 @@ def _table(rows: Sequence[KernelEvidence], heads: Sequence[str]) -> None:
         ms[0]: [_ms(row.base_ms) for row in rows],
         ms[1]: [_ms(row.new_ms) for row in rows],
         "change, ms": [_ms_change(row) for row in rows],
-        "made of": [_mono(row.pair.source.removeprefix("Source Nodes: ")) for row in rows],
+        "operations": [_operations(row.pair.source) for row in rows],
         tuned[0]: [_mono(row.base_winner) for row in rows],
         tuned[1]: [_mono(row.new_winner) for row in rows],
     }
@@ -184,6 +184,12 @@ def _ms_change(row: KernelEvidence) -> str:
 
 def _mono(text: str | None) -> str:
     return mono(text) if text else ABSENT
+
+
+def _operations(source: str) -> str:
+    """The operations that a kernel is made of, by ATen's names where Inductor tells them, else by the graph's."""
+    names = re.search(r"Original ATen: \[([^]]*)", source) or re.search(r"Source Nodes: \[([^]]*)", source)
+    return mono(re.sub(r"\b(aten|prims)\.", "", names[1]), source) if names else ABSENT
 
 
 def _look(data: Data, items: Sequence[_Item], heads: Sequence[str]) -> None:
