@@ -28,5 +28,5 @@ def test_a_step_that_all_people_marked_scores_one(tmp_path, monkeypatch, capsys)
     main()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 series, margin 5"
-    assert lines[1].split() == "ours F1 1.000 +- 0.000 cover 0.988 +- 0.000 unmarked 0.000".split()
+    assert " ".join(lines[1].split()) == "ours F1 1.000 +- 0.000 cover 0.988 +- 0.000 unmarked 0.000"
     assert "unmarked by 1 of 2 people: 0.000" in lines
