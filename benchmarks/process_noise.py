@@ -63,6 +63,9 @@ def main() -> None:
                 if len(busy) == len(of_config):
                     continue
                 _print(f"{config:<12} {metric + ' (busy)':<32}", busy, metric, options.fewest)
+    for metric in ("compiled_ms", "compiled_kernel_ms", "compile_cold_s"):
+        if ratios := [max(found) / min(found) for items in cells.values() if (found := _values(items, metric))]:
+            print(f"largest ratio of two processes of a cell: {metric} {max(ratios):.2f}")
 
 
 def _print(head: str, cells: Iterable[Sequence[Measurement]], metric: str, fewest: int) -> None:
@@ -101,8 +104,12 @@ def spread_of(items: Sequence[Measurement], metric: str, fewest: int = _FEWEST) 
         y, x = (values - values.mean() for values in np.log(np.array(both)).T)
         fitted = fit_slopes(np.array([x @ x]), np.array([x @ y]), np.array([y @ y]))
         return float(np.sqrt(fitted.left[0] / (len(both) - 1 - fitted.taken[0])))
-    values = [value for item in items if (value := item.metrics.get(metric, 0.0))]
+    values = _values(items, metric)
     return float(np.std(np.log(values), ddof=1)) if len(values) >= fewest else None
+
+
+def _values(items: Iterable[Measurement], metric: str) -> list[float]:
+    return [value for item in items if (value := item.metrics.get(metric, 0.0))]
 
 
 if __name__ == "__main__":

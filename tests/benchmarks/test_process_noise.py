@@ -56,7 +56,8 @@ def test_the_script_prints_a_line_a_metric(tmp_path):
         write_bundle(tmp_path, header(f"r{number}", minutes=number), processes([10.0 + number / 10]))
     bundles = map(str, sorted(tmp_path.glob("*.gz")))
     done = subprocess.run([*COMMAND, *bundles], cwd=ROOT, capture_output=True, text=True, check=True)
-    counted, _, *lines = done.stdout.splitlines()
+    counted, _, *lines, largest = done.stdout.splitlines()
+    assert largest == "largest ratio of two processes of a cell: compiled_ms 1.03"
     assert counted == "processes a cell: 4 to 4"
     assert [line.split()[1] for line in lines] == ["eager_ms", "compiled_ms", "compiled_ms"]
     none = subprocess.run(
