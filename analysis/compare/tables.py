@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,8 +61,8 @@ def compare(
         rows = [_side_cells(conn, *side) for side in sides]
         rows = [_with_earlier_times(conn, rows[at], rows[1 - at], filters) for at in (0, 1)]
         environments = [side_environments(conn, *side) for side in sides]
-        environment = environment_differences(*(of_side.values() for of_side in environments))
         cells = pair(*rows, across_configs=configs is not None)
+        environment = environment_differences(*_compared_environments(cells, environments))
         known = {**environments[0], **environments[1]}
         model_changed = _model_changed(cells, known)
         code = code_words(conn, cells).mask(model_changed, MODEL_CHANGED)
@@ -126,6 +126,18 @@ def _same_environment(cells: pd.DataFrame, environments: Mapping[str, Mapping[st
     }
     base, new = (cells[f"environment_id_{side}"].map(known) for side in ("base", "new"))
     return base.notna() & (base == new)
+
+
+def _compared_environments(
+    cells: pd.DataFrame, environments: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> list[list[Mapping[str, Any]]]:
+    """The fingerprints of each side, of cells that both have; all where they have none: another machine's do not matter."""
+    ids = cells[["environment_id_base", "environment_id_new"]].dropna()
+    compared = [
+        [of_side[name] for name in ids[column].unique() if name in of_side]
+        for column, of_side in zip(ids, environments, strict=True)
+    ]
+    return compared if all(compared) else [list(of_side.values()) for of_side in environments]
 
 
 def _model_changed(cells: pd.DataFrame, environments: Mapping[str, Mapping[str, Any]]) -> pd.Series:

@@ -262,19 +262,18 @@ def _ambiguous(text: str, candidates: Sequence[str]) -> SideError:
 
 
 def _unknown(conn: Connection, text: str) -> SideError:
-    rows = conn.execute(
-        select(Run.run_id, Run.night, Run.branch, Commit.sha).join(Commit, Run.commit == Commit.id)
-    ).all()
-    if not rows:
+    runs = _runs(conn)
+    if not runs:
         return SideError(_EMPTY)
     if commits := tagged(conn, text):
         which = ", ".join(f"{one_line(repo)}@{sha[:10]}" for repo, sha in commits)
         return SideError(
             f"the tag {one_line(text)} is {which}, which no run in the database measured: measure it, or ingest a bundle of it"
         )
-    names = {name for row in rows for name in row} | {"latest", *measured_tags(conn)}
+    of_runs = {name for run in runs for name in (run.run_id, run.night, run.branch, run.commit, run.release) if name}
+    names = of_runs | {"latest", *measured_tags(conn)}
     return SideError(
-        f"no night, run, branch, tag or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}"
+        f"no night, run, branch, tag, release or commit is called {one_line(text)!r}{nearest(text, names)}{_too_short(text)}"
     )
 
 

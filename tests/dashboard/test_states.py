@@ -37,7 +37,7 @@ def test_a_store_that_cannot_be_shown_is_one_sentence_with_what_to_do(open_app, 
 
 def test_an_unknown_commit_is_told_and_stays_in_its_box(open_app, two_nights):
     app = open_app(two_nights, new="b2b2b2b3")
-    assert "no night, run, branch, tag or commit is called &#39;b2b2b2b3&#39;" in text_of(app)
+    assert "no night, run, branch, tag, release or commit is called &#39;b2b2b2b3&#39;" in text_of(app)
     assert app.selectbox(key="new_widget").value == "b2b2b2b3"
     app.button(key="swap").click()
     assert "b2b2b2b3" in text_of(ran(app))
@@ -45,7 +45,7 @@ def test_an_unknown_commit_is_told_and_stays_in_its_box(open_app, two_nights):
 
 def test_an_unknown_base_or_filter_is_told_and_the_rest_is_shown(open_app, two_nights):
     said = text_of(open_app(two_nights, base="nothing-like-it", suite="timmm"))
-    assert "Base: no night, run, branch, tag or commit is called &#39;nothing-like-it&#39;" in said
+    assert "Base: no night, run, branch, tag, release or commit is called &#39;nothing-like-it&#39;" in said
     assert "has suite &#39;timmm&#39;, which is not known here; nearest: timm" in said
     assert "One side alone: 24 cells" in said
 

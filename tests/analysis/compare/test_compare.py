@@ -269,6 +269,10 @@ def test_environment_differences_are_listed_key_by_key(store, put):
         "triton": (("3.6.0",), ("3.7.0",)),
     }
     assert compare(store, base, base).environment == ()
+    # The machine of a cell that one side alone has does not matter.
+    for which, environment, name in ((cell(), ENVIRONMENT, "e1"), (cell("alone"), newer, "newer")):
+        put([passing(which, environment_id=name)], environment=environment, night="both")
+    assert compare(store, base, resolve_side(store, "both")).environment == ()
 
 
 def test_a_model_that_changed_itself_is_no_regression(store, put):

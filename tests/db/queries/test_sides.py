@@ -265,5 +265,5 @@ def test_a_release_of_torch_stands_for_its_commit(tmp_path, name):
     bundle = next((Path(__file__).parents[3] / "data" / "releases").glob("20261122-025137*.jsonl.gz"))
     ingest_bundle(store, bundle)
     assert resolve_side(store, name).commits == ("5811a8d7da873dd699ff6687092c225caffcf1bb",)
-    with pytest.raises(SideError, match=r"2\.9\.2"):
+    with pytest.raises(SideError, match=r"'2\.9\.2'; nearest: 2\.9\.1"):
         resolve_side(store, "2.9.2")

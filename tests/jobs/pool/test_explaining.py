@@ -148,7 +148,7 @@ def test_a_search_that_takes_too_long_ends(folder):
         (["r1", "own:gate"], "3 cells of own:gate failed in r1: choose with --config"),
         (["r1", "own:other"], "takes back-end inductor only"),
         (["r1", "own:gat"], "no model 'own:gat'; nearest: own:gate"),
-        (["r7", "own:gate"], "no night, run, branch, tag or commit is called 'r7'"),
+        (["r7", "own:gate"], "no night, run, branch, tag, release or commit is called 'r7'"),
         (["r1", "own:gate", "--config", "triton", "--out", "elsewhere"], "no run 'r1' in elsewhere"),
     ],
 )
