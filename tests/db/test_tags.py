@@ -56,7 +56,11 @@ def test_a_release_that_is_measured_after_the_import_has_its_name_too(store, tmp
 @pytest.mark.parametrize(
     ("tags", "text", "said"),
     [
-        ({"v2.9.1": COMMIT_C}, "v2.9.2", r"no night, run, branch, tag, release or commit is called 'v2\.9\.2'.*v2\.9\.1"),
+        (
+            {"v2.9.1": COMMIT_C},
+            "v2.9.2",
+            r"no night, run, branch, tag, release or commit is called 'v2\.9\.2'.*v2\.9\.1",
+        ),
         (
             {"v2.8.0": UNKNOWN},
             "v2.8.0",
