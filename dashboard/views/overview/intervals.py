@@ -18,7 +18,7 @@ from dashboard.components.outcomes import OUTCOMES
 #: The cells that it shows, in this order, and how many of them.
 _ORDER = [Outcome.REGRESSED.value, Outcome.IMPROVED.value, Outcome.INCONCLUSIVE.value, Outcome.UNCHANGED.value]
 _ROWS = 25
-#: The change (percent) at the edge: at least, and at most, so that one wide interval does not hide the others.
+#: The change (percent) at each edge: at least, and at most, so that one wide interval does not hide the others.
 _LEAST, _MOST = 2.0, 60.0
 #: Pixels: a row, and what is around the rows.
 _LANE, _AROUND = 22, 170
@@ -50,7 +50,8 @@ def _row(record: Mapping[Any, Any], with_phase: bool) -> dict[str, object]:
 
 
 def _chart(rows: pd.DataFrame) -> alt.LayerChart:
-    reach = min(_MOST, max(_LEAST, rows[["change", "low", "high"]].abs().max().max()))
+    ends = rows[["change", "low", "high"]]
+    edges = [max(-_MOST, min(-_LEAST, ends.min().min())), min(_MOST, max(_LEAST, ends.max().max()))]
     colors = palette.colors()
     color_of = dict(zip(_ORDER, (colors.bad, colors.series[0], palette.NEUTRAL, palette.NEUTRAL), strict=True))
     present = {OUTCOMES[name]: color for name, color in color_of.items() if OUTCOMES[name] in set(rows["outcome"])}
@@ -64,8 +65,8 @@ def _chart(rows: pd.DataFrame) -> alt.LayerChart:
             *(alt.Tooltip(f"{name}:Q", format="+.1f") for name in ("change", "low", "high")),
         ],
     )
-    edges = alt.Scale(domain=[-reach, reach], clamp=True)
-    x = alt.X("low:Q", title="change in percent", scale=edges, axis=alt.Axis(tickCount=7))
+    reach = alt.Scale(domain=edges, clamp=True)
+    x = alt.X("low:Q", title="change in percent", scale=reach, axis=alt.Axis(tickCount=7))
     zero = alt.Chart(pd.DataFrame({"zero": [0]})).mark_rule(color=palette.NEUTRAL).encode(x="zero:Q")
     drawn = (
         zero,
