@@ -26,7 +26,7 @@ dashboard:
 	@python=$$($(BOOTSTRAP)) && INDUCTOR_WATCH_DB=$(DB) $$python -m streamlit run dashboard/app.py
 
 data:
-	@python=$$($(BOOTSTRAP)) && $$python -m jobs.cli ingest data/releases --db $(DB)
+	@python=$$($(BOOTSTRAP)) && $$python -m jobs.cli ingest data/nights --db $(DB)
 
 test:
 	@python=$$($(BOOTSTRAP) --dev) && $$python -m pytest -n 2 --dist worksteal $(PYTEST)

@@ -17,8 +17,8 @@ from db.queries.sides import Side
 from db.runs import NightInfo
 
 FILL = """\
-make nightly                         # measure this machine's zoo and store it
-inductor-watch ingest data/releases  # or read the bundles that came with the checkout"""
+make nightly                       # measure this machine's zoo and store it
+inductor-watch ingest data/nights  # or read the bundles that came with the checkout"""
 
 
 def show(title: str, sentence: str, commands: str = "") -> None:

@@ -26,7 +26,7 @@ def commands():
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_is_one_that_the_command_line_takes(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data" / "releases").mkdir(parents=True)
+    (tmp_path / "data" / "nights").mkdir(parents=True)
     with click.Context(app) as context:
         parse(app.get_command(context, words[0]), words[1:], words[0])
 

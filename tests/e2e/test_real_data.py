@@ -12,7 +12,18 @@ from analysis.reports.facts import Report, build_report
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
 from jobs.cli import app
-from tests.e2e.browser_fixtures import SCREENSHOTS, chromium, keep, real_server, real_store, settled, watched  # noqa: F401
+from tests.dashboard import stores
+from tests.e2e.browser_fixtures import (  # noqa: F401
+    ROOT,
+    SCREENSHOTS,
+    chromium,
+    keep,
+    real_server,
+    real_store,
+    serving,
+    settled,
+    watched,
+)
 
 pytestmark = pytest.mark.slow  # `make browser` runs them
 
@@ -207,3 +218,18 @@ def test_every_page_is_kept_as_a_picture(chromium, real_server, scheme, width): 
             page.wait_for_timeout(700)
             assert page.locator("h1").first.inner_text()
             keep(page, f"{name}-{scheme}-{width}")
+
+
+@pytest.mark.skipif(not os.environ.get(SCREENSHOTS), reason=f"{SCREENSHOTS} names no folder to keep pictures in")
+def test_the_pictures_of_the_readme(chromium, tmp_path):  # noqa: F811
+    store = stores.store(tmp_path / "store.db", sorted((ROOT / "data" / "nights").glob("*.gz")))
+    with serving(store, tmp_path) as address:
+        for scheme in ("light", "dark"):
+            look = {"viewport": {"width": 1280, "height": 900}, "color_scheme": scheme}
+            with watched(chromium, base_url=address, **look) as page:
+                page.goto("/")
+                settled(page)
+                page.locator('[data-testid="stVegaLiteChart"] .marks').first.wait_for()
+                page.wait_for_timeout(700)
+                assert "38 regressed" in page.locator(".iw-verdict").inner_text()
+                keep(page, f"overview-{scheme}")
