@@ -4,7 +4,9 @@ Each process of each cell in turn is the new side, its compiled latency and devi
 with each other process, alone. All others are in the store, so that the noise is known. *False* is the share of cells called
 regressed or improved at step 0. Beside `compare` are the rules of two dashboards on the same pairs: the PyTorch HUD's (the
 speedup is worse by 5 %) and rustc-perf's (the change exceeds Q3 + 3 (Q3 - Q1) of the changes between neighbours of all other
-processes; perf.rust-lang.org takes 30 neighbours). Cells that fail in a process are left out of it.
+processes; perf.rust-lang.org takes 30 neighbours). Where `apache-otava` is installed, its change points of a history of all
+other processes and the new one stand beside them, by device time and by latency: called is one at the new process. Cells
+that fail in a process are left out of it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +33,8 @@ from db.ingest import ingest_bundle
 _STEPS = (0.0, 0.02, 0.03, 0.05, 0.1)
 _SCALED = ("compiled_ms", "compiled_kernel_ms")
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-_RULES = ("compare", "HUD, 5 %", "rustc-perf")
+_OTAVA = {"Otava, device": "compiled_kernel_ms", "Otava, ms": "compiled_ms"}
+_RULES = ("compare", "HUD, 5 %", "rustc-perf", *(_OTAVA if find_spec("otava") else ()))
 
 #: The measurements of one process of each cell, by cell_id.
 Process = Mapping[str, Measurement]
@@ -51,7 +55,7 @@ def main() -> None:
     print(f"{'step':>5} {'pairs':>6}" + "".join(f" {rule:>11}" for rule in _RULES))
     for step in options.steps:
         called, pairs = judged(contents, processes, step)
-        print(f"{step:>5.0%} {pairs:>6}" + "".join(f" {called[rule] / pairs:>11.4f}" for rule in _RULES), flush=True)
+        print(f"{step:>5.0%} {pairs:>6}" + "".join(f" {called[rule] / pairs:>13.4f}" for rule in _RULES), flush=True)
 
 
 def processes_of(contents: Sequence[BundleContents], shared: bool) -> list[Process]:
@@ -79,6 +83,12 @@ def judged(contents: Sequence[BundleContents], processes: Sequence[Process], ste
     for new in range(len(processes)):
         others = [process for number, process in enumerate(processes) if number != new]
         slower = {cell_id: scaled(item, step) for cell_id, item in processes[new].items()}
+        for rule, metric in _OTAVA.items() if _RULES[-1] in _OTAVA else ():
+            histories = [
+                [*(other[cell_id].metrics[metric] for other in others), item.metrics[metric]]
+                for cell_id, item in slower.items()
+            ]
+            called[rule] += len(others) * sum(map(is_new_level, histories))
         for base, verdicts in zip(others, verdicts_of(contents, others, slower), strict=True):
             pairs += len(slower)
             for cell_id, item in slower.items():
@@ -136,6 +146,13 @@ def scaled(item: Measurement, step: float) -> Measurement:
         for name, values in item.samples.items()
     }
     return replace(item, metrics=metrics, samples=samples)
+
+
+def is_new_level(values: Sequence[float]) -> bool:
+    """Whether Otava with its defaults finds a change point at the last value."""
+    from otava.analysis import compute_change_points  # type: ignore[import-not-found]
+
+    return any(point.index == len(values) - 1 for point in compute_change_points(values)[0])
 
 
 def fence(history: Sequence[float]) -> float:
