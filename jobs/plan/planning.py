@@ -193,13 +193,10 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
 def default_dtype(spec: ModelSpec, device: str, phase: Phase) -> str:
     """What PyTorch's own nights use: bfloat16 for inference and amp for training on a GPU; float32 on a CPU.
 
-    A model that names `as_is` first among its dtypes keeps what its maker made.
+    A model that does not run so, or that names `as_is` first among its dtypes, has the first of these.
     """
-    if spec.dtypes[:1] == (AS_IS,):
-        return AS_IS
-    if device == "cpu":
-        return "float32"
-    return "amp" if phase is Phase.TRAINING else "bfloat16"
+    usual = "float32" if device == "cpu" else "amp" if phase is Phase.TRAINING else "bfloat16"
+    return usual if not spec.dtypes or (usual in spec.dtypes and spec.dtypes[0] != AS_IS) else spec.dtypes[0]
 
 
 def joined(*plans: Plan) -> Plan:

@@ -176,6 +176,8 @@ def test_a_gpu_night_has_every_template_and_mode_and_training_in_amp():
     spec = find("huggingface", "BertForMaskedLM")
     assert default_dtype(spec, "cpu", Phase.TRAINING) == "float32"
     assert default_dtype(replace(spec, dtypes=("as_is", "float32")), "cuda", Phase.TRAINING) == "as_is"
+    assert default_dtype(replace(spec, dtypes=("float32",)), "cuda", Phase.INFERENCE) == "float32"
+    assert default_dtype(replace(spec, dtypes=("float32", "amp")), "cuda", Phase.TRAINING) == "amp"
 
 
 def test_the_default_night_of_a_gpu_is_small_and_the_whole_zoo_is_asked_for():
