@@ -150,7 +150,7 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
             settings = Settings(rounds=samples, optimizer=optimizer)
             if optimizer not in writers:
                 asked = RequestedOptions(settings, pace)
-                header = make_header(environment, RunNames(label="beside PyTorch's runner"), "", asked)
+                header = make_header(environment, RunNames(label="beside PyTorch's runner"), asked)
                 planned = [one for one in cells if optimizer_of(one, sgd) == optimizer]
                 writers[optimizer] = BundleWriter(out, header, planned)
             writer, began = writers[optimizer], time.monotonic()

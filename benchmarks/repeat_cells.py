@@ -71,10 +71,7 @@ class Repetitions:
         self.done = 0
         self._seen: dict[str, int] = {}
         header = make_header(
-            testbed.environment,
-            RunNames(trigger="adhoc", label=label),
-            "0",
-            RequestedOptions(settings, testbed.execution),
+            testbed.environment, RunNames(trigger="adhoc", label=label), RequestedOptions(settings, testbed.execution)
         )
         began = datetime.fromisoformat(header.started_at)
         self._writers = []

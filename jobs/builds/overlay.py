@@ -20,6 +20,7 @@ from pathlib import Path
 from collector.vocabulary import short_hash
 from jobs.builds.options import BuildError
 from jobs.git.log import GitError, Repository
+from jobs.output.terminal import the_first
 
 #: The packages of a wheel whose files come from a repository.
 PACKAGES = ("torch", "functorch")
@@ -40,9 +41,6 @@ _BUILT = (
     ),
     *("CMakeLists.txt", "setup.py", ".ci/docker/triton_version.txt", ".ci/docker/ci_commit_pins/triton"),
 )
-#: Names in a message before "and N more".
-_NAMED = 5
-
 _VALUE = re.compile(r"^(__version__|git_version)\b.*= *['\"](.+)['\"]", re.MULTILINE)
 
 
@@ -113,9 +111,8 @@ def make_overlay(
     changed = repository.changed(base, tree)
     built = sorted(name for name in changed if name.startswith(_BUILT))
     if built and not python_only:
-        more = f" and {len(built) - _NAMED} more" if len(built) > _NAMED else ""
         raise BuildError(
-            f"--source {source}: {', '.join(built[:_NAMED])}{more} differ from torch {wheel.version} and need a build: "
+            f"--source {source}: {the_first(built)} differ from torch {wheel.version} and need a build: "
             "install a wheel of a nearer commit, or leave them out with --python-only"
         )
     files = {name: blob for name, blob in changed.items() if _is_laid(name, wheel) and name not in built}

@@ -17,11 +17,10 @@ from db.engine import open_store
 from db.queries.filters import EVERYTHING
 from jobs.checking.deciding import OF_COMPILING, SETTLED, Need, has_same_code, is_unconfirmed
 from jobs.checking.rounds import Check
+from jobs.output.terminal import the_first
 
 #: Metrics that are counted: any rise is real.
 _COUNTED = {"graph_breaks": "graph breaks", "cudagraph_skips": "skipped cudagraphs"}
-#: Files that a line names before "and N more".
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,8 @@ class Answer:
         """For a person, a sentence each."""
         lines = [f"files of torch that differ: {self.files}"]
         if self.acting:
-            more = f" and {len(self.acting) - _NAMED} more" if len(self.acting) > _NAMED else ""
-            names = ", ".join(self.acting[:_NAMED])
-            lines.append(f"every cell is timed, since these act when a compiled program runs: {names}{more}")
+            names = the_first(self.acting)
+            lines.append(f"every cell is timed, since these act when a compiled program runs: {names}")
         lines.append(
             f"{several(self.cells, 'cell')}: {self.same_code} with the same code and not timed, {self.timed} timed, "
             f"{self.open} not decided; {several(self.rounds, 'round')} in {self.minutes:.1f} min"

@@ -18,7 +18,8 @@ from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.output_file import write_output
 from collector.vocabulary import Cell
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, RayCluster, usable_nodes
-from jobs.output.terminal import one_line
+from jobs.output.tables import say
+from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
 from jobs.plan.schedule import Group, group_of, shares
 from jobs.pool.child import INTERRUPTED, Request
@@ -122,7 +123,7 @@ class ClusterNight:
 
     def say(self, text: str) -> None:
         """Prints a line."""
-        self.progress.console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
+        say(self.progress.console, text)
 
     def _cancel(self, handles: Sequence[Any]) -> None:
         for handle in handles:
@@ -162,7 +163,7 @@ class ClusterNight:
             self._finish(shard, message)
             return
         shard.name = str(message["node"])
-        self.say(f"node {shard.name} measures {counted(len(shard.cells), 'cell')}{message['note']}")
+        self.say(f"node {shard.name} measures {several(len(shard.cells), 'cell')}{message['note']}")
 
     def _finish(self, shard: Shard, message: Mapping[str, Any]) -> None:
         code, reason = int(message["code"]), str(message["reason"])
@@ -176,7 +177,7 @@ class ClusterNight:
         elif code:
             self._unusable[shard.node] = reason
             left = [cell for cell in shard.cells if cell.cell_id in self.left]
-            elsewhere = f": {counted(len(left), 'cell')} planned for others" if left else ""
+            elsewhere = f": {several(len(left), 'cell')} planned for others" if left else ""
             self.say(f"node {shard.name} gets no more cells ({reason}){elsewhere}")
             self._plan_again(left)
 
@@ -206,7 +207,7 @@ class ClusterNight:
         left = [cell for cell in shard.cells if cell.cell_id in self.left]
         self._losses.update(cell.cell_id for cell in left)
         again = [cell for cell in left if self._losses[cell.cell_id] < _ATTEMPTS]
-        self.say(f"node {shard.name} was lost ({reason}): {counted(len(again), 'cell')} planned again")
+        self.say(f"node {shard.name} was lost ({reason}): {several(len(again), 'cell')} planned again")
         for cell in left:
             if cell not in again:
                 self.say(f"{cell}: lost with its node {_ATTEMPTS} times, not tried again")
@@ -218,8 +219,3 @@ class ClusterNight:
         for cell in cells:
             groups[group_of(cell)].append(cell)
         self._queue += map(Shard, groups.values())
-
-
-def counted(number: int, word: str) -> str:
-    """`1 cell`, `2 cells`."""
-    return f"{number} {word}{'s' * (number != 1)}"

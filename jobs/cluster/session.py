@@ -16,9 +16,10 @@ from rich.console import Console
 from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.output_file import write_output
 from jobs import tool_version
-from jobs.cluster.night import ClusterNight, counted, cut_shards
+from jobs.cluster.night import ClusterNight, cut_shards
 from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, usable_nodes
+from jobs.output.terminal import several
 from jobs.plan.cost import newest_bundles, read_history
 from jobs.plan.planning import Plan
 from jobs.pool.child import Request, bundle_files
@@ -142,8 +143,8 @@ def _bundles_of(folder: Path, night: str) -> dict[Path, BundleContents]:
 
 
 def _announce(night: ClusterNight, plan: Plan, shards: int, nodes: Sequence[Node], usable: Sequence[Node]) -> None:
-    cells = f"{len(night.left)} of {counted(len(plan.cells), 'cell')}"
-    night.say(f"night {plan.night}: {cells} in {counted(shards, 'task')} on {counted(len(usable), 'node')}")
+    cells = f"{len(night.left)} of {several(len(plan.cells), 'cell')}"
+    night.say(f"night {plan.night}: {cells} in {several(shards, 'task')} on {several(len(usable), 'node')}")
     for node in nodes:
         if (node.gpus if plan.cells[0].device == "cuda" else node.cpus) and node not in usable:
             night.say(
@@ -156,6 +157,6 @@ def _announce(night: ClusterNight, plan: Plan, shards: int, nodes: Sequence[Node
 def _missing(night: ClusterNight, path: Path) -> str:
     number = len(night.left)
     return (
-        f"{counted(number, 'cell')} {'was' if number == 1 else 'were'} not measured; what was is in the bundles, and the "
+        f"{several(number, 'cell')} {'was' if number == 1 else 'were'} not measured; what was is in the bundles, and the "
         f"same command with --plan {path} continues the night"
     )

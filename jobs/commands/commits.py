@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobs.options import POSITIVE, Moment, Renamed, db_option, json_option
-from jobs.output.terminal import one_line, print_json, print_lines
+from jobs.output.terminal import one_line, print_json, print_lines, several
 
 if TYPE_CHECKING:
     from db.commits.ranges import CommitEntry, Landing
@@ -87,7 +87,7 @@ def import_(
     if counts := ", ".join(f"{text} ({count})" for text, count in left_out.items() if count):
         lines.append(f"links left out, where a message names {counts}")
     if report.tags:
-        lines.append(f"{_several(report.tags, 'tag')} that a side of a comparison can be called by")
+        lines.append(f"{several(report.tags, 'tag')} that a side of a comparison can be called by")
     print_lines([*lines, *(f"{name} starts at {sha[:10]}" for name, sha in history.starts.items())])
 
 
@@ -201,12 +201,8 @@ def _show_story(engine: Any, pr: int, repo: str | None, as_json: bool) -> None:
         print_json([{"kind": one.kind, "again": one.again, **asdict(one.commit)} for one in events])
         return
     reverts = sum(one.kind == "revert" for one in events)
-    click.echo(f"#{pr}: {_several(len(events) - reverts, 'landing')}, {_several(reverts, 'revert')}")
+    click.echo(f"#{pr}: {several(len(events) - reverts, 'landing')}, {several(reverts, 'revert')}")
     print_lines(f"  {_word(one):<13} {_line(one.commit)}" for one in events)
-
-
-def _several(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _word(one: Landing) -> str:

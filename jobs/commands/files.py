@@ -13,7 +13,7 @@ import click
 
 from collector.bundle import BundleError, check_bundle
 from jobs.options import INPUT_FILE, PHASES, Renamed, Storage, db_option, json_option, label_option, storage_options
-from jobs.output.terminal import print_json, print_lines, tell
+from jobs.output.terminal import print_json, print_lines, several, tell
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -180,10 +180,8 @@ def import_command(
 
 
 def _show(report: ImportReport) -> None:
-    from db.errors import counted
-
     for file in report.files:
-        read = f"{file.file}: {counted(file.rows, 'row')}, {counted(file.values, 'value')}"
+        read = f"{file.file}: {several(file.rows, 'row')}, {several(file.values, 'value')}"
         click.echo(file.problem or read, err=bool(file.problem))
     for problem in report.problems:
         click.echo(problem, err=True)
@@ -194,11 +192,9 @@ def _show(report: ImportReport) -> None:
 
 
 def _line(run: ImportedRun) -> str:
-    from db.errors import counted
-
     counts = ", ".join(f"{count} {status}" for status, count in sorted(run.statuses.items()))
     bundle = f"bundle {run.bundle}" + ("" if run.is_new else " (was there)")
-    measured = f"{counted(run.measurements, 'measurement')} ({counts})"
+    measured = f"{several(run.measurements, 'measurement')} ({counts})"
     line = f"run {run.run_id}  {run.branch}@{run.commit[:10]}: {measured}; {bundle}"
     if stored := run.stored:
         line += f"; {stored.new} new, {stored.updated} updated, {stored.unchanged} unchanged in the database"

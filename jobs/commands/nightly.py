@@ -209,6 +209,6 @@ def _replicates(database: str | None, names: RunNames, testbeds: Sequence[Testbe
 
     if database is None:
         return 1
-    branch = make_header(testbeds[0].environment, names, "").branch
+    branch = make_header(testbeds[0].environment, names).branch
     known = list_nights(open_store(database, write=True), branch=branch, limit=_FIRST_NIGHTS)
     return 1 if len(known) >= _FIRST_NIGHTS else 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,16 @@ def one_line(text: str, limit: int = _LONGEST) -> str:
     """
     flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."
+
+
+def several(count: int, what: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def the_first(names: Sequence[str], most: int = 5) -> str:
+    """`a, b and 3 more`: at most so many names, and how many others there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def print_lines(lines: Iterable[str], err: bool = False) -> None:

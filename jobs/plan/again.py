@@ -47,7 +47,7 @@ class Rounds:
             return []
         from jobs.pool.runner import make_header
 
-        headers = [make_header(testbed.environment, RunNames(commit=commit), "") for testbed in testbeds]
+        headers = [make_header(testbed.environment, RunNames(commit=commit)) for testbed in testbeds]
         commits = {sha for side in self.sides for sha in side.commits}
         known = [run.testbed for side in self.sides for run in side.runs]
         lines = []

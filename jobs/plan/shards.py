@@ -18,6 +18,7 @@ from collector.errors import BundleError, ConfigError
 from collector.output_file import write_output
 from collector.vocabulary import Cell
 from jobs.github.ci import job_url
+from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
 from jobs.plan.duplicate_programs import Identify, plan_work
 from jobs.plan.planning import NothingToDoError, Plan
@@ -128,7 +129,7 @@ class Merged:
     base: str
 
     def __str__(self) -> str:
-        arrived = f"night {self.night}: {self.runs} run{'s' * (self.runs != 1)} of {self.planned} planned cells"
+        arrived = f"night {self.night}: {several(self.runs, 'run')} of {self.planned} planned cells"
         if not self.lost:
             return f"{arrived}, all of them taken on"
         return f"{arrived}; {self.lost} cells never arrived and count as missing ({self.bundle})"

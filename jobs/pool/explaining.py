@@ -13,6 +13,7 @@ from collector.errors import ConfigError, ExpectedError
 from collector.explanation import EXPLAINABLE, Explanation
 from collector.vocabulary import Measurement
 from jobs.builds.overlay import Wheel
+from jobs.output.terminal import the_first
 from jobs.plan.duplicate_programs import SAME_PROGRAM
 from jobs.pool.device_pool import Pool
 from jobs.pool.host import cell_variables
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
     from db.connecting import Source
     from db.queries.filters import CellFilter
-
-#: Cells that an error names.
-_NAMED = 5
 
 
 class NotExplainableError(ExpectedError):
@@ -66,8 +64,7 @@ def failing_cell(source: Source, run: str, cell: str, chosen: CellFilter) -> tup
 
 def _named(rows: pd.DataFrame) -> str:
     columns = ["cell_id", "phase", "dtype", "config", "status"]
-    names = ["{} {} {} {}: {}".format(*row) for row in rows[columns].fillna("missing").head(_NAMED).to_numpy()]
-    return ", ".join(names) + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
+    return the_first(["{} {} {} {}: {}".format(*row) for row in rows[columns].fillna("missing").to_numpy()])
 
 
 def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from collector.vocabulary import NOT_APPLICABLE, Measurement, Status, sizes_of, status_words
-from jobs.output.terminal import one_line
+from jobs.output.tables import say
+from jobs.output.terminal import several
 from jobs.plan.carrying import SAME_CODE_AS
 
 
@@ -57,9 +58,9 @@ class RunProgress:
         """How many cells were measured, and how many were carried over from which nights."""
         nights = Counter(self.carried.values())
         measured, others = self.done - nights.total(), len(nights) - 1
-        more = f" and {others} other night{'s' * (others > 1)}" if others > 0 else ""
+        more = f" and {several(others, 'other night')}" if others > 0 else ""
         of = f" as same code as {max(nights)}{more}" if nights else ""
-        return f"{measured} cell{'s' * (measured != 1)} measured, {nights.total()} carried over{of}"
+        return f"{several(measured, 'cell')} measured, {nights.total()} carried over{of}"
 
     def took(self, measurement: Measurement) -> None:
         """Counts one cell and shows it. A cell that is measured again counts once, as it came out last."""
@@ -72,15 +73,8 @@ class RunProgress:
         left = self.left_s()
         facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
         self._bar.update(self._task, completed=self.done, facts=facts)
-        self.console.print(
-            one_line(
-                f"[{self.done}/{self.total}] {measurement.cell}  {describe(measurement)}"
-                f"  ({measurement.wall_s:.0f} s; {facts})"
-            ),
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        what = f"{measurement.cell}  {describe(measurement)}  ({measurement.wall_s:.0f} s; {facts})"
+        say(self.console, f"[{self.done}/{self.total}] {what}")
 
 
 def describe(measurement: Measurement) -> str:
@@ -110,8 +104,7 @@ def sizes_words(measurement: Measurement) -> list[str]:
     if not (sizes := sizes_of(measurement.details)):
         return []
     words = [f"{size}: {size.over_static:.2f}x static" for size in sizes if size.over_static]
-    count = measurement.metrics.get("recompiles", 0.0)
-    return [*words, f"{count:.0f} recompile{'s' * (count != 1)}"]
+    return [*words, several(round(measurement.metrics.get("recompiles", 0.0)), "recompile")]
 
 
 def format_s(seconds: float) -> str:

@@ -17,6 +17,7 @@ from collector.machine.environment import environment_id, extract_testbed
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
+from jobs import tool_version
 from jobs.github.ci import job_url
 from jobs.plan.carrying import SAME_CODE_AS, Known
 from jobs.plan.duplicate_programs import Work, copy_for
@@ -50,7 +51,7 @@ def branch_of(torch_version: str) -> str:
 
 
 def make_header(
-    environment: Mapping[str, Any], names: RunNames, version: str, requested: RequestedOptions | None = None
+    environment: Mapping[str, Any], names: RunNames, requested: RequestedOptions | None = None
 ) -> RunHeader:
     """The first record of a run on this machine; `requested` is what `resume` will need."""
     settings = requested.settings if requested else Settings()
@@ -65,7 +66,7 @@ def make_header(
         label=names.label,
         commit_date=names.commit_date,
         commit_title=names.commit_title,
-        tool_version=version,
+        tool_version=tool_version(),
         # The commit may be named otherwise: `resume` compares torch itself.
         asked=requested.to_json() | {"torch_git": environment["torch_git"]} if requested else None,
         night=names.night,

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.settings import Settings
-from jobs import tool_version
+from jobs.output.tables import say
+from jobs.output.terminal import several
 from jobs.plan.carrying import known_cells
 from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
@@ -58,7 +59,7 @@ def measure_and_store(
     headers, runs = [], []
     parts = shares(plan.cells, model, len(testbeds), last_testbeds(history, testbeds))
     for testbed, cells in zip(testbeds, parts, strict=True):
-        header = make_header(testbed.environment, names, tool_version(), RequestedOptions(settings, testbed.execution))
+        header = make_header(testbed.environment, names, RequestedOptions(settings, testbed.execution))
         headers.append((header, 1))
         known = known_cells(costs or folder, header, RequestedOptions(settings, testbed.execution))
         runs.append(DeviceRun(testbed, plan_work(cells), BundleWriter(folder, header, cells), known))
@@ -113,17 +114,16 @@ def _measure(
         )
     if execution.carried_nights:
         spent = format_s(since_start_s(monotonic()))
-        console.print(f"{progress.carried_words()}; {spent} since the start", highlight=False, soft_wrap=True)
+        say(console, f"{progress.carried_words()}; {spent} since the start")
     if result.first_at is not None:
         console.print(f"first cell after {since_start_s(result.first_at):.1f} s", style="dim", highlight=False)
     for path in result.paths:
-        console.print(f"bundle {path}", highlight=False, soft_wrap=True)
+        say(console, f"bundle {path}")
         if store:
-            console.print(store(path), highlight=False, soft_wrap=True)
+            say(console, store(path))
     if progress.done < total:
         again = f"`inductor-watch resume --out {result.paths[0].parent}` measures them"
-        left = f"{total - progress.done} cells were not started in time: {again}"
-        console.print(left, highlight=False, soft_wrap=True)
+        say(console, f"{total - progress.done} cells were not started in time: {again}")
     if result.lost:
         raise result.lost
     return [header.run_id for header, _ in headers], progress
@@ -155,16 +155,11 @@ def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int)
     environment, total, duplicates = run.testbed.environment, run.work.total, run.work.named_twice
     device = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
     again = f", attempt {attempt}" if attempt > 1 else ""
-    lines = [
-        f"run {header.run_id}{again}: {total} cell{'s' * (total != 1)} on {device}, torch {environment['torch']}, "
-        f"{header.branch}@{header.commit[:10]}"
-    ]
+    on = f"{device}, torch {environment['torch']}, {header.branch}@{header.commit[:10]}"
+    say(console, f"run {header.run_id}{again}: {several(total, 'cell')} on {on}")
     if duplicates:
-        lines.append(
-            f"{duplicates} of them compile to the same program as another one: measured once, shown under each name"
-        )
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+        same = "compile to the same program as another one: measured once, shown under each name"
+        say(console, f"{duplicates} of them {same}")
 
 
 def print_night(database: str, run_ids: Sequence[str]) -> None:

@@ -10,11 +10,11 @@ from analysis.history.alerts_evidence import Evidence
 from analysis.history.changes import Certainty, Change
 from analysis.history.drift import Drift
 from analysis.reports.words import interval, percent, several, value
-from jobs.output.terminal import one_line
+from jobs.output.terminal import one_line, the_first
 from jobs.regressions.text import commit_line
 
-#: Commits of a range, environment keys, and kernels that are named; all are in `--json`.
-_COMMITS, _KEYS, _KERNELS = 20, 5, 3
+#: Commits of a range, and kernels that are named; all are in `--json`.
+_COMMITS, _KERNELS = 20, 3
 
 
 def alert_lines(alert: Alert, cells: int, evidence: Evidence | None = None) -> list[str]:
@@ -97,7 +97,7 @@ def _suspects(alert: Alert) -> list[str]:
     if (rest := len(blame.commits) - _COMMITS) > 0:
         lines.append(f"  ... and {rest} more (--json has all)")
     if alert.also_possible:
-        lines.append(f"also possible: {_some([entry.sha[:10] for entry in alert.also_possible])}")
+        lines.append(f"also possible: {the_first([entry.sha[:10] for entry in alert.also_possible])}")
     return lines
 
 
@@ -105,15 +105,10 @@ def _beside(alert: Alert) -> Iterator[str]:
     """What changed at the same time and is no commit: environment, options, the machine."""
     if alert.environment_changed:
         changed = [f"{one.key}: {_joined(one.base)} -> {_joined(one.new)}" for one in alert.environment]
-        yield f"environment or options changed there, too: {_some(changed)}"
+        yield f"environment or options changed there, too: {the_first(changed)}"
     for (_, metric), drift in alert.common_drift.items():
         machine = sum(change.metric == metric for change in alert.of_machine())
         yield f"eager times of all its cells moved by {percent(drift - 1)}: {machine} of {metric} by the machine alone"
-
-
-def _some(texts: Sequence[str]) -> str:
-    rest = f" and {len(texts) - _KEYS} more" if len(texts) > _KEYS else ""
-    return ", ".join(texts[:_KEYS]) + rest
 
 
 def _joined(values: Sequence[str]) -> str:

@@ -49,12 +49,12 @@ def test_a_run_is_named_by_its_time_and_never_twice():
 
 
 def test_a_header_has_names_and_testbed_of_the_request_or_of_torch():
-    found = make_header(FACTS, RunNames(), "0.1.0")
+    found = make_header(FACTS, RunNames())
     assert (found.branch, found.commit, found.branch_start) == ("release/2.13", "f" * 40, "")
     assert found.testbed == {"device": "cpu", "cpu": "A CPU", "cores": 1, **Settings().testbed()}
     settings = Settings(flags=BackendFlags.parse(["tf32_matmul=off"]), optimizer="sgd")
     names = RunNames("main", "c" * 40, label="try", branch_start="b" * 40)
-    given = make_header(FACTS, names, "0.1.0", RequestedOptions(settings))
+    given = make_header(FACTS, names, RequestedOptions(settings))
     assert (given.branch, given.commit, given.label, given.branch_start) == ("main", "c" * 40, "try", "b" * 40)
     assert (given.testbed["flags"], given.testbed["optimizer"]) == ("tf32_cudnn reduced_math_attention", "sgd")
 
