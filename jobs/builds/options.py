@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from packaging.version import InvalidVersion, Version
 
-from jobs.options import FOLDER, as_one
+from jobs.options import FOLDER, INPUT_FILE, as_one
 from jobs.output.terminal import tell
 from jobs.pool.child import ChildError
 from jobs.pool.requested_options import RequestedOptions, RunNames
@@ -139,17 +139,11 @@ build_options = as_one(
     BuildOptions,
     click.option(
         "--envs",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=FOLDER,
         default=Path("torch-builds"),
-        show_default=True,
         help="Folder of the environments, one a build; made once.",
     ),
-    click.option(
-        "--python",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="EXE",
-        help="The Python to make them with. [this one]",
-    ),
+    click.option("--python", type=INPUT_FILE, metavar="EXE", help="The Python to make them with. [this one]"),
     click.option("--index-url", metavar="URL", help="The index that torch comes from, e.g. one of CPU wheels. [pip's]"),
     click.option("--find-links", multiple=True, metavar="PLACE", help="A folder or page of wheels to look at besides."),
     click.option("--no-index", is_flag=True, help="Look at --find-links only."),

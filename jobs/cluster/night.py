@@ -21,7 +21,7 @@ from jobs.cluster.ray_cluster import ClusterError, LostError, Node, RayCluster, 
 from jobs.output.tables import say
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
-from jobs.plan.schedule import Group, group_of, shares
+from jobs.plan.schedule import Group, group_of, last_places, shares
 from jobs.pool.child import INTERRUPTED, Request
 from jobs.pool.progress import RunProgress
 
@@ -72,12 +72,7 @@ def _homes(nodes: Sequence[Node], history: Sequence[BundleContents]) -> dict[Gro
     """The node that measured each group last. Nodes that share a host name cannot be told apart and are left out."""
     hosts = Counter(node.host for node in nodes)
     numbers = {node.host: number for number, node in enumerate(nodes) if hosts[node.host] == 1}
-    homes: dict[Group, int] = {}
-    for run in history:
-        number = numbers.get(str(run.header.testbed.get("node", "")))
-        if number is not None:
-            homes = {group_of(item.cell): number for item in run.measurements} | homes
-    return homes
+    return last_places(history, lambda testbed: numbers.get(str(testbed.get("node", ""))))
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from jobs.options import as_one
+from jobs.options import POSITIVE, as_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,6 @@ executing_options = as_one(
         "--executor",
         type=click.Choice(["host", "ray"]),
         default="host",
-        show_default=True,
         help="Who measures: this host, or the nodes of a Ray cluster, a task a shard of the plan.",
     ),
     click.option(
@@ -50,7 +49,5 @@ executing_options = as_one(
         metavar="HOST:PORT|auto",
         help="With --executor ray: the cluster (or RAY_ADDRESS). [one of this host alone]",
     ),
-    click.option(
-        "--tasks", type=click.IntRange(min=1), help="With --executor ray: shards to cut the night into. [4 a node]"
-    ),
+    click.option("--tasks", type=POSITIVE, help="With --executor ray: shards to cut the night into. [4 a node]"),
 )

@@ -14,7 +14,8 @@ from collector.errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, select, suites
 from collector.zoo.spec import ModelSpec
-from jobs.options import OUTPUT_FILE, device_option, json_option
+from jobs.measuring_options import device_option
+from jobs.options import OUTPUT_FILE, json_option
 from jobs.output.terminal import print_json
 
 

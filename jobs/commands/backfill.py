@@ -16,15 +16,8 @@ from jobs.builds.options import (
     overlay_options,
     parse_build,
 )
-from jobs.options import (
-    POSITIVE,
-    Storage,
-    json_option,
-    label_option,
-    measuring_options,
-    night_options,
-    storage_options,
-)
+from jobs.measuring_options import label_option, measuring_options, night_options
+from jobs.options import POSITIVE, Storage, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, tell
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from collector.metrics import METRICS
+from collector.settings import Settings
 from jobs.builds.options import BuildOptions, SourceOptions, build_options, overlay_options
-from jobs.options import (
-    FOLDER,
-    PHASES,
-    Renamed,
-    Storage,
+from jobs.measuring_options import (
     batch_size_option,
     device_option,
     dtype_option,
-    json_option,
-    model_cell_options,
     models_file_option,
     samples_option,
     search_timeout_option,
     shared_tuning_option,
-    storage_options,
     timeout_option,
 )
+from jobs.options import FOLDER, PHASES, Renamed, Storage, as_one, json_option, model_cell_options, storage_options
 from jobs.output.terminal import one_line, print_json, tell
+from jobs.pool.requested_options import Selection
 
 if TYPE_CHECKING:
     from db.queries.filters import CellFilter
@@ -44,17 +41,27 @@ class InconclusiveError(click.ClickException):
     exit_code = 3
 
 
+def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
+    return Selection(suites=(suite,) if suite else (), phases=(phase,) if phase else (), **form)
+
+
 @click.command()
 @click.option("--model", required=True, help="A model of `zoo` or of --models-file, or your own as module:function.")
 @click.option(
     "--config", required=True, metavar="NAME[+key=value...]", help="A config of `templates` or `modes`, with overrides."
 )
-@click.option("--suite", metavar="NAME", help="The model's suite, needed where two suites have a model of this name.")
-@click.option("--phase", type=PHASES, help="Forward alone, or forward and backward [inference].")
-@dtype_option
-@device_option
-@batch_size_option
-@models_file_option
+@as_one(
+    "selection",
+    _of_one,
+    click.option(
+        "--suite", metavar="NAME", help="The model's suite, needed where two suites have a model of this name."
+    ),
+    click.option("--phase", type=PHASES, help="Forward alone, or forward and backward [inference]."),
+    dtype_option,
+    device_option,
+    batch_size_option,
+    models_file_option,
+)
 @click.option(
     "--metric",
     type=click.Choice([*METRICS, STATUS]),
@@ -93,9 +100,7 @@ class InconclusiveError(click.ClickException):
 )
 @overlay_options
 @build_options
-@samples_option
-@timeout_option
-@shared_tuning_option
+@as_one("settings", Settings, samples_option, timeout_option, shared_tuning_option)
 @click.option(
     "--replicates", type=click.IntRange(min=2), default=3, help="Runs of each build or commit, to begin with."
 )
@@ -114,12 +119,7 @@ class InconclusiveError(click.ClickException):
 def bisect_command(
     model: str,
     config: str,
-    suite: str | None,
-    phase: str | None,
-    dtype: str | None,
-    device: str | None,
-    batch_size: int | None,
-    models_file: str,
+    selection: Selection,
     metric: str,
     smallest: float | None,
     good: str,
@@ -129,9 +129,7 @@ def bisect_command(
     clone: Path | None,
     source: SourceOptions,
     options: BuildOptions,
-    rounds: int,
-    timeout_s: float,
-    shared_tuning: str,
+    settings: Settings,
     replicates: int,
     most_runs: int,
     out: Path,
@@ -144,13 +142,12 @@ def bisect_command(
     """
     from analysis.history.bisection import level_of, looks
     from collector.configs.spelling import parse_config
-    from collector.settings import Settings
     from jobs.bisect.judges import OF_COMPILING, MetricJudge, StatusJudge
     from jobs.bisect.search import Bisection, BisectionLog
     from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
     from jobs.builds.environment import Environments
     from jobs.pool.child import Request
-    from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+    from jobs.pool.requested_options import RequestedOptions, RunNames
 
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
@@ -161,14 +158,16 @@ def bisect_command(
     parse_config(config)
     # Where runs disagree on a status, further ones do not settle it.
     most = replicates if metric == STATUS else most_runs
-    selection = Selection(
-        (suite,) if suite else (), (model,), (phase,) if phase else (), dtype, device, batch_size, models_file
+    settings = replace(settings, code_only=metric in OF_COMPILING)
+    request = Request(
+        replace(selection, models=(model,)),
+        (config,),
+        RunNames(branch="bisect", trigger="bisect"),
+        RequestedOptions(settings),
     )
-    settings = Settings(
-        rounds=rounds, timeout_s=timeout_s, shared_tuning=shared_tuning, code_only=metric in OF_COMPILING
+    measured: TorchBuilds | Overlays | Checkouts = TorchBuilds(
+        Environments(options, selection.device), request, metric, out
     )
-    request = Request(selection, (config,), RunNames(branch="bisect", trigger="bisect"), RequestedOptions(settings))
-    measured: TorchBuilds | Overlays | Checkouts = TorchBuilds(Environments(options, device), request, metric, out)
     if clone:
         overlays = Overlays(clone, source, request, metric, out)
         measured = overlays if prepare is None else Checkouts(clone, prepare, options.base, request, metric, out)

@@ -16,16 +16,8 @@ from click.core import ParameterSource
 from jobs.builds.options import SourceOptions, import_commits, overlay_options
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
-from jobs.options import (
-    FOLDER,
-    OUTPUT_FILE,
-    Storage,
-    dashboard_option,
-    label_option,
-    measuring_options,
-    night_options,
-    stored_options,
-)
+from jobs.measuring_options import label_option, measuring_options, night_options
+from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, stored_options
 from jobs.output.terminal import tell
 from jobs.pool.requested_options import RequestedOptions, Selection
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from collector.bundle import BundleError, check_bundle
-from jobs.options import INPUT_FILE, PHASES, Renamed, Storage, db_option, json_option, label_option, storage_options
+from jobs.measuring_options import label_option
+from jobs.options import INPUT_FILE, PHASES, Renamed, Storage, db_option, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, several, tell
 
 if TYPE_CHECKING:

@@ -11,18 +11,8 @@ import click
 
 from jobs.builds.options import SourceOptions, source_options
 from jobs.cluster.options import Executing, executing_options
-from jobs.options import (
-    EXISTING,
-    INPUT_FILE,
-    POSITIVE,
-    Storage,
-    as_one,
-    json_option,
-    naming_options,
-    night_measuring_options,
-    night_options,
-    storage_options,
-)
+from jobs.measuring_options import naming_options, night_measuring_options, night_name_option, night_options
+from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, json_option, storage_options
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
 if TYPE_CHECKING:
@@ -86,14 +76,7 @@ carrying_options = as_one(
     type=INPUT_FILE,
     help="Measure the cells of this file, in its order, as `plan --json` writes them.",
 )
-@click.option(
-    "--night",
-    default="",
-    show_default=False,
-    envvar="INDUCTOR_WATCH_NIGHT",
-    metavar="NAME",
-    help="The night that this run is a part of, where several hosts share one. [what --plan says]",
-)
+@night_name_option("The night that this run is a part of, where several hosts share one. [what --plan says]")
 @carrying_options
 @click.option("--dry-run", is_flag=True, help="Measure nothing: cells, predicted hours, and what would take them.")
 @click.option("--costs", type=EXISTING, help="A bundle or a folder of bundles to learn from what cells take. [--out]")

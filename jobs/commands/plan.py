@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.options import EXISTING, FOLDER, POSITIVE, extra_options, json_option, night_options
+from jobs.measuring_options import extra_options, night_name_option, night_options
+from jobs.options import EXISTING, FOLDER, POSITIVE, json_option
 from jobs.output.terminal import print_json
 from jobs.pool.requested_options import ExtraMeasurements, Selection
 
@@ -39,14 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=FOLDER, default=Path("plan"), help="With --shards: the folder for plan.json, shard-01.json, ..."
 )
-@click.option(
-    "--night",
-    default="",
-    show_default=False,
-    envvar="INDUCTOR_WATCH_NIGHT",
-    metavar="NAME",
-    help="With --shards: what the night is called. [the workflow's run, else the time]",
-)
+@night_name_option("With --shards: what the night is called. [the workflow's run, else the time]")
 @json_option
 @click.pass_context
 def plan_command(

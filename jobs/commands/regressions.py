@@ -281,9 +281,11 @@ def notify(
 
     The channels are those that the environment names (docs/ci.md). What a channel does not take is told by the next call.
     """
+    from analysis.reports.facts import build_report
     from db.engine import open_store
+    from db.queries.filters import EVERYTHING
     from jobs.regressions.channels import NotDeliveredError, channels_of, tell_channels
-    from jobs.regressions.notices import due, headline, notice_of
+    from jobs.regressions.notices import due, notice_of
 
     if len(sides) not in (0, 2):
         raise click.UsageError("name two sides, BASE and NEW, or none")
@@ -294,7 +296,7 @@ def notify(
         )
     engine = open_store(database, write=not dry_run)
     with engine.connect() as connection:
-        first = headline(connection, sides[0], sides[1], dashboard_url) if sides else None
+        first = build_report(connection, sides[0], sides[1], EVERYTHING, dashboard_url) if sides else None
         if dry_run:
             records = due(connection, "", branch)
             print_lines(

@@ -8,9 +8,7 @@ import click
 
 from collector.vocabulary import Config
 from jobs.builds.options import SourceOptions, source_options
-from jobs.options import (
-    POSITIVE,
-    Storage,
+from jobs.measuring_options import (
     config_options,
     max_hours_option,
     measuring_options,
@@ -18,8 +16,8 @@ from jobs.options import (
     replicates_option,
     selection_options,
     shared_tuning_option,
-    storage_options,
 )
+from jobs.options import POSITIVE, Storage, storage_options
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 
 

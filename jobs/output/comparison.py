@@ -10,7 +10,6 @@ from rich.console import Console
 
 from analysis.compare.ranking import ranked
 from analysis.compare.results import Comparison, Figure, Group, PairedFigure, SideSummary
-from analysis.compare.tables import summarise
 from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import Judgement, Outcome
 from analysis.reports.words import (
@@ -27,9 +26,7 @@ from analysis.reports.words import (
 from analysis.stats.shrinkage import FEWEST
 from analysis.stats.verdicts import MOST_RUNS
 from collector.metrics import METRICS
-from db.engine import open_store
-from db.queries.sides import resolve_side
-from jobs.output.tables import FittingTable, console, say
+from jobs.output.tables import FittingTable, say
 
 #: Columns of the suite tables: metric, heading, digits.
 _FIGURES = (
@@ -41,12 +38,6 @@ _FIGURES = (
 _CHANGED = (Transition.BROKE, Transition.FIXED, Transition.MISSING, Transition.STILL_FAILING)
 #: Missing cells up to this many are named one by one.
 _NAMED = 20
-
-
-def print_summary(database: str, side_text: str) -> None:
-    """Prints one side's suites and what failed there."""
-    with open_store(database, write=False).connect() as connection:
-        show_summary(console(), summarise(connection, resolve_side(connection, side_text)))
 
 
 def show_summary(out: Console, summary: SideSummary) -> None:

@@ -18,17 +18,6 @@ from collector.vocabulary import DTYPES, Config, OptionValue, Phase
 
 #: The file that is read where none is named.
 DEFAULT = "models.toml"
-#: What each key of a model's table is, for people.
-KEYS = {
-    "function": 'a text, "module:function"',
-    "batch_sizes": "a list of whole numbers from 1, e.g. [1, 8]",
-    "shapes": "named tables of the function's arguments, e.g. { short = { batch_size = 8, seq = 128 } }",
-    "phases": f"a list of {', '.join(Phase)}",
-    "dtypes": f"a list of {', '.join(DTYPES)}",
-    "configs": 'a list of configs as --config takes them, e.g. ["triton", "max_autotune"]',
-    "tolerance": "a number above 0, e.g. 0.01",
-    "source": "a text: a folder, whose commit is the model's version, or a package, whose content is",
-}
 _TOP = {"models": "tables [models.NAME]", "with_zoo": "true or false"}
 #: A name of a model or a shape; a dot separates the two.
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
@@ -96,7 +85,7 @@ def _models(path: Path, name: str, table: Any) -> list[WatchedModel]:
     for key, value in table.items():
         if key not in KEYS:
             raise ConfigError(f"{where} {key}: no such key: {nearest(key, KEYS)}")
-        if not _CHECKS[key](value):
+        if not KEYS[key][1](value):
             raise ConfigError(f"{where} {key}: {_wrong(key, value)}")
     if "function" not in table:
         raise ConfigError(f'{where} lacks function: write function = "module:function"')
@@ -149,7 +138,7 @@ def _wrong(key: str, value: Any) -> str:
         word = next((word for word in value if word not in known), None)
         if isinstance(word, str):
             return f"{word!r} is none of them: {nearest(word, known)}"
-    return f"{value!r}: write {KEYS[key]}"
+    return f"{value!r}: write {KEYS[key][0]}"
 
 
 def _list_of(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -171,16 +160,19 @@ def _are_shapes(value: Any) -> bool:
     return shapes != [] and plain and all(isinstance(shape, dict) and shape for shape in shapes)
 
 
-#: Whether the value of a key can be used.
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "function": lambda value: isinstance(value, str) and is_user_model(value),
-    "batch_sizes": _list_of(_is_count),
-    "shapes": _are_shapes,
-    "phases": _list_of(lambda word: word in [*Phase]),
-    "dtypes": _list_of(lambda word: word in DTYPES),
-    "configs": _list_of(_is_text),
-    "tolerance": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6,
-    "source": _is_text,
+#: What each key of a model's table is, for people, and whether a value of it can be used.
+KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "function": ('a text, "module:function"', lambda value: isinstance(value, str) and is_user_model(value)),
+    "batch_sizes": ("a list of whole numbers from 1, e.g. [1, 8]", _list_of(_is_count)),
+    "shapes": (
+        "named tables of the function's arguments, e.g. { short = { batch_size = 8, seq = 128 } }",
+        _are_shapes,
+    ),
+    "phases": (f"a list of {', '.join(Phase)}", _list_of(lambda word: word in [*Phase])),
+    "dtypes": (f"a list of {', '.join(DTYPES)}", _list_of(lambda word: word in DTYPES)),
+    "configs": ('a list of configs as --config takes them, e.g. ["triton", "max_autotune"]', _list_of(_is_text)),
+    "tolerance": ("a number above 0, e.g. 0.01", lambda value: type(value) in (int, float) and 0 < value < 1e6),
+    "source": ("a text: a folder, whose commit is the model's version, or a package, whose content is", _is_text),
 }
 
 

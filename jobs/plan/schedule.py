@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from collector.bundle import BundleContents
 from collector.vocabulary import Cell
 from jobs.plan.cost import CostModel
 
@@ -111,6 +113,17 @@ def shares(
 def group_of(cell: Cell) -> Group:
     """The group whose cells stay on one GPU."""
     return cell.suite, cell.model, cell.phase.value
+
+
+def last_places(
+    history: Iterable[BundleContents], place_of: Callable[[Mapping[str, Any]], int | None]
+) -> dict[Group, int]:
+    """By group the place that measured it last, of earlier runs, the newest first; `place_of` tells it from a testbed."""
+    last: dict[Group, int] = {}
+    for run in history:
+        if (place := place_of(run.header.testbed)) is not None:
+            last = {group_of(item.cell): place for item in run.measurements} | last
+    return last
 
 
 def _assign(costs: Mapping[Group, float], gpus: int, kept: Mapping[Group, int]) -> dict[Group, int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import selectors
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
+from multiprocessing.connection import wait
+from typing import Any
 
+from collector.process.cell_process import CellProcess
 from collector.process.outcome import Outcome
 from jobs.pool.gpu_scheduler import GpuScheduler
 
@@ -17,7 +19,6 @@ class Pool:
     def __init__(self, schedulers: Sequence[GpuScheduler], budget_s: float = float("inf")) -> None:
         self._schedulers = list(schedulers)
         self._deadline = time.monotonic() + budget_s
-        self._selector = selectors.DefaultSelector()
 
     def run(self) -> Generator[tuple[int, Outcome]]:
         """Measures every cell; after the budget's seconds no new one starts. Closing the iterator ends all processes.
@@ -26,9 +27,8 @@ class Pool:
             LauncherError: the processes that start the cells keep dying.
         """
         with ExitStack() as stack:
-            stack.callback(self._selector.close)
             for scheduler in self._schedulers:
-                stack.callback(scheduler.close, self._unwatch)
+                stack.callback(scheduler.close)
             if time.monotonic() < self._deadline:
                 for scheduler in self._schedulers:
                     scheduler.prepare()
@@ -37,21 +37,20 @@ class Pool:
                     if time.monotonic() > self._deadline:
                         scheduler.give_up()
                     if scheduler.busy:
-                        scheduler.start_waiting(self._watch)
+                        scheduler.start_waiting()
                 self._wait()
                 for index, scheduler in enumerate(self._schedulers):
-                    for outcome in scheduler.turn(self._unwatch):
+                    for outcome in scheduler.turn():
                         yield index, outcome
 
-    def _watch(self, descriptor: int, owner: object) -> None:
-        self._selector.register(descriptor, selectors.EVENT_READ, owner)
-
-    def _unwatch(self, descriptor: int) -> None:
-        if descriptor in self._selector.get_map():  # not where a signal came before it was watched
-            self._selector.unregister(descriptor)
-
     def _wait(self) -> None:
-        ready = self._selector.select(timeout=min(scheduler.soon_s for scheduler in self._schedulers))
+        owners: dict[Any, CellProcess] = {
+            descriptor: process
+            for scheduler in self._schedulers
+            for process in scheduler.active
+            for descriptor in process.descriptors
+        }
+        ready = wait(owners, timeout=min(scheduler.soon_s for scheduler in self._schedulers))
         # The pipes of a process that has gone are readable for ever: a short sleep keeps this loop from spinning.
-        if len({id(key.data) for key, _ in ready}) < len(ready):
+        if len({owners[descriptor] for descriptor in ready}) < len(ready):
             time.sleep(0.002)

@@ -24,7 +24,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,7 +48,6 @@ _TUNING = 2
 #: Fork servers that a scheduler may lose in a run before it gives up.
 _SERVERS = 3
 
-Watch = Callable[[int, object], None]
 #: Bytes of device memory that a cell needs, or None if that is not known.
 MemoryOf = Callable[[Cell], float | None]
 
@@ -122,6 +121,11 @@ class GpuScheduler:
         return bool(self._waiting or self._active or self._alone)
 
     @property
+    def active(self) -> Iterable[CellProcess]:
+        """The processes of the cells that are under way."""
+        return self._active
+
+    @property
     def soon_s(self) -> float:
         """Seconds until something is due that no descriptor announces."""
         return 0.01 if self._queue else 0.1
@@ -137,20 +141,20 @@ class GpuScheduler:
         self._waiting.clear()
         self._alone.clear()
 
-    def start_waiting(self, watch: Watch) -> None:
+    def start_waiting(self) -> None:
         """Fills the free workers. Raises `LauncherError` once too many fork servers were lost."""
         self.prepare()
         if self._launcher is None or not self._launcher.is_ready:
             return
         while self._free and not self._measuring() and (cell := self._choose()) is not None:
             try:
-                self._begin(cell, watch)
+                self._begin(cell)
             except LauncherError:
                 # The server died while it was asked: `turn` sees that it is lost and starts another.
                 self._waiting.insert(0, cell)
                 return
 
-    def _begin(self, cell: Cell, watch: Watch) -> None:
+    def _begin(self, cell: Cell) -> None:
         assert self._launcher is not None  # noqa: S101 - prepared before
         self._folder.mkdir(mode=0o700, exist_ok=True)
         settings = replace(self._settings, known_code=self._known_code.get(cell.cell_id, ""))
@@ -159,13 +163,11 @@ class GpuScheduler:
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:
             self._ran_beside_others.update(self._active)
-        for descriptor in process.descriptors:
-            watch(descriptor, process)
 
-    def turn(self, unwatch: Callable[[int], None]) -> Iterator[Outcome]:
+    def turn(self) -> Iterator[Outcome]:
         """Reads the messages of the cells, ends those that are done, and grants the device to the next."""
         if self._launcher and self._launcher.lost:
-            self._begin_again(unwatch)
+            self._begin_again()
         for process in list(self._active):
             process.pump()
             if process.asks == "tune" and self._tune_together:
@@ -175,7 +177,7 @@ class GpuScheduler:
                 self._queue.append(process)
             if process.finished:
                 beside_others = process in self._ran_beside_others
-                outcome = self._end(process, unwatch)
+                outcome = self._end(process)
                 self._check_device(outcome)
                 if _lacked_room(outcome) and beside_others:
                     # Beside others it proves nothing: the memory may have been theirs.
@@ -185,7 +187,7 @@ class GpuScheduler:
                     yield outcome
         self._hand_over()
 
-    def close(self, unwatch: Callable[[int], None]) -> None:
+    def close(self) -> None:
         """Ends every process and removes their folders, also where a signal interrupts it."""
         with ExitStack() as stack:
             for _ in range(2):  # the second one where the first was interrupted
@@ -194,7 +196,7 @@ class GpuScheduler:
                 stack.callback(self._launcher.close)
                 self._launcher = None
             for process in list(self._active):
-                stack.callback(self._end, process, unwatch)
+                stack.callback(self._end, process)
 
     def _choose(self) -> Cell | None:
         if not self._waiting:
@@ -230,11 +232,11 @@ class GpuScheduler:
             if reason and why_unhealthy(self._environ):  # asked twice: a driver that resets the device needs a moment
                 raise LostDeviceError(f"the GPU no longer answers ({reason}); it was lost in or before {measured.cell}")
 
-    def _begin_again(self, unwatch: Callable[[int], None]) -> None:
+    def _begin_again(self) -> None:
         """A lost server takes its children with it: they are measured again under a new one."""
         assert self._launcher is not None  # noqa: S101
         again = [process.cell for process in self._active]
-        self.close(unwatch)
+        self.close()
         if self._servers >= _SERVERS:
             raise LauncherError(f"{self._servers} fork servers were lost in one run: `resume` goes on")
         self._waiting[:0] = again
@@ -294,9 +296,7 @@ class GpuScheduler:
         for process in self._active:
             process.go_on()
 
-    def _end(self, process: CellProcess, unwatch: Callable[[int], None]) -> Outcome:
-        for descriptor in process.descriptors:
-            unwatch(descriptor)
+    def _end(self, process: CellProcess) -> Outcome:
         if process in self._queue:
             self._queue.remove(process)
         self._free.append(self._active.pop(process))  # first: what a signal interrupts here, `close` does not repeat

@@ -86,15 +86,6 @@ class ExtraMeasurements:
             raise ValueError(f"measure {dict(data)}")
         return replace(extra, precision=float(extra.precision))
 
-    def added_to(self, settings: Settings) -> Settings:
-        """The settings with these measurements wherever they ask for none themselves."""
-        return replace(
-            settings,
-            precision=settings.precision or self.precision,
-            warm_compile=settings.warm_compile or self.warm_compile,
-            trace=settings.trace or self.trace,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOptions:
@@ -149,5 +140,6 @@ class RequestedOptions:
         return cls(Settings.from_json(data["settings"]), ExecutionOptions(**execution | {"budget_s": budget_s}))
 
     def with_extra(self, extra: ExtraMeasurements) -> RequestedOptions:
-        """The same with the extra measurements that a plan asks for."""
-        return replace(self, settings=extra.added_to(self.settings))
+        """The same with the extra measurements that a plan asks for, wherever these options ask for none themselves."""
+        added = {item.name: getattr(self.settings, item.name) or getattr(extra, item.name) for item in fields(extra)}
+        return replace(self, settings=replace(self.settings, **added))

@@ -164,13 +164,15 @@ def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int)
 
 def print_night(database: str, run_ids: Sequence[str]) -> None:
     """The summary table of the night that these runs belong to, as the database has it, and how to look further."""
+    from analysis.compare.tables import summarise
     from db.engine import open_store
     from db.queries.sides import resolve_side
-    from jobs.output.comparison import print_summary
+    from jobs.output.comparison import show_summary
+    from jobs.output.tables import console
 
     with open_store(database, write=False).connect() as connection:
         (night,) = resolve_side(connection, run_ids[0]).nights
-    print_summary(database, night)
+        show_summary(console(), summarise(connection, resolve_side(connection, night)))
     print_next(database)
 
 

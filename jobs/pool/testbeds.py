@@ -20,7 +20,7 @@ from collector.vocabulary import Cell, Config
 from collector.zoo.registry import find
 from collector.zoo.spec import ModelSpec, ZooError
 from jobs.plan.planning import check_config
-from jobs.plan.schedule import Group, group_of
+from jobs.plan.schedule import Group, last_places
 from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.host import probe
@@ -137,9 +137,4 @@ def last_testbeds(history: Iterable[BundleContents], testbeds: Sequence[Testbed]
     """By group of cells, the testbed that measured it last: two GPUs of a kind differ by a few tenths of a percent."""
     known = [extract_testbed(testbed.environment) for testbed in testbeds]
     numbers = {(item.get("node"), item.get("gpu_index")): number for number, item in enumerate(known)}
-    last: dict[Group, int] = {}
-    for run in history:
-        number = numbers.get((run.header.testbed.get("node"), run.header.testbed.get("gpu_index")))
-        if number is not None:
-            last = {group_of(item.cell): number for item in run.measurements} | last
-    return last
+    return last_places(history, lambda testbed: numbers.get((testbed.get("node"), testbed.get("gpu_index"))))

@@ -22,7 +22,8 @@ import click
 import httpx
 from sqlalchemy import Engine
 
-from jobs.regressions.notices import Headline, Notice, due, notice_of, remember
+from analysis.reports.facts import Report
+from jobs.regressions.notices import Notice, due, notice_of, remember
 
 SLACK, WEBHOOK, TOKEN = "INDUCTOR_WATCH_SLACK_URL", "INDUCTOR_WATCH_WEBHOOK_URL", "INDUCTOR_WATCH_WEBHOOK_TOKEN"
 SMTP, SENDER, RECEIVERS = "INDUCTOR_WATCH_SMTP_URL", "INDUCTOR_WATCH_MAIL_FROM", "INDUCTOR_WATCH_MAIL_TO"
@@ -121,7 +122,7 @@ Channel = Webhook | Mail
 def tell_channels(
     engine: Engine,
     channels: Sequence[Channel],
-    first: Headline | None,
+    first: Report | None,
     *,
     branch: str | None,
     dashboard: str,

@@ -14,11 +14,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from analysis.history.record import Record, record_of
-from analysis.reports.facts import build_report
+from analysis.reports.facts import Report
 from analysis.reports.templating import render_text
 from analysis.reports.words import several
 from db.errors import one_line
-from db.queries.filters import EVERYTHING
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.regressions.text import blame_lines, change_of, info_json, page_of
 
@@ -30,14 +29,6 @@ _COMMITS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Headline:
-    """The first sentence of a night's report, and its page; the page is empty without a dashboard."""
-
-    sentence: str
-    link: str
-
-
-@dataclass(frozen=True, slots=True)
 class Notice:
     """One message: `title` is a line, `text` the whole message, `document` the same for programs."""
 
@@ -45,12 +36,6 @@ class Notice:
     text: str
     document: dict[str, Any]
     records: tuple[RegressionInfo, ...]
-
-
-def headline(conn: Connection, base: str, new: str, dashboard: str = "") -> Headline:
-    """What the report of two sides says first. Raises `SideError` for a text that names no side."""
-    report = build_report(conn, base, new, EVERYTHING, dashboard)
-    return Headline(report.sentence, report.link)
 
 
 def due(conn: Connection, channel: str, branch: str | None = None) -> list[RegressionInfo]:
@@ -80,9 +65,9 @@ def remember(engine: Engine, notice: Notice, channel: str, *, at: datetime, auth
 
 
 def notice_of(
-    conn: Connection, infos: Sequence[RegressionInfo], first: Headline | None = None, dashboard: str = ""
+    conn: Connection, infos: Sequence[RegressionInfo], first: Report | None = None, dashboard: str = ""
 ) -> Notice:
-    """The message about some records; `first` is what it begins with."""
+    """The message about some records; it begins with the sentence and the link of the report `first`."""
     branches = {info.branch for info in infos}
     where = f" on {next(iter(branches))}" if len(branches) == 1 else ""
     title = one_line(several(len(infos), "new regression") + where, 200)

@@ -69,18 +69,14 @@ class Span:
     end: float
 
     def holds(self, moment: float) -> bool:
-        """Whether a moment lies in the step."""
         return self.begin <= moment <= self.end
 
     def overlaps(self, other: Span) -> bool:
-        """Whether both were under way at once."""
         return self.begin < other.end and other.begin < self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A moment in which a cell ran."""
-
     number: int
     name: str
     moment: float
@@ -96,11 +92,9 @@ class Trace:
     lives: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def named(self, *names: str) -> list[Span]:
-        """The steps of these names."""
         return [span for span in self.spans if span.name in names]
 
     def of(self, number: int, *names: str) -> list[Span]:
-        """The steps of a cell, all or those of these names."""
         return [span for span in self.spans if span.number == number and (not names or span.name in names)]
 
     def others_in(self, span: Span) -> list[Tick]:
@@ -115,8 +109,6 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the log."""
-
     moment: float
     number: int
     pid: int
@@ -166,7 +158,6 @@ class Stage:
 
     @property
     def log(self) -> Path:
-        """The file that every cell appends to."""
         return self.folder / "log"
 
     def scheduler(
@@ -222,7 +213,6 @@ def end_budget_when(monkeypatch: Any, happened: Callable[[], bool]) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and more than a zombie."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False

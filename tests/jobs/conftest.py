@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
+from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.progress import RunProgress
+from jobs.pool.testbeds import Testbed
 from tests.analysis.compare.test_verdicts import MODELS, make_run
 from tests.factories import failing, new_store
+
+
+class Measured(list):
+    """(plan, names, settings) of each run; `devices` are those that were asked for, `progress` is what all runs return."""
+
+    def __init__(self):
+        super().__init__()
+        self.devices, self.progress = [], RunProgress(Console(quiet=True), 1)
+
+    def measure(self, plan, testbeds, names, settings, *_):
+        self.append((plan, names, settings))
+        return ["run"], self.progress
+
+    def find_testbeds(self, device, execution, serve):
+        self.devices.append(device)
+        environment = {"device": device or "cpu", "torch": "2.13.0", "torch_git": "a" * 40}
+        return [Testbed(DeviceSlot([[0]]), environment, execution)]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What the command line would measure, without a machine to measure on."""
+    found = Measured()
+    monkeypatch.setattr("jobs.pool.session.measure_and_store", found.measure)
+    monkeypatch.setattr("jobs.pool.session.print_night", lambda *_: None)
+    monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", found.find_testbeds)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from collector.errors import ConfigError
 from collector.repro import repro_command
 from collector.vocabulary import MARKED, Cell, Config, Phase
 from jobs.commands.run import run_command
-from jobs.options import build_configs
+from jobs.measuring_options import build_configs
 from tests.collector.words import configs
 
 

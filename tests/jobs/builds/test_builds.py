@@ -9,7 +9,6 @@ import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from packaging.version import Version
@@ -20,6 +19,7 @@ from jobs.builds.index import Listing, list_builds
 from jobs.builds.options import BuildError, BuildOptions, parse_build
 from jobs.cli import main
 from tests.jobs.builds.fake_builds import make_wheel
+from tests.jobs.regressions.receivers import running
 
 
 def test_a_build_is_named_by_its_version():
@@ -83,10 +83,8 @@ def test_an_index_lists_its_versions_and_their_dates(monkeypatch):
     for name in ("PIP_FIND_LINKS", "PIP_CERT", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with HTTPServer(("127.0.0.1", 0), Index) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with running(HTTPServer(("127.0.0.1", 0), Index)) as server:
         listing = list_builds(["--index-url", f"http://127.0.0.1:{server.server_port}/simple"])
-        server.shutdown()
     assert set(listing.versions) == {"9.2.0", "9.10.0.dev20261101"}
     assert listing.dates == {"9.2.0": "2026-11-03T10:00:00Z", "9.10.0.dev20261101": "2026-11-01T10:00:00Z"}
 

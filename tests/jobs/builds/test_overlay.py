@@ -24,7 +24,7 @@ from jobs.pool.child import ChildError, Request
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 from jobs.pool.testbeds import find_testbeds
 from tests.command_line import call, is_one_line, tell
-from tests.jobs.git.repositories import run_git
+from tests.jobs.git.repositories import clone_of_torch, commit, run_git
 
 FILES = {
     "torch/__init__.py": "",
@@ -35,24 +35,10 @@ FILES = {
 }
 
 
-def commit(folder, files, branch, title=None):
-    run_git(folder, "checkout", "-q", "-B", branch)
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink() if content is None else path.write_text(content)
-    run_git(folder, "add", "--all")
-    run_git(folder, "commit", "-q", "--allow-empty", "-m", title or f"On {branch}")
-    return run_git(folder, "rev-parse", "HEAD")
-
-
 @pytest.fixture
 def repo(tmp_path):
-    folder = tmp_path / "pytorch"
-    folder.mkdir()
-    run_git(folder, "init", "-q", "-b", "main", ".")
-    commit(folder, FILES, "main")
-    return folder
+    commit(tmp_path / "pytorch", FILES, "main")
+    return tmp_path / "pytorch"
 
 
 @pytest.fixture
@@ -147,13 +133,9 @@ def test_a_source_that_is_none_is_refused_in_one_line(tmp_path, repo, wheel, sou
 @pytest.fixture(scope="module")
 def pytorch(tmp_path_factory):
     """A clone with the Python files of the installed torch (tag `wheel`), three commits on top, and a branch that fuses less."""
-    folder, installed = tmp_path_factory.mktemp("clone"), Path(torch.__file__).parent
-    run_git(folder, "init", "-q", "-b", "main", ".")
-    for name in ("_inductor", "_dynamo"):
-        shutil.copytree(installed / name, folder / "torch" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    commit(folder, {}, "main")
+    folder = clone_of_torch(tmp_path_factory.mktemp("clone"), "torch/_inductor", "torch/_dynamo")
     run_git(folder, "tag", "wheel")
-    config = (installed / "_inductor" / "config.py").read_text()
+    config = (folder / "torch" / "_inductor" / "config.py").read_text()
     assert "\nmax_fusion_size = 64\n" in config
     fused = {size: config.replace("max_fusion_size = 64", f"max_fusion_size = {size}") for size in (62, 63)}
     commit(folder, {"torch/_inductor/config.py": fused[62]}, "main", "Fuse less (#1001)")

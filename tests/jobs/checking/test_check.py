@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-import torch
 
 from collector.bundle import read_bundle
 from db.engine import open_store
 from db.runs import find_runs
 from tests.command_line import ROOT, call, is_one_line, tell
-from tests.jobs.builds.test_overlay import commit
-from tests.jobs.git.repositories import run_git
+from tests.jobs.git.repositories import clone_of_torch, commit, run_git
 
 MODEL = """
 import torch
@@ -48,13 +44,10 @@ BRANCHES = {
 @pytest.fixture(scope="module")
 def pytorch(tmp_path_factory):
     """A clone with the installed torch's Inductor on `main`, and a branch of one commit for each of `BRANCHES`."""
-    folder, installed = tmp_path_factory.mktemp("clone"), Path(torch.__file__).parent / "_inductor"
-    run_git(folder, "init", "-q", "-b", "main", ".")
-    shutil.copytree(installed, folder / "torch" / "_inductor", ignore=shutil.ignore_patterns("__pycache__"))
-    commit(folder, {}, "main")
+    folder = clone_of_torch(tmp_path_factory.mktemp("clone"), "torch/_inductor")
     for branch, (name, old, new, appended) in BRANCHES.items():
         run_git(folder, "checkout", "-q", "main")
-        source = (installed / name).read_text()
+        source = (folder / "torch" / "_inductor" / name).read_text()
         assert old in source
         commit(folder, {f"torch/_inductor/{name}": source.replace(old, new) + appended}, branch)
     run_git(folder, "checkout", "-q", "main")

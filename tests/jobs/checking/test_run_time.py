@@ -6,8 +6,7 @@ import pytest
 
 from jobs.builds.overlay import Wheel, make_overlay
 from jobs.checking.run_time import acting, differing
-from tests.jobs.builds.test_overlay import commit
-from tests.jobs.git.repositories import run_git
+from tests.jobs.git.repositories import commit, run_git
 
 INDUCTOR = "torch/_inductor"
 FILES = {
@@ -25,8 +24,6 @@ FILES = {
 @pytest.fixture
 def repo(tmp_path):
     folder = tmp_path / "pytorch"
-    folder.mkdir()
-    run_git(folder, "init", "-q", "-b", "main", ".")
     commit(folder, FILES, "main")
     run_git(folder, "worktree", "add", "-q", "--detach", str(tmp_path / "site"))
     return folder

@@ -1,8 +1,10 @@
-"""Real git repositories for tests, written with `git fast-import`: any message, any parent, any clock."""
+"""Real git repositories for tests, some of them written with `git fast-import`: any message, any parent, any clock."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -53,3 +55,31 @@ def run_git(folder: Path, *arguments: str) -> str:
     who = ("-c", "user.name=Synthetic", "-c", "user.email=synthetic@example.org")
     found = subprocess.run(["git", *who, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
     return found.stdout.strip()
+
+
+def commit(folder: Path, files: dict[str, str | None], branch: str, title: str | None = None) -> str:
+    """Commits files (None: they go) on a branch that begins here, in a repository that is made if there is none."""
+    if not (folder / ".git").exists():
+        folder.mkdir(exist_ok=True)
+        run_git(folder, "init", "-q", "-b", "main", ".")
+    run_git(folder, "checkout", "-q", "-B", branch)
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink() if content is None else path.write_text(content)
+    run_git(folder, "add", "--all")
+    run_git(folder, "commit", "-q", "--allow-empty", "-m", title or f"On {branch}")
+    return run_git(folder, "rev-parse", "HEAD")
+
+
+def installed(path: str) -> Path:
+    """A file or folder of the installed torch, which is not imported."""
+    return Path(find_spec("torch").origin).parents[1] / path
+
+
+def clone_of_torch(folder: Path, *packages: str) -> Path:
+    """A repository with these packages of the installed torch on `main`."""
+    for name in packages:
+        shutil.copytree(installed(name), folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    commit(folder, {}, "main")
+    return folder

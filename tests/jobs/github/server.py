@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
+
+from tests.jobs.regressions.receivers import running
 
 TOKEN = "ghs_synthetic0token0that0must0not0show"
 
@@ -133,15 +133,6 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-@contextmanager
 def github_server():
     """A server that runs until the block ends."""
-    server = GitHubServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return running(GitHubServer())

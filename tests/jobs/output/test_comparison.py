@@ -10,11 +10,13 @@ import pytest
 from rich.console import Console
 
 from analysis.compare.results import Counts
+from analysis.compare.tables import summarise
 from analysis.compare.verdicts import compare_and_judge
 from analysis.reports.words import pass_rate, ruled_out
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from jobs.output.comparison import print_summary, show_comparison
+from db.queries.sides import resolve_side
+from jobs.output.comparison import show_comparison, show_summary
 from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]
@@ -111,9 +113,11 @@ def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(tmp_path):
     assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/[red]vit[/red]"]
 
 
-def test_a_summary_names_what_failed_and_what_is_missing(store, tmp_path, capsys):
-    print_summary(str(tmp_path / "store.db"), "new")
-    text = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+def test_a_summary_names_what_failed_and_what_is_missing(store):
+    console = Console(file=io.StringIO(), width=240)
+    with store.connect() as connection:
+        show_summary(console, summarise(connection, resolve_side(connection, "new")))
+    text = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
     assert "oom huggingface/gpt2 inference bfloat16 default" in text
     assert "missing huggingface/vit inference bfloat16 default" in text
     assert any("67% 2/3 (1 missing)" in line for line in text)

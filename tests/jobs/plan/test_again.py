@@ -88,8 +88,7 @@ def test_a_config_of_another_version_is_counted_and_left_out(nights):
     assert again.unreadable > 20
 
 
-def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model, own=(): None)
+def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, any_model):
     path = tmp_path / "again.json"
     done = CliRunner().invoke(app, ["report", "r11", "r12", "--again-plan", str(path), "--db", nights])
     assert done.exit_code == 0
@@ -117,19 +116,10 @@ def test_each_run_has_the_cells_that_still_want_one():
 
 
 @pytest.fixture
-def measured(monkeypatch):
-    """What would be measured: `run` with the measuring itself taken away."""
-    calls = []
-
-    def measure(plan, testbeds, names, settings, out, database, costs=None):
-        calls.append(([item.cell_id for item in plan.cells], names.trigger, names.night))
-        return ["run"], SimpleNamespace(failing=0)
-
-    monkeypatch.setattr("jobs.pool.session.measure_and_store", measure)
-    monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", lambda device, pace, serve: calls.append(device) or [])
-    monkeypatch.setattr("jobs.plan.planning.find", lambda suite, model, own=(): None)
-    monkeypatch.setattr("jobs.plan.again.find", lambda suite, model, own=(): None)
-    return calls
+def any_model(monkeypatch):
+    """Lets a plan have models that the zoo does not."""
+    for module in ("planning", "again"):
+        monkeypatch.setattr(f"jobs.plan.{module}.find", lambda suite, model, own=(): None)
 
 
 def run(*words):
@@ -141,26 +131,25 @@ def write(path, **runs):
     return path
 
 
-def test_a_file_is_measured_in_as_many_runs_as_it_says_and_they_are_one_night(tmp_path, measured):
+def test_a_file_is_measured_in_as_many_runs_as_it_says_and_they_are_one_night(tmp_path, measured, any_model):
     done = run("--again", write(tmp_path / "plan.json", runs={REAL[0].cell_id: 2}), "--no-store")
     assert done.exit_code == 0, done.output
-    device, first, second = measured
-    assert device == "cpu"
-    assert (first[0], second[0]) == ([item.cell_id for item in REAL], [REAL[0].cell_id])
-    assert first[1] == "again"
-    assert first[2] == second[2] != ""
+    assert measured.devices == ["cpu"]
+    assert [plan.cells for plan, _, _ in measured] == [REAL, REAL[:1]]
+    assert {names.trigger for _, names, _ in measured} == {"again"}
+    (night,) = {names.night for _, names, _ in measured}
+    assert night
     assert "all runs of each commit" in done.output
 
 
-def test_sides_are_measured_again_exactly_where_the_report_says(nights, measured):
+def test_sides_are_measured_again_exactly_where_the_report_says(nights, measured, any_model):
     again = report_of(nights).again
     done = run("--again", "r11", "r12", "--db", nights, "--most-runs", "3")
     assert done.exit_code == 0, done.output
-    device, *runs = measured
-    assert device == "cuda"
-    assert len(runs) == min(3, again.runs)
-    for number, (cells, _, _) in enumerate(runs):
-        assert sorted(cells) == sorted(item.cell.cell_id for item in again.cells if item.runs > number)
+    assert measured.devices == ["cuda"]
+    assert len(measured) == min(3, again.runs)
+    for number, (plan, _, _) in enumerate(measured):
+        assert set(plan.cells) == {item.cell for item in again.cells if item.runs > number}
     assert "report main@" in done.output
 
 
@@ -181,7 +170,7 @@ def test_models_that_the_zoo_does_not_have_are_left_out_and_named(nights, monkey
     assert (done.exit_code, "nothing to measure again here" in done.output) == (3, True)
 
 
-def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, measured):
+def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, measured, any_model):
     plans = plans_again(["r11", "r12"], nights, None, 1)
     environment = {"device": "cuda", "torch": "2.99.0", "torch_git": "f" * 40}
     doubts = plans.doubts([SimpleNamespace(environment=environment)], None)
@@ -192,7 +181,7 @@ def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, me
     assert len(plans.doubts([SimpleNamespace(environment=environment)], f"{12:040x}")) == 1
 
 
-def test_nothing_to_measure_again_is_exit_code_3_with_the_reason(nights, measured, tmp_path):
+def test_nothing_to_measure_again_is_exit_code_3_with_the_reason(nights, measured, any_model, tmp_path):
     done = run("--again", "r13", "r14", "--db", nights)
     assert (done.exit_code, "24 missing" in done.output) == (3, True)
     empty = tmp_path / "plan.json"
@@ -217,11 +206,7 @@ def test_words_that_do_not_go_together_are_usage(words, said, measured):
     assert measured == []
 
 
-@pytest.mark.parametrize("text", [None, "no json", "[]", '{"cells": [{"device": "cpu"}]}', '{"cells": [1]}'])
-def test_a_file_that_is_no_plan_is_one_line(text, tmp_path, measured):
-    path = tmp_path / "plan.json"
-    if text is not None:
-        path.write_text(text)
-    done = run("--again", path)
+def test_a_file_that_is_not_there_is_one_line(tmp_path, measured):
+    done = run("--again", tmp_path / "plan.json")
     assert isinstance(done.exception, ConfigError), done.output
     assert "\n" not in str(done.exception)

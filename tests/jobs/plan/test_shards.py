@@ -24,7 +24,7 @@ from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
 from jobs.plan.schedule import group_of
 from jobs.plan.shards import MOST_JOBS, check_night, cut, matrix, write_plans
-from jobs.pool import session, testbeds
+from jobs.pool import session
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.requested_options import ExecutionOptions, RunNames
 from jobs.pool.runner import Result
@@ -315,21 +315,14 @@ def test_runs_of_several_hosts_share_the_night_they_are_told(tmp_path, monkeypat
     assert (found.night, len(found.runs)) == ("n-1", 2)
 
 
-def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(tmp_path, monkeypatch):
-    given = []
-    monkeypatch.setattr(
-        session, "measure_and_store", lambda plan, beds, names, *rest: (given.append(names.night), None)
-    )
-    monkeypatch.setattr(
-        testbeds, "find_testbeds", lambda device, pace, serve: [Testbed(DeviceSlot([[0]]), {"device": "cpu"}, pace)]
-    )
+def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(tmp_path, measured):
     written = call(*SMALL, "--shards", 1, "--night", "planned", "--out", tmp_path)
     assert written.exit_code == 0, written.output
     plan = tmp_path / "shard-01.json"
     shard = ("nightly", "--device", "cpu", "--no-store", "--out", tmp_path / "runs", "--plan", plan)
     for words, environ in [((), {}), (("--night", "told"), {}), ((), {"INDUCTOR_WATCH_NIGHT": "everywhere"})]:
         assert call(*shard, *words, **environ).exit_code == 0
-    assert given == ["planned", "told", "everywhere"]
+    assert [names.night for _, names, _ in measured] == ["planned", "told", "everywhere"]
     done = call(*shard, "--night", "a/b")
     assert isinstance(done.exception, ConfigError)
-    assert len(given) == 3
+    assert len(measured) == 3

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-from pathlib import Path
 
 import pytest
-import torch
 
 from collector.bundle import read_bundle
 from jobs.plan.carrying import SAME_CODE_AS
 from tests.command_line import call, tell
-from tests.jobs.builds.test_overlay import commit
-from tests.jobs.git.repositories import run_git
+from tests.jobs.git.repositories import clone_of_torch, commit
 
 MODEL = """
 import torch
@@ -75,13 +71,7 @@ def test_a_carried_cell_is_unchanged_and_alarms_nobody(nights):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_commit_is_measured_if_it_changes_the_code_or_what_acts_beside_it(tmp_path):
-    clone, installed = tmp_path / "clone", Path(torch.__file__).parent
-    clone.mkdir()
-    run_git(clone, "init", "-q", "-b", "main", ".")
-    shutil.copytree(
-        installed / "_inductor", clone / "torch" / "_inductor", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    commit(clone, {}, "main")
+    clone = clone_of_torch(tmp_path / "clone", "torch/_inductor")
 
     def edited(name, old="", new="_of_night = 2\n"):
         text = (clone / "torch" / "_inductor" / name).read_text()

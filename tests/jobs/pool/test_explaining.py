@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import find_night
 from tests.command_line import call, is_one_line, tell
 from tests.factories import failing, header, new_store, passing, write_bundle
-from tests.jobs.git.repositories import run_git
+from tests.jobs.git.repositories import commit, installed
 
 MODEL = """
 import time
@@ -56,15 +55,9 @@ EAGER = own(Config(backend="aot_eager"), "own:other")
 @pytest.fixture(scope="module")
 def overlay(tmp_path_factory):
     """The installed torch with one wrong decomposition, as a commit of a clone."""
-    folder = tmp_path_factory.mktemp("clone")
-    run_git(folder, "init", "-q", "-b", "main", ".")
-    (folder / FILE).parent.mkdir(parents=True)
-    right = Path(torch.__file__).parents[1].joinpath(FILE).read_text()
-    for text, branch in ((right, "main"), (right + FAULT, "wrong")):
-        run_git(folder, "checkout", "-q", "-B", branch)
-        (folder / FILE).write_text(text)
-        run_git(folder, "add", "--all")
-        run_git(folder, "commit", "-q", "-m", branch)
+    folder, right = tmp_path_factory.mktemp("clone"), installed(FILE).read_text()
+    commit(folder, {FILE: right}, "main")
+    commit(folder, {FILE: right + FAULT}, "wrong")
     return make_overlay(f"{folder}@wrong", tmp_path_factory.mktemp("overlays"), wheel_commit="main")
 
 

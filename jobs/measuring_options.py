@@ -1,0 +1,282 @@
+"""The options of the verbs that measure: which cells, under which configs, and how."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collector.configs.backend_flags import BackendFlags
+from collector.configs.spelling import parse_config, parse_value
+from collector.settings import OPTIMIZERS, Settings
+from collector.vocabulary import DTYPES, MARKED, Config, OptionValue
+from jobs.options import FOLDER, INPUT_FILE, PHASES, POSITIVE, Decorator, as_one, repeatable, together
+from jobs.pool.requested_options import ExecutionOptions, ExtraMeasurements, RequestedOptions, RunNames, Selection
+
+device_option = click.option(
+    "--device", type=click.Choice(["cuda", "cpu"]), help="Where to measure [the GPU if there is one]."
+)
+dtype_option = click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="The data type of weights and inputs, as_is to keep the model's [bfloat16 on a GPU, float32 on a CPU].",
+)
+batch_size_option = click.option("--batch-size", type=POSITIVE, help="The batch size [each model's own].")
+
+
+def _here(_: click.Context, __: click.Parameter, path: Path | None) -> str:
+    default = Path("models.toml")
+    return str(path or (default if default.is_file() else ""))
+
+
+models_file_option = click.option(
+    "--models-file",
+    type=INPUT_FILE,
+    callback=_here,
+    help="Your own models, as `init` writes them. [models.toml, if this folder has it]",
+)
+_SELECTION = (
+    repeatable("suite", "suites", "A suite of `zoo`, or user for your own models [all installed]"),
+    repeatable(
+        "model",
+        "models",
+        "A model of `zoo` or of --models-file by name or pattern, e.g. 'Bert*', or your own as module:function",
+    ),
+    click.option(
+        "--phase",
+        "phases",
+        multiple=True,
+        type=PHASES,
+        help="Forward alone, or forward and backward; repeatable [inference].",
+    ),
+    dtype_option,
+    device_option,
+    batch_size_option,
+    models_file_option,
+)
+#: Which cells to measure.
+selection_options = as_one("selection", Selection, *_SELECTION)
+
+
+def _config_option(text: str) -> Decorator[Any]:
+    return click.option("--config", "configs", multiple=True, metavar="NAME[+key=value...]", help=text)
+
+
+def _of_night(**given: Any) -> Selection:
+    selection = Selection(**given)
+    if selection.everything and (selection.suites or selection.models):
+        raise click.UsageError("--all measures the whole zoo: leave out --suite and --model")
+    return selection
+
+
+#: Which cells a night measures: the selection, and configs by name.
+night_options = together(
+    as_one(
+        "selection",
+        _of_night,
+        *_SELECTION,
+        click.option("--all", "everything", is_flag=True, help="The whole zoo, not the default models."),
+    ),
+    _config_option("A config of `templates` or `modes`, with overrides; repeatable [those of the night]."),
+)
+
+
+def build_configs(configs: tuple[str, ...], overrides: tuple[str, ...], **single: Any) -> list[Config]:
+    """The configs that the options spell: every `--config`, or the one that the single options make up.
+
+    Raises:
+        click.UsageError: both forms at once, or an override without `=`.
+    """
+    is_all, dynamic = single.pop("dynamic_all"), single.pop("dynamic")
+    if is_all and dynamic is not None:
+        raise click.UsageError("use --dynamic, --no-dynamic or --dynamic-all, not two of them")
+    single["dynamic"] = True if is_all else MARKED if dynamic else dynamic
+    alone = Config(**single, overrides=dict(_override(text) for text in overrides))
+    if configs and alone != Config():
+        raise click.UsageError("use --config NAME+key=value, or --backend, --template, --mode and -c, not both")
+    return [parse_config(text) for text in configs] or [alone]
+
+
+def _override(text: str) -> tuple[str, OptionValue]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"-c {text!r}: write KEY=VALUE, e.g. -c triton.cudagraphs=true")
+    return key, parse_value(value)
+
+
+#: Configs by name, or one option by option.
+config_options = as_one(
+    "configs",
+    build_configs,
+    _config_option(
+        "A template or a mode with overrides, e.g. cudagraphs+graph_partition=false, or GraphNet's JSON, in base64 or "
+        "not; repeatable."
+    ),
+    click.option(
+        "--backend",
+        default="inductor",
+        help="Any back-end that torch has registered, or aot_inductor: exported, compiled into a library, loaded again.",
+    ),
+    click.option("--template", help="One of `inductor-watch templates`."),
+    click.option("--mode", help="One of `inductor-watch modes`."),
+    click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="An Inductor option by its dotted name."),
+    click.option("--freezing/--no-freezing", default=None, help="Inline weights as constants."),
+    click.option(
+        "--dynamic/--no-dynamic",
+        default=None,
+        help="Mark the batch and the sequence as dynamic, and measure at a second size, too.",
+    ),
+    click.option("--dynamic-all", is_flag=True, help="Make every dimension dynamic: torch.compile(dynamic=True)."),
+    click.option("--fullgraph", is_flag=True, help="Fail on a graph break."),
+)
+
+
+def night_name_option(text: str) -> Decorator[Any]:
+    """`--night`, the name of a night; `text` says for what."""
+    return click.option(
+        "--night", default="", show_default=False, envvar="INDUCTOR_WATCH_NIGHT", metavar="NAME", help=text
+    )
+
+
+# What a run is asked to do
+
+label_option = click.option("--label", default="", show_default=False, help="A word to find these runs by.")
+replicates_option = click.option(
+    "--replicates", type=POSITIVE, default=1, help="Measure everything so many times, as runs of one night."
+)
+#: What the runs are called.
+naming_options = as_one(
+    "names",
+    RunNames,
+    click.option("--branch", help="The branch that is measured [what the installed torch was built from]."),
+    click.option("--commit", help="The commit that is measured [the installed torch's own]."),
+    click.option(
+        "--base",
+        "branch_start",
+        default="",
+        show_default=False,
+        metavar="SHA",
+        help="The commit at which the branch left the main line.",
+    ),
+    click.option("--repo", default="pytorch/pytorch", help="The repository of branch and commit."),
+    label_option,
+)
+
+
+def _parse_flags(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> BackendFlags:
+    try:
+        return BackendFlags.parse(words)
+    except ValueError as error:
+        raise click.UsageError(f"--flag {error}") from error
+
+
+def _relative(_: click.Context, __: click.Parameter, folder: Path | None) -> str:
+    # It is kept in the bundle, which may be given to others, and `resume` is called from here, too.
+    return os.path.relpath(folder) if folder else ""
+
+
+def _absolute(_: click.Context, __: click.Parameter, folder: Path | None) -> str:
+    return str(folder.resolve()) if folder else ""
+
+
+def _requested(**values: Any) -> RequestedOptions:
+    execution = {item.name: values.pop(item.name) for item in fields(ExecutionOptions) if item.name in values}
+    return RequestedOptions(Settings(**values), ExecutionOptions(**execution))
+
+
+samples_option = click.option(
+    "--samples",
+    "rounds",
+    type=click.IntRange(min=5),
+    default=30,
+    help="Samples of each latency: pairs of an eager and a compiled call.",
+)
+_SECONDS = click.FloatRange(min=1)
+timeout_option = click.option(
+    "--timeout", "timeout_s", type=_SECONDS, default=600, help="Seconds after which a cell is given up."
+)
+search_timeout_option = click.option(
+    "--timeout", "timeout_s", type=_SECONDS, default=3600, help="Seconds after which the search is given up."
+)
+shared_tuning_option = click.option(
+    "--shared-tuning",
+    type=FOLDER,
+    envvar="INDUCTOR_WATCH_TUNING",
+    callback=_absolute,
+    help="Folder in which the first process keeps what autotuning chose, for all later ones (or INDUCTOR_WATCH_TUNING).",
+)
+max_hours_option = click.option(
+    "--max-hours",
+    "budget_s",
+    type=click.FloatRange(min=0),
+    callback=lambda _, __, hours: float("inf") if hours is None else 3600 * hours,
+    help="Start no cell after so many hours; `resume` measures the rest.",
+)
+_EXTRA = (
+    click.option(
+        "--precision",
+        type=click.FloatRange(min=0.0001, max=1),
+        callback=lambda _, __, fraction: fraction or 0.0,
+        help="Sample until both medians are known to this fraction (at 95 % confidence), up to ten times --samples or 30 s.",
+    ),
+    click.option("--warm-compile", is_flag=True, help="Compile a second time, in a new process with full caches."),
+    click.option(
+        "--trace",
+        type=FOLDER,
+        callback=_relative,
+        help="A folder for torch's trace of each compilation, to be read with tlparse; compiling takes longer.",
+    ),
+)
+#: Measurements that a plan in a file can ask for.
+extra_options = as_one("extra", ExtraMeasurements, *_EXTRA)
+_MEASURING = (
+    samples_option,
+    timeout_option,
+    click.option(
+        "--workers",
+        type=POSITIVE,
+        default=1,
+        help="Cells that compile at the same time, each on its own cores; while one is measured, the others pause.",
+    ),
+    click.option(
+        "--start",
+        type=click.Choice(["fork", "spawn"]),
+        default="fork",
+        help="Fork each cell from a process that has imported torch, or start a new Python for each: slower.",
+    ),
+    click.option(
+        "--gpus", metavar="all|N,M...", help="The GPUs to measure on, each with its own workers [the first one]."
+    ),
+    click.option(
+        "--flag",
+        "flags",
+        multiple=True,
+        metavar="NAME=on|off",
+        callback=_parse_flags,
+        help=f"A switch of torch's back-ends: {', '.join(asdict(BackendFlags()))}; repeatable [{BackendFlags()}].",
+    ),
+    click.option(
+        "--optimizer",
+        type=click.Choice(OPTIMIZERS),
+        default="none",
+        help="The optimizer in a training step; PyTorch's own runner has Adam, or SGD for some models.",
+    ),
+    *_EXTRA,
+    shared_tuning_option,
+)
+#: What a run is asked to do, as `RequestedOptions`.
+measuring_options = as_one("requested", _requested, *_MEASURING)
+#: The same for a night, which may be cut short and may share the device in other ways.
+night_measuring_options = as_one(
+    "requested",
+    _requested,
+    *_MEASURING,
+    max_hours_option,
+    click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers."),
+    click.option(
+        "--tune-together", is_flag=True, help="Let several cells autotune at once: faster, choices less certain."
+    ),
+)
