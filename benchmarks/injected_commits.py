@@ -42,6 +42,12 @@ EDITS = {
         r"(?m)^(# Threshold for detecting inner reductions)",
         r"# See ReductionHint in runtime/hints.py.\n\1",
     ),
+    "unused": Edit(
+        "[inductor] Add a function that nobody calls",
+        _HEURISTICS,
+        r"\n\Z",
+        "\n\n\ndef changes_nothing() -> None:\n    return None\n",
+    ),
     "fusion": Edit(
         "[inductor] Simplify the limit of fused nodes",
         "torch/_inductor/choices.py",
