@@ -50,7 +50,9 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
         return
     notes = _from_hud()
     with st.sidebar:
-        _navigation(listed)
+        # Links with the shared part of the address, which Streamlit's own menu would drop.
+        for one in listed:
+            st.page_link(one, query_params=url.parameters())
         sidebar.pickers(store)
     chosen = selection.read(store)
     selection.remember(chosen)
@@ -66,13 +68,6 @@ def _from_hud() -> list[str]:
     translated, notes = hud_links.translate(query)
     st.query_params.from_dict(translated)
     return ["A HUD link: its left side is shown as new, its right side as base.", *notes]
-
-
-def _navigation(listed: Sequence[st.Page]) -> None:
-    """Links with the shared part of the address, which Streamlit's own menu would drop."""
-    shared = url.parameters()
-    for page in listed:
-        st.page_link(page, query_params=shared)
 
 
 main()

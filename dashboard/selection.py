@@ -49,8 +49,7 @@ class Selection:
 def read(data: Data) -> Selection:
     """The selection that the address asks for.
 
-    Raises:
-        SideError: the new side names nothing; without it there is nothing to show.
+    Raises `SideError` where the new side names nothing; without it there is nothing to show.
     """
     filters, warnings = _filters(data.axes())
     warnings += url.problems()

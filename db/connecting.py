@@ -52,6 +52,16 @@ def connected(source: Source) -> Iterator[Connection]:
         raise StoreError(f"{one_line(repr(error.object))} is in no database: it is no text ({error.reason})") from error
 
 
+def by_key(source: Source, key: Any, value: Any, wanted: Iterable[Any]) -> dict[Any, Any]:
+    """The values of a column by those of another, for the wanted keys that are stored; what is NULL is left out."""
+    known: dict[Any, Any] = {}
+    with connected(source) as conn:
+        for some in chunks(sorted({name for name in wanted if name is not None})):
+            rows = conn.execute(select(key, value).where(key.in_(some), value.is_not(None)))
+            known |= {row[0]: row[1] for row in rows}
+    return known
+
+
 def frame(source: Source, query: Query) -> pd.DataFrame:
     """The rows of a select as a data frame, see `framed`."""
     with connected(source) as conn:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, upda
 
 from db.connecting import chunks
 from db.incoming import Incoming
-from db.schema import Base, Branch, CellRow, Commit, ConfigRow, Environment, Model, Program, Testbed
+from db.schema import Base, Branch, CellRow, Commit, ConfigRow, Environment, Model, Program
 from db.texts import clean, clean_json
 
 Key = tuple[Any, ...]
@@ -56,7 +56,7 @@ def branch_key(conn: Connection, repo: str, name: str, start: Mapping[str, Any] 
 
 def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
     """The number of every cell by `cell_id`, its model and config included."""
-    known = {name: number for (name,), number in _find(conn, CellRow, ("cell_id",), _keys(incoming.cells)).items()}
+    known = {name: number for (name,), number in _find(conn, CellRow, ("cell_id",), zip(incoming.cells)).items()}
     # The cells of a model get neighbouring numbers, and so its rows of a night lie side by side: a history reads few pages.
     unknown = [(str(cell), cell_id) for cell_id, cell in incoming.cells.items() if cell_id not in known]
     new = {cell_id: incoming.cells[cell_id] for _, cell_id in sorted(unknown)}
@@ -86,11 +86,6 @@ def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
     return known | {name: number for (name,), number in ensure(conn, CellRow, ("cell_id",), rows).items()}
 
 
-def testbed_key(conn: Connection, testbed: Mapping[str, Any]) -> int:
-    """The number of a testbed."""
-    return ensure(conn, Testbed, ("testbed_id",), [testbed])[(testbed["testbed_id"],)]
-
-
 def record_keys(
     conn: Connection, kind: Literal["program", "environment"], records: Mapping[str, Any]
 ) -> dict[str | None, int | None]:
@@ -100,7 +95,7 @@ def record_keys(
     """
     table: type[Program | Environment] = Program if kind == "program" else Environment
     key, value = f"{kind}_id", "options" if kind == "program" else "data"
-    known = _find(conn, table, (key,), _keys(records))
+    known = _find(conn, table, (key,), zip(records))
     numbers = ensure(conn, table, (key,), [{key: name, value: data} for name, data in records.items()])
     for name, data in records.items():
         if (name,) in known and data is not None:
@@ -117,7 +112,3 @@ def _find(conn: Connection, table: type[Base], key: Sequence[str], values: Itera
         wanted = columns[0].in_([value for (value,) in chunk]) if len(key) == 1 else tuple_(*columns).in_(chunk)
         numbers |= {tuple(row[1:]): row[0] for row in conn.execute(select(identity, *columns).where(wanted))}
     return numbers
-
-
-def _keys(names: Iterable[str]) -> list[Key]:
-    return [(name,) for name in names]

@@ -27,6 +27,8 @@ _PATIENCE_S = 30
 _READING = ("query_only = 1", "mmap_size = 268435456", "cache_size = -65536", "temp_store = memory")
 _WRITING = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = 1", "cache_size = -65536")
 _CONNECT_S = 15
+#: A writer was killed in a file that nobody has opened for writing since: a reader cannot clear that away.
+_LEFT_OVER = (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY)
 #: Parts of a URL's query that nobody else should read.
 _SECRET = ("password", "sslpassword", "passfile", "sslkey", "service", "servicefile")
 
@@ -36,10 +38,8 @@ def open_store(location: str | Path | None = None, *, write: bool, older: bool =
 
     A writer creates the tables where there are none, and columns of new metrics; a reader can change nothing. A file is
     made where there is none, a database on a server is not. `older` opens databases from before the baseline, too, for
-    `db.maintenance.rebuild`.
-
-    Raises:
-        StoreError: it cannot be opened, or not for this; one line that says why and what to do.
+    `db.maintenance.rebuild`. Raises `StoreError` where it cannot be opened, or not for this; one line that says why and
+    what to do.
     """
     url = _url(_place(location))
     if url.drivername == "sqlite" and url.database:
@@ -52,7 +52,7 @@ def open_store(location: str | Path | None = None, *, write: bool, older: bool =
         _check_version(engine, shown(location), write=write, older=older)
     except DBAPIError as error:
         engine.dispose()
-        if not write and _was_killed_while_writing(error):
+        if not write and getattr(error.orig, "sqlite_errorcode", None) in _LEFT_OVER:
             _roll_back(Path(str(url.database)))
             return open_store(location, write=False)
         raise explain(error, shown(location)) from error
@@ -60,12 +60,6 @@ def open_store(location: str | Path | None = None, *, write: bool, older: bool =
         engine.dispose()
         raise
     return engine
-
-
-def _was_killed_while_writing(error: DBAPIError) -> bool:
-    """Whether a writer was killed in a file that nobody has opened for writing since: a reader cannot clear that away."""
-    left_over = (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY)
-    return getattr(error.orig, "sqlite_errorcode", None) in left_over
 
 
 def _roll_back(path: Path) -> None:
@@ -114,8 +108,9 @@ def _url(place: str) -> URL:
 def _server(url: URL, *, write: bool) -> Engine:
     if url.get_backend_name() == "sqlite":
         raise StoreError(f"{one_line(str(url))} is no database in a file: write its path, or sqlite:///PATH")
+    unknown = f"{url.drivername} is no database that inductor-watch knows: write a path or postgresql://..."
     if url.get_backend_name() != "postgresql":
-        raise StoreError(f"{url.drivername} is no database that inductor-watch knows: write a path or postgresql://...")
+        raise StoreError(unknown)
     asked = url.query.get("options", ())
     settings = [asked] if isinstance(asked, str) else [*asked]
     settings += [f"-c lock_timeout={_PATIENCE_S}s"] if write else ["-c default_transaction_read_only=on"]
@@ -129,9 +124,7 @@ def _server(url: URL, *, write: bool) -> Engine:
             | ({} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_S}),
         )
     except NoSuchModuleError as error:
-        raise StoreError(
-            f"{url.drivername} is no database that inductor-watch knows: write a path or postgresql://..."
-        ) from error
+        raise StoreError(unknown) from error
     except ImportError as error:
         raise StoreError(
             f"{url.drivername} needs a driver that is not installed: pip install 'psycopg[binary]'"
@@ -165,7 +158,7 @@ def _check_content(path: Path, shown: str) -> None:
 
 def _sqlite(path: Path, *, write: bool) -> Engine:
     query = {"mode": "rwc" if write else "ro", "uri": "true"}
-    if not write and not os.access(path.parent, os.W_OK) and not _log_of(path).exists():
+    if not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
         # A write-ahead log needs a file beside the database. Where none can be made, none can come into being either.
         query["immutable"] = "1"
     url = URL.create("sqlite", database=path.absolute().as_uri(), query=query)
@@ -185,10 +178,6 @@ def _sqlite(path: Path, *, write: bool) -> Engine:
         connection.exec_driver_sql(begin)
 
     return engine
-
-
-def _log_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
 
 
 def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> None:

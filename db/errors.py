@@ -53,53 +53,51 @@ class ExportingError(ExpectedError):
 _AGAIN = "try again when that has ended"
 _FULL = "the disk is full; make room and repeat, nothing was half-written"
 _READ_ONLY = "it was opened read-only"
+_NO_CONNECTION = "the server has no connection left; try again, or raise max_connections"
+_CLOSED = "the server closed the connection; repeat when it is back, nothing was half-written"
 _NOT_OURS = "it is not a database of inductor-watch; choose another with --db"
 
-#: A part of SQLite's message, and the advice for it.
+#: Parts of SQLite's messages, and the advice for them.
 _OF_FILES = (
-    ("locked", f"another program is writing to it; {_AGAIN}"),
-    ("is full", _FULL),
-    ("readonly", "the file or its folder cannot be written; choose another place with --db"),
-    ("query_only", _READ_ONLY),
-    ("unable to open", "its folder cannot be written or does not exist; choose another place with --db"),
-    ("not a database", _NOT_OURS),
-    ("malformed", "it is damaged; move it away and ingest the bundles again, they hold everything"),
-    ("disk i/o error", "the disk or its file system failed; nothing was half-written, see `inductor-watch db check`"),
-    ("no such table", _NOT_OURS),
+    (("locked",), f"another program is writing to it; {_AGAIN}"),
+    (("is full",), _FULL),
+    (("readonly",), "the file or its folder cannot be written; choose another place with --db"),
+    (("query_only",), _READ_ONLY),
+    (("unable to open",), "its folder cannot be written or does not exist; choose another place with --db"),
+    (("not a database",), _NOT_OURS),
+    (("malformed",), "it is damaged; move it away and ingest the bundles again, they hold everything"),
+    (
+        ("disk i/o error",),
+        "the disk or its file system failed; nothing was half-written, see `inductor-watch db check`",
+    ),
+    (("no such table",), _NOT_OURS),
 )
 
 #: The same for PostgreSQL and its driver. The first match counts.
 _OF_SERVERS = (
-    ("no space left", _FULL),
-    ("could not extend file", _FULL),
-    ("could not write", _FULL),
-    ("lock timeout", f"another program is writing to it; {_AGAIN}"),
-    ("deadlock detected", "another program was writing too; repeat, nothing was half-written"),
-    ("could not serialize", "another program was writing too; repeat, nothing was half-written"),
-    ("read-only transaction", _READ_ONLY),
-    ("permission denied", "this user lacks the right to do it; docs/store.md lists the roles"),
-    ("must be owner", "only the user who created the tables may change them; docs/store.md lists the roles"),
-    ("password authentication failed", "correct the user or password in --db, PGPASSWORD or ~/.pgpass"),
-    ("no password supplied", "put the password into PGPASSWORD or ~/.pgpass"),
-    ("peer authentication failed", "name another user: postgresql://USER@HOST/NAME"),
-    ("no pg_hba.conf entry", "the server does not let this user in from this host; its pg_hba.conf says who may"),
-    ("starting up", f"the server is starting; {_AGAIN}"),
-    ("shutting down", "the server is shutting down; try again when it is back"),
-    ("too many clients", "the server has no connection left; try again, or raise max_connections"),
-    ("remaining connection slots", "the server has no connection left; try again, or raise max_connections"),
-    ("failed to resolve", "no such host; correct it in --db"),
-    ("connection to server", "is the server up, and are host, port and name in --db right?"),
-    ("connection failed", "is the server up, and are host, port and name in --db right?"),
-    ("cannot contain nul", "no name in the database has such a character"),
-    ("timeout expired", "the server does not answer; correct host and port in --db"),
-    ("terminating connection", "the server closed the connection; repeat when it is back, nothing was half-written"),
+    (("no space left", "could not extend file", "could not write"), _FULL),
+    (("lock timeout",), f"another program is writing to it; {_AGAIN}"),
+    (("deadlock detected", "could not serialize"), "another program was writing too; repeat, nothing was half-written"),
+    (("read-only transaction",), _READ_ONLY),
+    (("permission denied",), "this user lacks the right to do it; docs/store.md lists the roles"),
+    (("must be owner",), "only the user who created the tables may change them; docs/store.md lists the roles"),
+    (("password authentication failed",), "correct the user or password in --db, PGPASSWORD or ~/.pgpass"),
+    (("no password supplied",), "put the password into PGPASSWORD or ~/.pgpass"),
+    (("peer authentication failed",), "name another user: postgresql://USER@HOST/NAME"),
+    (("no pg_hba.conf entry",), "the server does not let this user in from this host; its pg_hba.conf says who may"),
+    (("starting up",), f"the server is starting; {_AGAIN}"),
+    (("shutting down",), "the server is shutting down; try again when it is back"),
+    (("too many clients", "remaining connection slots"), _NO_CONNECTION),
+    (("failed to resolve",), "no such host; correct it in --db"),
+    (("connection to server", "connection failed"), "is the server up, and are host, port and name in --db right?"),
+    (("cannot contain nul",), "no name in the database has such a character"),
+    (("timeout expired",), "the server does not answer; correct host and port in --db"),
+    (("terminating connection", "server closed the connection", "connection is lost"), _CLOSED),
     (
-        "server closed the connection",
-        "the server closed the connection; repeat when it is back, nothing was half-written",
+        ("invalid page",),
+        "it is damaged; restore a backup or ingest the bundles into a new database, they hold everything",
     ),
-    ("connection is lost", "the server closed the connection; repeat when it is back, nothing was half-written"),
-    ("invalid page", "it is damaged; restore a backup or ingest the bundles into a new database, they hold everything"),
-    ("relation", _NOT_OURS),
+    (("relation",), _NOT_OURS),
 )
 _MISSING = re.compile(r'(database|role) "(.*)" does not exist')
 
@@ -108,21 +106,22 @@ def explain(error: DBAPIError, where: str = "the database") -> StoreError:
     """One line for what a driver raised, with advice where the cause is known."""
     message = one_line(" ".join(str(error.orig).split()), 400)
     known = _OF_FILES if isinstance(error.orig, sqlite3.Error) else _OF_SERVERS
-    advice = next((advice for pattern, advice in known if pattern in message.lower()), "see `inductor-watch doctor`")
+    fitting = (advice for parts, advice in known if any(part in message.lower() for part in parts))
+    advice = next(fitting, "see `inductor-watch doctor`")
     if missing := _MISSING.search(message):
         advice = f"create it: {'createdb' if missing[1] == 'database' else 'createuser'} {missing[2]}"
     return StoreError(f"{where}: {message}: {advice}")
 
 
-def nearest(wanted: str, known: Iterable[str], count: int = 3) -> str:
+def nearest(wanted: str, known: Iterable[str]) -> str:
     """`; nearest: a, b` for names that resemble `wanted`, or the first few known ones, or nothing."""
     names = sorted(set(known))
     # By their letters, large or small.
     lower = {name.lower(): name for name in reversed(names)}
-    close = [lower[word] for word in difflib.get_close_matches(wanted.lower(), lower, n=count, cutoff=0.4)]
+    close = [lower[word] for word in difflib.get_close_matches(wanted.lower(), lower, n=3, cutoff=0.4)]
     if close:
         return f"; nearest: {', '.join(map(one_line, close))}"
-    return f"; known: {', '.join(map(one_line, names[:count]))}{', ...' if len(names) > count else ''}" if names else ""
+    return f"; known: {', '.join(map(one_line, names[:3]))}{', ...' if len(names) > 3 else ''}" if names else ""
 
 
 def in_words(words: Sequence[str], last: str) -> str:

@@ -7,14 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy import Connection, insert
 
 from collector.bundle import BundleContents, BundleError, KnownCode, read_bundle
-from collector.code import Code
+from collector.code import Code, unpack_text
 from collector.vocabulary import canonical_json
-from db.connecting import chunks
-from db.incoming import Incoming, texts_of_bundle
+from db.connecting import by_key
+from db.incoming import Incoming, storable
 from db.schema import Base, CodeRow, CodeText
 from db.texts import clean
 
@@ -31,7 +30,11 @@ def store_code(conn: Connection, incoming: Incoming, folder: Path) -> None:
         return
     beside = _Beside(folder, incoming)
     codes = {code_id: code for code_id in lacking if (code := beside.code(code_id))}
-    _insert(conn, CodeRow, [{"code_id": key, "graphs": _graphs(code)} for key, code in codes.items()])
+    _insert(
+        conn,
+        CodeRow,
+        [{"code_id": key, "graphs": canonical_json(code.to_json()["graphs"])} for key, code in codes.items()],
+    )
     text_ids = set[str]().union(*(code.text_ids for code in codes.values()))
     texts = {text_id: beside.text(text_id) for text_id in _lacking(conn, CodeText.text_id, text_ids)}
     _insert(conn, CodeText, [{"text_id": key, "text": text} for key, text in texts.items() if text is not None])
@@ -62,20 +65,13 @@ class _Beside:
         with suppress(BundleError, OSError, RecursionError):  # then there is a comparison without this text
             contents: BundleContents = read_bundle(path)
             self._codes |= {code_id: Code.from_json(code) for code_id, code in contents.codes.items()}
-            self._texts |= texts_of_bundle(contents, [])
+            self._texts |= storable("text", contents.texts, unpack_text, [])
 
 
-def _graphs(code: Code) -> str:
-    return canonical_json(code.to_json()["graphs"])
-
-
-def _lacking(conn: Connection, column: InstrumentedAttribute[str], names: Iterable[str]) -> list[str]:
+def _lacking(conn: Connection, column: Any, names: Iterable[str]) -> list[str]:
     """Those of the names that the column does not have, and could have."""
-    return [
-        name
-        for chunk in chunks(sorted(name for name in names if clean(name) == name))
-        for name in sorted(set(chunk).difference(conn.execute(select(column).where(column.in_(chunk))).scalars()))
-    ]
+    usable = {name for name in names if clean(name) == name}
+    return sorted(usable - by_key(conn, column, column, usable).keys())
 
 
 def _insert(conn: Connection, table: type[Base], rows: list[dict[str, Any]]) -> None:

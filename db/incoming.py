@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from collector.bundle import BundleContents, BundleError, RunHeader, read_bundle
 from collector.code import Code, unpack_text
@@ -15,9 +15,11 @@ from collector.metrics import METRICS
 from collector.vocabulary import Cell, Measurement, short_hash
 from db.arrays import pack, relative_spread
 from db.errors import one_line
+from db.queries.details import throttled_by
 from db.queries.moments import to_epoch
-from db.texts import UNFIT, clean, clean_compact, clean_json, error_text, finite, whole
-from db.throttling import throttled_by
+from db.texts import UNFIT, clean, clean_json, compact, error_text, finite, whole
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -59,10 +61,10 @@ def read_incoming(path: Path) -> Incoming:
             incoming.planned.add(cell_id)
     for measurement, place in zip(contents.measurements, contents.places, strict=True):
         _measurement(incoming, measurement, version_of(*place))
-    incoming.programs |= _records("program", contents.programs, incoming.damage)
+    incoming.programs |= storable("program", contents.programs, clean_json, incoming.damage)
     incoming.codes = {clean(code_id): Code.from_json(code) for code_id, code in contents.codes.items()}
-    incoming.texts = texts_of_bundle(contents, incoming.damage)
-    incoming.environments |= _records("environment", contents.environments, incoming.damage)
+    incoming.texts = storable("text", contents.texts, unpack_text, incoming.damage)
+    incoming.environments |= storable("environment", contents.environments, clean_json, incoming.damage)
     return incoming
 
 
@@ -136,25 +138,15 @@ def _start(header: RunHeader) -> dict[str, Any] | None:
     return {"repo": clean(str(header.repo)), "sha": clean(str(header.branch_start)), **blank}
 
 
-def _records(kind: str, records: Mapping[str, dict[str, Any]], damage: list[str]) -> dict[str, dict[str, Any] | None]:
-    by_name: dict[str, dict[str, Any] | None] = {}
+def storable(kind: str, records: Mapping[str, Any], read: Callable[[Any], _T], damage: list[str]) -> dict[str, _T]:
+    """What `read` makes of each record of a bundle, by its name. `damage` gets a line for each that cannot be stored."""
+    by_name: dict[str, _T] = {}
     for name, data in records.items():
         try:
-            by_name[clean(str(name))] = clean_json(data)
+            by_name[clean(str(name))] = read(data)
         except UNFIT as error:
             damage.append(f"{kind} {one_line(str(name))} cannot be stored: {error_text(error)}; left out")
     return by_name
-
-
-def texts_of_bundle(contents: BundleContents, damage: list[str]) -> dict[str, str]:
-    """The texts of generated code in a bundle by their ids. `damage` gets a line for each that cannot be read."""
-    texts: dict[str, str] = {}
-    for text_id, packed in contents.texts.items():
-        try:
-            texts[clean(text_id)] = unpack_text(packed)
-        except UNFIT as error:
-            damage.append(f"text {one_line(text_id)} cannot be stored: {error_text(error)}; left out")
-    return texts
 
 
 def _cell(incoming: Incoming, cell: Cell) -> str | None:
@@ -212,7 +204,7 @@ def to_rows(measurement: Measurement, started_at: float, version: int) -> Incomi
         "environment": None if measurement.environment_id is None else clean(str(measurement.environment_id)),
     }
     evidence = {
-        "details": clean_compact(details) if details else None,
+        "details": compact(clean_json(details)) if details else None,
         "log_tail": clean(str(measurement.log_tail)) if measurement.log_tail else None,
     }
     samples = {clean(metric): values for metric, values in measurement.samples.items()}

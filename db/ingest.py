@@ -12,12 +12,12 @@ from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, up
 
 from collector.bundle import BundleError, first_damage
 from db.connecting import changing
-from db.dimensions import branch_key, cell_keys, commit_key, record_keys, testbed_key
+from db.dimensions import branch_key, cell_keys, commit_key, ensure, record_keys
 from db.errors import StoreError, one_line
 from db.generated_code import store_code
 from db.incoming import Incoming, read_incoming
 from db.queries.moments import from_epoch
-from db.schema import Commit, Evidence, MeasurementRow, Planned, Run, Samples, measurements
+from db.schema import Base, Commit, Evidence, Planned, Run, Samples, Testbed, measurements
 from db.summaries import refresh
 
 
@@ -74,14 +74,9 @@ def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: f
     """Stores the run of a bundle; what is there already is left alone, what is new is added.
 
     An engine is given a transaction of its own; in a connection that has one, a savepoint is used and the caller commits.
-    Where two bundles of one run disagree about a cell the later attempt wins, then the later line: bundles only grow, and a
-    cell that was measured again was measured again for a reason. A run that starts after `not_after` (seconds since 1970) is
-    refused: it would be the newest one until that time has come.
-
-    Raises:
-        BundleError: the file is no bundle, of a newer format or from the future; as `OtherRunError`, the database holds
-            another run of this name.
-        StoreError: the database cannot be written. Nothing is half-written.
+    Raises `BundleError` for a file that is no bundle, of a newer format, or of a run that starts after `not_after` (seconds
+    since 1970), which would be the newest one until that time has come; `OtherRunError` where the database holds another
+    run of this name; `StoreError` where the database cannot be written. Nothing is half-written.
     """
     incoming = read_incoming(Path(path))
     if incoming.run["started_at"] > not_after:
@@ -125,7 +120,8 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
     """The run's number, and whether its row changed."""
     row = incoming.run
     known = conn.execute(select(Run).where(Run.run_id == row["run_id"])).first()
-    commit, testbed = commit_key(conn, incoming.commit), testbed_key(conn, incoming.testbed)
+    commit = commit_key(conn, incoming.commit)
+    (testbed,) = ensure(conn, Testbed, ("testbed_id",), [incoming.testbed]).values()
     branch_key(conn, incoming.commit["repo"], row["branch"], incoming.branch_start)
     if known is None:
         blank = {"planned": 0, "measured": 0, "statuses": {}}
@@ -153,7 +149,7 @@ _OF_THE_BUNDLE = ("attempt", "lines", "bundle", "night", "started_at", "trigger"
 
 def _rank(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Which of two bundles of a run counts: a total order, so that the order of ingest does not matter."""
-    # A database that was upgraded has the run's own name as its night until its bundle is stored again.
+    # A bundle that names no night has the run's own name as its night: one that names it counts.
     return row["attempt"], row["lines"], row["night"] != row["run_id"], tuple(str(row[name]) for name in _OF_THE_BUNDLE)
 
 
@@ -208,9 +204,10 @@ def _stored(conn: Connection, run: int) -> _Rows:
 def _replace(conn: Connection, run: int, rows: _Rows, new: list[tuple[int, int]], gone: list[tuple[int, int]]) -> None:
     """Writes the rows of some cells, of which those of `gone` are removed first."""
     places = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in gone]
-    for table in (Samples, Evidence, MeasurementRow) if places else ():
-        at = (table.cell == bindparam("at_cell"), table.replicate == bindparam("at_replicate"))
-        conn.execute(delete(table).where(table.run == run, *at), places)
+    for name in ("samples", "evidence", "measurements") if places else ():
+        row = Base.metadata.tables[name].c
+        at = (row.cell == bindparam("at_cell"), row.replicate == bindparam("at_replicate"))
+        conn.execute(delete(Base.metadata.tables[name]).where(row.run == run, *at), places)
     # In the order of the clustered key: each page of the table is then written once.
     in_order = sorted(new + gone)
     tables: list[tuple[Any, list[dict[str, Any]]]] = [

@@ -83,15 +83,15 @@ class NightInfo:
         return describe_places(run.testbed for run in self.runs)
 
 
-def list_runs(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[RunInfo]:
+def list_runs(source: Source) -> list[RunInfo]:
     """Runs, newest first."""
     with connected(source) as conn:
-        return find_runs(conn, *_of_branch(branch), limit=limit)
+        return find_runs(conn)
 
 
 def list_nights(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[NightInfo]:
     """Nights with their runs, newest first; with a branch, only its runs."""
-    where = _of_branch(branch)
+    where = [] if branch is None else [Run.branch == branch]
     with connected(source) as conn:
         names = conn.execute(newest_nights(*where).limit(limit)).scalars().all()
         runs = find_runs(conn, *where, *([] if limit is None else [Run.night.in_(names)]))
@@ -99,10 +99,6 @@ def list_nights(source: Source, *, branch: str | None = None, limit: int | None 
     for run in runs:
         by_night[run.night].append(run)
     return [NightInfo(name, tuple(of_night)) for name, of_night in by_night.items()]
-
-
-def _of_branch(branch: str | None) -> list[ColumnElement[bool]]:
-    return [] if branch is None else [Run.branch == branch]
 
 
 def newest_nights(*where: ColumnElement[bool]) -> Select[str]:
@@ -125,7 +121,7 @@ def device_name(testbed: Mapping[str, Any]) -> str:
     return str(testbed.get("gpu") or testbed.get("accelerator") or testbed.get("cpu") or "")
 
 
-def find_runs(conn: Connection, *where: ColumnElement[bool], limit: int | None = None) -> list[RunInfo]:
+def find_runs(conn: Connection, *where: ColumnElement[bool]) -> list[RunInfo]:
     """The runs that meet some conditions on runs and commits, the one that started last first."""
     columns = (Run.night, Run.branch, Run.label, Run.trigger, Run.attempt, Run.tool_version, Run.ci_url, Run.bundle)
     query = (
@@ -137,7 +133,6 @@ def find_runs(conn: Connection, *where: ColumnElement[bool], limit: int | None =
         .join(Testbed, Run.testbed == Testbed.id)
         .where(*where)
         .order_by(Run.started_at.desc(), Run.run_id.desc())
-        .limit(limit)
     )
     times = ("started_at", "finished_at", "commit_date")
     rows = conn.execute(query).mappings().all()

@@ -274,15 +274,6 @@ measurements = Table(
 )
 
 
-class MeasurementRow(Base):
-    """Typed access to `measurements`."""
-
-    __table__ = measurements
-    run: Mapped[int]
-    cell: Mapped[int]
-    replicate: Mapped[int]
-
-
 def _of_measurement() -> ForeignKeyConstraint:
     key = ("run", "cell", "replicate")
     return ForeignKeyConstraint(key, [f"measurements.{name}" for name in key], ondelete="CASCADE")

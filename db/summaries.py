@@ -66,14 +66,10 @@ def _summary(cells: Sequence[Any]) -> dict[str, Any]:
     # Cells that were not timed again, since their code is known, still belong to the average: without them it is another one.
     untimed = [row for row in passing if row.code_id is not None and row.compiled_ms is None]
     is_whole = {name: all(getattr(row, name) is not None for row in untimed) for name in (*GEOMEANS, *MEANS)}
-    for name in GEOMEANS:
-        logs = [
-            math.log(value)
-            for row in passing
-            if is_whole[name] and (value := getattr(row, name)) is not None and value > 0
-        ]
-        summary |= {f"n_{name}": len(logs), name: math.exp(math.fsum(logs) / len(logs)) if logs else None}
-    for name in MEANS:
+    for name in (*GEOMEANS, *MEANS):
         values = [value for row in passing if is_whole[name] and (value := getattr(row, name)) is not None]
-        summary |= {f"n_{name}": len(values), name: math.fsum(values) / len(values) if values else None}
+        if name in GEOMEANS:
+            values = [math.log(value) for value in values if value > 0]
+        mean = math.fsum(values) / len(values) if values else None
+        summary |= {f"n_{name}": len(values), name: math.exp(mean) if mean is not None and name in GEOMEANS else mean}
     return summary

@@ -38,17 +38,6 @@ def clean_json(value: Any) -> Any:
     return value
 
 
-def clean_compact(value: Any) -> str:
-    """`compact(clean_json(value))`. Nearly all values are clean, which is quicker to see in their JSON."""
-    try:
-        text = compact(value)
-    except ValueError:
-        return compact(clean_json(value))
-    # As JSON spells NUL, and either half of a surrogate pair.
-    is_clean = "\\u0000" not in text and "\\ud" not in text
-    return text if is_clean else compact(clean_json(value))
-
-
 def compact(value: Any) -> str:
     """JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -173,16 +173,13 @@ def common_adjustment(pairs: PairedCells, noise: Noise, drift: float) -> Adjustm
 def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Adjustment) -> tuple[Noise, Adjustment]:
     """Adjusts a metric also for what the eager run of the same process explains, cell by cell. Returns the noise that is left.
 
-    - `WAITS_FOR_HOST`: the host's pace, of every cell whose eager program did not change. Where it did, it is no control,
-      unless the GPU was throttled: then absolute times are compared.
-    - device time: the clock, of cells that ran while the GPU was throttled by power or heat. Of all others it is the same in
-      every run.
-
-    A cell without a control, as all are of two configs, keeps its `common` adjustment; where no cell has one, `noise` is the
-    noise. Where eager runs moved further than their repeats do, the machine was disturbed, and so were the compiled runs.
+    That is the host's pace for `WAITS_FOR_HOST`, of cells whose eager program did not change, and the clock where the GPU was
+    throttled. A cell without a control, as all are of two configs, keeps its `common` adjustment; where no cell has one, `noise`
+    is the noise. Where eager runs moved further than their repeats do, the machine was disturbed, and so were the compiled runs.
     """
     control, throttled = CONTROL[metric], pairs.throttled
-    wanted = _one_config(pairs.cells) & (throttled | (metric == WAITS_FOR_HOST))
+    same_config = (pairs.cells["cell_id_base"] == pairs.cells["cell_id_new"]).to_numpy(dtype=bool)
+    wanted = same_config & (throttled | (metric == WAITS_FOR_HOST))
     if not wanted.any():
         return noise, common
     moves = pairs.common_moves(control)
@@ -204,11 +201,6 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
         np.where(has_control, pairs.of_cell(learned.df, "new"), common.df),
         np.where(has_control, moved**2 / spread, common.doubt),
     )
-
-
-def _one_config(cells: pd.DataFrame) -> Mask:
-    same: Mask = (cells["cell_id_base"] == cells["cell_id_new"]).to_numpy(dtype=bool)
-    return same
 
 
 def _another_program(pairs: PairedCells, moved: Numbers, error: Numbers) -> Mask:

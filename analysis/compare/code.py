@@ -5,12 +5,13 @@ Kernels are matched by their text first, then by their names without the number 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.compare.evidence import REST, KernelChange, by_change, listed_kernels, stem
 from collector.code import Code, Kernel
+from db.errors import counted
 
 SAME = "same code"
 WRAPPER = "wrapper changed"
@@ -66,17 +67,11 @@ class CodeChanges:
         return tuple(pair for pair in self.pairs if pair.what)
 
     @property
-    def wrapper_changed(self) -> bool:
-        """Whether the code differs although no kernel does."""
-        return not self.same and not self.kernels
-
-    @property
     def words(self) -> str:
         """`same code`, `3 kernels changed` (those that came or went included) or `wrapper changed`."""
         if self.same:
             return SAME
-        count = len(self.kernels)
-        return f"{count} kernel{'' if count == 1 else 's'} changed" if count else WRAPPER
+        return f"{counted(len(self.kernels), 'kernel')} changed" if self.kernels else WRAPPER
 
 
 def changes(base: Code, new: Code) -> CodeChanges:
@@ -143,16 +138,9 @@ def kernel_evidence(changed: CodeChanges, base: Mapping[str, Any], new: Mapping[
     chosen = [winners(details) for details in (base, new)]
     rows = []
     for pair in changed.pairs:
-        names = [kernel.name[:_NAME] if kernel else "" for kernel in (pair.base, pair.new)]
-        rows.append(
-            KernelEvidence(
-                pair,
-                times[0].get(names[0]),
-                times[1].get(names[1]),
-                chosen[0].get(names[0]),
-                chosen[1].get(names[1]),
-            )
-        )
+        base_name, new_name = (kernel.name[:_NAME] if kernel else "" for kernel in (pair.base, pair.new))
+        both_times = times[0].get(base_name), times[1].get(new_name)
+        rows.append(KernelEvidence(pair, *both_times, chosen[0].get(base_name), chosen[1].get(new_name)))
     return sorted((row for row in rows if row.what), key=lambda row: -abs((row.new_ms or 0.0) - (row.base_ms or 0.0)))
 
 
@@ -235,19 +223,14 @@ def _groups(pairs: Iterable[KernelPair]) -> tuple[dict[tuple[str, str], tuple[st
 
     owners = []
     for pair in pairs:
-        keys = list(_keys(pair))
+        sides = (("base", pair.base), ("new", pair.new))
+        keys = [(side, kernel.name[:_NAME]) for side, kernel in sides if kernel]
         parent[root(keys[0])] = root(keys[-1])
         owners.append((keys[0], pair.what))
     whats: dict[Any, str] = {}
     for key, what in owners:
         whats[root(key)] = what if whats.get(root(key), what) == what else CHANGED
     return {key: root(key) for key in list(parent)}, whats
-
-
-def _keys(pair: KernelPair) -> Iterator[tuple[str, str]]:
-    for side, kernel in (("base", pair.base), ("new", pair.new)):
-        if kernel:
-            yield side, kernel.name[:_NAME]
 
 
 def _least_listed(details: Mapping[str, Any]) -> float:

@@ -89,7 +89,7 @@ def by_change(one: KernelChange) -> tuple[bool, float, float, str]:
 
 def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[EnvironmentDifference, ...]:
     """Keys whose values differ; nothing where a side's record is lost."""
-    return environment_differences([base], [new]) if base and new else ()
+    return environment_differences([base], [new])
 
 
 def reasons(details: Mapping[str, Any], key: str) -> list[str]:

@@ -56,20 +56,15 @@ def learn_noise(
     common: Numbers | None = None,
     between: tuple[int, int] | None = None,
 ) -> Noise:
-    """Learns the noise of a metric.
+    """Learns the noise of a metric (docs/statistics.md, "Two sides").
 
-    Repeats are runs of one cell on one testbed, or of cells that are two names for one program, that are either
+    Repeats are runs of one cell on one testbed, or of cells that are two names for one program: runs of one commit and program,
+    or of neighbouring nights where a branch has at least 10 commits. The few large steps between nights are cut off.
 
-    - of one commit and program, in several runs or processes.
-    - of neighbouring nights, where a branch has at least 10 commits. Most change nothing, and the few large steps are cut off.
-
-    The variance of a cell is shrunk towards that of its siblings (`analysis.stats.shrinkage`). A `control` is another metric
-    of the same process. What it explains is removed first, cell by cell (`analysis.stats.covariates`), and rows without it do
-    not count. `common` is the result of `common_moves`. It is subtracted from the metric and from the control.
-
-    `between` has two indices of `rows.runs`: the last run of the earlier side and the first run of the later side. If at most
-    `MOST_BETWEEN` steps of a series lie between them, the limit for cutting off steps is computed without them. Otherwise an
-    old spike, which makes two large steps, would make the judged step look usual.
+    A `control` is another metric of the same process. What it explains is removed first, cell by cell, and rows without it do
+    not count. `common` is the result of `common_moves`, which is subtracted from both. `between` has two indices of `rows.runs`:
+    the last run of the earlier side and the first run of the later side. At most `MOST_BETWEEN` steps between them have no say
+    in where steps are cut off: else an old spike, which makes two large steps, would make the judged step look usual.
     """
     values, usable = _logs(rows, metric)
     beside = None
@@ -79,16 +74,17 @@ def learn_noise(
     if common is not None:
         values = values - common
         beside = None if beside is None else beside - common
-    own = _own(_Repeats(rows, np.flatnonzero(rows.without_copies(usable, values)), between), values, beside)
-    prior = fit_prior(own.variance, own.df)
+    repeats = _Repeats(rows, np.flatnonzero(rows.without_copies(usable, values)), between)
+    own_variance, own_df, *fitted = _own(repeats, values, beside)
+    prior = fit_prior(own_variance, own_df)
     if prior is not None:
         prior = replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
     # Of a cell on several testbeds the newest run's counts.
-    unit = np.full(len(rows.cells), len(own.df))
+    unit = np.full(len(rows.cells), len(own_df))
     unit[rows.cell[usable]] = rows.unit[usable]
-    of_units = (*moderate(own.variance, own.df, prior), own.slope, own.spread)
+    of_units = (*moderate(own_variance, own_df, prior), *fitted)
     variance, df, slope, spread = (np.append(of_unit, np.nan)[unit] for of_unit in of_units)
-    return Noise(variance, df, prior, float(own.df.sum()), slope, spread)
+    return Noise(variance, df, prior, float(own_df.sum()), slope, spread)
 
 
 def common_moves(rows: RepeatRows, control: str) -> Numbers:
@@ -114,17 +110,8 @@ def _logs(rows: RepeatRows, metric: str) -> tuple[Numbers, Mask]:
     return np.log(values, where=usable, out=np.full(len(values), np.nan)), usable
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """The noise of every unit from its own runs."""
-
-    variance: Numbers
-    df: Numbers
-    slope: Numbers
-    spread: Numbers
-
-
-def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
+def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """The noise of every unit from its own runs: variance, df, slope and spread."""
     df, y = repeats.df, repeats.deviations(values)
     slope, spread, squares = np.zeros(len(df)), np.full(len(df), np.inf), repeats.sums(y * y)
     if beside is not None:
@@ -135,7 +122,7 @@ def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> _Own:
         # The residuals are cut off anew: a step that both metrics have may vanish in the residuals.
         squares = repeats.sums(repeats.deviations(values - slope[repeats.unit] * beside, beside) ** 2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return _Own(np.maximum(squares / df, FLOOR**2), df, slope, spread)
+        return np.maximum(squares / df, FLOOR**2), df, slope, spread
 
 
 class _Repeats:

@@ -59,8 +59,7 @@ class RepeatRows:
     ) -> RepeatRows:
         """What the store holds about the cells of these sides, as `db.queries.repeats.repeats` reads it.
 
-        Raises:
-            KeyError: a metric that does not exist.
+        Raises `KeyError` for a metric that does not exist.
         """
         wanted = sorted(metrics)
         return cls(repeats(source, sides, wanted, look_back=look_back, read=read, with_untimed=with_untimed))

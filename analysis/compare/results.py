@@ -13,21 +13,16 @@ import pandas as pd
 from analysis.compare.changes import direction, percent, ratio
 from analysis.compare.transitions import Transition
 from collector.metrics import METRICS
+from db.queries.cell_names import CELL_COLUMNS
 from db.queries.filters import CellFilter
 from db.queries.sides import Side
 
 #: The averages of a group, in the order that tables show them.
 FIGURES = (
-    "speedup",
-    "device_speedup",
-    "compiled_ms",
-    "compiled_kernel_ms",
-    "eager_ms",
-    "compression",
+    *("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "eager_ms", "compression"),
     "compile_cold_s",
 )
 
-_CELL = ("cell_id", "suite", "model", "phase", "dtype", "device", "batch_size", "config", "config_id")
 _MEASURED = (
     *("run_id", "testbed_id", "replicate", "status", "started_at", "wall_s", "program_id", "environment_id", "code_id"),
     *("same_code_as", "stage", "exception", "message", "hint", "spread"),
@@ -44,10 +39,6 @@ class Group:
     device: str
     config: str
     config_id: str
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +159,7 @@ class SuiteChange:
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
         return {
-            **self.group.to_json(),
+            **asdict(self.group),
             "base_config": self.base_config,
             "base": self.base.to_json(),
             "new": self.new.to_json(),
@@ -254,10 +245,17 @@ class Comparison:
 def _cell_json(row: dict[str, Any]) -> dict[str, Any]:
     known = [name for name in METRICS if row[f"{name}_base"] is not None and row[f"{name}_new"] is not None]
     return {
-        **{name: row[name] for name in _CELL},
+        **{name: row[name] for name in CELL_COLUMNS},
         **{name: row[name] for name in ("transition", "program_changed", "testbed_changed", "code_changed", "code")},
         **{side: _side_json(row, side) for side in ("base", "new")},
-        "change": {name: _change(row, name) for name in known},
+        "change": {
+            name: {
+                "ratio": row[f"{name}_ratio"],
+                "percent": percent(row[f"{name}_ratio"]),
+                "direction": direction(name, row[f"{name}_base"], row[f"{name}_new"]),
+            }
+            for name in known
+        },
         **{name: row[name] for name in ("rank_metric", "rank_ratio")},
     }
 
@@ -267,12 +265,6 @@ def _side_json(row: dict[str, Any], side: str) -> dict[str, Any]:
         **{name: row[f"{name}_{side}"] for name in ("expected", "cell_id", "config", "config_id", *_MEASURED)},
         "metrics": {name: value for name in METRICS if (value := row[f"{name}_{side}"]) is not None},
     }
-
-
-def _change(row: dict[str, Any], metric: str) -> dict[str, Any]:
-    ratio = row[f"{metric}_ratio"]
-    better = direction(metric, row[f"{metric}_base"], row[f"{metric}_new"])
-    return {"ratio": ratio, "percent": percent(ratio), "direction": better}
 
 
 def plain(value: Any) -> Any:

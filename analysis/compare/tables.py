@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,20 +36,13 @@ _AVERAGED = [name for name, metric in METRICS.items() if not metric.is_count and
 
 
 def compare(
-    source: Source,
-    base: Side,
-    new: Side,
-    filters: CellFilter = EVERYTHING,
-    configs: tuple[str, str] | None = None,
+    source: Source, base: Side, new: Side, filters: CellFilter = EVERYTHING, configs: tuple[str, str] | None = None
 ) -> Comparison:
     """Every cell that either side expects, base against new, with the suites' figures over cells that pass on both.
 
-    Only the runs of the two sides are looked at: two runs of one commit compare as two runs. `configs` (of base and of new,
-    by name or `config_id`) pairs the cells of one config with those of another.
-
-    Raises:
-        FilterError: the filter names something that the database does not have, or a side has no such config, or several
-            of that name.
+    Only the runs of the two sides are looked at. `configs` (of base and of new, by name or `config_id`) pairs the cells of one
+    config with those of another. Raises `FilterError` where the filter names something that the database does not have, or a
+    side has no such config, or several of that name.
     """
     with connected(source) as conn:
         check_filter(conn, filters)
@@ -77,8 +70,7 @@ def compare(
 def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> SideSummary:
     """One side alone, for a database with one run or a first look.
 
-    Raises:
-        FilterError: the filter names something that the database does not have.
+    Raises `FilterError` where the filter names something that the database does not have.
     """
     with connected(source) as conn:
         check_filter(conn, filters)
@@ -213,22 +205,6 @@ def _run_means(conn: Connection, side: Side) -> pd.DataFrame:
     return pd.DataFrame(means, index=rows.cells[several])
 
 
-def _code_notes(changed: pd.Series) -> Iterator[str]:
-    """How many cells have the same generated code on both sides."""
-    if known := int(changed.notna().sum()):
-        same = int(changed.eq(False).sum())
-        yield f"generated code: {same} of {known} cells have the same on both sides"
-
-
-def _model_notes(cells: pd.DataFrame) -> Iterator[str]:
-    """Which of the user's own models changed."""
-    if models := sorted(set(cells["model"][cells["model_changed"]])):
-        count = int(cells["model_changed"].sum())
-        yield (
-            f"{count} of {len(cells)} cells are of a model that itself changed ({', '.join(models)}): they tell nothing of torch"
-        )
-
-
 def _carried_notes(nights: pd.Series, of_side: str) -> list[str]:
     """How many cells were not timed again since their code is that of an earlier night, whose results count for them."""
     counts = nights.dropna().value_counts(sort=False)
@@ -239,10 +215,13 @@ def _carried_notes(nights: pd.Series, of_side: str) -> list[str]:
 
 
 def _notes(base: Side, new: Side, cells: pd.DataFrame, *, across: bool) -> list[str]:
-    # testbed_notes copies rows, so it gets only the columns that it needs.
-    where = cells[["device", "testbed_changed", "testbed_id_base", "testbed_id_new"]]
-    notes = testbed_notes(base, new, where) + run_notes(base, new)
-    notes += [*_code_notes(cells["code_changed"]), *_model_notes(cells)]
+    notes = testbed_notes(base, new, cells) + run_notes(base, new)
+    if with_code := int(cells["code_changed"].notna().sum()):
+        same = int(cells["code_changed"].eq(False).sum())
+        notes.append(f"generated code: {same} of {with_code} cells have the same on both sides")
+    if models := sorted(set(cells["model"][cells["model_changed"]])):
+        changed = f"{int(cells['model_changed'].sum())} of {len(cells)} cells are of a model that itself changed"
+        notes.append(f"{changed} ({', '.join(models)}): they tell nothing of torch")
     for side in ("base", "new"):
         notes += _carried_notes(cells[f"same_code_as_{side}"], f" of {side}")
     if across:

@@ -35,10 +35,8 @@ from db.queries.sides import resolve_side
 
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
 JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK)
-#: What is read of the repeats besides the judged metrics.
-ALSO_READ: tuple[str, ...] = (LEAK, THROTTLED, *CONTROL.values())
 #: All that is read of the repeats.
-READ = tuple(sorted({*MIN_EFFECT, *ALSO_READ}))
+READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *CONTROL.values()}))
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
 
@@ -152,19 +150,12 @@ def _cell_json(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def compare_and_judge(
-    source: Source,
-    base: str,
-    new: str,
-    filters: CellFilter = EVERYTHING,
-    configs: tuple[str, str] | None = None,
+    source: Source, base: str, new: str, filters: CellFilter = EVERYTHING, configs: tuple[str, str] | None = None
 ) -> tuple[Comparison, Judgement]:
     """Compares two sides, or one config of base with another of new, and judges the cells that the filter leaves.
 
-    A filter hides cells and changes no verdict: false discovery rate, drift and noise are those of all cells.
-
-    Raises:
-        SideError: a text names no side.
-        FilterError: the filter names something that the database does not have, or a side has no such config.
+    A filter hides cells and changes no verdict: false discovery rate, drift and noise are those of all cells. Raises `SideError`
+    for a text that names no side, and `FilterError` as `compare` does.
     """
     with connected(source) as conn:
         sides = resolve_side(conn, base), resolve_side(conn, new)

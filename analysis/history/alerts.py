@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -13,22 +14,74 @@ from typing import Any
 import numpy as np
 
 from analysis.compare.results import EnvironmentDifference
-from analysis.history.blame import BlameRange, blame_range, commit_json
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.series import Point
 from analysis.history.timelines import History, judge_history
-from analysis.stats.repeats import common_drift
+from analysis.stats.repeats import FEWEST, common_drift
 from collector.metrics import MIN_EFFECT
 from collector.vocabulary import short_hash
-from db.commits.ranges import CommitEntry
+from db.commits.ranges import CommitEntry, commits_between, find_commit
 from db.connecting import Source, connected
+from db.errors import CommitError
 from db.queries.cell_names import cell_names
 from db.queries.filters import EVERYTHING, CellFilter
 
 #: The number of cells that a short text names.
 WORST = 5
-#: Minimum number of changed cells of a testbed and metric for which a common drift of the eager times is computed.
-FEWEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BlameRange:
+    """What landed after the last commit measured before, up to and with the first one measured after, oldest first.
+
+    `distance` is how many commits that is in the whole history, None where no import told their places: `commits` is then
+    the first one measured after alone, if the database has heard of it. It also has fewer where an import left some out.
+    """
+
+    base: str
+    onset: str
+    distance: int | None
+    commits: tuple[CommitEntry, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every suspect is named."""
+        return self.distance == len(self.commits)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return {
+            "base": self.base,
+            "onset": self.onset,
+            "distance": self.distance,
+            "commits": [commit_json(entry) for entry in self.commits],
+        }
+
+
+def blame_range(source: Source, repo: str, span: Span) -> BlameRange:
+    """The suspects of a change, in the order of the repository, with titles, pull requests, reverts and relands where known.
+
+    None at all where both sides measured one commit: then something else changed.
+    """
+    base, onset = span.base, span.onset
+    if span.is_one_commit:
+        return BlameRange(base.commit, onset.commit, 0, ())
+    if base.position is None or onset.position is None:
+        with suppress(CommitError):
+            return BlameRange(base.commit, onset.commit, None, (find_commit(source, onset.commit, repo),))
+        return BlameRange(base.commit, onset.commit, None, ())
+    commits = commits_between(source, repo, base.position, onset.position)
+    return BlameRange(base.commit, onset.commit, onset.position - base.position, commits)
+
+
+def commit_json(entry: CommitEntry) -> dict[str, Any]:
+    """A commit as a JSON object with stable keys."""
+    links = ("reverts", "reverted_by", "relands", "relanded_by")
+    return {
+        **{name: getattr(entry, name) for name in ("sha", "title", "pr_number", "position")},
+        "committed_at": entry.committed_at.isoformat() if entry.committed_at else None,
+        **{name: list(getattr(entry, name)) for name in links},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +153,7 @@ class Alert:
                 logs.setdefault((change.testbed_id, change.metric), []).append(math.log(change.control))
         return {key: math.exp(common_drift(values)) for key, values in logs.items() if len(values) >= FEWEST}
 
-    def of_machine(self, min_effects: Mapping[str, float] = MIN_EFFECT) -> tuple[Change, ...]:
+    def of_machine(self) -> tuple[Change, ...]:
         """The changes below the minimum effect after correction for the common drift of the machine."""
         drifts = self.common_drift
         return tuple(
@@ -108,7 +161,7 @@ class Alert:
             for change in self.changes
             if (drift := drifts.get((change.testbed_id, change.metric))) is not None
             and change.levels is not None
-            and abs(math.log(change.levels.ratio / drift)) < math.log1p(min_effects[change.metric])
+            and abs(math.log(change.levels.ratio / drift)) < math.log1p(MIN_EFFECT[change.metric])
         )
 
     def counts(self) -> dict[str, int]:
@@ -180,9 +233,8 @@ class Group:
 def group_changes(changes: Iterable[Change]) -> list[Group]:
     """Groups the changes of one repository and branch. The changes of a group share at least one commit.
 
-    Narrow ranges are grouped first. A wider range joins the overlapping group that is nearest to its most likely range; of
-    equally near groups, the one with the most changes. A range without an overlapping group starts a new one. The order of
-    `changes` does not matter.
+    Narrow ranges are grouped first. A wider range joins the overlapping group that is nearest to its most likely range, of
+    equally near groups the one with the most changes, else it starts a new one. The order of `changes` does not matter.
     """
     groups: list[Group] = []
     for change in sorted(changes, key=_by_width):
@@ -224,21 +276,16 @@ def survey(
     metrics: Sequence[str] = (),
     since: datetime | None = None,
     window: int | None = None,
-    min_effects: Mapping[str, float] = MIN_EFFECT,
 ) -> Survey:
     """The alerts of a branch, or of all branches. Changes that the same commits can explain share an alert.
 
-    A change at which the user's own model changed itself is in no alert.
-    The changes come from `analysis.history.timelines.judge_history`, over all cells and metrics. `filters`, `metrics` and
-    `since` (compared with the first run after the change) hide changes. They do not affect ranges and false discovery rates.
-    Metrics are named as in `min_effects`; `status` is the pass or fail of a cell. `window` limits the history that is read:
-    `analysis.history.timelines.INCREMENT` is enough after one new night, None reads everything.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    `filters`, `metrics` (`status` is the pass or fail of a cell) and `since` (compared with the first run after the
+    change) hide changes, and do not affect ranges and false discovery rates. A change at which the user's own model
+    changed itself is in no alert. `window` limits the history that is read: `analysis.history.timelines.INCREMENT` is
+    enough after one new night.
     """
     with connected(source) as conn:
-        history = judge_history(conn, branch=branch, min_effects=min_effects, window=window)
+        history = judge_history(conn, branch=branch, window=window)
         cells = set(cell_names(conn, filters).index.tolist())
         alerts = []
         for (repo, name), of_branch in groupby(history.changes, key=lambda one: (one.repo, one.branch)):

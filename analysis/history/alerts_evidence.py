@@ -7,12 +7,7 @@ from typing import Any
 
 from analysis.compare.adjustment import CONTROL
 from analysis.compare.code import CodeChanges, KernelShare, changes, explained, kernel_times
-from analysis.compare.evidence import (
-    KernelChange,
-    ReasonDifference,
-    count_differences,
-    reason_differences,
-)
+from analysis.compare.evidence import KernelChange, ReasonDifference, count_differences, reason_differences
 from analysis.history.changes import Change
 from db.connecting import Source, connected
 from db.queries.code import code_of, with_kernels

@@ -73,8 +73,7 @@ class Finding:
 def looks(least: int, most: int) -> list[int]:
     """After how many runs of a build it is looked at: `least`, then half as many more each time, `most` at last.
 
-    Raises:
-        ValueError: fewer than two runs, which tell no noise, or `most` below `least`.
+    Raises `ValueError` for fewer than two runs, which tell no noise, or `most` below `least`.
     """
     if least < 2 or most < least:
         raise ValueError("at least two runs of each build, and no fewer at the most")
@@ -84,10 +83,10 @@ def looks(least: int, most: int) -> list[int]:
     return runs
 
 
-def level_of(builds: int, times: int, risk: float = RISK) -> float:
-    """The p at which one look decides: `risk` shared among `times` looks of the ends and of log2 of all builds."""
+def level_of(builds: int, times: int) -> float:
+    """The p at which one look decides: `RISK` shared among `times` looks of the ends and of log2 of all builds."""
     decisions = 1 + math.ceil(math.log2(max(builds, 2)))
-    return risk / (decisions * times)
+    return RISK / (decisions * times)
 
 
 def compare_ends(good: Runs, bad: Runs, level: float, smallest: float, others: Mapping[str, Runs]) -> Finding:

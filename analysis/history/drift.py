@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis.history.changes import Direction
 from analysis.history.series import Point, SeriesTable, read_series
 from analysis.history.timelines import direction_of, name_series
 from analysis.stats.arrays import Numbers
 from analysis.stats.changepoints import SHORTEST, detect_rows
-from analysis.stats.levels import LevelChange, LevelDrift, level_changes, level_drift
+from analysis.stats.levels import LevelDrift, level_changes, level_drift
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 from collector.metrics import MIN_EFFECT
 from db.connecting import Source, connected
@@ -69,28 +70,23 @@ def slow_drift(
     *,
     branch: str | None = None,
     filters: CellFilter = EVERYTHING,
-    min_effects: Mapping[str, float] = MIN_EFFECT,
 ) -> DriftSurvey:
     """Series whose newest level differs from the level at the pinned runs by more than the steps in between explain.
 
-    The series are those of `branch`, else of the branches of the pinned runs. Each is compared with the pinned runs of its
-    own testbed. The level at the pin comes from the pinned commit and up to 5 measured commits on either side, the newest
-    level from the newest 10. Neither level reaches across a change point, and both need 5 commits. With a pin on another
-    branch (a release) there are no steps in between, and the whole difference counts as drift. A drift is reported if it is
-    at least `min_effects[metric]` with a false discovery rate of at most 5 % over all compared series of the metric.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    The series are those of `branch`, else of the branches of the pinned runs, each compared with the pinned runs of its
+    own testbed. Neither level reaches across a change point, and both need 5 commits. With a pin on another branch (a
+    release) there are no steps in between, and the whole difference counts as drift. A drift is reported if it is at
+    least `MIN_EFFECT` with a false discovery rate of at most 5 % over all compared series of the metric.
     """
     branches = {branch} if branch is not None else set(pinned.branches)
     with connected(source) as conn:
         tables = []
         for name in sorted(branches | set(pinned.branches)):
-            names, of_branch = read_series(conn, tuple(min_effects), branch=name, filters=filters)
+            names, of_branch = read_series(conn, tuple(MIN_EFFECT), branch=name, filters=filters)
             tables += of_branch
     drifts: list[Drift] = []
     series = 0
-    for metric, least in min_effects.items():
+    for metric, least in MIN_EFFECT.items():
         compared = [
             drift
             for table in tables
@@ -122,7 +118,8 @@ def _compared(
     if base is table:
         base_cuts, rows = all_cuts, np.arange(len(table.keys))
     else:
-        base_cuts, rows = detect_rows(base.values[metric], min_effect=least), _rows(base, table)
+        base_cuts = detect_rows(base.values[metric], min_effect=least)
+        rows = pd.Index(base.keys).get_indexer(pd.Index(table.keys))
     for row, base_row in enumerate(rows.tolist()):
         if base_row < 0:
             continue
@@ -130,7 +127,8 @@ def _compared(
         now = _newest(values[row], all_cuts[row])
         if min(len(before), len(now)) < SHORTEST or (base is table and before[-1] >= now[0]):
             continue
-        steps = _steps(values[row], all_cuts[row], pins[0]) if base is table else []
+        changes = level_changes(values[row], all_cuts[row]) if base is table and all_cuts[row] else []
+        steps = [one for one in changes if one.at > pins[0]]
         levels = level_drift(base.values[metric][base_row][before], values[row][now], steps)
         series = name_series(names, table, row)
         series.pop("cell_key")
@@ -142,13 +140,6 @@ def _compared(
             newest=table.points[now[-1]],
             levels=levels,
         )
-
-
-def _rows(base: SeriesTable, table: SeriesTable) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The rows of `base` that have the cells of `table`, -1 for none. The keys of both are sorted."""
-    at = np.minimum(np.searchsorted(base.keys, table.keys), len(base.keys) - 1)
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]] = np.where(base.keys[at] == table.keys, at, -1)
-    return rows
 
 
 def _near(values: Numbers, cuts: Sequence[int], pin: int) -> list[int]:
@@ -163,7 +154,3 @@ def _near(values: Numbers, cuts: Sequence[int], pin: int) -> list[int]:
 def _newest(values: Numbers, cuts: Sequence[int]) -> list[int]:
     start = max(cuts, default=0)
     return [int(at) + start for at in np.flatnonzero(np.isfinite(values[start:]))[-NEWEST:]]
-
-
-def _steps(values: Numbers, cuts: Sequence[int], pin: int) -> list[LevelChange]:
-    return [one for one in level_changes(values, cuts) if one.at > pin] if cuts else []

@@ -10,11 +10,12 @@ import pandas as pd
 from analysis.compare.adjustment import PairedCells
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import ALSO_READ, judge_pairs
+from analysis.compare.verdicts import READ, judge_pairs
 from analysis.history.series import Point, SeriesTable
 from analysis.stats.arrays import Numbers
 from analysis.stats.changepoints import SHORTEST
 from analysis.stats.levels import LevelChange, is_nearer
+from collector.metrics import MIN_EFFECT
 from db.connecting import Source
 from db.queries.cell_names import CellNames
 from db.queries.moments import from_epoch
@@ -22,14 +23,12 @@ from db.queries.sides import Side
 from db.runs import RunInfo
 
 
-def first_changes(
-    source: Source, names: CellNames, table: SeriesTable, min_effects: Mapping[str, float]
-) -> dict[str, dict[int, LevelChange]]:
+def first_changes(source: Source, names: CellNames, table: SeriesTable) -> dict[str, dict[int, LevelChange]]:
     """`judge_first` of a line with 2 to 9 points, by the noise that the store knows; nothing of any other."""
     if not 2 <= len(table.points) < 2 * SHORTEST:
         return {}
-    rows = RepeatRows.behind(source, [_side(table.points)], {*min_effects, *ALSO_READ}, with_untimed=False)
-    return judge_first(rows, names.loc[table.keys, "cell_id"].tolist(), table, min_effects)
+    rows = RepeatRows.behind(source, [_side(table.points)], READ, with_untimed=False)
+    return judge_first(rows, names.loc[table.keys, "cell_id"].tolist(), table, MIN_EFFECT)
 
 
 def judge_first(

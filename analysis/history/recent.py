@@ -35,8 +35,8 @@ class Recent:
     values: Mapping[str, tuple[float, ...]]
 
 
-def nights_up_to(nights: Sequence[NightInfo], side: Side, count: int = NIGHTS) -> list[NightInfo]:
-    """The last `count` nights of the side's branch and testbeds up to the side, oldest first. `nights` are newest first."""
+def nights_up_to(nights: Sequence[NightInfo], side: Side) -> list[NightInfo]:
+    """The last 30 nights (`NIGHTS`) of the side's branch and testbeds up to the side, oldest first. `nights` are newest first."""
     testbeds, branch = {run.testbed_id for run in side.runs}, side.branches[0]
     last = max(run.started_at for run in side.runs)
     matching = [
@@ -44,14 +44,13 @@ def nights_up_to(nights: Sequence[NightInfo], side: Side, count: int = NIGHTS) -
         for night in nights
         if night.started_at <= last and any(run.branch == branch and run.testbed_id in testbeds for run in night.runs)
     ]
-    return matching[:count][::-1]
+    return matching[:NIGHTS][::-1]
 
 
 def recent(history: pd.DataFrame, nights: Sequence[NightInfo], side: Side, figures: Sequence[str]) -> Recent:
     """The figures of these nights on the side's testbeds. `history` is the branch's `db.queries.history.suite_history`.
 
-    Raises:
-        KeyError: `history` does not have a figure.
+    Raises `KeyError` where `history` does not have a figure.
     """
     testbeds = {run.testbed_id for run in side.runs}
     night_of = {run.run_id: night.night for night in nights for run in night.runs if run.testbed_id in testbeds}

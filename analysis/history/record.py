@@ -79,15 +79,14 @@ def record_of(conn: Connection, info: RegressionInfo) -> Record:
     if info.metric in CONTROL and info.base_run and info.onset_run:
         kernels = explanation_of(conn, info.base_run, info.onset_run, info.cell_id)
     of_record = cell_of(conn, info.cell_id)
-    models = [(of_record.suite, of_record.model)] if of_record else []
-    own = next(iter(own_models_of(conn, models).values()), None)
+    own = own_models_of(conn, [(of_record.suite, of_record.model)]).get(of_record.model) if of_record else None
     return Record(info, of_record, distance, commits, unknown, kernels, own)
 
 
-def cell_of(conn: Connection, cell_id: str) -> Cell | None:
+def cell_of(source: Source, cell_id: str) -> Cell | None:
     """A stored cell as a `Cell`; None where it is not stored or this version cannot read its config."""
     try:
-        info = cell(conn, cell_id)
+        info = cell(source, cell_id)
         return info.as_cell() if info else None
     except (ValueError, TypeError):
         return None

@@ -99,12 +99,9 @@ class Timeline:
 def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) -> Standing:
     """The state of a series by its two newest runs since the onset, in the order of the repository.
 
-    Runs that started before `since` do not count.
-
-    - A metric is back if both runs are nearer to the base's level than to the worse level (in ln), and more than two
-      standard deviations of the noise away from the worse level. It is still there if both are nearer to the worse level.
-    - A leak is back if both runs are nearer to the base's level, in bytes.
-    - A status is back if both runs pass, and still there if both fail.
+    Runs that started before `since` do not count. A metric is back if both are nearer to the base's level than to the worse level
+    (in ln), and more than two standard deviations of the noise away from that; a leak by its bytes alone. It is still there if
+    both are nearer to the worse level. A status is back if both runs pass, and still there if both fail.
     """
     history = timeline.newest(pinned)
     first = timeline.position(pinned.repo, pinned.branch, pinned.onset_commit) or 0

@@ -58,10 +58,8 @@ def read_series(
 ) -> tuple[CellNames, list[SeriesTable]]:
     """The names of the chosen cells, and a table for every branch and testbed that has runs; no other table is held meanwhile.
 
-    `window` reads only the newest so many commits of each, None all. Cells that were never measured in them have no row.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    `window` reads only the newest so many commits of each, None all. Cells that were never measured in them have no
+    row. Raises `KeyError` for a metric that does not exist.
     """
     metrics = [METRICS[name].name for name in metrics]
     with connected(source) as conn:
@@ -84,21 +82,16 @@ def _lines(runs: Sequence[SeriesRun]) -> Iterator[tuple[tuple[str, str, str], li
         of_branch.setdefault(run.commit, len(of_branch))
         of_line.setdefault((run.repo, run.branch, run.testbed_id), []).append(run)
     for name in sorted(of_line):
-        groups = groupby(of_line[name], key=lambda run: (run.commit, run.environment))
-        yield name, [_point(indices[name[:2]], tuple(of_point)) for _, of_point in groups]
-
-
-def _point(indices: Mapping[str, int], runs: tuple[SeriesRun, ...]) -> Point:
-    first = runs[0]
-    return Point(indices[first.commit], first.commit, first.position, first.started_at, first.environment, runs)
+        points = []
+        for (commit, environment), group in groupby(of_line[name], key=lambda run: (run.commit, run.environment)):
+            of_point = tuple(group)
+            first, index = of_point[0], indices[name[:2]][commit]
+            points.append(Point(index, commit, first.position, first.started_at, environment, of_point))
+        yield name, points
 
 
 def _table(
-    source: Source,
-    chosen: Labels,
-    name: tuple[str, str, str],
-    points: list[Point],
-    metrics: Sequence[str],
+    source: Source, chosen: Labels, name: tuple[str, str, str], points: list[Point], metrics: Sequence[str]
 ) -> SeriesTable | None:
     column_of = {run.key: at for at, point in enumerate(points) for run in point.runs}
     columns = np.full(max(column_of, default=0) + 1, -1)

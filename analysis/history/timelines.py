@@ -18,12 +18,11 @@ from analysis.history.first import first_changes
 from analysis.history.series import Point, SeriesTable, read_series
 from analysis.stats.arrays import Numbers
 from analysis.stats.changepoints import SHORTEST
-from analysis.stats.levels import LevelChange, NewLevel, new_levels
+from analysis.stats.levels import NewLevel, new_levels
 from analysis.stats.steps import EDGE
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source, connected
 from db.queries.cell_names import CellNames
-from db.queries.filters import EVERYTHING, CellFilter
 from db.queries.series import Surroundings, environments_of, programs_of, surroundings
 
 #: Newest commits of every branch and testbed that are judged anew for one more night: what is found there does not hang on
@@ -53,56 +52,36 @@ def judge_history(
     source: Source,
     *,
     branch: str | None = None,
-    filters: CellFilter = EVERYTHING,
-    min_effects: Mapping[str, float] = MIN_EFFECT,
     window: int | None = None,
 ) -> History:
-    """Every change of every series: a cell on a branch and testbed, by each metric of `min_effects` and by its status.
+    """Every change of every series: a cell on a branch and testbed, by each metric of `MIN_EFFECT` and by its status.
 
-    Points are the commits in the order of the repository; what was not measured or failed is a gap. A metric's change is one
-    of `analysis.stats.levels.new_levels`, or in a line with fewer than 10 points of `analysis.history.first`. It is
-    `min_effects[metric]` (relative) at least, with a false discovery rate of at most 5 % over all series of that metric which
-    were judged. `window` looks at the newest so many commits of each branch and testbed only (`INCREMENT` for one more
-    night); None at all of them.
-
-    Raises:
-        KeyError: a metric that does not exist.
+    Points are the commits in the order of the repository; what was not measured or failed is a gap. A metric's change
+    is one of `analysis.stats.levels.new_levels`, or in a line with fewer than 10 points of `analysis.history.first`.
+    `window` looks at the newest so many commits of each branch and testbed only (`INCREMENT` for one more night); None
+    at all of them.
     """
     with connected(source) as conn:
-        metrics = dict.fromkeys([*min_effects, *(CONTROL[metric] for metric in min_effects if metric in CONTROL)])
-        names, tables = read_series(conn, tuple(metrics), branch=branch, filters=filters, window=window)
+        metrics = dict.fromkeys([*MIN_EFFECT, *(CONTROL[metric] for metric in MIN_EFFECT if metric in CONTROL)])
+        names, tables = read_series(conn, tuple(metrics), branch=branch, window=window)
         changes: list[Change] = []
-        first = [first_changes(conn, names, table, min_effects) for table in tables]
-        series = {metric: sum(_with_enough(table, metric) for table in tables) for metric in min_effects}
-        for metric, min_effect in min_effects.items():
-            changes += _of_metric(names, tables, [one.get(metric, {}) for one in first], metric, min_effect)
+        first = [first_changes(conn, names, table) for table in tables]
+        known = {metric: [np.isfinite(table.values[metric]).sum(axis=1) for table in tables] for metric in MIN_EFFECT}
+        series = {metric: int(sum(np.sum(count >= 2 * SHORTEST) for count in of)) for metric, of in known.items()}
+        for metric, min_effect in MIN_EFFECT.items():
+            judged_first = [one.get(metric, {}) for one in first]
+            levels = new_levels([table.values[metric] for table in tables], min_effect, judged_first)
+            changes += [_metric_change(names, tables[level.table], level, metric) for level in levels]
         for table in tables:
             changes += _of_statuses(names, table)
         changes = _with_environment_diff(conn, changes)
     cells = {key for table in tables for key in table.keys[np.isfinite(table.passed).sum(axis=1) >= 2].tolist()}
-    young = {metric: sum(len(one.get(metric, {})) for one in first) for metric in min_effects}
+    young = {metric: sum(len(one.get(metric, {})) for one in first) for metric in MIN_EFFECT}
     return History(tuple(sorted(changes, key=_order)), series, frozenset(cells), young)
 
 
 def _order(change: Change) -> tuple[str, str, int, str, str, str]:
     return (change.repo, change.branch, change.span.onset.index, change.cell, change.testbed_id, change.metric)
-
-
-def _with_enough(table: SeriesTable, metric: str) -> int:
-    """The number of series that have enough points for a change point."""
-    return int(np.sum(np.isfinite(table.values[metric]).sum(axis=1) >= 2 * SHORTEST))
-
-
-def _of_metric(
-    names: CellNames,
-    tables: Sequence[SeriesTable],
-    first: Sequence[Mapping[int, LevelChange]],
-    metric: str,
-    min_effect: float,
-) -> list[Change]:
-    """The changes of one metric. `first` has, table by table, the change of each row that `analysis.history.first` judged."""
-    levels = new_levels([table.values[metric] for table in tables], min_effect, first)
-    return [_metric_change(names, tables[level.table], level, metric) for level in levels]
 
 
 def _metric_change(names: CellNames, table: SeriesTable, level: NewLevel, metric: str) -> Change:

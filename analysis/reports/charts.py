@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+import altair as alt
+
 from analysis.compare.verdicts import Outcome
 from analysis.reports.facts import CellFacts, Report
 from analysis.reports.suites import SHOWN, VERDICT_LOOKS, SuiteFacts
@@ -75,8 +77,7 @@ class _Plot:
 def svg(report: Report, chart: str, colors: Mapping[str, str] = ON_PAPER) -> str:
     """A chart of `CHARTS` as one `<svg>` element; empty where the report has no change for it.
 
-    Raises:
-        PictureError: vl-convert is not installed.
+    Raises `PictureError` where vl-convert is not installed.
     """
     plot = _suites(report) if chart == "suites" else _changes(report)
     if not plot.marks:
@@ -96,11 +97,8 @@ def draw(
 ) -> str:
     """A forest plot as SVG: a row for each name, a mark in each column where it has one.
 
-    Raises:
-        PictureError: vl-convert is not installed.
+    Raises `PictureError` where vl-convert is not installed.
     """
-    import altair as alt
-
     shown = [mark for mark in marks if mark.row < len(names)]
     heading = alt.TitleParams(_short(title, _TITLE_LETTERS), subtitle=[_short(note, _TITLE_LETTERS) for note in notes])
     drawn_columns = (_column(column, shown, names, len(columns), colors) for column in columns)
@@ -173,8 +171,6 @@ def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:
 
 
 def _names(names: Sequence[str], colors: Mapping[str, str]) -> Any:
-    import altair as alt
-
     rows = [{"row": row, "name": _short(name, _NAME_LETTERS), "full": name} for row, name in enumerate(names)]
     chart = alt.Chart(alt.Data(values=rows)).mark_text(align="left", color=colors["ink"], fontSize=11.5)
     return chart.encode(x=alt.value(0), y=_y(names), text="name:N", description="full:N").properties(
@@ -189,8 +185,6 @@ def _column(
 
     The labels have a width of their own: a browser may have a wider font than the one that they were measured with.
     """
-    import altair as alt
-
     label = _LABEL if columns == 1 else _SHORT_LABEL
     width = (_WIDTH - _NAMES) / columns - label - 24
     own = [mark for mark in marks if mark.column == column]
@@ -209,7 +203,6 @@ def _column(
 
 def _layers(base: Any, low: Any, colors: Mapping[str, str]) -> list[Any]:
     """Intervals, arrow heads where they go on beyond the edge, dots, and the labels."""
-    import altair as alt
 
     def by_look(channel: Any, calm: str) -> Any:
         scale = alt.Scale(domain=["bad", "good", "calm"], range=[colors["bad"], colors["good"], calm])
@@ -234,8 +227,6 @@ def _layers(base: Any, low: Any, colors: Mapping[str, str]) -> list[Any]:
 
 
 def _y(names: Sequence[str]) -> Any:
-    import altair as alt
-
     return alt.Y("row:O", axis=None, scale=alt.Scale(domain=list(range(len(names)))))
 
 

@@ -9,20 +9,12 @@ import pandas as pd
 from sqlalchemy import Connection
 
 from analysis.compare.code import CodeChanges, changes, explained, kernel_evidence, kernel_times
-from analysis.compare.evidence import (
-    COUNTS,
-    REST,
-    KernelChange,
-    count_differences,
-    differences,
-    reason_differences,
-)
+from analysis.compare.evidence import COUNTS, REST, KernelChange, count_differences, differences, reason_differences
 from analysis.reports.words import percent
 from collector.explanation import Explanation
 from collector.vocabulary import Status, status_words
 from db.queries.code import codes, with_kernels
-from db.queries.details import evidence, program
-from db.throttling import throttled_by
+from db.queries.details import evidence, program, throttled_by
 
 _SIDES = ("base", "new")
 #: Lines of one kind.
@@ -51,7 +43,7 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
         *(_tuning_changes(base, new, code) if code else []),
         *_option_changes(*options),
         *eager_lines(row),
-        *_machine(row),
+        *(["measured on another testbed"] if row["testbed_changed"] is True else []),
         *_throttled(base, new),
         *_disturbed(base, new),
         *_weakly_checked(row, base, new),
@@ -193,7 +185,3 @@ def eager_lines(row: Mapping[Any, Any]) -> list[str]:
         change, adjusted = (percent(row[f"compiled_ms_{name}"]) for name in ("change", "adjusted"))
         lines.append(f"compiled: {change} as measured, {adjusted} adjusted for eager")
     return lines
-
-
-def _machine(row: Mapping[Any, Any]) -> list[str]:
-    return ["measured on another testbed"] if row["testbed_changed"] is True else []

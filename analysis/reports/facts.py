@@ -116,11 +116,7 @@ class Report:
         evidence = {cell.cell_id: list(cell.evidence) for cell in self.cells}
         for cell in document["cells"]:
             cell_id = cell["cell_id"]
-            cell |= {
-                "link": self.links[cell_id],
-                "repro": self.repros[cell_id],
-                "evidence": evidence.get(cell_id, []),
-            }
+            cell |= {"link": self.links[cell_id], "repro": self.repros[cell_id], "evidence": evidence.get(cell_id, [])}
         intervals = {suite.paired.group: suite.to_json() for suite in self.suites}
         for entry, suite in zip(document["suites"], self.comparison.suites, strict=True):
             entry["intervals"] = intervals.get(suite.group, {})
@@ -141,20 +137,14 @@ def build_report(
     `dashboard` is the address that links begin with.
     """
     comparison, judgement = compare_and_judge(conn, base, new, filters, configs)
-    return _report(conn, comparison, judgement, dashboard, configs)
-
-
-def _report(
-    conn: Connection, comparison: Comparison, judgement: Judgement, dashboard: str, across: tuple[str, str] | None
-) -> Report:
     sides = comparison.base, comparison.new
     rows = comparison.cells.to_dict("records")
-    configs = configs_of(conn, comparison.cells["config_id"].dropna())
-    links = {row["cell_id"]: cell_link(dashboard, *sides, row, across) if dashboard else "" for row in rows}
+    requests = configs_of(conn, comparison.cells["config_id"].dropna())
+    links = {row["cell_id"]: cell_link(dashboard, *sides, row, configs) if dashboard else "" for row in rows}
     own = own_models_of(conn, {(row["suite"], row["model"]) for row in rows})
     repros = {
-        row["cell_id"]: repro_command(cell_of(row, configs), own.get(row["model"] if row["suite"] == USER else ""))
-        if row["config_id"] in configs
+        row["cell_id"]: repro_command(cell_of(row, requests), own.get(row["model"] if row["suite"] == USER else ""))
+        if row["config_id"] in requests
         else ""
         for row in rows
     }
@@ -166,12 +156,12 @@ def _report(
         sentence=_sentence(counts, exit_code, reason),
         exit_code=exit_code,
         reason=reason,
-        link=comparison_link(dashboard, *sides, across) if dashboard else "",
+        link=comparison_link(dashboard, *sides, configs) if dashboard else "",
         suites=suite_facts(comparison, judgement),
         cells=_cells(conn, ranked(comparison, judgement, ORDER), links, repros),
         # More runs of two sides settle what is open between them; of two configs of one side they would be the same.
-        again=NOTHING_AGAIN if across else find_again(comparison, judgement, configs, own),
-        across=across,
+        again=NOTHING_AGAIN if configs else find_again(comparison, judgement, requests, own),
+        across=configs,
         links=links,
         repros=repros,
     )

@@ -95,12 +95,11 @@ def fence(lines: Sequence[str], language: str = "") -> Markup:
 
 @cache
 def _environment() -> Environment:
-    """Markdown is escaped by `clean`: what is not Markup yet becomes `prose`."""
-    return environment(_clean, prose=prose, code=code, fence=fence, address=_address)
+    def clean(value: Any) -> Markup:
+        """What is not Markup yet becomes `prose`."""
+        return value if isinstance(value, Markup) else prose(str(value))
 
-
-def _clean(value: Any) -> Markup:
-    return value if isinstance(value, Markup) else prose(str(value))
+    return environment(clean, prose=prose, code=code, fence=fence, address=_address)
 
 
 def _address(url: str) -> Markup:

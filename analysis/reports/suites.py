@@ -28,7 +28,8 @@ VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPR
 _DECIDES = {"speedup": "compiled_ms", "device_speedup": "compiled_kernel_ms", "compression": "compiled_peak_bytes"}
 #: A smaller relative change would be shown as 0.0 %.
 SHOWN_AS_NONE = 5e-4
-_GROUP = ["suite", "phase", "dtype", "device", "config_id"]
+#: What a group of cells is made of.
+GROUP = ["suite", "phase", "dtype", "device", "config_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,9 @@ def suite_facts(comparison: Comparison, judgement: Judgement) -> tuple[SuiteFact
     """The groups of which both sides have measured something, in the order of their names."""
     cells = comparison.cells[comparison.cells["transition"] == Transition.BOTH_PASS.value]
     cells = cells.join(judgement.cells.filter(like="_verdict"))
-    of_group = {"\n".join(map(str, names)): rows for names, rows in cells.groupby(_GROUP, sort=False)}
+    of_group = {"\n".join(map(str, names)): rows for names, rows in cells.groupby(GROUP, sort=False)}
     return tuple(
-        _facts(suite, of_group.get(_name(suite.group)))
+        _facts(suite, of_group.get(name_of(suite.group)))
         for suite in comparison.suites
         if suite.base.measured and suite.new.measured
     )
@@ -71,8 +72,9 @@ def _facts(suite: SuiteChange, cells: pd.DataFrame | None) -> SuiteFacts:
     return SuiteFacts(suite, intervals, _moved(suite), looks)
 
 
-def _name(group: Group) -> str:
-    return "\n".join(str(getattr(group, name)) for name in _GROUP)
+def name_of(group: Group) -> str:
+    """The values of `GROUP`, one a line."""
+    return "\n".join(str(getattr(group, name)) for name in GROUP)
 
 
 def average_interval(metric: str, cells: pd.DataFrame) -> Interval | None:
@@ -105,7 +107,7 @@ def average_look(metric: str, ratio: float | None, within: Interval | None, allo
     Its interval over models excludes no change, and a cell in it changed likewise (`allowed_looks`): an interval over models
     knows no noise from run to run, so alone it would colour two nights of one commit.
     """
-    if ratio is None or within is None or not within.excludes_none or abs(ratio - 1) < SHOWN_AS_NONE:
+    if ratio is None or within is None or within.low <= 1 <= within.high or abs(ratio - 1) < SHOWN_AS_NONE:
         return "calm"
     look = direction(metric, 1.0, ratio)
     return look if look in ("better", "worse") and look in allowed else "calm"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from analysis.compare.results import Counts
 from collector.metrics import METRICS
+from db.errors import counted
 from db.queries.sides import Side
 from db.runs import device_name
 
@@ -16,6 +17,8 @@ NOTHING = "-"
 _CALLED = {"inconclusive": "no clear change"}
 #: Units that are shown in another one: from which value on, divisor and name.
 _SHOWN = {"B": (1e5, 1e6, "MB")}
+#: `1 cell`, `2 cells`.
+several = counted
 
 
 def value(metric: str | None, number: float | None) -> str:
@@ -52,11 +55,6 @@ def called(outcome: str) -> str:
 def tally(counts: Mapping[str, int]) -> str:
     """`2 regressed, 1 broke`; empty for nothing."""
     return ", ".join(f"{count} {called(word)}" for word, count in counts.items())
-
-
-def several(count: int, what: str) -> str:
-    """`1 cell`, `2 cells`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def describe_side(side: Side) -> str:

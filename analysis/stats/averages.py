@@ -18,11 +18,9 @@ _FEWEST_MOVES = 5
 def geomean(values: Iterable[float | None]) -> float | None:
     """Geometric mean, exp((1/n) * sum(ln x)), in the unit of the values. None if nothing was measured.
 
-    The mean for ratios (Fleming and Wallace, "How not to lie with statistics", CACM 29(3), 1986): the geomean of ratios is
-    the ratio of geomeans. None and NaN mean "not measured". Summed exactly, so that the order does not matter.
-
-    Raises:
-        ValueError: a value is zero, negative or infinite. It has no logarithm and is no ratio.
+    The mean for ratios (Fleming and Wallace, "How not to lie with statistics", CACM 29(3), 1986): the geomean of ratios
+    is the ratio of geomeans. None and NaN mean "not measured". Summed exactly, so that the order does not matter.
+    Raises `ValueError` where a value is zero, negative or infinite. It has no logarithm and is no ratio.
     """
     measured = [value for value in values if value is not None and not math.isnan(value)]
     if not all(0 < value < math.inf for value in measured):
@@ -57,19 +55,13 @@ def chained(values: Numbers, *, is_mean: bool = False) -> tuple[Numbers, Labels]
     return np.exp((np.log(own) if is_mean else own)[fullest] + way - way[fullest]), chain
 
 
-def robust_sigma(values: Sequence[float]) -> float:
+def robust_sigma(values: Sequence[float] | Numbers) -> float:
     """Robust standard deviation, 1.4826 x the median absolute deviation from the median, in the unit of the values.
 
     Hampel, "The influence curve and its role in robust estimation", JASA 69 (1974). It withstands up to half of the values
     being outliers.
-
-    Raises:
-        ValueError: no values.
     """
-    if len(values) == 0:
-        raise ValueError("a median needs values")
-    samples = np.asarray(values, dtype=np.float64)
-    return NORMAL_CONSISTENCY * float(np.median(np.abs(samples - np.median(samples))))
+    return NORMAL_CONSISTENCY * float(np.median(np.abs(np.asarray(values) - np.median(values))))
 
 
 def scatter(values: Numbers) -> float:

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.stats.arrays import Mask, Numbers
+from analysis.stats.verdicts import LEVEL
 
 #: Draws of an interval. Its ends are then known to about a tenth of its width.
 RESAMPLES = 1000
 #: Fewer models have no interval: the percentile bootstrap is too narrow for a handful.
 FEWEST = 5
-#: 1 - confidence of the intervals.
-LEVEL = 0.05
 _SEED = 20_260_801
 
 
@@ -33,20 +32,12 @@ class Interval:
     high: float
     models: int
 
-    @property
-    def excludes_none(self) -> bool:
-        """Whether the ratio 1, no change, lies outside."""
-        return self.low > 1 or self.high < 1
-
 
 def geomean_interval(ratios: Sequence[float] | Numbers, models: Sequence[Any] | npt.NDArray[Any]) -> Interval | None:
     """Interval of the geometric mean of paired ratios, exp(mean of ln ratio); entry i is one cell of `models[i]`.
 
     Ratios that are not positive and finite are left out. None for fewer than 5 models. The same cells give the same interval,
     in whatever order they come.
-
-    Raises:
-        ValueError: the two differ in length.
     """
     values = np.asarray(ratios, dtype=np.float64)
     usable = np.isfinite(values) & (values > 0)
@@ -61,13 +52,8 @@ def sums_interval(
     """Interval of sum(new) / sum(base) over pairs, which is the ratio of two arithmetic means of the same cells.
 
     Pairs that are not both positive and finite are left out. None for fewer than 5 models.
-
-    Raises:
-        ValueError: the three differ in length.
     """
     before, after = np.asarray(base, dtype=np.float64), np.asarray(new, dtype=np.float64)
-    if before.shape != after.shape:
-        raise ValueError("every value of base needs one of new")
     usable = np.isfinite(before) & np.isfinite(after) & (before > 0) & (after > 0)
     ends = _interval(after, before, usable, models)
     return None if ends is None else Interval(*ends)
@@ -77,10 +63,7 @@ def _interval(
     above: Numbers, below: Numbers, usable: Mask, models: Sequence[Any] | npt.NDArray[Any]
 ) -> tuple[float, float, int] | None:
     """Both averages are a sum over a sum: of logarithms over their number, or of new over base."""
-    names = np.asarray(models)
-    if names.shape != usable.shape:
-        raise ValueError("every cell needs its model")
-    drawn, owner = np.unique(names[usable], return_inverse=True)
+    drawn, owner = np.unique(np.asarray(models)[usable], return_inverse=True)
     count = drawn.size
     if count < FEWEST:
         return None

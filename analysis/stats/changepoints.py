@@ -1,10 +1,7 @@
 """Finds where a nightly series went to a new level. Deterministic; the smallest effect is the only parameter.
 
-1. Single bad nights are clipped.
-2. The series is cut into constant pieces by least squares, at a low price per cut.
-3. The weakest cut is removed until every cut that is left is a step (`analysis.stats.steps`).
-
-docs/statistics.md, "Change points", has formulas, sources and measured quality.
+Single bad nights are clipped, the series is cut into constant pieces at a low price per cut, and the weakest cut is removed
+until every cut that is left is a step. docs/statistics.md, "Change points", has formulas, sources and measured quality.
 """
 
 from __future__ import annotations
@@ -60,8 +57,7 @@ def detect(values: Series, *, min_effect: float = 0.01) -> list[int]:
 def detect_rows(values: Numbers, *, min_effect: float = 0.01) -> list[list[int]]:
     """Applies `detect` to each row of `values`.
 
-    Raises:
-        ValueError: values that are not rows of numbers, or a `min_effect` that is negative or not finite.
+    Raises `ValueError` for values that are not rows of numbers, or a `min_effect` that is negative or not finite.
     """
     if values.ndim != 2:
         raise ValueError("many series are rows of numbers")
@@ -123,7 +119,7 @@ def difference_sigma(values: Numbers) -> float:
     """
     differences = np.diff(values)
     moved = differences[differences != 0]
-    return robust_sigma(moved.tolist()) / float(np.sqrt(2)) if moved.size else 0.0
+    return robust_sigma(moved) / float(np.sqrt(2)) if moved.size else 0.0
 
 
 def cut_price(values: Numbers) -> float:

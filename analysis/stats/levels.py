@@ -117,14 +117,9 @@ def level_changes(values: Numbers, cuts: Sequence[int]) -> list[LevelChange]:
     In ln and with spikes clipped. A level is the geometric mean of the nearest 20 points (`steps.EDGE`) of its side, as far
     as the next change point. The interval is Welch's over these, widened for correlated nights (`steps.welch_error`). p is
     Welch's over the whole pieces, times the number of places n (Bonferroni), as `steps` judges it.
-
-    Raises:
-        ValueError: a cut that is not a measured point, or that leaves a piece of less than two points.
     """
     places, series = _logs(values)
     bounds = [0, *(int(np.searchsorted(places, cut)) for cut in cuts), series.size]
-    if any(places[at] != cut for at, cut in zip(bounds[1:-1], cuts, strict=True)) or np.min(np.diff(bounds)) < 2:
-        raise ValueError("change points are measured points, with two points of a level at least")
     now = float(np.exp(series[bounds[-2] :][-EDGE:].mean()))
     levels = [float(np.exp(series[start:stop].mean())) for start, stop in pairwise(bounds)]
     changes = []
@@ -187,10 +182,8 @@ def pending_shifts(
 ) -> list[int | None]:
     """The first index of a shift at the end of each row that is too young to be a change point, or None.
 
-    The newest 2 to 19 measured nights are a pending shift if each is more than 2 s, and their median at least 3 s and
-    `min_effect` of the level, from the level on one side. Level and s are median and 1.4826 x MAD of the 20 measured
-    nights before (at least 5) since the last of the row's `change_points`. The longest such tail counts.
-    NaN and infinity mean "not measured", as for `detect`.
+    The longest tail of 2 to 19 measured nights counts that stands apart from the 20 before it, as far as these are later than the
+    last of the row's `change_points` (docs/statistics.md, "Change points"). NaN and infinity mean "not measured".
     """
     starts = np.array([max(cuts, default=0) for cuts in change_points], dtype=np.int64)
     columns = np.arange(values.shape[1])
@@ -268,12 +261,7 @@ def level_drift(base: Numbers, newest: Numbers, steps: Sequence[LevelChange]) ->
 
     In ln: d = mean(newest) - mean(base) - sum of the steps. Its error is Welch's, widened for correlated nights
     (`steps.welch_error`), and that of every step, taken from its interval, added in squares. Welch's degrees of freedom.
-
-    Raises:
-        ValueError: fewer than two points.
     """
-    if min(base.size, newest.size) < 2:
-        raise ValueError("a level needs two points")
     old, new = piece_of(np.log(base)), piece_of(np.log(newest))
     error, freedom = welch_error(old, new)
     of_steps = float(sum(np.log(step.ratio) for step in steps))

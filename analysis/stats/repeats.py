@@ -17,6 +17,8 @@ USUAL = 0.8
 #: Degrees of freedom that the square of a successive difference is worth: von Neumann, Kent, Bellinson and Hart, "The mean
 #: square successive difference", Annals of Mathematical Statistics 12 (1941): its efficiency tends to 2/3.
 EFFICIENCY = 2 / 3
+#: Minimum number of cells for a common drift.
+FEWEST = 20
 #: The part of quiet comparisons that are recognised as quiet by their controls.
 QUIET = 0.95
 
@@ -38,17 +40,13 @@ def successive(
 ) -> Numbers:
     """The steps between neighbouring nights of each series, whose squares tell the noise.
 
-    `values` are in the order of the nights within each of the series 0 to count - 1, of which `series` names the one of every
-    value, one series after the other. A step comes times sqrt(`EFFICIENCY` / 2), so that the sum of squares over
-    `EFFICIENCY` times their number is a variance.
+    `values` are in the order of the nights, one series after the other; `series` names the one of every value, 0 to count - 1.
+    A step comes times sqrt(`EFFICIENCY` / 2), so that the sum of squares over `EFFICIENCY` times their number is a variance.
 
-    A level that changes adds one step and not a slope; steps are cut off at the largest of: 3 x 1.4826 x the median size of
-    their series; its 80th percentile, since what happens every fifth night is no change of the code but a second mode;
-    3 x `least`; the step that `beside` takes there: where the control moved as far, the machine did, and not the code. So a
-    few changes of the code make the noise look a little larger, never smaller.
-
-    Entry i of `judged` says that the step from value i to the next one is what will be judged: it has no say in where its
-    series is cut off, and is cut off as the others are. None: no step is.
+    Steps are cut off at the largest of: 3 x 1.4826 x the median size of their series; its 80th percentile, since what happens
+    every fifth night is a second mode and no change of the code; 3 x `least`; the step that `beside` takes there, since a control
+    that moved as far moved with the machine. So a few changes of the code make the noise look a little larger, never smaller.
+    Entry i of `judged` says that the step from value i to the next one has no say in where its series is cut off.
     """
     same = series[1:] == series[:-1]
     steps, owners = np.diff(values)[same], series[1:][same]
@@ -61,15 +59,15 @@ def successive(
     return clipped
 
 
-def common_drift(differences: Sequence[float] | Numbers, *, fewest: int = 20) -> float:
+def common_drift(differences: Sequence[float] | Numbers) -> float:
     """What all cells of one comparison have in common: the median of their differences (of ln values), NaN left out.
 
     Meant for eager runs, which do not depend on the commit: a slower machine moves all of them alike.
-    0 for fewer than `fewest` cells, whose median could be one cell's own change.
+    0 for fewer than 20 cells (`FEWEST`), whose median could be one cell's own change.
     """
     known = np.asarray(differences, dtype=np.float64)
     known = known[np.isfinite(known)]
-    return float(np.median(known)) if known.size >= fewest else 0.0
+    return float(np.median(known)) if known.size >= FEWEST else 0.0
 
 
 def unrest(scores: Numbers) -> Numbers:

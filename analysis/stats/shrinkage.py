@@ -34,14 +34,10 @@ def fit_prior(variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbe
 
     Method of moments on e = ln s² - digamma(v/2) + ln(v/2), whose mean is ln s0² - digamma(d0/2) + ln(d0/2) and whose variance
     is trigamma(v/2) + trigamma(d0/2). Where the e scatter no more than chance alone would have it, all cells are alike
-    and d0 is infinite. Values that are not positive and finite, or have no degree of freedom, are left out.
-
-    None for fewer than 5 usable cells.
-
-    Raises:
-        ValueError: the two differ in length.
+    and d0 is infinite. Values that are not positive and finite, or have no degree of freedom, are left out. None for fewer than
+    5 usable cells.
     """
-    own, freedom = _paired(variances, dfs)
+    own, freedom = np.asarray(variances, dtype=np.float64), np.asarray(dfs, dtype=np.float64)
     usable = np.isfinite(own) & (own > 0) & np.isfinite(freedom) & (freedom > 0)
     if usable.sum() < FEWEST:
         return None
@@ -62,11 +58,8 @@ def moderate(
     """Each cell's variance with what the prior adds, (d0 s0² + v s²) / (d0 + v), and its degrees of freedom d0 + v.
 
     A cell without a variance of its own (NaN, or no degree of freedom) has the prior's. Without a prior it has none (NaN, 0).
-
-    Raises:
-        ValueError: the two differ in length.
     """
-    own, freedom = _paired(variances, dfs)
+    own, freedom = np.asarray(variances, dtype=np.float64), np.asarray(dfs, dtype=np.float64)
     known = np.isfinite(own) & (own >= 0) & (freedom > 0)
     weight = np.where(known, freedom, 0.0)
     value = np.where(known, own, 0.0)
@@ -76,13 +69,6 @@ def moderate(
         return np.full(own.shape, prior.variance), np.full(own.shape, np.inf)
     total = prior.df + weight
     return (prior.df * prior.variance + weight * value) / total, total
-
-
-def _paired(variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbers) -> tuple[Numbers, Numbers]:
-    own, freedom = np.asarray(variances, dtype=np.float64), np.asarray(dfs, dtype=np.float64)
-    if own.shape != freedom.shape:
-        raise ValueError("every variance needs its degrees of freedom")
-    return own, freedom
 
 
 def _inverse_trigamma(value: float) -> float:

@@ -82,21 +82,16 @@ def welch_error(old: Piece, new: Piece) -> tuple[float, float]:
 class Steps:
     """The cuts of one series and how strong each is. A cut with a strength below 1 is no step.
 
-    The strength is the smallest of three ratios:
-
-    - certain: ln p / ln(0.05 / n), p of Welch's t over the whole pieces on both sides, widened for correlated nights
-    - visible: contrast / 1.4 of the nearest 20 points on each side, |mean - mean| / sqrt((var + var) / 2), 0 if they go
-      the other way than the pieces. A slow drift, which two long pieces approximate with certainty, has no edge.
-    - large: relative size / min_effect. The size is the larger one of the medians' distance at the edge and of that
-      between the pieces plus its confidence limit at the level of the test, over the smaller level. So a step is
-      dropped for its size only where the data show that it is smaller.
+    The strength is the smallest of three ratios (docs/statistics.md, "Change points"): how certain, how visible at the edge
+    (0 if the edge goes the other way than the pieces: a slow drift has no edge) and how large. The size is the larger one of
+    the medians' distance at the edge and of that between the pieces plus its confidence limit, over the smaller level: a step
+    is dropped for its size only where the data show that it is smaller.
     """
 
     def __init__(self, values: Numbers, min_effect: float) -> None:
         self._values = values
         self._level = FALSE_CUTS / values.size
         self._min_effect = min_effect
-        self._pieces: dict[tuple[int, int], Piece] = {}
 
     def keep_strong(self, cuts: list[int]) -> list[int]:
         """Removes the weakest cut and judges its neighbours again, until all cuts have a strength of 1 at least."""
@@ -111,10 +106,11 @@ class Steps:
 
     def strength(self, start: int, cut: int, end: int) -> float:
         """The smallest of the three ratios for the cut between start..cut-1 and cut..end-1."""
-        old, new = self._piece(start, cut), self._piece(cut, end)
+        before, after = self._values[start:cut], self._values[cut:end]
+        old, new = piece_of(before), piece_of(after)
         if old.mean == new.mean:
             return 0.0
-        near_old, near_new = self._piece(max(start, cut - EDGE), cut), self._piece(cut, min(end, cut + EDGE))
+        near_old, near_new = piece_of(before[-EDGE:]), piece_of(after[:EDGE])
         same_way = (near_new.mean - near_old.mean) * (new.mean - old.mean) > 0
         visible = contrast(near_old, near_new) / CONTRAST if same_way else 0.0
         edge = abs(near_new.median - near_old.median) if same_way else 0.0
@@ -129,12 +125,6 @@ class Steps:
         limit = -float(stdtrit(freedom, self._level / 2)) * error
         size = max(abs(new.median - old.median) + limit, edge)
         return size / level / self._min_effect
-
-    def _piece(self, start: int, end: int) -> Piece:
-        known = self._pieces.get((start, end))
-        if known is None:
-            known = self._pieces[start, end] = piece_of(self._values[start:end])
-        return known
 
 
 def _log_p(distance: float, error: float, freedom: float) -> float:

@@ -126,10 +126,7 @@ def judged(metric: str, record: Mapping[Any, Any], *, comparable: bool = True) -
 
 
 def averaged(
-    metric: str,
-    new_over_base: float | None,
-    within: Interval | None,
-    allowed: Collection[Look],
+    metric: str, new_over_base: float | None, within: Interval | None, allowed: Collection[Look]
 ) -> Change | None:
     """The change of an average over models with its interval; None where there is no average.
 

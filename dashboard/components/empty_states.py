@@ -32,10 +32,7 @@ def show(title: str, sentence: str, commands: str = "") -> None:
 def neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "new", **changes: str) -> None:
     """Links to the nights nearest to a side, of those (newest first) that have what it lacks; nothing where none has.
 
-    Args:
-        side: the side that lacks it; its own runs are left out.
-        nights: nights that have it.
-        page: the page that the links open, with the night under `key` of the address, and with `changes`.
+    The links open `page`, with the night under `key` of the address, and with `changes`. The side's own nights are left out.
     """
     others = [night for night in nights if not {run.run_id for run in night.runs} & set(side.run_ids)]
     at = side.runs[0].started_at
@@ -45,16 +42,12 @@ def neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "n
     ]
     if others and others[0] not in [night for _, night in nearest]:
         nearest.insert(0, ("newest", others[0]))
-    links = [
-        Markup("{}: {}").format(word, anchor(url.link(page, **{key: night.night}, **changes), _words(night)))
-        for word, night in nearest
-    ]
+    links = []
+    for word, night in nearest:
+        words = " · ".join([moment(night.started_at), *commit_words(night.runs[0])[:3], night.place])
+        links.append(Markup("{}: {}").format(word, anchor(url.link(page, **{key: night.night}, **changes), words)))
     if links:
         draw(paragraph("iw-links", joined(" ", ["Nights that have it, the", joined("; the ", links)])))
-
-
-def _words(night: NightInfo) -> str:
-    return " · ".join([moment(night.started_at), *commit_words(night.runs[0])[:3], night.place])
 
 
 @contextmanager

@@ -65,6 +65,6 @@ def moment(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M}"
 
 
-def count(number_of: int, one: str, many: str = "") -> str:
+def count(number_of: int, one: str) -> str:
     """`1 cell`, `3 cells`."""
-    return f"{number_of:,} {one if number_of == 1 else many or one + 's'}"
+    return f"{number_of:,} {one}{'s' * (number_of != 1)}"

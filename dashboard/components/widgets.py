@@ -60,9 +60,9 @@ def select_many(
     )
 
 
-def switch(key: str, title: str, on: str = "1", *, where: Any = st, help: str | None = None) -> bool:
+def switch(key: str, title: str, on: str = "1", *, where: Any = st) -> bool:
     """A toggle that writes `on` to the address or takes the key away; whether it is on."""
-    where.toggle(title, key=url.bind(key, url.get(key) == on), on_change=_switched, args=(key, on), help=help)
+    where.toggle(title, key=url.bind(key, url.get(key) == on), on_change=_switched, args=(key, on))
     return url.get(key) == on
 
 

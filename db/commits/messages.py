@@ -62,7 +62,8 @@ class Subject:
     @property
     def bare(self) -> str:
         """The title of the change itself, in lower case, without numbers and tags that say "reland"."""
-        return _bare(self.title)
+        without = _LEADING_WORD.sub("", _TAGS.sub(lambda tags: _RELAND_TAG.sub("", tags[0]), self.title))
+        return " ".join(re.sub(_NUMBER, " ", without).replace("]", "] ").split()).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +113,9 @@ def _unquote(subject: str) -> tuple[MessageKind, str | None]:
         undone, relands = (undone + 1, relands) if word.startswith(("revert", "back")) else (undone, True)
         end = rest.rfind('"')
         rest = quoted = rest[match.end() : end] if end >= match.end() else rest[match.end() :]
+    if quoted is None and _BACK_OUT.match(subject):
+        return "revert", None
     if quoted is None:
-        return _unquoted_kind(subject), None
+        return ("reland" if _TAG.match(subject) or _RELAND.match(subject) else "plain"), None
     # The reverted commit may itself be a reland: "Revert "Reapply "x""" takes x back.
     return ("revert" if undone % 2 else "reland" if relands or undone else "plain"), quoted
-
-
-def _unquoted_kind(subject: str) -> MessageKind:
-    if _BACK_OUT.match(subject):
-        return "revert"
-    return "reland" if _TAG.match(subject) or _RELAND.match(subject) else "plain"
-
-
-def _bare(title: str) -> str:
-    without = _LEADING_WORD.sub("", _TAGS.sub(lambda tags: _RELAND_TAG.sub("", tags[0]), title))
-    return " ".join(re.sub(_NUMBER, " ", without).replace("]", "] ").split()).lower()

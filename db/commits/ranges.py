@@ -116,8 +116,7 @@ def commit_range(source: Source, base: str, new: str, repo: str | None = None) -
                 f"{first.sha[:12]} is of {one_line(first.repo)}, {last.sha[:12]} of {one_line(last.repo)}"
             )
         start, end = _position(first), _position(last)
-        where = (Commit.repo == first.repo, Commit.position > start, Commit.position <= end)
-        commits = tuple(_listed(conn, *where, newest_first=False))
+        commits = commits_between(conn, first.repo, start, end)
     return CommitRange(first, last, max(end - start, 0), commits)
 
 

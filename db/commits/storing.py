@@ -53,17 +53,15 @@ def store_commits(
     Both may be generators and are read once, within the transaction. `starts` has, by the name of a branch, the sha of
     the chosen commit at which it left the line; `tags` are for `db.tags.put_tags`. Git's facts replace what bundles said.
     Commits that an earlier, longer import knows keep their positions. If that import's line is another one, neither the
-    beginning nor the continuation of this, nothing is done unless `replace` drops the earlier line.
-
-    Raises:
-        CommitError: the lines contradict each other.
-        StoreError: the database cannot be written. Nothing is half-written.
+    beginning nor the continuation of this, `CommitError` is raised unless `replace` drops the earlier line. Raises
+    `StoreError` where the database cannot be written. Nothing is half-written.
     """
     with changing(target) as change:
         line = {sha: position for position, sha in others}
         facts, marks = _read(chosen)
         line |= {sha: values[0] for sha, values in facts.items()}
-        stored = _stored(change.conn, repo)
+        columns = (Commit.id, Commit.sha, *(getattr(Commit, name) for name in _FACTS))
+        stored = {row.sha: row for row in change.conn.execute(select(*columns).where(Commit.repo == repo))}
         cleared = _settle_line(change.conn, repo, stored, line, replace)
         moved = {sha: (line[sha],) for sha in line.keys() - facts.keys() if _has_moved(stored.get(sha), line)}
         known = {sha: values for sha, values in facts.items() if sha in stored}
@@ -96,11 +94,6 @@ def _read(chosen: Iterable[LandedCommit]) -> tuple[dict[str, Facts], list[Mark]]
         dates = commit.author_date, commit.committed_at
         facts[commit.sha] = (commit.position, *dates, title, message.subject.pr_number)
     return facts, marks
-
-
-def _stored(conn: Connection, repo: str) -> dict[str, Row[Any]]:
-    columns = (Commit.id, Commit.sha, *(getattr(Commit, name) for name in _FACTS))
-    return {row.sha: row for row in conn.execute(select(*columns).where(Commit.repo == repo))}
 
 
 def _has_moved(row: Row[Any] | None, line: Mapping[str, int]) -> bool:
@@ -185,9 +178,7 @@ def put_start(conn: Connection, repo: str, name: str, sha: str) -> bool:
 
 def measured_commits(source: Source, repo: str) -> set[str]:
     """The commits that runs of a repository measured."""
-    with connected(source) as conn:
-        query = select(Commit.sha).distinct().join(Run, Run.commit == Commit.id).where(Commit.repo == repo)
-        return set(conn.execute(query).scalars())
+    return _shas(source, Commit.repo == repo, Commit.id.in_(select(Run.commit)))
 
 
 def unplaced_commits(source: Source, repo: str) -> set[str]:

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -33,10 +32,10 @@ def check_target(path: Path, force: bool) -> None:
         raise ExportingError(f"{shown}: its folder does not exist: create it first")
 
 
-def write_file(path: Path, force: bool, write: Callable[[BinaryIO], object]) -> None:
+def write_file(path: Path, force: bool, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Writes a file by `write_output`. Raises `ExportingError` where the disk or the folder does not take it."""
     try:
-        write_output(path, write, force=force)
+        write_output(path, content, force=force)
     except FileExistsError as error:
         raise ExportingError(_TAKEN.format(one_line(str(path), 200), "name")) from error
     except OSError as error:
@@ -59,9 +58,7 @@ class Exported:
 def export_sides(source: Source, sides: Sequence[str], form: Format, target: Path, force: bool) -> list[Exported]:
     """Writes some sides to a file; as bundles a file a run, into the folder that `target` is.
 
-    Raises:
-        SideError: a text names no side.
-        ExportingError: the target is there already, or cannot be written.
+    Raises `SideError` for a text that names no side, `ExportingError` where the target is there or cannot be written.
     """
     if form == "bundle":
         return list(_bundles(source, _runs(source, sides), target, force))
@@ -113,12 +110,8 @@ def _bundles(source: Source, runs: Sequence[str], folder: Path, force: bool) -> 
         for run in runs:
             contents = stored_run(source, run)
             made = pack_run(contents, Path(workshop))
-            write_file(folder / made.name, force, partial(_copy, made))
+            write_file(folder / made.name, force, made.read_bytes())
             for other in both_paths(folder / made.name):
                 if other.name != made.name:
                     other.unlink(missing_ok=True)  # forced: of two files of a run the plain one would count
             yield Exported(str(folder / made.name), "bundle", len(contents.measurements), (run,))
-
-
-def _copy(path: Path, stream: BinaryIO) -> None:
-    stream.write(path.read_bytes())

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from db.importing.records import FORMAT, KEY, REQUEST
 from db.queries.moments import to_epoch
 from db.queries.side_rows import side_rows
 from db.queries.sides import Side
+from db.texts import compact
 
 #: What a spreadsheet takes for the beginning of a formula, itself or behind blanks and line ends that it drops.
 _FORMULAS = ("=", "+", "-", "@")
@@ -99,9 +99,12 @@ _WORDS = {
 
 
 def v3_lines(contents: BundleContents) -> Iterator[str]:
-    """The records of a run, without line ends: one of the run, then for each measurement its status and its metrics."""
+    """The records of a run, without line ends: one of the run, then for each measurement its status and its metrics.
+
+    What stands in an `extra_info` is a text: the published column is a map from texts to texts.
+    """
     common = _common(contents)
-    yield _line({**common, **_of_run(contents)})
+    yield compact({**common, **_of_run(contents)})
     for order, measurement in enumerate(contents.measurements):
         place = {**common, **_of_cell(measurement), "timestamp": int(to_epoch(measurement.started_at))}
         names = list(dict.fromkeys([*measurement.metrics, *measurement.samples]))
@@ -109,11 +112,10 @@ def v3_lines(contents: BundleContents) -> Iterator[str]:
         payload = {"kind": "measurement", "run_id": contents.header.run_id, "order": order, "values": len(names)}
         payload["measurement"] = {key: value for key, value in own.items() if key not in ("metrics", "samples")}
         word = _WORDS.get(measurement.status, measurement.status.value)
-        yield _line(
-            {**place, "metric": {"name": "accuracy", "extra_info": {"benchmark_values": [word], KEY: _text(payload)}}}
-        )
+        extra = {"benchmark_values": [word], KEY: compact(payload)}
+        yield compact({**place, "metric": {"name": "accuracy", "extra_info": extra}})
         for name in names:
-            yield _line({**place, "metric": _metric(contents, measurement, order, name)})
+            yield compact({**place, "metric": _metric(contents, measurement, order, name)})
 
 
 def _common(contents: BundleContents) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def _of_run(contents: BundleContents) -> dict[str, Any]:
         "metric": {
             "name": "cells_planned",
             "benchmark_values": [len(contents.planned)],
-            "extra_info": {KEY: _text(payload)},
+            "extra_info": {KEY: compact(payload)},
         },
     }
 
@@ -188,15 +190,10 @@ def _of_cell(measurement: Measurement) -> dict[str, Any]:
                 "device": cell.device,
                 "batch_size": cell.batch_size,
                 "config": cell.config.name,
-                REQUEST: _text(cell.config.to_json()),
+                REQUEST: compact(cell.config.to_json()),
             },
         },
-        "model": {
-            "name": cell.model,
-            "type": "OSS model",
-            "backend": cell.config.backend,
-            "origins": [cell.suite],
-        },
+        "model": {"name": cell.model, "type": "OSS model", "backend": cell.config.backend, "origins": [cell.suite]},
     }
 
 
@@ -215,7 +212,7 @@ def _metric(contents: BundleContents, measurement: Measurement, order: int, name
             payload["is_sampled"] = True
         else:
             payload["samples"] = [value if math.isfinite(value) else str(value) for value in raw]
-    extra: dict[str, Any] = {KEY: _text(payload)}
+    extra: dict[str, Any] = {KEY: compact(payload)}
     if name in METRICS and METRICS[name].unit:
         extra["unit"] = METRICS[name].unit
     metric: dict[str, Any] = {"name": _NAMES.get(name, name), "extra_info": extra}
@@ -224,12 +221,3 @@ def _metric(contents: BundleContents, measurement: Measurement, order: int, name
     else:
         extra["benchmark_values"] = ["not a number"]
     return metric
-
-
-def _text(value: Mapping[str, Any]) -> str:
-    # As a text: the published column is a map from texts to texts.
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, separators=(",", ":"), allow_nan=False)

@@ -87,10 +87,8 @@ class _Request:
 def config_of(words: str, backend: str | None, arguments: Mapping[str, Any]) -> Config:
     """The config of a row.
 
-    Args:
-        words: what its file's name has before the suite, e.g. `inductor_with_cudagraphs_freezing`.
-        backend: what the record calls the model's back-end.
-        arguments: the flags of the program that measured; empty where only a table was kept.
+    `words` are what its file's name has before the suite, e.g. `inductor_with_cudagraphs_freezing`, `backend` is what the
+    record calls the model's back-end, `arguments` are the flags of the program; empty where only a table was kept.
     """
     request = _Request(backend=backend or "inductor")
     _read_words(request, words)
@@ -162,19 +160,10 @@ def _option(value: Any) -> OptionValue:
 NOT_SET = "notset"
 #: The models of PyTorch's torchbench that the zoo has in its suite torchvision.
 TORCHVISION = frozenset(
-    [
-        "alexnet",
-        "densenet121",
-        "mnasnet1_0",
-        "mobilenet_v2",
-        "mobilenet_v3_large",
-        "resnet18",
-        "resnet50",
-        "resnext50_32x4d",
-        "shufflenet_v2_x1_0",
-        "squeezenet1_1",
-        "vgg16",
-    ]
+    (
+        *("alexnet", "densenet121", "mnasnet1_0", "mobilenet_v2", "mobilenet_v3_large", "resnet18", "resnet50"),
+        *("resnext50_32x4d", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg16"),
+    )
 )
 _PHASES = frozenset(phase.value for phase in Phase)
 _DEVICES = {"rocm": "cuda", "hip": "cuda"}

@@ -20,7 +20,7 @@ from collector.vocabulary import Measurement
 from db.errors import one_line
 from db.importing import graphnet
 from db.importing.cells import Given
-from db.importing.pairing import join_pairs
+from db.importing.merging import join_pairs
 from db.importing.records import OwnRecords, RowsOfRecords, records_of
 from db.importing.rows import ImportingError, Row, Source, find_files, read_source
 from db.importing.runs import Provenance, runs_of
@@ -95,12 +95,7 @@ class ImportReport:
         return not self.runs
 
 
-def import_files(
-    places: Iterable[Path],
-    asked: Provenance,
-    given: Given,
-    folder: Path,
-) -> ImportReport:
+def import_files(places: Iterable[Path], asked: Provenance, given: Given, folder: Path) -> ImportReport:
     """Reads files, and writes a bundle for every run in them into a folder. `store` puts the bundles into a database.
 
     Raises `ImportingError` where the caller's date or repository cannot be used.
@@ -125,18 +120,16 @@ def import_files(
             continue
         rows += of_file
         runs += own
-        file.rows = len(of_file) + sum(len(contents.measurements) for contents in own)
-        file.values = sum(len(values) for row in of_file for values in row.values.values()) + _count_values(own)
+        measured = [item for contents in own for item in contents.measurements]
+        file.rows = len(of_file) + len(measured)
+        file.values = sum(len(values) for row in of_file for values in row.values.values())
+        file.values += sum(len(item.metrics) + sum(map(len, item.samples.values())) for item in measured)
         if not of_file and not own:
             file.problem = f"{source.name} holds no row that could be read"
     for contents in [*runs, *runs_of(join_pairs(rows), asked, given, report.problems)]:
         if run := _put(contents, folder, report.problems):
             report.runs.append(run)
     return report
-
-
-def _count_values(runs: Iterable[BundleContents]) -> int:
-    return sum(len(item.metrics) + sum(map(len, item.samples.values())) for run in runs for item in run.measurements)
 
 
 def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> None:

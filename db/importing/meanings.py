@@ -111,7 +111,10 @@ def metrics_of(
         if len(numbers) > 1:
             samples[METRIC_OF[column]] = numbers
 
-    ran = performance if performance is not None and _ran(performance) else None
+    ran = performance
+    speedups = [value for value in map(number, ran.values.get("speedup", ())) if value is not None] if ran else []
+    if speedups and max(speedups) <= 0:
+        ran = None
     if ran is not None:
         take(ran, "speedup")
         take(ran, "abs_latency")
@@ -128,11 +131,6 @@ def metrics_of(
         for column in _COUNTS:
             take(counted, column)
     return metrics, samples
-
-
-def _ran(performance: Row) -> bool:
-    speedups = [value for value in map(number, performance.values.get("speedup", ())) if value is not None]
-    return not speedups or max(speedups) > 0
 
 
 def is_cold(row: Row) -> bool:

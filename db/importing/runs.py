@@ -47,8 +47,8 @@ class Provenance:
     def repository(self, commit: str | None) -> GitCommit | None:
         """The repository's entry for the caller's commit, the given one, or HEAD; None without a repository.
 
-        Raises:
-            ImportingError: no repository, or the caller's commit is not in it; a record's commit may be unknown.
+        Raises `ImportingError` where there is no such repository, or the caller's commit is not in it; a record's commit may
+        be unknown.
         """
         if self.git is None:
             return None
@@ -186,7 +186,9 @@ def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContent
     started_at, finished_at = times or (group.header.started_at, group.header.started_at)
     measurements, environments = merge(ordered, started_at, asked.date is not None, problems)
     attempt = max((item.run_attempt or 1 for item in uploaders), default=1)
-    header = replace(group.header, started_at=started_at, attempt=attempt, ci_url=_ci_url(group.header.repo, uploaders))
+    workflow = next((item.workflow_id for item in uploaders if item.workflow_id), "")
+    ci_url = f"https://github.com/{group.header.repo}/actions/runs/{workflow}" if workflow.isdigit() else ""
+    header = replace(group.header, started_at=started_at, attempt=attempt, ci_url=ci_url)
     content = [header.to_json(), sorted(canonical_json(item.to_json()) for item in measurements), environments]
     # A hash of the content alone: the same files give the same run, and any difference gives another one.
     run_id = f"import-{started_at[:10].replace('-', '')}-{short_hash(content)}"
@@ -198,12 +200,6 @@ def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContent
         finished_at=finished_at,
         attempt=attempt,
     )
-
-
-def _ci_url(repo: str, uploaders: Sequence[Uploader]) -> str:
-    """The workflow's address on GitHub."""
-    workflow = next((item.workflow_id for item in uploaders if item.workflow_id), "")
-    return f"https://github.com/{repo}/actions/runs/{workflow}" if workflow.isdigit() else ""
 
 
 def _testbed(row: Row, identity: Identity) -> dict[str, Any]:

@@ -53,9 +53,8 @@ class Finding:
 def check_store(source: Source) -> list[Finding]:
     """What contradicts itself in a database: pages, references, blobs, counts and summaries of runs, its revision.
 
-    Raises:
-        StoreError: it cannot be read.
-        DamagedError: a file whose pages are damaged, so that nothing that it says can be relied upon.
+    Raises `StoreError` where it cannot be read, and `DamagedError` for a file whose pages are damaged, so that nothing that
+    it says can be relied upon.
     """
     with connected(source) as conn:
         _check_pages(conn)

@@ -20,17 +20,7 @@ from db.ingest import ingest_bundle
 from db.maintenance.check import Finding
 from db.queries.cell_names import names_query
 from db.runs import find_runs
-from db.schema import (
-    CellRow,
-    ConfigRow,
-    Environment,
-    Evidence,
-    Planned,
-    Program,
-    Run,
-    Samples,
-    measurements,
-)
+from db.schema import CellRow, ConfigRow, Environment, Evidence, Planned, Program, Run, Samples, measurements
 
 #: Columns of a run that its bundles do not decide: the database's numbers and counts, and which bundle it knows best.
 _OF_THE_DATABASE = frozenset({"key", "commit_date", "commit_title", "planned", "measured", "statuses", "bundle"})

@@ -15,19 +15,7 @@ from db.errors import SideError, StoreError, nearest, one_line
 from db.queries.code import codes
 from db.queries.moments import from_epoch
 from db.regressions.records import OPEN
-from db.schema import (
-    Base,
-    Branch,
-    CodeRow,
-    CodeText,
-    Commit,
-    Evidence,
-    Regression,
-    Run,
-    Samples,
-    Series,
-    measurements,
-)
+from db.schema import Base, Branch, CodeRow, CodeText, Commit, Evidence, Regression, Run, Samples, Series, measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +81,8 @@ class RemovedRun:
 def remove_run(target: Engine, run_id: str, *, dry_run: bool = False) -> RemovedRun:
     """Removes a run with all that it measured, whatever refers to it. Its bundle stays, and would bring it back.
 
-    A dry run says what would go, and changes nothing.
-
-    Raises:
-        SideError: there is no run of this name.
-        StoreError: the database cannot be written.
+    A dry run says what would go, and changes nothing. Raises `SideError` where there is no run of this name, and
+    `StoreError` where the database cannot be written.
     """
     if dry_run:
         with connected(target) as conn:

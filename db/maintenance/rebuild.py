@@ -75,13 +75,10 @@ def rebuild(
     """Builds a new database from the bundles, in any order.
 
     Commits with their facts, links and tags, branches with their start, and regressions with their history come from
-    `old`, which may be of an older kind (`open_store(..., older=True)`). A file appears when it is complete; on a server all
-    of it is one transaction. `on_bundle` is called after each bundle. A file that is no bundle is reported, and the others
-    are stored.
-
-    Raises:
-        BundleError: none of the files is a bundle.
-        StoreError: there is a database with data already, or it cannot be written. There is then no new one.
+    `old`, which may be of an older kind (`open_store(..., older=True)`). A file appears when it is complete; on a server
+    all of it is one transaction. `on_bundle` is called after each bundle. A file that is no bundle is reported, and the
+    others are stored. Raises `BundleError` where none of the files is a bundle, and `StoreError` where there is a database
+    with data already, or it cannot be written. There is then no new one.
     """
     with _new(location) as engine:
         return _build(engine, bundles, old, on_bundle)
@@ -120,10 +117,7 @@ def _remove(path: Path) -> None:
 
 
 def _build(
-    engine: Engine,
-    bundles: Iterable[Path],
-    old: Engine | None,
-    on_bundle: Callable[[Path, IngestReport], None] | None,
+    engine: Engine, bundles: Iterable[Path], old: Engine | None, on_bundle: Callable[[Path, IngestReport], None] | None
 ) -> RebuildReport:
     damage: list[str] = []
     unread: list[str] = []

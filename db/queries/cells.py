@@ -1,9 +1,4 @@
-"""What is in the store: branches, and the names that cells are made of. The other questions can be asked from here, too.
-
-Runs and nights are read by `db.runs`, one measurement by `db.queries.details`, histories by `db.queries.history`, the rows
-of a side by `db.queries.side_rows`; `db.queries.sides` reads what a person's text stands for. All take an engine or a
-connection.
-"""
+"""What is in the store: branches, and the names that cells are made of. Other reads can be imported from here, too."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, and_, select
 
 from collector.code import Code
 from collector.vocabulary import Status
-from db.connecting import Source, chunks, connected
-from db.queries.details import evidence
-from db.schema import CellRow, CodeRow, CodeText, Evidence, Run, measurements, results
+from db.connecting import Source, by_key, connected
+from db.queries.details import details_with, evidence
+from db.schema import CodeRow, CodeText, Evidence, measurements, results
 
 #: In the details of a measurement that was not timed again: the night whose results count for it.
 SAME_CODE_AS = "same_code_as"
@@ -30,23 +30,13 @@ def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:
 
 def codes(source: Source, code_ids: Iterable[str]) -> dict[str, Code]:
     """The codes of these ids; those that are not stored are left out."""
-    found: dict[str, Code] = {}
-    with connected(source) as conn:
-        for chunk in chunks(sorted(set(code_ids))):
-            rows = conn.execute(select(CodeRow.code_id, CodeRow.graphs).where(CodeRow.code_id.in_(chunk)))
-            for code_id, graphs in rows:
-                found[code_id] = Code.from_json({"code_id": code_id, "graphs": json.loads(graphs)})
-    return found
+    stored = by_key(source, CodeRow.code_id, CodeRow.graphs, code_ids)
+    return {key: Code.from_json({"code_id": key, "graphs": json.loads(graphs)}) for key, graphs in stored.items()}
 
 
 def texts_of(source: Source, text_ids: Iterable[str]) -> dict[str, str]:
     """The texts of these ids; those that are not stored are left out."""
-    found: dict[str, str] = {}
-    with connected(source) as conn:
-        for chunk in chunks(sorted(set(text_ids))):
-            rows = conn.execute(select(CodeText.text_id, CodeText.text).where(CodeText.text_id.in_(chunk)))
-            found |= {row.text_id: row.text for row in rows}
-    return found
+    return by_key(source, CodeText.text_id, CodeText.text, text_ids)
 
 
 def with_kernels(source: Source, cell_id: str, details: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,17 +61,5 @@ def same_code_as(source: Source, runs: Iterable[int]) -> dict[tuple[str, str, in
 
     By run_id, cell_id and replicate.
     """
-    row = measurements.c
-    query = (
-        select(Run.run_id, CellRow.cell_id, Evidence.replicate, Evidence.details)
-        .join(
-            measurements, and_(row.run == Evidence.run, row.cell == Evidence.cell, row.replicate == Evidence.replicate)
-        )
-        .join(Run, Run.id == Evidence.run)
-        .join(CellRow, CellRow.id == Evidence.cell)
-        .where(Evidence.run.in_(list(runs)), is_untimed())
-    )
-    with connected(source) as conn:
-        rows = conn.execute(query).all()
-    nights = {row[:3]: json.loads(row.details or "{}").get(SAME_CODE_AS) for row in rows}
-    return {key: str(night) for key, night in nights.items() if night}
+    found = details_with(source, SAME_CODE_AS, Evidence.run.in_(list(runs)), is_untimed())
+    return {key: str(details[SAME_CODE_AS]) for key, details in found.items() if details.get(SAME_CODE_AS)}

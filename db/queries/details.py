@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, select
 
+from collector.machine.telemetry import THROTTLING
 from collector.metrics import METRICS
 from collector.own_models import MODEL, USER, OwnModel
 from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase
 from db.arrays import unpack
-from db.connecting import Source, chunks, connected
+from db.connecting import Source, by_key, connected
 from db.queries.cell_names import names_query
 from db.queries.moments import from_epoch
 from db.schema import CellRow, ConfigRow, Environment, Evidence, Model, Program, Run, Samples, measurements, results
@@ -83,10 +85,10 @@ def cell(source: Source, cell_id: str) -> CellInfo | None:
     return CellInfo(**row) if row else None
 
 
-def measurement(source: Source, run_id: str, cell_id: str, replicate: int | None = None) -> MeasurementInfo | None:
-    """One measurement with its evidence; without `replicate` the newest one. None where the cell has no row in the run."""
+def measurement(source: Source, run_id: str, cell_id: str) -> MeasurementInfo | None:
+    """The newest measurement of a cell in a run, with its evidence; None where the run has none."""
     with connected(source) as conn:
-        row, info = _row(conn, run_id, cell_id, replicate), cell(conn, cell_id)
+        row, info = _row(conn, run_id, cell_id), cell(conn, cell_id)
         if row is None or info is None:
             return None
         details, log_tail = evidence(conn, run_id, cell_id, row.replicate)
@@ -102,10 +104,10 @@ def measurement(source: Source, run_id: str, cell_id: str, replicate: int | None
     )
 
 
-def samples(source: Source, run_id: str, cell_id: str, replicate: int | None = None) -> dict[str, NDArray[np.float64]]:
+def samples(source: Source, run_id: str, cell_id: str) -> dict[str, NDArray[np.float64]]:
     """Raw samples by metric, in the metric's unit and the order they were taken; empty where none were kept."""
     with connected(source) as conn:
-        row = _row(conn, run_id, cell_id, replicate)
+        row = _row(conn, run_id, cell_id)
         if row is None:
             return {}
         query = select(Samples.metric, Samples.number_format, Samples.data)
@@ -130,17 +132,23 @@ def checked_by_cosine(source: Source, runs: Iterable[int], cell_ids: Iterable[st
 
     `runs` are the database's numbers of runs.
     """
+    found = details_with(source, BY_COSINE, Evidence.run.in_(list(runs)), CellRow.cell_id.in_(list(cell_ids)))
+    return frozenset(key for key, details in found.items() if details.get(CHECKED_BY) == BY_COSINE)
+
+
+def details_with(source: Source, word: str, *where: ColumnElement[bool]) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The details in which a word occurs, by run_id, cell_id and replicate; `where` is about measurements and evidence."""
+    row = measurements.c
+    of_row = (row.run == Evidence.run, row.cell == Evidence.cell, row.replicate == Evidence.replicate)
     query = (
         select(Run.run_id, CellRow.cell_id, Evidence.replicate, Evidence.details)
+        .join(measurements, and_(*of_row))
         .join(Run, Run.id == Evidence.run)
         .join(CellRow, CellRow.id == Evidence.cell)
-        .where(Evidence.run.in_(list(runs)), CellRow.cell_id.in_(list(cell_ids)))
+        .where(*where)
     )
     with connected(source) as conn:
-        rows = [row for row in conn.execute(query) if BY_COSINE in (row.details or "")]
-    return frozenset(
-        (row.run_id, row.cell_id, row.replicate) for row in rows if json.loads(row.details).get(CHECKED_BY) == BY_COSINE
-    )
+        return {row[:3]: json.loads(row.details) for row in conn.execute(query) if word in (row.details or "")}
 
 
 def program(source: Source, program_id: str) -> dict[str, Any] | None:
@@ -158,14 +166,9 @@ def environment(source: Source, environment_id: str) -> dict[str, Any] | None:
 def configs_of(source: Source, config_ids: Iterable[str]) -> dict[str, Config]:
     """The configs of these `config_id`s that the database knows and this version can read."""
     configs: dict[str, Config] = {}
-    query = select(ConfigRow.config_id, ConfigRow.request)
-    with connected(source) as conn:
-        for some in chunks(sorted(set(config_ids))):
-            for config_id, request in conn.execute(query.where(ConfigRow.config_id.in_(some))):
-                try:
-                    configs[config_id] = Config.from_json(request)
-                except (ValueError, TypeError):
-                    continue  # another version's request: it cannot be measured here
+    for config_id, request in by_key(source, ConfigRow.config_id, ConfigRow.request, config_ids).items():
+        with suppress(ValueError, TypeError):  # another version's request cannot be measured here
+            configs[config_id] = Config.from_json(request)
     return configs
 
 
@@ -183,15 +186,27 @@ def own_models_of(source: Source, models: Iterable[tuple[str, str]]) -> dict[str
     )
     with connected(source) as conn:
         for name in sorted({name for suite, name in models if suite == USER}):
-            try:
+            # Of what another version measured, or whose record is lost, nothing can be read.
+            with suppress(KeyError, TypeError, ValueError, AttributeError):
                 data = conn.execute(query.where(Model.name == name)).scalar() or {}
                 own[name] = OwnModel.from_json(data[MODEL][name])
-            except (KeyError, TypeError, ValueError, AttributeError):
-                continue  # measured by another version, or the record is lost
     return own
 
 
-def _row(conn: Connection, run_id: str, cell_id: str, replicate: int | None) -> Row[Any] | None:
+def throttled_by(details: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """What held a GPU's clocks down right after the timed rounds, sorted; None where nobody looked (a CPU).
+
+    Reasons before the rounds do not count: they come from what the GPU did until then.
+    """
+    readings = details.get("surroundings")
+    after = readings.get("after") if isinstance(readings, Mapping) else None
+    reasons = after.get("clocks_held_by") if isinstance(after, Mapping) else None
+    if not isinstance(reasons, list | tuple):
+        return None
+    return tuple(sorted(name for name in THROTTLING if name in reasons))
+
+
+def _row(conn: Connection, run_id: str, cell_id: str, replicate: int | None = None) -> Row[Any] | None:
     query = select(results).where(results.c.run_id == run_id, results.c.cell_id == cell_id)
     if replicate is not None:
         query = query.where(results.c.replicate == replicate)

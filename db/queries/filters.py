@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, or_, select
-from sqlalchemy.orm import InstrumentedAttribute
 
 from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.schema import CellRow, ConfigRow, Model, results, summaries
 from db.texts import clean
+
+#: The columns that name a cell but for its config, by field of `CellFilter`.
+_OF_CELL = {
+    **{"suites": Model.suite, "models": Model.name},
+    **{"phases": CellRow.phase, "dtypes": CellRow.dtype, "devices": CellRow.device},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +38,27 @@ class CellFilter:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """For the WHERE of a select that joins cells, models and configs."""
-        return [*(column.in_(wanted) for column, wanted in self._plain() if wanted), *self._of_config()]
+        return [*self._among(_OF_CELL), *self._of_config(ConfigRow.name, ConfigRow.config_id)]
 
     def of_results(self) -> list[ColumnElement[bool]]:
         """For the WHERE of a select from the view `results`."""
-        names = zip(("suite", "model", "phase", "dtype", "device"), self._plain(), strict=True)
-        conditions: list[ColumnElement[bool]] = [results.c[name].in_(wanted) for name, (_, wanted) in names if wanted]
-        if self.configs:
-            conditions.append(or_(results.c.config.in_(self.configs), results.c.config_id.in_(self.configs)))
-        return conditions
+        columns = {name: results.c[name.removesuffix("s")] for name in _OF_CELL}
+        return [*self._among(columns), *self._of_config(results.c.config, results.c.config_id)]
+
+    def of_summaries(self) -> list[ColumnElement[bool]]:
+        """For the WHERE of a select that joins summaries and configs; models cannot be asked for."""
+        columns = {name: summaries.c[name.removesuffix("s")] for name in _OF_CELL if name != "models"}
+        return [*self._among(columns), *self._of_config(ConfigRow.name, ConfigRow.config_id)]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
         return {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
 
-    def of_summaries(self) -> list[ColumnElement[bool]]:
-        """For the WHERE of a select that joins summaries and configs; models cannot be asked for."""
-        names = {"suite": self.suites, "phase": self.phases, "dtype": self.dtypes, "device": self.devices}
-        return [*(summaries.c[name].in_(wanted) for name, wanted in names.items() if wanted), *self._of_config()]
+    def _among(self, columns: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+        return [column.in_(getattr(self, name)) for name, column in columns.items() if getattr(self, name)]
 
-    def _of_config(self) -> list[ColumnElement[bool]]:
-        of_config = or_(ConfigRow.name.in_(self.configs), ConfigRow.config_id.in_(self.configs))
-        return [of_config] if self.configs else []
-
-    def _plain(self) -> list[tuple[InstrumentedAttribute[str], tuple[str, ...]]]:
-        return [
-            (Model.suite, self.suites),
-            (Model.name, self.models),
-            (CellRow.phase, self.phases),
-            (CellRow.dtype, self.dtypes),
-            (CellRow.device, self.devices),
-        ]
+    def _of_config(self, *columns: Any) -> list[ColumnElement[bool]]:
+        return [or_(*(column.in_(self.configs) for column in columns))] if self.configs else []
 
 
 EVERYTHING = CellFilter()
@@ -110,9 +105,8 @@ def _split_suites(conn: Connection, wanted: CellFilter) -> CellFilter:
 
 def _asked(conn: Connection, wanted: CellFilter) -> Iterator[tuple[str, str, tuple[str, ...], set[str], set[str]]]:
     """Of each field that asks for anything: its name, its word, what it asks for, the known names, and other known ids."""
-    fields = zip(wanted.__dataclass_fields__, wanted._plain(), strict=False)
-    for field, (column, names) in fields:
-        if names:
+    for field, column in _OF_CELL.items():
+        if names := getattr(wanted, field):
             yield field, field.removesuffix("s"), names, set(conn.execute(select(column).distinct()).scalars()), set()
     if wanted.configs:
         rows = conn.execute(select(ConfigRow.name, ConfigRow.config_id)).all()

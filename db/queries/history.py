@@ -35,15 +35,7 @@ _OF_CELL = tuple(name for name in CELL_COLUMNS if name not in ("suite", "model")
 _COUNTS = ("planned", "measured", "passed", "failed", "not_applicable")
 
 
-def model_history(
-    source: Source,
-    suite: str,
-    model: str,
-    *,
-    filters: CellFilter = EVERYTHING,
-    branch: str | None = None,
-    metrics: Sequence[str] = HISTORY_METRICS,
-) -> pd.DataFrame:
+def model_history(source: Source, suite: str, model: str, *, metrics: Sequence[str] = HISTORY_METRICS) -> pd.DataFrame:
     """All cells of a model over all runs that planned or measured them, oldest run first.
 
     Columns: run_id, branch, started_at (UTC), attempt, label, commit, testbed_id; cell_id, phase, dtype, device,
@@ -57,13 +49,12 @@ def model_history(
     columns = (row.cell, row.run, row.replicate, row.status, row.program, *values)
     with connected(source) as conn:
         names = cell_names(conn, CellFilter(suites=(suite,), models=(model,)))
-        names = names[names.index.isin(cell_names(conn, filters).index)] if filters != EVERYTHING else names
         of_model = names.index.tolist()
         rows: list[Sequence[Any]] = [*conn.execute(select(*columns).where(row.cell.in_(of_model))).all()]
         absent = (None,) * (len(columns) - 2)
         planned = select(Planned.cell, Planned.run).where(Planned.cell.in_(of_model))
         rows += [(*place, *absent) for place in conn.execute(planned)]
-        runs = frame(conn, _runs_query(branch))
+        runs = frame(conn, _runs_query(None))
         programs = frame(conn, select(Program.id.label("program"), Program.program_id))
     # Names are joined here: a query would fetch each of them once a row.
     table = framed(rows, columns).merge(runs.assign(place=range(len(runs))), on="run")
@@ -74,27 +65,19 @@ def model_history(
     )
 
 
-def suite_history(
-    source: Source,
-    *,
-    filters: CellFilter = EVERYTHING,
-    branch: str | None = None,
-    metrics: Sequence[str] = SUITE_METRICS,
-) -> pd.DataFrame:
+def suite_history(source: Source, *, filters: CellFilter = EVERYTHING, branch: str | None = None) -> pd.DataFrame:
     """Every group's figures over all runs, oldest run first, then by name, from the summaries (models cannot be filtered).
 
     Columns: those that name the run (see `model_history`), suite, phase, dtype, device, config, config_id, the counts
     planned, measured, missing, passed, failed, not_applicable, attempted (measured less not applicable), pass_rate (passed
-    over attempted, 0 to 1), and of each metric of `metrics` its
-    average (geometric means of `GEOMEANS`, means of `MEANS`, NaN where no cell has it) and the count `n_<metric>`.
-    Raises `ValueError` where the filter names models, or a metric has no summary.
+    over attempted, 0 to 1), and of each metric of
+    `SUITE_METRICS` its average (geometric means of `GEOMEANS`, means of `MEANS`, NaN where no cell has it) and the count
+    `n_<metric>`. Raises `ValueError` where the filter names models.
     """
-    if unknown := set(metrics) - set(SUITE_METRICS):
-        raise ValueError(f"no summary is kept of {', '.join(sorted(unknown))}")
     if filters.models:
         raise ValueError("a suite's history is kept for all its models together")
-    wanted = [name for name in SUITE_METRICS if name in metrics]
-    group = (*("suite", "phase", "dtype", "device"), *_COUNTS, *(f"n_{name}" for name in wanted), *wanted)
+    averages = (*(f"n_{name}" for name in SUITE_METRICS), *SUITE_METRICS)
+    group = ("suite", "phase", "dtype", "device", *_COUNTS, *averages)
     query = select(summaries.c.run, ConfigRow.name.label("config"), ConfigRow.config_id)
     query = query.add_columns(*(summaries.c[name] for name in group))
     query = query.join(ConfigRow, ConfigRow.id == summaries.c.config).where(*filters.of_summaries())

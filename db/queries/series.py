@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, case, select
+from sqlalchemy import case, select
 
 from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
-from db.connecting import Source, chunks, connected
+from db.connecting import Source, by_key, chunks, connected
 from db.queries.code import is_untimed
 from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
@@ -147,21 +147,9 @@ def surroundings(source: Source, wanted: Iterable[tuple[int, int]]) -> dict[tupl
 
 def environments_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict[str, Any]]:
     """The fingerprints of these environments (by number), those whose record was lost left out."""
-    with connected(source) as conn:
-        return dict(_told(conn, Environment, Environment.data, numbers))
+    return by_key(source, Environment.id, Environment.data, numbers)
 
 
 def programs_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict[str, Any]]:
     """The effective options of these programs (by number), those whose record was lost left out."""
-    with connected(source) as conn:
-        return dict(_told(conn, Program, Program.options, numbers))
-
-
-def _told(
-    conn: Connection, table: type[Environment] | type[Program], column: Any, numbers: Iterable[int | None]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    for some in chunks(sorted({number for number in numbers if number is not None})):
-        query = select(table.id, column).where(table.id.in_(some))
-        for key, data in conn.execute(query):
-            if data is not None:
-                yield key, data
+    return by_key(source, Program.id, Program.options, numbers)

@@ -134,9 +134,8 @@ def open_regression(
 ) -> RegressionInfo:
     """Records what was found, as `new`. Finding the same again changes nothing and gives what is recorded already.
 
-    Raises:
-        RecordError: a cell, run or metric that the database does not know, runs that do not belong together, or a link that
-            is no address.
+    Raises `RecordError` for a cell, run or metric that the database does not know, runs that do not belong together, or
+    a link that is no address.
     """
     _check_link(link)
     with changing(target) as change:
@@ -181,8 +180,7 @@ def change_state(
 ) -> RegressionInfo:
     """Moves a regression to a state, and says so in its history; owner and link change where they are given.
 
-    Raises:
-        RecordError: no such regression or state, a state that cannot follow, or a link that is no address.
+    Raises `RecordError` for no such regression or state, a state that cannot follow, or a link that is no address.
     """
     _check_link(link)
     with changing(target) as change:
@@ -208,10 +206,8 @@ def note_regression(
 ) -> RegressionInfo:
     """Adds a text to a regression's history, or changes its owner or link, and leaves its state as it is.
 
-    Nothing is written where there is no text, and owner and link are what they were.
-
-    Raises:
-        RecordError: no such regression, neither text, owner nor link, or a link that is no address.
+    Nothing is written where there is no text, and owner and link are what they were. Raises `RecordError` for no such
+    regression, neither text, owner nor link, or a link that is no address.
     """
     if not text.strip() and owner is None and link is None:
         raise RecordError("a note needs a text, an owner or a link")

@@ -1,11 +1,12 @@
 import pytest
 from sqlalchemy import select
 
+from collector.machine.telemetry import THROTTLING
 from db.ingest import ingest_bundle
+from db.queries.details import throttled_by
 from db.queries.repeats import repeats
 from db.queries.sides import resolve_side
 from db.schema import results
-from db.throttling import THROTTLING, throttled_by
 from tests.factories import cell, header, passing, write_bundle
 
 

@@ -14,7 +14,7 @@ from analysis.compare.adjustment import CONTROL
 from analysis.compare.code import SAME, WRAPPER
 from analysis.compare.leaks import LEAK
 from analysis.compare.transitions import Transition
-from analysis.reports.suites import VERDICT_LOOKS, Look
+from analysis.reports.suites import VERDICT_LOOKS
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.changes import Change, change, judged
 from dashboard.components.formats import ABSENT, number
@@ -154,7 +154,9 @@ def _metric(row: Record, metric: str) -> Cell:
     if row["transition"] != Transition.BOTH_PASS.value:
         return Cell(values, "n")
     if metric == LEAK or METRICS[metric].is_count:
-        look = _look(row, metric) if metric == LEAK else _look_of_count(new - base)
+        look = "worse" if new > base else "better" if new < base else "calm"
+        if metric == LEAK:
+            look = VERDICT_LOOKS.get(row[f"{metric}_verdict"], "calm") if row["comparable"] else "calm"
         return Cell(
             lines(values, f"{new - base:+,.0f}" if new != base else ""), f"n {look.replace('calm', '')}".rstrip()
         )
@@ -174,11 +176,3 @@ def _change_lines(row: Record, known: Change | None) -> list[Markup]:
     runs = [row.get(f"{known.metric}_runs_{side}", np.nan) for side in ("base", "new")]
     is_mean = known.metric in CONTROL and np.nanmax([*runs, 0]) > 1
     return [sizes, span("soft", f"mean of {runs[0]:.0f} / {runs[1]:.0f} runs") if is_mean else Markup("")]
-
-
-def _look(row: Record, metric: str) -> Look:
-    return VERDICT_LOOKS.get(row[f"{metric}_verdict"], "calm") if row["comparable"] else "calm"
-
-
-def _look_of_count(difference: float) -> Look:
-    return "worse" if difference > 0 else "better" if difference < 0 else "calm"

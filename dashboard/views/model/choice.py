@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
+from analysis.history.record import cell_of
 from analysis.reports.permalinks import fixed_side as fixed
 from collector.metrics import METRICS
 from collector.vocabulary import Cell, Status
@@ -126,8 +127,7 @@ def _half(selection: Selection, side: Side, choice: Choice, config: str, title: 
     rows = rows[(rows["model"] == choice.model) & (rows["suite"] == choice.suite) & (rows["config"] == config)]
     rows = rows[_in_setting(rows, choice.setting)]
     engine, known_ids = selection.data.engine, choice.history["cell_id"][choice.history["config"] == config]
-    info = details.cell(engine, str(known_ids.iloc[0])) if len(known_ids) else None
-    which = info.as_cell() if info else None
+    which = cell_of(engine, str(known_ids.iloc[0])) if len(known_ids) else None
     if rows.empty or not isinstance(rows.iloc[0]["run_id"], str):
         return Half(role, title, side, which, None, "not planned" if rows.empty else "missing")
     row = rows.iloc[0]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import zip_longest
-from typing import Any
 
 import streamlit as st
 
@@ -57,11 +56,14 @@ class _Item:
 
 def show(data: Data, halves: Sequence[Half]) -> None:
     """Draws the section; a sentence where a side has no code."""
-    measured = [half for half in halves if half.measured]
-    if not measured:
+    codes = [
+        (half, code_of(data.engine, half.measured.run_id, half.measured.cell.cell_id))
+        for half in halves
+        if half.measured
+    ]
+    if not codes:
         return
     st.header("Generated code", anchor=False)
-    codes = [(half, _code(data, half)) for half in measured]
     for half, code in codes:
         if code is None:
             soft(_UNKNOWN.format(half.title))
@@ -73,18 +75,11 @@ def show(data: Data, halves: Sequence[Half]) -> None:
     _scripts(data, stored)
 
 
-def _code(data: Data, half: Half) -> Code | None:
-    return code_of(data.engine, half.measured.run_id, half.measured.cell.cell_id) if half.measured else None
-
-
-def _details(data: Data, half: Half) -> dict[str, Any]:
-    return with_kernels(data.engine, half.measured.cell.cell_id, half.measured.details) if half.measured else {}
-
-
 def _compared(data: Data, codes: Sequence[tuple[Half, Code]]) -> list[_Item]:
     """Draws what changed. Returns what differs, or all of it where nothing does."""
     (base, before), (new, after) = codes
-    details = [_details(data, half) for half in (base, new)]
+    measured = [half.measured for half in (base, new) if half.measured]
+    details = [with_kernels(data.engine, each.cell.cell_id, each.details) for each in measured]
     changed = changes(before, after)
     draw(paragraph("", _sentence(changed, after)))
     if parts := explained(details[0], details[1], changed):
@@ -141,7 +136,7 @@ def _sentence(changed: CodeChanges, new: Code) -> str:
     total = len(changed.pairs)
     if changed.same:
         return f"Both sides have the same generated code ({count(total, 'kernel')}, code {new.code_id})."
-    if changed.wrapper_changed:
+    if not changed.kernels:
         return f"The wrapper that calls the kernels changed; {count(total, 'kernel')} unchanged."
     whats = Counter(pair.what for pair in changed.pairs)
     parts = ", ".join(f"{whats[what]} {what}" for what in (CAME, WENT, CHANGED) if whats[what])
@@ -205,7 +200,8 @@ def _look(data: Data, items: Sequence[_Item], heads: Sequence[str]) -> None:
         soft(_LOST)
         return
     whole = [text.shown(stored[text.text_id]) for text in item.texts]
-    bodies = [_body(text) for text in whole]
+    # The source of a kernel without the Python call around it.
+    bodies = [found[1].strip("\n") if (found := _BODY.fullmatch(text.strip())) else text for text in whole]
     shown = whole if len(bodies) == 2 and bodies[0] == bodies[1] else bodies
     if len(shown) < 2:
         st.code(shown[0], language=item.language, wrap_lines=True)
@@ -217,12 +213,6 @@ def _look(data: Data, items: Sequence[_Item], heads: Sequence[str]) -> None:
     else:
         lines = unified_diff(shown[0].splitlines(), shown[1].splitlines(), heads[0], heads[1], lineterm="")
         st.code("\n".join(lines), language="diff", wrap_lines=True)
-
-
-def _body(text: str) -> str:
-    """The source of a kernel without the Python call around it."""
-    found = _BODY.fullmatch(text.strip())
-    return found[1].strip("\n") if found else text
 
 
 def _scripts(data: Data, codes: Sequence[tuple[Half, Code]]) -> None:

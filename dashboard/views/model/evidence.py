@@ -9,7 +9,6 @@ import numpy as np
 import streamlit as st
 from markupsafe import Markup
 from numpy.typing import NDArray
-from sqlalchemy import Engine
 
 from analysis.compare import evidence
 from analysis.compare.changes import direction
@@ -161,7 +160,11 @@ def differences(data: Data, halves: Sequence[Half]) -> None:
     first, second = halves[0].measured, halves[-1].measured
     if first or second:
         st.header("Options and environment", anchor=False)
-    programs, environments = ([_recorded(data.engine, half, what) for half in halves] for what in _RECORDS)
+    named = [
+        (half.measured.program_id, half.measured.environment_id) if half.measured else (None, None) for half in halves
+    ]
+    programs = [details.program(data.engine, name or "") or {} for name, _ in named]
+    environments = [details.environment(data.engine, name or "") or {} for _, name in named]
     if len(halves) == 2 and first and second:
         heads = [half.title for half in halves]
         if first.program_id == second.program_id and first.program_id:
@@ -261,15 +264,6 @@ def _medians(kind: str, values: Mapping[Half, NDArray[np.float64]]) -> str:
     counts = sorted({len(of) for of in values.values()})
     each = " each" if len(values) > len(counts) else ""
     return f"Median {kind} latency: {', '.join(medians)}, of {' and '.join(map(str, counts))} calls{each}"
-
-
-_RECORDS = {"program": details.program, "environment": details.environment}
-
-
-def _recorded(engine: Engine, half: Half, what: str) -> Record:
-    """The effective options (`program`) or the fingerprint (`environment`) of a half; empty where they are unknown."""
-    name = getattr(half.measured, f"{what}_id", None)
-    return (_RECORDS[what](engine, name) if name else None) or {}
 
 
 def _differences(title: str, records: Sequence[Record], heads: Sequence[str]) -> bool:

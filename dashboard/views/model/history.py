@@ -112,12 +112,8 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
 
 def newest(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the newest runs."""
-    return rows[rows["run_id"].isin(_in_time(rows)["run_id"].iloc[-_NEWEST:])]
-
-
-def _in_time(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row of each run, the oldest first."""
-    return rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"], ignore_index=True)
+    in_time = rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"])
+    return rows[rows["run_id"].isin(in_time["run_id"].iloc[-_NEWEST:])]
 
 
 def runs_of(data: Data, rows: pd.DataFrame, configs: Sequence[str], marks: Mapping[str, Collection[str]]) -> Runs:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from analysis.compare.results import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
-from analysis.reports.suites import Look, allowed_looks, average_interval
+from analysis.reports.suites import GROUP, Look, allowed_looks, average_interval, name_of
 from analysis.stats.bootstrap import Interval
 from collector.metrics import METRICS
 from dashboard import url
@@ -24,7 +24,6 @@ TABLES = {
     "compile_cold_s": "arithmetic mean",
     "compression": "eager over compiled peak memory, geometric mean",
 }
-_GROUP = ("suite", "phase", "dtype", "device", "config_id")
 _ARROW = span("arrow", " → ")
 
 Item = SuiteChange | SuiteSummary
@@ -49,7 +48,7 @@ def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]
             continue
 
         def figure(item: Item, metric: str = metric) -> Cell:
-            return _figure_cell(item, metric, intervals.get((_key(item.group), metric), (None, frozenset())))
+            return _figure_cell(item, metric, intervals.get((name_of(item.group), metric), (None, frozenset())))
 
         tables.append(_matrix(having, METRICS[metric].title, note, figure))
     # How wide a table must be to show all its suites, in rem; where two do not fit side by side there is one a line.
@@ -63,13 +62,12 @@ def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
     values = [f"{metric}_{side}" for metric in TABLES for side in ("base", "new")]
     # Rows of a frame with all columns are taken slowly.
     values += [str(name) for name in cells if str(name).endswith("_verdict")]
-    passing = cells[["model", "testbed_changed", *_GROUP, *values]]
+    passing = cells[["model", "testbed_changed", *GROUP, *values]]
     passing = passing[cells["transition"] == Transition.BOTH_PASS.value]
     intervals: dict[tuple[str, str], Sure] = {}
-    for names, rows in passing.groupby(list(_GROUP), sort=False, observed=True):
+    for names, rows in passing.groupby(GROUP, sort=False, observed=True):
         for metric in TABLES:
-            known = average_interval(metric, rows), allowed_looks(metric, rows)
-            intervals["\n".join(map(str, names)), metric] = known
+            intervals["\n".join(map(str, names)), metric] = average_interval(metric, rows), allowed_looks(metric, rows)
     return intervals
 
 
@@ -82,10 +80,6 @@ def _has(item: Item, metric: str) -> bool:
 
 def _setting(group: Group) -> str:
     return f"{group.phase.capitalize()}, {group.dtype}, {group.device}"
-
-
-def _key(group: Group) -> str:
-    return "\n".join(str(getattr(group, name)) for name in _GROUP)
 
 
 def _matrix(items: Sequence[Item], title: str, note: str, draw: Callable[[Item], Cell]) -> Markup:

@@ -92,8 +92,9 @@ def _most(cells: pd.DataFrame, outcome: str) -> Markup:
 def compared_sentence(cells: pd.DataFrame, counted: Counter[str]) -> Markup:
     """What became of all cells of both sides; each number leads to its cells, and they add up to the first."""
     parts = [
-        joined("", [_linked(counted, name), _advice(cells) if name == "inconclusive" else ""])
-        for name in OUTCOMES
+        anchor(url.link("compare", outcome=name), f"{counted[name]:,} {words}")
+        + (_advice(cells) if name == "inconclusive" else "")
+        for name, words in OUTCOMES.items()
         if counted[name]
     ]
     return Markup("{}: {}.").format(count(len(cells), "cell"), joined(", ", parts))
@@ -117,11 +118,7 @@ def total(counts: Iterable[Counts]) -> Counts:
 
 def alone_sentence(side: Counts) -> str:
     """One sentence about one side."""
-    numbers = {
-        "{:,} fail": side.failed,
-        "{:,} are missing": side.missing,
-        "{} not applicable": side.not_applicable,
-    }
+    numbers = {"{:,} fail": side.failed, "{:,} are missing": side.missing, "{} not applicable": side.not_applicable}
     parts = [words.format(number_of) for words, number_of in numbers.items() if number_of]
     passing = f"{side.passed:,} of {side.attempted:,} measured pass"
     return f"One side alone: {', '.join([count(side.planned, 'cell'), passing, *parts])}."
@@ -129,10 +126,11 @@ def alone_sentence(side: Counts) -> str:
 
 def compared_cards(cells: pd.DataFrame, base: Counts, new: Counts) -> list[Card]:
     """The key figures of a comparison: what passes, and what became of time, compile time and memory."""
-    was = f"{_of_measured(new)}; base {_rate(base)}, {_of_measured(base)}"
+    rates = [share(side.passed, side.attempted) for side in (base, new)]
+    was = f"{_of_measured(new)}; base {rates[0]}, {_of_measured(base)}"
     timed = "compiled_kernel_ms" if cells["compiled_kernel_ms_adjusted"].notna().any() else "compiled_ms"
     averages = (_average(cells, metric) for metric in (timed, "compile_cold_s", "compression"))
-    return [Card("Passing", _rate(new), was, RATE), *averages]
+    return [Card("Passing", rates[1], was, RATE), *averages]
 
 
 def alone_cards(cells: pd.DataFrame, side: Counts) -> list[Card]:
@@ -145,7 +143,7 @@ def alone_cards(cells: pd.DataFrame, side: Counts) -> list[Card]:
         title = METRICS[metric].title.capitalize()
         speedups.append(Card(title, number(metric, geomean(values)), note, metric))
     return [
-        Card("Passing", _rate(side), _of_measured(side), RATE),
+        Card("Passing", share(side.passed, side.attempted), _of_measured(side), RATE),
         *speedups,
         Card("Failing", f"{side.failed:,}", "see below for the reasons"),
         Card("Missing", f"{side.missing:,}", "planned, not measured"),
@@ -183,11 +181,6 @@ def in_words(card: Card, values: Sequence[float], *, with_base: bool) -> str:
     relative = "" if card.recent == RATE else ", relative to the newest"
     ring = "; the ring is base" if with_base else ""
     return f"{count(len(values), 'night')}{gaps}{relative}: from {first} to {last}, lowest {low}, highest {high}{ring}"
-
-
-def _rate(side: Counts) -> str:
-    """The share of the measured cells that pass; where nothing was measured there is none, rather than 0."""
-    return share(side.passed, side.attempted) if side.attempted else ABSENT
 
 
 def _of_measured(side: Counts) -> str:
@@ -233,10 +226,6 @@ def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
 
 def _spelled(name: str, value: float) -> str:
     return f"{100 * value:.1f}{THIN}%" if name == RATE else signed(percent(value))
-
-
-def _linked(counted: Counter[str], outcome: str) -> Markup:
-    return anchor(url.link("compare", outcome=outcome), f"{counted[outcome]:,} {OUTCOMES[outcome]}")
 
 
 def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None = None) -> alt.LayerChart:

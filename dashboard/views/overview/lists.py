@@ -1,4 +1,4 @@
-"""The overview's lists of cells: those that changed most, those that did not pass with the reason, those that are missing."""
+"""The overview's lists of cells: those that broke, those that changed most, those that did not pass, and why."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+import streamlit as st
 from markupsafe import Markup
 
 from analysis.compare.transitions import Transition
+from analysis.history.record import cell_of
 from analysis.reports.permalinks import cell_query
 from collector.metrics import METRICS
+from collector.repro import repro_command
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
+from dashboard.components import heading
 from dashboard.components.changes import judged
 from dashboard.components.formats import number
 from dashboard.components.markup import anchor, change_cells, draw, joined, lines, span, status_tag, table
 from dashboard.components.outcomes import CHANGED
+from dashboard.data import Data
+from db.queries import details
 
-#: The columns that the lists read, for either side: of wide frames they are few, so rows are made quickly.
+#: What names a cell, and why a side of it did not pass.
 NAMES = ["suite", "model", "phase", "dtype", "device", "batch_size", "config"]
 REASON = ("status", "stage", "exception", "message", "hint")
-#: Rows of a list, rows of the changes, and characters of a message; the model's page has all of it.
-_ROWS, _CHANGES, _MESSAGE = 40, 8, 220
+#: Rows of a list, rows of the changes, cells that broke with a line each, characters of a message: the model's page has all.
+_ROWS, _CHANGES, _BROKEN, _MESSAGE = 40, 8, 5, 220
 _MISSING = (Transition.MISSING, Transition.MISSING_IN_BOTH)
 
 #: A row of the cells.
@@ -36,13 +42,42 @@ def changes(cells: pd.DataFrame) -> None:
     moved = moved.sort_values(["outcome", "outcome_change"], ascending=False)
     if moved.empty:
         return
-    first = cells.loc[moved.index[:_CHANGES]]
-    metrics = tuple(f"{metric}_" for metric in set(first["outcome_metric"]))
-    needed = [name for name in first if name in NAMES or name == "outcome_metric" or str(name).startswith(metrics)]
-    rows = [_change_row(record) for record in first[needed].to_dict("records")]
+    rows = [_change_row(record) for record in cells.loc[moved.index[:_CHANGES]].to_dict("records")]
     note = f"the first {_CHANGES} of {len(moved)}, what regressed first" if len(moved) > _CHANGES else ""
     head = ["cell", "metric", "base", "new", "change", "95 %", "verdict"]
     draw(table("Changed most", head, rows, note=note, numbers=range(2, 7)))
+
+
+def broken(data: Data, cells: pd.DataFrame) -> None:
+    """Draws the cells that broke, which are all of `cells`."""
+    if cells.empty:
+        return
+    draw(Markup("<p><b>Broke: {}</b></p>").format(len(cells)))
+    for record in cells.head(_BROKEN).to_dict("records"):
+        _line(data, record)
+    reasons("Broke as well", cells.iloc[_BROKEN:], "_new")
+
+
+def _line(data: Data, record: Record) -> None:
+    failure = {name: record[f"{name}_new"] for name in REASON}
+    cell_id, run_id = str(record["cell_id"]), str(record["run_id_new"])
+    with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container(width="stretch"):
+            draw(lines(named(record), status_tag(failure["status"]), reason(failure)))
+        menu = st.popover("Log", icon=":material/article:", key=f"log_of_{cell_id}", on_change="rerun", width="content")
+        if menu.open:
+            log = details.evidence(data.engine, run_id, cell_id)[1]
+            menu.code(log or "No log was stored.", language=None, wrap_lines=True, height="content")
+        if command := _command(data, cell_id):
+            heading.button(f"command_{cell_id}", "Copy command", "Copied.", text=command, title=command)
+
+
+def _command(data: Data, cell_id: str) -> str:
+    """The command that measures the cell again; empty where another version's request cannot be read."""
+    cell = cell_of(data.engine, cell_id)
+    if cell is None:
+        return ""
+    return repro_command(cell, details.own_models_of(data.engine, {(cell.suite, cell.model)}).get(cell.model))
 
 
 def lost(cells: pd.DataFrame) -> None:
@@ -64,7 +99,7 @@ def remaining(cells: pd.DataFrame) -> None:
 
 def alone(cells: pd.DataFrame) -> None:
     """Draws the cells of one side that do not pass."""
-    cells, status = cells[[*NAMES, *REASON]], cells["status"]
+    status = cells["status"]
     unasked = status.isin([each.value for each in NOT_APPLICABLE])
     reasons("Failing", cells[status.notna() & ~unasked & (status != Status.PASS.value)], "")
     _missing("Missing", cells[status.isna()])
@@ -72,8 +107,7 @@ def alone(cells: pd.DataFrame) -> None:
 
 
 def _of_transition(title: str, cells: pd.DataFrame, transition: Transition, side: str = "_new") -> None:
-    columns = [*NAMES, *(f"{name}{side}" for name in REASON)]
-    rows = cells[columns][cells["transition"] == transition.value]
+    rows = cells[cells["transition"] == transition.value]
     if transition in _MISSING:
         _missing(title, rows)
     else:

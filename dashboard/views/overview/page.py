@@ -12,7 +12,7 @@ from dashboard.components.markup import anchor, bullets, draw, markdown, paragra
 from dashboard.components.sides import describe, pair_lines
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
-from dashboard.views.overview import broken, groups, headline, intervals, lists
+from dashboard.views.overview import groups, headline, intervals, lists
 from dashboard.views.regressions.record_rows import record_table
 
 #: Records of regressions that are shown.
@@ -50,7 +50,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
         paragraph("", counted),
         paragraph("soft", *pair_lines(comparison)),
     )
-    broken.show(data, cells[cells["outcome"] == "broke"])
+    lists.broken(data, cells[cells["outcome"] == "broke"])
     lists.lost(cells)
     lists.changes(cells)
     charts.show([figure] if (figure := intervals.figure(cells)) else [])

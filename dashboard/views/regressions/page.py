@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import streamlit as st
 from markupsafe import Markup
 
 from analysis.history.record import Listed, Record
+from collector.vocabulary import Cell
 from dashboard import url
-from dashboard.components import code_host, empty_states, heading
+from dashboard.components import charts, code_host, empty_states, heading
 from dashboard.components.formats import ABSENT, count, moment
 from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, table
-from dashboard.components.widgets import known, known_many, select, select_many, switch
+from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
+from dashboard.data import Data, store_address
 from dashboard.selection import Selection, current
-from dashboard.views.regressions import record_forms, record_history
+from dashboard.views.model.history import runs_of
 from dashboard.views.regressions.record_rows import change_of, record_table, state_tag, what_changed
 from db.commits.ranges import CommitEntry
-from db.regressions.records import STATES, RegressionInfo
+from db.engine import open_store
+from db.errors import RecordError, StoreError
+from db.regressions.records import STATES, RegressionInfo, change_state, following, note_regression
 
-#: Commits of a blame range that are shown.
-_COMMITS = 40
+#: Commits of a blame range that are shown; runs that are drawn before the onset, and from it on.
+_COMMITS, _AROUND = 40, 60
+#: Set to 1 by whoever starts the dashboard for people who may change records.
+WRITE_VARIABLE = "INDUCTOR_WATCH_WRITE"
+_KEEP = "as it is"
 
 
 def _newest(one: Listed) -> float:
@@ -83,11 +93,11 @@ def _one(selection: Selection, name: str) -> None:
         return
     st.header(f"Record {record.info.regression_id}", anchor=False)
     draw(_facts(record))
-    record_history.show(selection.data, record)
+    _chart(selection.data, record)
     draw(_blame(record), _history(record.info))
     if record.repro:
         st.code(record.repro, language=None, wrap_lines=True)
-    record_forms.show(record.info)
+    _form(record.info)
 
 
 def _facts(record: Record) -> Markup:
@@ -97,7 +107,7 @@ def _facts(record: Record) -> Markup:
     compared = "both runs beside each other"
     if cell and info.base_run and info.onset_run:
         sides = {"base": info.base_run, "new": info.onset_run}
-        compared = anchor(url.link("model", **sides, **record_history.query(cell)), compared)
+        compared = anchor(url.link("model", **sides, **_query(cell)), compared)
     facts = {
         "cell": record.name,
         "state": joined(" ", [state_tag(info), f"set {moment(info.state_since)} UTC"]),
@@ -154,6 +164,75 @@ def _history(info: RegressionInfo) -> Markup:
         for event in info.events
     ]
     return table("History", ("when (UTC)", "who", "status", "note"), rows)
+
+
+def _query(cell: Cell) -> dict[str, str]:
+    """What the address of the model page has of a cell."""
+    setting = f"{cell.phase.value},{cell.dtype},{cell.device},{cell.batch_size}"
+    return {"model": f"{cell.suite}/{cell.model}", "setting": setting, "config": cell.config.name}
+
+
+def _chart(data: Data, record: Record) -> None:
+    """Draws the metric of the record, or how each run ended, over the runs around the onset."""
+    info, cell = record.info, record.cell
+    if cell is None:
+        return
+    rows = data.history(cell.suite, cell.model)
+    of_record = {"cell_id": info.cell_id, "testbed_id": info.testbed_id, "branch": info.branch}
+    for column, value in of_record.items():
+        rows = rows[rows[column] == value]
+    rows = rows.drop_duplicates("run_id", keep="last").sort_values(["started_at", "run_id"], ignore_index=True)
+    onset = next(iter(rows.index[rows["run_id"] == info.onset_run]), len(rows))
+    rows = rows.iloc[max(0, onset - _AROUND) : onset + _AROUND]
+    if len(rows) < 2:
+        return
+    marks = {"base": [info.base_run or ""], "onset": [info.onset_run or ""]}
+    runs = runs_of(data, rows, (cell.config.name,), marks)
+    has_values = info.metric in rows and rows[info.metric].notna().any()
+    leading = st.container()
+    picked = charts.show([runs.metric(info.metric) if has_values else runs.statuses()])
+    if has_values:
+        labels = dict(zip(runs.rows["run"].unique(), runs.labels, strict=True))
+        ways(leading, picked, labels, partial(url.link, "model", **_query(cell)), "run")
+
+
+def _form(info: RegressionInfo) -> None:
+    """The form, or a line that says how to get one."""
+    if os.environ.get(WRITE_VARIABLE) != "1":
+        st.caption(
+            f"Read-only. Change it with inductor-watch regressions, or start the dashboard with {WRITE_VARIABLE}=1."
+        )
+        return
+    with st.form(f"record_{info.regression_id}"):
+        columns = st.columns(3)
+        options = [_KEEP, *following(info.state)]
+        state = columns[0].selectbox("State", options, format_func=lambda name: name.replace("_", " "))
+        author = columns[1].text_input("Your name", max_chars=200).strip()
+        owner = columns[2].text_input("Owner", info.owner, max_chars=200).strip()
+        link = st.text_input("Link", info.link, max_chars=2000).strip()
+        note = st.text_area("Note", max_chars=10_000)
+        is_sent = st.form_submit_button("Save")
+    if is_sent and not author:
+        st.error("Say who you are: a record without an author is worth little.")
+    elif is_sent:
+        said = {"at": datetime.now(UTC), "author": author, "text": note, "owner": owner, "link": link}
+        _write(info, state, said)
+
+
+def _write(info: RegressionInfo, state: str, said: dict[str, Any]) -> None:
+    try:
+        engine = open_store(store_address(), write=True)
+        try:
+            if state == _KEEP:
+                note_regression(engine, info.regression_id, **said)
+            else:
+                change_state(engine, info.regression_id, state, **said)
+        finally:
+            engine.dispose()
+    except (RecordError, StoreError) as error:
+        st.error(str(error).replace("`", "'"))
+        return
+    st.rerun()
 
 
 page(current())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -18,8 +19,9 @@ from dashboard.components.formats import ABSENT, axis_of, count, moment, signed
 from dashboard.components.markup import alert, anchor, draw, markdown, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
 from dashboard.selection import Selection, current
-from dashboard.views.trends import levels, periods
+from dashboard.views.trends import levels
 from db.connecting import connected
+from db.errors import one_line
 from db.queries.cell_names import cell_names
 from db.queries.filters import CellFilter
 from db.queries.series import passing_values
@@ -67,15 +69,16 @@ def page(selection: Selection) -> None:
         empty_states.neighbours(selection.new, selection.data.nights_with(selection.filters), "trends")
         return
     history = levels.with_nights(_one_setting(history, columns[0]), nights, selection.data.places())
-    since, until, problems = periods.read()
+    since, until, problems = _asked_days()
     alert(*problems)
     by = url.choice("by")
     days = history["started_at"].min().date(), history["started_at"].max().date()
     # Years of nights as points are neither read nor drawn in time; of weeks and months there are few.
     usual = days if by in ("week", "month") else (levels.newest(history), days[1])
-    first, last = periods.pick(columns[1], since, until, usual)
+    first, last = _pick_days(columns[1], since, until, usual)
     select("by", "Group by", list(_POINTS), by, names=_POINTS, where=columns[2])
-    filters = _of_setting(selection.filters, history.iloc[0])
+    setting = {f"{name}s": (str(history.iloc[0][name]),) for name in ("phase", "dtype", "device")}
+    filters = replace(selection.filters, **setting)
     key = "\n".join([selection.data.revision, repr(branches), repr(filters.to_json())])
     older = f" Older ones, from {days[0]} on, by another time." if not since and usual[0] > days[0] else ""
     _figures(
@@ -124,7 +127,7 @@ def _trend(
     _shown: _Shown, key: str, metric: str, first: date, last: date, by: str
 ) -> tuple[pd.DataFrame, list[levels.Step]]:
     """A figure of a history, which `key` names, over time, and where it went to new levels: shared by all, not to be changed."""
-    history = levels.points(periods.within(_shown.history, first, last), by)
+    history = levels.points(_within(_shown.history, first, last), by)
     if metric in METRICS:
         with connected(_shown.engine) as conn:
             values = passing_values(conn, history["run"].unique().tolist(), metric)
@@ -156,12 +159,6 @@ def _one_setting(history: pd.DataFrame, where: st.delta_generator.DeltaGenerator
     chosen = known("setting", options, options[0])
     select("setting", "Phase, dtype, device", options, chosen, default=options[0], where=where)
     return history[names == chosen]
-
-
-def _of_setting(filters: CellFilter, row: pd.Series) -> CellFilter:
-    """The filters, for the one setting that a row of the history is of."""
-    setting = {f"{name}s": (str(row[name]),) for name in ("phase", "dtype", "device")}
-    return replace(filters, **setting)
 
 
 def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
@@ -255,6 +252,51 @@ def _commits(step: levels.Step) -> str:
     """The commits that a new level can come from."""
     repo = str(step.before["repo"]) if step.before["repo"] == step.after["repo"] else ""
     return code_host.commits(repo, str(step.before["commit"]), str(step.after["commit"]))
+
+
+def _asked_days() -> tuple[date | None, date | None, list[str]]:
+    """First and last day (UTC, both in), and what cannot be read of them."""
+    problems: list[str] = []
+    first, last = (_day(key, problems) for key in ("since", "until"))
+    if first and last and first > last:
+        problems.append(f"The address asks for {first} to {last}, which ends before it begins. It is turned round.")
+        first, last = last, first
+    return first, last, problems
+
+
+def _day(key: str, problems: list[str]) -> date | None:
+    wanted = url.get(key)
+    if not wanted:
+        return None
+    try:
+        return date.fromisoformat(wanted)
+    except ValueError:
+        problems.append(
+            f"The address asks for {key} {one_line(wanted)!r}, which is no date such as 2026-11-21. It is not applied."
+        )
+        return None
+
+
+def _pick_days(where: Any, first: date | None, last: date | None, days: tuple[date, date]) -> tuple[date, date]:
+    """Draws the choice of days and returns them; `days`, shown where nothing is asked for, are no entry in the address."""
+    shown = (first or days[0], last or days[1])
+    st.session_state[url.widget("days")] = shown
+    where.date_input("Time (UTC)", key=url.widget("days"), format="YYYY-MM-DD", on_change=_picked, args=days)
+    return shown
+
+
+def _picked(first: date, last: date) -> None:
+    chosen = st.session_state[url.widget("days")]
+    # With the first day alone the choice is half made.
+    if isinstance(chosen, tuple) and len(chosen) == 2:
+        url.put("since", None if chosen[0] == first else chosen[0].isoformat())
+        url.put("until", None if chosen[1] == last else chosen[1].isoformat())
+
+
+def _within(history: pd.DataFrame, first: date, last: date) -> pd.DataFrame:
+    """The rows of runs that started on these days."""
+    end = pd.Timestamp(last, tz="UTC") + pd.Timedelta(days=1)
+    return history[history["started_at"].between(pd.Timestamp(first, tz="UTC"), end, inclusive="left")]
 
 
 page(current())

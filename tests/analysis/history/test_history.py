@@ -9,7 +9,6 @@ import pytest
 from analysis.history.drift import slow_drift
 from analysis.history.timelines import judge_history
 from collector.metrics import MIN_EFFECT
-from db.queries.filters import CellFilter
 from db.queries.sides import resolve_side
 from tests.analysis.history.histories import A_NIGHT, MODELS, History, slower
 from tests.factories import TESTBED
@@ -213,19 +212,6 @@ def test_a_window_finds_the_newest_changes_alone(history):
     (newest,) = judge_history(history.store, window=22).changes
     assert newest.span.base.commit == whole[1].span.base.commit
     assert newest.levels.ratio == pytest.approx(whole[1].levels.ratio, rel=0.01)
-
-
-def test_a_filter_judges_what_it_names(history):
-    history.nights(0, 12)
-    history.nights(12, 24, slower(1.1, ("bert", "t5")))
-    found = judge_history(history.store, filters=CellFilter(models=("t5",)))
-    assert [change.cell.split()[0] for change in found.changes] == ["huggingface/t5"]
-    assert len(found.cells) == 1
-
-
-def test_an_unknown_metric_is_refused(history):
-    with pytest.raises(KeyError, match="no_such"):
-        judge_history(history.store, min_effects={"no_such": 0.02})
 
 
 def test_an_empty_store_has_nothing_to_judge(tmp_path):

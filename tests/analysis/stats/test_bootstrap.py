@@ -32,7 +32,8 @@ def test_the_interval_of_many_models_is_that_of_a_textbook():
 
 def test_it_covers_the_truth_about_as_often_as_it_says():
     rng = np.random.default_rng(3)
-    hits = [geomean_interval(np.exp(rng.normal(0, 0.05, 30)), names(30)).excludes_none for _ in range(300)]
+    found = [geomean_interval(np.exp(rng.normal(0, 0.05, 30)), names(30)) for _ in range(300)]
+    hits = [within.low > 1 or within.high < 1 for within in found]
     assert 0.90 <= 1 - np.mean(hits) <= 0.98
 
 
@@ -54,13 +55,6 @@ def test_what_was_not_measured_is_left_out():
     base = [1.0, 2.0, 3.0, 4.0, 5.0, math.nan, 1.0]
     new = [1.1, 2.1, 3.3, 4.1, 5.5, 1.0, math.nan]
     assert sums_interval(base, new, names(7)) == sums_interval(base[:5], new[:5], names(5))
-
-
-def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="needs its model"):
-        geomean_interval([1.0, 1.1], names(3))
-    with pytest.raises(ValueError, match="needs one of new"):
-        sums_interval([1.0, 1.1], [1.0], names(2))
 
 
 @settings(max_examples=25, deadline=None)

@@ -78,14 +78,6 @@ def test_gaps_keep_their_places():
     assert (found.before, found.after, found.p) == (pytest.approx(1.0), pytest.approx(2.0), 0.0)
 
 
-@pytest.mark.parametrize("cuts", [[0], [3, 3], [39], [12]])
-def test_a_cut_that_is_none_is_refused(cuts):
-    values = noisy([(100, 40)])
-    values[12] = np.nan
-    with pytest.raises(ValueError, match="change points"):
-        level_changes(values, cuts)
-
-
 def test_a_pending_shift_is_judged_by_the_noise_before_it():
     values = noisy([(100, 40), (110, 3)])
     found = pending_change(values, 40, [])

@@ -129,7 +129,7 @@ def test_few_quiet_controls_seldom_make_a_comparison_noisy():
 def test_drift_is_what_most_cells_have_in_common():
     changes = [0.03] * 15 + [0.031] * 5 + [0.5, np.nan]
     assert common_drift(changes) == pytest.approx(0.03)
-    assert common_drift(changes, fewest=22) == 0.0
+    assert common_drift(changes[:19]) == 0.0
     assert common_drift([]) == 0.0
 
 

@@ -49,7 +49,6 @@ def test_runs_are_listed_newest_first_with_their_counts(nights):
     assert [(run.planned, run.measured, run.missing) for run in runs] == [(9, 9, 0), (9, 6, 3), (9, 9, 0)]
     assert runs[1].statuses == {"pass": 3, "fail_to_compile": 3}
     assert (runs[0].label, runs[0].testbed, runs[0].bundle) == (LABEL, TESTBED, "n3.jsonl.gz")
-    assert [run.run_id for run in queries.list_runs(nights, branch="main", limit=1)] == ["n2"]
 
 
 def test_branches_come_newest_first(nights):
@@ -179,7 +178,8 @@ def test_a_cell_planned_again_and_not_measured_again_keeps_its_measurement(store
 
 
 def history_of(nights, model="bert", **asked):
-    return queries.model_history(nights, "huggingface", model, filters=CellFilter(configs=("default",)), **asked)
+    history = queries.model_history(nights, "huggingface", model, **asked)
+    return history[history["config"] == "default"].reset_index(drop=True)
 
 
 def test_history_of_a_model_goes_through_all_runs_and_shows_gaps(nights):
@@ -188,7 +188,6 @@ def test_history_of_a_model_goes_through_all_runs_and_shows_gaps(nights):
     assert history["status"].fillna("missing").tolist() == ["pass", "missing", "pass"]
     assert history["compiled_ms"].isna().tolist() == [False, True, False]
     assert history["compiled_kernel_ms"][2] == pytest.approx(2 * history["compiled_kernel_ms"][0])
-    assert history_of(nights, branch="slow")["run_id"].tolist() == ["n3"]
     assert history_of(nights, "nonsense").empty
 
 
@@ -212,8 +211,6 @@ def test_history_of_a_model_covers_all_its_cells(store, tmp_path):
         ("inference", "max-autotune"): 2,
         ("training", "default"): 1,
     }
-    one = queries.model_history(store, "huggingface", "bert", filters=CellFilter(phases=("training",)))
-    assert one["cell_id"].tolist() == [trained.cell_id]
 
 
 def test_history_of_a_suite_comes_from_the_summaries_and_agrees_with_the_rows(nights):
