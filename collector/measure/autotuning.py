@@ -25,16 +25,20 @@ Exclusive = Callable[[str], AbstractContextManager[None]]
 
 
 def hold_device_while_tuning(exclusive: Exclusive) -> None:
-    """Wraps Inductor's timing functions in this process. Does nothing where there is no Triton."""
-    for module_name, name in (
-        ("torch._inductor.runtime.benchmarking", "benchmark_gpu"),
-        ("torch._inductor.runtime.triton_heuristics", "benchmark_all_configs"),
+    """Wraps Inductor's timing functions in this process. Does nothing where there is no Triton.
+
+    A candidate that is called for the first time may compile, for a second on the CPU. It does so before the device is
+    asked for, so that other cells use the device meanwhile.
+    """
+    for module_name, name, hold in (
+        ("torch._inductor.runtime.benchmarking", "benchmark_gpu", _holding_once_compiled),
+        ("torch._inductor.runtime.triton_heuristics", "benchmark_all_configs", _holding),
     ):
         with suppress(ImportError):
             module = importlib.import_module(module_name)
             for _, owner in inspect.getmembers(module, inspect.isclass):
                 if owner.__module__ == module_name and name in vars(owner):
-                    setattr(owner, name, _holding(getattr(owner, name), exclusive))
+                    setattr(owner, name, hold(getattr(owner, name), exclusive))
 
 
 def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:
@@ -42,6 +46,18 @@ def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[...
     def held(*args: Any, **kwargs: Any) -> Any:
         with exclusive("tune"):
             return function(*args, **kwargs)
+
+    return held
+
+
+def _holding_once_compiled(benchmark_gpu: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:
+    hold = _holding(benchmark_gpu, exclusive)
+
+    @functools.wraps(benchmark_gpu)
+    def held(self: Any, candidate: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+        with suppress(Exception):  # what fails here fails below too, where Inductor expects it
+            candidate()
+        return hold(self, candidate, *args, **kwargs)
 
     return held
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections import namedtuple
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -81,6 +84,40 @@ def test_torch_tells_of_the_operations_it_tunes(monkeypatch):
     finally:
         select_algorithm.clear_feedback_savers()
         monkeypatch.setattr(autotuning, "_listening", False)
+
+
+def test_a_candidate_compiles_before_the_device_is_held(monkeypatch):
+    from torch._inductor.runtime import benchmarking
+
+    happened, calls = [], []
+
+    def benchmark_gpu(self, candidate, rep=0):
+        candidate()
+        return f"timed {rep}"
+
+    @contextmanager
+    def exclusive(purpose):
+        happened.append(f"held to {purpose}")
+        yield
+        happened.append("given back")
+
+    def candidate():
+        happened.append("again" if calls else "compiles")
+        calls.append(1)
+
+    def broken():
+        raise ValueError("no such configuration")
+
+    for _, owner in inspect.getmembers(benchmarking, inspect.isclass):
+        if "benchmark_gpu" in vars(owner):  # each is put back after the test
+            monkeypatch.setattr(owner, "benchmark_gpu", benchmark_gpu)
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_heuristics", None)
+    autotuning.hold_device_while_tuning(exclusive)
+    timer = benchmarking.InductorBenchmarker()
+    assert timer.benchmark_gpu(candidate, rep=3) == "timed 3"
+    assert happened == ["compiles", "held to tune", "again", "given back"]
+    with pytest.raises(ValueError, match="no such configuration"):
+        timer.benchmark_gpu(broken)
 
 
 @pytest.mark.gpu
