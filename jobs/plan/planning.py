@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -50,8 +49,6 @@ GPU_NIGHT = (
     "huggingface/BertForMaskedLM",  # encoder
     "torchvision/resnet50",  # convolutions and batch norm
 )
-#: Inductor's options that make it time candidates for matrix products and convolutions, or for every kernel.
-_TUNING_OPTIONS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 
 
 class NothingToDoError(click.ClickException):
@@ -294,17 +291,3 @@ def check_config(config: Config, device: str) -> None:
         raise ConfigError(f"unknown backend {config.backend!r}: known are {', '.join(known)}")
     if config.template or config.mode or config.overrides or config.freezing is not None:
         raise ConfigError(f"backend {config.backend} takes no Inductor options: leave out template, mode and overrides")
-
-
-def tunes(cell: Cell) -> bool:
-    """Whether a cell's config times candidates while it compiles; it then holds the device meanwhile."""
-    return cell.config.is_inductors and _tunes(cell.config, cell.device)
-
-
-@cache
-def _tunes(config: Config, device: str) -> bool:
-    try:
-        program = resolve_config(config, device).program  # not only the request: variables set such options too
-    except ConfigError:
-        return False  # it ends before it compiles
-    return any(program.get(name) for name in _TUNING_OPTIONS)

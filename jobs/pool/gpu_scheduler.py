@@ -12,9 +12,8 @@ The time for which a cell was stopped or waited is subtracted from its compile t
 
 A measurement that was disturbed after all is repeated alone (`jobs.pool.disturbance`).
 
-A night with autotuning mostly waits for tuning: one cell holds the device for most of a minute. With `tune_together`
-several cells tune at once. Inductor takes the smallest of a hundred timings of each candidate, which other cells' work
-disturbs less than a median, but the choices may differ from those on a quiet device.
+With `tune_together` several cells tune at once. Inductor takes the smallest of a hundred timings of each candidate, which
+other cells' work disturbs less than a median, but the choices may differ from those on a quiet device.
 """
 
 from __future__ import annotations
@@ -43,8 +42,6 @@ from jobs.pool.disturbance import DisturbanceCheck
 _SURELY_NOT_THE_DEVICE = frozenset({Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY})
 #: Seconds at most for which tuning pauses in favour of cells that run their model.
 _PAUSE_S = 0.5
-#: Cells with autotuning that may be under way at once while others wait.
-_TUNING = 2
 #: Fork servers that a scheduler may lose in a run before it gives up.
 _SERVERS = 3
 
@@ -86,7 +83,6 @@ class GpuScheduler:
         preload: Preload | None = None,
         tune_together: bool = False,
         memory_of: MemoryOf = lambda _: None,
-        tunes: Callable[[Cell], bool] = lambda _: False,
         launcher: Launcher | None = None,
         known_code: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -98,7 +94,6 @@ class GpuScheduler:
         #: come between the two.
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
         self._preload, self._tune_together, self._memory_of = preload, tune_together, memory_of
-        self._tunes = tunes
         self._free = [list(cores) for cores in slot.cores]
         self._active: dict[CellProcess, list[int]] = {}
         self._queue: list[CellProcess] = []
@@ -201,13 +196,8 @@ class GpuScheduler:
     def _choose(self) -> Cell | None:
         if not self._waiting:
             return self._alone.pop(0) if self._alone and not self._active else None
-        fitting = [index for index, cell in enumerate(self._waiting) if self._fits(cell)]
-        # Cells that autotune wait for each other: two are enough to keep the device busy, the cores are for the others.
-        tuning = 0 if self._tune_together else sum(self._tunes(process.cell) for process in self._active)
-        for index in fitting:
-            if tuning < _TUNING or not self._tunes(self._waiting[index]):
-                return self._waiting.pop(index)
-        return self._waiting.pop(fitting[0]) if fitting else None
+        fitting = next((index for index, cell in enumerate(self._waiting) if self._fits(cell)), None)
+        return None if fitting is None else self._waiting.pop(fitting)
 
     def _fits(self, cell: Cell) -> bool:
         taken = sum(self._needs(process.cell) for process in self._active)

@@ -21,7 +21,6 @@ from jobs import tool_version
 from jobs.github.ci import job_url
 from jobs.plan.carrying import SAME_CODE_AS, Known
 from jobs.plan.duplicate_programs import Work, copy_for
-from jobs.plan.planning import tunes
 from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError, MemoryOf
 from jobs.pool.requested_options import RequestedOptions, RunNames
@@ -153,7 +152,6 @@ def scheduler_for(
         preload_for(cells, testbed.device) if testbed.execution.start == "fork" else None,
         testbed.execution.tune_together,
         memory_of,
-        tunes,
         testbed.launcher,
         {cell_id: item.code for cell_id, item in known.items()},
     )

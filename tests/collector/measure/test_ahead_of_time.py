@@ -18,7 +18,7 @@ from collector.settings import Settings
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Status
 from collector.zoo.spec import Built
 from jobs.plan.duplicate_programs import program_key
-from jobs.plan.planning import check_config, tunes
+from jobs.plan.planning import check_config
 
 AHEAD = Config(backend=AHEAD_OF_TIME)
 CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, AHEAD)
@@ -76,9 +76,6 @@ def test_its_program_is_none_that_torch_compile_makes():
     assert ahead.options == {}
     assert ahead.changed == {"cpp_wrapper": True, "torch.compile.backend": AHEAD_OF_TIME}
     assert len({program_key(config, "cuda") for config in (AHEAD, replace(AHEAD, template="aten"), Config())}) == 3
-    # One that autotunes asks for the device while it compiles.
-    assert not tunes(CELL)
-    assert tunes(replace(CELL, config=replace(AHEAD, template="max_autotune")))
 
 
 @pytest.mark.parametrize(

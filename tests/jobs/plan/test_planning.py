@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -24,10 +21,8 @@ from jobs.plan.planning import (
     planned_night,
     read_plan,
     selected,
-    tunes,
 )
 from jobs.pool.requested_options import Selection
-from tests.factories import cell
 
 TRITON, ATEN = Config(template="triton"), Config(template="aten")
 
@@ -208,42 +203,3 @@ def test_what_narrows_a_night_is_all_that_it_measures():
     assert {item.config for item in planned_night("cpu", Selection(models=("ViTTiny*",)), ()).cells} == set(
         all_configs()
     )
-
-
-TUNED_TEMPLATES = {"cutlass", "aten", "max_autotune", "tma"}
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        *((Config(template=name), name in TUNED_TEMPLATES) for name in sorted(TEMPLATES)),
-        *((Config(mode=name), name.startswith("max-autotune")) for name in sorted(modes())),
-        (Config(), False),
-        (Config(overrides={"max_autotune": True}), True),
-        (Config(overrides={"max-autotune-gemm": True}), True),
-        (Config(overrides={"max_autotune_pointwise": True}), True),
-        (Config(overrides={"coordinate_descent_tuning": True}), True),
-        (Config(mode="max-autotune", overrides={"max_autotune": False, "coordinate_descent_tuning": False}), False),
-        (Config(overrides={"max_autotune_gemm_backends": "TRITON"}), False),
-        # These end before they compile, or compile without Inductor.
-        (Config(template="max_autotun"), False),
-        (Config(overrides={"max_autotune": "perhaps"}), False),
-        (Config(template="max_autotune", backend="eager"), False),
-    ],
-)
-def test_configs_that_tune(config, expected):
-    assert tunes(cell(config=config)) is expected
-
-
-@pytest.mark.parametrize("template", sorted(TEMPLATES))
-def test_templates_that_tune_on_a_cpu_but_coordinate_descent_does_not(template):
-    assert tunes(cell(config=Config(template=template), device="cpu")) is (template in TUNED_TEMPLATES)
-    assert not tunes(cell(config=Config(overrides={"coordinate_descent_tuning": True}), device="cpu"))
-
-
-@pytest.mark.slow
-def test_a_variable_that_has_torch_tune_everything_counts():
-    ask = "from jobs.plan.planning import tunes; from tests.factories import cell; print(tunes(cell()))"
-    environ = {**os.environ, "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
-    done = subprocess.run([sys.executable, "-c", ask], env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True"

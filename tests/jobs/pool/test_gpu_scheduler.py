@@ -325,24 +325,6 @@ def test_a_lack_of_memory_beside_others_is_measured_again_alone(first, stage):
         assert not any(start < end and begin < stop for start, stop in others)
 
 
-def tunes(cell):
-    return "tune" in cell.model
-
-
-def test_no_more_than_two_tune_while_others_wait(stage):
-    tuning, plain = ["tune:0.05,work:0.3"] * 5, ["work:0.4"] * 4
-    outcomes, trace = stage.play([*tuning, *plain], 4, tunes=tunes)
-    all_pass(outcomes, 9)
-    last_plain = max(trace.lives[number][0][0] for number in (6, 7, 8, 9))
-    for number in range(1, 6):
-        begin = trace.lives[number][0][0]
-        beside = [other for other in range(1, 6) if trace.lives[other][0][0] <= begin <= trace.lives[other][0][1]]
-        # Both may have started in one go, and logged that in either order.
-        assert len(beside) <= 2 or begin > last_plain - 0.1
-    # Workers are not left idle for it: with nobody else waiting all of them tune.
-    assert max(map(len, trace.companies())) == 4
-
-
 def test_two_devices_hold_their_devices_at_once(stage):
     schedulers = [stage.scheduler([acted("measure:0.4", number)], slot(1)) for number in (1, 2)]
     found = list(Pool(schedulers).run())
