@@ -13,16 +13,16 @@ from pathlib import Path
 from tests.command_line import ROOT, call
 
 ANSWERS = Path(__file__).parent
-FOLDERS = ("cpu", "h100", "releases", "releases_patch")
+FOLDERS = ("cpu", "releases", "releases_patch", "templates")
 QUESTIONS = {
     "compare-releases": ["compare", "20261122-090106-3d29", "20261122-091408-d5e9", "--json"],
     "compare-nights": ["compare", "20261122-083625-7e03", "20261122-084933-c60e", "--json"],
     "compare-statuses": ["compare", "20261122-095737-9258", "20261122-110450-7d6f", "--json"],
-    "compare-gpu": ["compare", "20261122-180315-86d5", "20261122-182239-aa30", "--json"],
+    "compare-gpu": ["compare", "20261124-115123-2bec", "20261124-115851-c362", "--json"],
     "report-releases": ["report", "20261122-090106-3d29", "20261122-091408-d5e9", "--format", "json"],
     "changepoints": ["changepoints", "--branch", "releases"],
-    "export-csv": ["export", "20261122-182239-aa30", "20261122-091408-d5e9", "--format", "csv"],
-    "export-v3": ["export", "20261122-175711-7ebd", "--format", "v3"],
+    "export-csv": ["export", "20261124-123036-cbaf", "20261122-091408-d5e9", "--format", "csv"],
+    "export-v3": ["export", "20261124-123036-cbaf", "--format", "v3"],
 }
 
 
