@@ -19,6 +19,9 @@ FEWEST_COMMITS = 10
 #: The noise of siblings counts as at most this many runs of the cell itself. Some cells have two states that siblings do not
 #: have: the peak memory of speech_transformer is one of two values 2.7 % apart.
 MOST_FROM_SIBLINGS = 10.0
+#: A program with at least so many cells that have repeats has siblings of its own. Device time under max_autotune varies far
+#: more than under the default program, since each process chooses its kernels anew.
+FEWEST_SIBLINGS = 20
 #: The steps of a series from base to new are judged, so they do not define the size of usual steps, if there are at most this
 #: many. With more steps between the sides, most of them are noise.
 MOST_BETWEEN = 3
@@ -31,7 +34,7 @@ class Noise:
     """The noise of one metric. Entry i of each array is of `RepeatRows.cells[i]`, NaN where the cell has no such metric.
 
     `variance` is the variance of ln values from run to run, `df` are its degrees of freedom. `prior` is the distribution over
-    cells (None where too few have repeats). `repeats` are the degrees of freedom of the repeats of all cells together.
+    all cells (None where too few have repeats). `repeats` are the degrees of freedom of the repeats of all cells together.
     With a control, `variance` is what the control does not explain. `slope` is the change of ln of the metric per change of
     ln of the control. The variance of the slope is `variance` divided by `spread`.
     """
@@ -45,8 +48,8 @@ class Noise:
 
     @property
     def typical(self) -> float | None:
-        """The standard deviation that is assumed for a cell without repeats; 0.01 is 1 %."""
-        return None if self.prior is None else float(np.sqrt(self.prior.variance))
+        """The median standard deviation of the cells; 0.01 is 1 %."""
+        return None if self.prior is None else float(np.sqrt(np.nanmedian(self.variance)))
 
 
 def learn_noise(
@@ -76,13 +79,13 @@ def learn_noise(
         beside = None if beside is None else beside - common
     repeats = _Repeats(rows, np.flatnonzero(rows.without_copies(usable, values)), between)
     own_variance, own_df, *fitted = _own(repeats, values, beside)
-    prior = fit_prior(own_variance, own_df)
-    if prior is not None:
-        prior = replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
+    prior = _prior(own_variance, own_df)
+    program = np.zeros(len(own_df), dtype=np.int64)
+    program[rows.unit] = rows.program
     # Of a cell on several testbeds the newest run's counts.
     unit = np.full(len(rows.cells), len(own_df))
     unit[rows.cell[usable]] = rows.unit[usable]
-    of_units = (*moderate(own_variance, own_df, prior), *fitted)
+    of_units = (*_with_siblings(own_variance, own_df, prior, program), *fitted)
     variance, df, slope, spread = (np.append(of_unit, np.nan)[unit] for of_unit in of_units)
     return Noise(variance, df, prior, float(own_df.sum()), slope, spread)
 
@@ -123,6 +126,20 @@ def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> tuple[Nu
         squares = repeats.sums(repeats.deviations(values - slope[repeats.unit] * beside, beside) ** 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.maximum(squares / df, FLOOR**2), df, slope, spread
+
+
+def _prior(variance: Numbers, df: Numbers) -> Prior | None:
+    prior = fit_prior(variance, df)
+    return prior and replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
+
+
+def _with_siblings(variance: Numbers, df: Numbers, prior: Prior | None, program: Labels) -> tuple[Numbers, Numbers]:
+    """Variance and df of every unit with what its siblings add: those of its program if they are enough, else all units."""
+    moderated, freedom = moderate(variance, df, prior)
+    for label in np.flatnonzero(np.bincount(program[df > 0]) >= FEWEST_SIBLINGS):
+        of = program == label
+        moderated[of], freedom[of] = moderate(variance[of], df[of], _prior(variance[of], df[of]))
+    return moderated, freedom
 
 
 class _Repeats:

@@ -72,16 +72,21 @@ class RepeatRows:
         return self._rows[metric].to_numpy(dtype=np.float64)
 
     @cached_property
-    def unit(self) -> Labels:
-        """See the class."""
+    def program(self) -> Labels:
+        """A label of the program that each row's cell has now."""
         # A commit that adds an option to Inductor makes every program a new one, and no noise a new one. So all runs of a cell
         # are of the program that it has now.
         by_cell = self._rows["program"].groupby([self.cell, self._testbed])
         program = by_cell.transform("last").to_numpy()
         # A cell whose program is not known is a program of its own.
-        program = pd.factorize(np.where(np.isnan(program), -1.0 - self.cell, program))[0]
+        return pd.factorize(np.where(np.isnan(program), -1.0 - self.cell, program))[0]
+
+    @cached_property
+    def unit(self) -> Labels:
+        """See the class."""
         same = np.ravel_multi_index(
-            (program, self._cell_but_config[self.cell], self._testbed), (len(self) + 1, len(self.cells), len(self.runs))
+            (self.program, self._cell_but_config[self.cell], self._testbed),
+            (len(self) + 1, len(self.cells), len(self.runs)),
         )
         return pd.factorize(same)[0]
 

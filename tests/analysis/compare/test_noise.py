@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.noise import FLOOR, MOST_FROM_SIBLINGS, learn_noise
+from analysis.compare.noise import FEWEST_SIBLINGS, FLOOR, MOST_FROM_SIBLINGS, learn_noise
 from analysis.compare.repeats import RepeatRows
 from db.ingest import ingest_bundle
 from db.queries.repeats import repeats
@@ -99,6 +99,23 @@ def test_what_runs_one_program_is_its_own_repeat_and_a_copy_is_none(store, tmp_p
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert found.repeats == 6
     assert found.typical == pytest.approx(math.log(1.02) / math.sqrt(2))
+
+
+def test_cells_of_a_noisy_program_do_not_raise_the_noise_of_another(store, tmp_path):
+    rng = np.random.default_rng(3)
+    quiet = [(cell(f"m{number}", DEFAULT), 0.002, "a" * 12) for number in range(FEWEST_SIBLINGS)]
+    noisy = [(cell(f"m{number}", CUDAGRAPHS), 0.05, "b" * 12) for number in range(10)]
+    for run in ("r1", "r2"):
+        made = [
+            measured(which, 1, math.exp(rng.normal(0, sd)), program_id=program) for which, sd, program in quiet + noisy
+        ]
+        ingest_bundle(store, write_bundle(tmp_path, header(run, commit="a" * 40), made))
+    rows = RepeatRows(rows_of(store, "r2"))
+    found = learn_noise(rows, "compiled_ms")
+    sd = dict(zip(rows.cells, np.sqrt(found.variance), strict=True))
+    assert max(sd[which.cell_id] for which, *_ in quiet) < 0.004
+    assert np.median([sd[which.cell_id] for which, *_ in noisy]) > 0.01
+    assert found.typical == pytest.approx(0.002, rel=0.5)
 
 
 def test_a_noise_of_nothing_is_not_believed(store, tmp_path):
