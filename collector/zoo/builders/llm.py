@@ -88,7 +88,7 @@ def build_whisper_decode(
     prompt, token = _tokens(model, batch_size, length), _tokens(model, batch_size, 1)
     with torch.no_grad():
         prompt, given = prompt.to(model.device), heard.to(model.device)
-        model(prompt, encoder_outputs=(given,), use_cache=True, past_key_values=cache)
+        model(prompt, encoder_outputs=(given,), use_cache=True, **{_cache_name(model): cache})
     inputs = {"input_ids": token, "encoder_outputs": (heard,)}
     return Built(DecodeStep(model, cache), (torch.tensor(length),), inputs, own_loss)
 
@@ -136,6 +136,8 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
             )
         #: The lengths that the library counts on the host: any value above the window says that it is full.
         self._counted = [getattr(layer, "cumulative_length_int", None) for layer in self._written]
+        #: A state-space model takes no positions.
+        self._has_positions = any(hasattr(layer, "cumulative_length") for layer in self._written)
         for name, holder, key in self._held():
             self.register_buffer(name, holder[key])
         self._tie()
@@ -147,7 +149,7 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
                 layer.cumulative_length_int = counted
             elif hasattr(layer, "cumulative_length"):
                 layer.cumulative_length.copy_(position)
-        if self._cache_name == "past_key_values":
+        if self._has_positions:
             inputs["position_ids"] = position.expand(inputs["input_ids"].shape)
         logits: torch.Tensor = self.model(**inputs, use_cache=True, **{self._cache_name: self._cache}).logits
         return logits
@@ -209,8 +211,10 @@ def _static_cache(config: Any, length: int) -> Any:
 
 
 def _cache_name(model: nn.Module) -> str:
-    """What a model calls its cache: `cache_params` in state-space models, else `past_key_values`."""
-    return "cache_params" if "cache_params" in inspect.signature(model.forward).parameters else "past_key_values"
+    """What a model calls its cache: `cache` since transformers 5.24, before `cache_params` (state-space models) or
+    `past_key_values`."""
+    named = inspect.signature(model.forward).parameters
+    return next((name for name in ("cache", "cache_params") if name in named), "past_key_values")
 
 
 def _is_recurrent(config: Any) -> bool:
