@@ -106,7 +106,7 @@ def test_a_chart_shows_what_is_under_the_pointer(page):  # noqa: F811
     chart = page.get_by_test_id("stVegaLiteChart").first
     drawn = chart.locator("svg, canvas").first
     drawn.wait_for()
-    assert chart.get_attribute("aria-label").startswith("device speedup of")
+    page.locator('[data-testid="stVegaLiteChart"][aria-label^="device speedup of"]').first.wait_for()
     box = drawn.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tip = page.locator("#vg-tooltip-element")
