@@ -10,9 +10,9 @@ from typing import Any
 from analysis.compare.ranking import ranked
 from analysis.compare.results import Comparison
 from analysis.compare.verdicts import Judgement, Outcome
-from analysis.reports.words import several
 from collector.own_models import USER, OwnModel
 from collector.vocabulary import Cell, Config, Phase
+from db.errors import counted
 
 #: What one more run confirms or clears up.
 _ONCE = (Outcome.REGRESSED, Outcome.BROKE, Outcome.FLAKY)
@@ -57,7 +57,7 @@ class Again:
             "missing: inductor-watch resume goes on with a night that was cut short": self.missing,
             "with a config that this version cannot read": self.unreadable,
         }
-        return [f"{several(count, 'cell')} {reason}" for reason, count in reasons.items() if count]
+        return [f"{counted(count, 'cell')} {reason}" for reason, count in reasons.items() if count]
 
     def to_plan(self) -> dict[str, Any]:
         """A plan as `plan --json` writes it, with `runs`: how often each cell is to be measured, by `cell_id`."""

@@ -17,9 +17,10 @@ from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
 from analysis.reports.evidence import evidence_of
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.reports.suites import SuiteFacts, suite_facts
-from analysis.reports.words import several, tally
+from analysis.reports.words import tally
 from collector.own_models import USER
 from collector.repro import repro_command
+from db.errors import counted
 from db.queries.details import configs_of, own_models_of
 from db.queries.filters import EVERYTHING, CellFilter
 
@@ -178,7 +179,7 @@ def _sentence(counts: Mapping[str, int], exit_code: int, reason: str) -> str:
     worse = {word: count for word, count in bad.items() if word != "missing"}
     verdict = "New is worse than base" if worse else "Not all that was planned was measured"
     return f"{verdict}: {tally(bad)}" + (
-        f"; the rest: {rest}." if rest else f" of {several(sum(bad.values()), 'cell')}."
+        f"; the rest: {rest}." if rest else f" of {counted(sum(bad.values()), 'cell')}."
     )
 
 

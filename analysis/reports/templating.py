@@ -17,7 +17,7 @@ from analysis.reports import words
 from analysis.reports.facts import ORDER, CellFacts
 from analysis.reports.suites import SHOWN
 from collector.metrics import METRICS
-from db.errors import one_line
+from db.errors import counted, one_line
 
 #: Sections that are shown unfolded, and sections whose table has statuses instead of values.
 UNFOLDED = (Outcome.REGRESSED, Outcome.BROKE)
@@ -45,7 +45,7 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
         "figure": _figure,
         "metric_name": lambda metric: METRICS[metric].title if metric else words.NOTHING,
         "pass_rate": words.pass_rate,
-        "several": words.several,
+        "several": counted,
         "tally": words.tally,
     }
     env.filters.update({name: _markup(function) for name, function in own.items()})

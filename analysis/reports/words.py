@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from analysis.compare.results import Counts
 from collector.metrics import METRICS
-from db.errors import counted
 from db.queries.sides import Side
 from db.runs import device_name
 
@@ -17,8 +16,6 @@ NOTHING = "-"
 _CALLED = {"inconclusive": "no clear change"}
 #: Units that are shown in another one: from which value on, divisor and name.
 _SHOWN = {"B": (1e5, 1e6, "MB")}
-#: `1 cell`, `2 cells`.
-several = counted
 
 
 def value(metric: str | None, number: float | None) -> str:

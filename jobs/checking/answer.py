@@ -12,8 +12,8 @@ from analysis.compare.verdicts import Outcome, decide
 from analysis.reports.again import NOTHING_AGAIN
 from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown import code
-from analysis.reports.words import several
 from db.engine import open_store
+from db.errors import counted
 from db.queries.filters import EVERYTHING
 from jobs.checking.deciding import OF_COMPILING, SETTLED, Need, has_same_code, is_unconfirmed
 from jobs.checking.rounds import Check
@@ -46,8 +46,8 @@ class Answer:
             names = the_first(self.acting)
             lines.append(f"every cell is timed, since these act when a compiled program runs: {names}")
         lines.append(
-            f"{several(self.cells, 'cell')}: {self.same_code} with the same code and not timed, {self.timed} timed, "
-            f"{self.open} not decided; {several(self.rounds, 'round')} in {self.minutes:.1f} min"
+            f"{counted(self.cells, 'cell')}: {self.same_code} with the same code and not timed, {self.timed} timed, "
+            f"{self.open} not decided; {counted(self.rounds, 'round')} in {self.minutes:.1f} min"
         )
         if self.interrupted:
             lines.append("interrupted: this is what was measured until then")
@@ -105,25 +105,25 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     ]
     confirmed = Counter(counts) - Counter(str(row["verdict"]) for row in unconfirmed)
     exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(unconfirmed)}, fail_on)
-    counted = [line for name, words in _COUNTED.items() if (line := _more(rows, name, words))]
-    if counted and Outcome.REGRESSED in fail_on:
-        return 1, "; ".join([*counted, *([reason] if exit_code == 1 else [])])
+    rises = [line for name, words in _COUNTED.items() if (line := _more(rows, name, words))]
+    if rises and Outcome.REGRESSED in fail_on:
+        return 1, "; ".join([*rises, *([reason] if exit_code == 1 else [])])
     if exit_code:
         return exit_code, reason
     if unconfirmed:
-        return 3, f"compile time changed in {several(len(unconfirmed), 'cell')}, not yet confirmed: raise --minutes"
+        return 3, f"compile time changed in {counted(len(unconfirmed), 'cell')}, not yet confirmed: raise --minutes"
     others = [row["verdict"] for row in check.rows.values() if check.acting or not has_same_code(row)]
     undecided = others.count(Outcome.INCONCLUSIVE)
     longer = sum(word is Need.COMPILE and _is_longer(check.rows[cell_id]) for cell_id, word in check.needs().items())
     if longer:
-        return 3, f"compile time is longer in {several(longer, 'cell')}, not decided: raise --minutes"
+        return 3, f"compile time is longer in {counted(longer, 'cell')}, not decided: raise --minutes"
     if counts.get("missing"):
-        return 3, f"{several(counts['missing'], 'cell')} not measured in time: raise --minutes"
+        return 3, f"{counted(counts['missing'], 'cell')} not measured in time: raise --minutes"
     if counts.keys() == {"still_failing"}:
         return 3, "no cell passes on either side"
     if undecided and undecided == len(others):
-        return 3, f"{several(undecided, 'cell')} to time and none of them decided: raise --minutes"
-    return 0, f"{reason}; {several(undecided, 'cell')} not decided" if undecided else reason
+        return 3, f"{counted(undecided, 'cell')} to time and none of them decided: raise --minutes"
+    return 0, f"{reason}; {counted(undecided, 'cell')} not decided" if undecided else reason
 
 
 def _is_longer(row: Mapping[Any, Any]) -> bool:
@@ -138,7 +138,7 @@ def _more(rows: Iterable[Mapping[Any, Any]], name: str, words: str) -> str:
         return ""
     before, after = max(worse, key=lambda pair: pair[1] - pair[0])
     verb = "has" if len(worse) == 1 else "have"
-    return f"{several(len(worse), 'cell')} {verb} more {words} ({before:.0f} -> {after:.0f})"
+    return f"{counted(len(worse), 'cell')} {verb} more {words} ({before:.0f} -> {after:.0f})"
 
 
 def _with_commands(report: Report, command: str) -> Report:

@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from analysis.compare.verdicts import Outcome, compare_and_judge
-from analysis.reports.words import percent, several
+from analysis.reports.words import percent
 from collector.bundle import BundleError, check_bundle
 from collector.metrics import METRICS
 from collector.settings import Settings
 from collector.vocabulary import Cell
 from db.engine import open_store
-from db.errors import SideError
+from db.errors import SideError, counted
 from jobs.checking.deciding import SETTLED, Need, has_same_code, lacks_compile_time, need
 from jobs.checking.sides import CheckedSide, keeping_servers
 from jobs.options import Storage
@@ -112,7 +112,7 @@ class Check:
             replace(testbed, execution=replace(testbed.execution, budget_s=budget_s)) for testbed in side.testbeds
         ]
         settings = self.settings if is_timed else replace(self.settings, code_only=True)
-        what = f"{several(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
+        what = f"{counted(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
         tell(f"{side.word}: {what}, {self.left_s / 60:.1f} min left")
         measure_and_store(Plan(list(cells)), testbeds, side.names, settings, self.storage.out, self.storage.target)
 
@@ -134,7 +134,7 @@ class Check:
         counts = Counter(row["verdict"] for row in self.rows.values())
         same = sum(has_same_code(row) for row in self.rows.values())
         parts = [f"{len(self.rows) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
-        parts.append(f"same code in {same} of {several(len(self.rows), 'cell')}")
+        parts.append(f"same code in {same} of {counted(len(self.rows), 'cell')}")
         tell(f"round {self.rounds}: {', '.join(parts)}; {max(0.0, self.left_s) / 60:.1f} min left")
 
     def _store_unfinished(self) -> None:

@@ -9,7 +9,8 @@ from analysis.history.alerts import Alert
 from analysis.history.alerts_evidence import Evidence
 from analysis.history.changes import Certainty, Change
 from analysis.history.drift import Drift
-from analysis.reports.words import interval, percent, several, value
+from analysis.reports.words import interval, percent, value
+from db.errors import counted
 from jobs.output.terminal import one_line, the_first
 from jobs.regressions.text import commit_line
 
@@ -78,7 +79,7 @@ def _heading(alert: Alert) -> str:
     counts = ", ".join(f"{name} {count}" for name, count in alert.counts().items())
     median = alert.median_worsening
     effect = "" if median is None else f", median {abs(100 * (median - 1)):.1f} % {'worse' if median > 1 else 'better'}"
-    what = f"{', '.join(words)}: {several(len(alert.cells), 'cell')} ({counts}){effect}"
+    what = f"{', '.join(words)}: {counted(len(alert.cells), 'cell')} ({counts}){effect}"
     return f"{day}  {alert.branch}  {what}  [{alert.alert_id}]"
 
 
@@ -91,7 +92,7 @@ def _suspects(alert: Alert) -> list[str]:
         count = "; what landed between is not known: `inductor-watch commits import --git PATH`"
     else:
         missing = "" if blame.is_whole else f", {blame.distance - len(blame.commits)} of them not stored"
-        count = f", {several(blame.distance, 'commit')}{missing}"
+        count = f", {counted(blame.distance, 'commit')}{missing}"
     lines = [f"after {blame.base[:10]} up to {blame.onset[:10]}{count}"]
     lines += [f"  {commit_line(entry)}" for entry in blame.commits[:_COMMITS]]
     if (rest := len(blame.commits) - _COMMITS) > 0:

@@ -16,8 +16,7 @@ from sqlalchemy import Connection, Engine
 from analysis.history.record import Record, record_of
 from analysis.reports.facts import Report
 from analysis.reports.templating import render_text
-from analysis.reports.words import several
-from db.errors import one_line
+from db.errors import counted, one_line
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.regressions.text import blame_lines, change_of, info_json, page_of
 
@@ -70,7 +69,7 @@ def notice_of(
     """The message about some records; it begins with the sentence and the link of the report `first`."""
     branches = {info.branch for info in infos}
     where = f" on {next(iter(branches))}" if len(branches) == 1 else ""
-    title = one_line(several(len(infos), "new regression") + where, 200)
+    title = one_line(counted(len(infos), "new regression") + where, 200)
     records = [record_of(conn, info) for info in infos]
     groups: dict[tuple[str | None, ...], list[Record]] = {}
     for record in records[:_ROWS]:

@@ -11,10 +11,11 @@ from sqlalchemy import Connection, Engine
 from analysis.history.alerts import Alert
 from analysis.history.changes import Certainty, Change, Direction
 from analysis.history.recovery import RUNS, Pinned, Standing, Timeline, standing
-from analysis.reports.words import interval, percent, several
+from analysis.reports.words import interval, percent
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.connecting import changing
+from db.errors import counted
 from db.regressions.records import OPEN, Finding, RegressionInfo, change_state, list_regressions, open_regression
 
 _KINDS = {"ms": "slower", "s": "slower", "B": "larger"}
@@ -138,7 +139,7 @@ class _Book:
             base_value=levels.before if levels else None,
             new_value=levels.after if levels else None,
         )
-        text = f"{_spelled(change)}; alert {alert.alert_id} of {several(len(alert.cells), 'cell')}"
+        text = f"{_spelled(change)}; alert {alert.alert_id} of {counted(len(alert.cells), 'cell')}"
         opened = open_regression(self._conn, finding, at=self._at, author=self._author, text=text)
         self._done["opened"][opened.regression_id] = None
         return opened
