@@ -276,7 +276,4 @@ night_measuring_options = as_one(
     *_MEASURING,
     max_hours_option,
     click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers."),
-    click.option(
-        "--tune-together", is_flag=True, help="Let several cells autotune at once: faster, choices less certain."
-    ),
 )

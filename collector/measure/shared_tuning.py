@@ -15,6 +15,7 @@ SYSTEM is Inductor's hash of GPU, CUDA and Triton.
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
 import re
@@ -47,6 +48,9 @@ class SharedTuning:
         """Writes the known results into this process's caches. An unreadable file counts as empty."""
         with suppress(*_DAMAGE):
             self._lay_in(self._read())
+            from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+            keep_descents(CachingAutotuner, self._laid)
 
     def _lay_in(self, known: Mapping[str, Any]) -> None:
         for kernel, by_candidates in known["kernels"].items():
@@ -99,6 +103,26 @@ class SharedTuning:
 def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
     """The choices for a cell in `folder`, or None if that is empty (`Settings.shared_tuning`)."""
     return SharedTuning(Path(folder), cell) if folder else None
+
+
+def keep_descents(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
+    """Wraps `CachingAutotuner.coordinate_descent_tuning` in this process: it returns a choice of `laid` as it is.
+
+    Inductor marks a stored choice with `config.found_by_coordesc`. Since triton-lang/triton#6595 a config loses the mark when
+    a compile worker sends the kernel back, and Inductor would tune the kernel again.
+    """
+    tune = autotuner.coordinate_descent_tuning
+
+    @functools.wraps(tune)
+    def tuned(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
+        choice = laid.get("/".join(Path(self.filename or "").parts[-2:]), {})
+        config = launcher.config
+        options = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+        if choice.get("found_by_coordesc") and options.items() <= choice.items():
+            return launcher
+        return tune(self, launcher, *args, **kwargs)
+
+    autotuner.coordinate_descent_tuning = tuned
 
 
 def _for_this_torch(by_candidates: Mapping[str, Any]) -> dict[str, Any] | None:

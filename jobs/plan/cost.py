@@ -141,8 +141,8 @@ def _groups(device: str, phase: Phase, config: str) -> list[tuple[Source, Group]
 class Cost:
     """What one cell takes, in seconds and bytes; None where no bundle has it.
 
-    `worker_s` is without waiting. `device_s` is the time for which it holds the device: `measure_s` of it with every other
-    cell stopped, `tune_s` of it to time candidates. `memory_bytes` is the most reserved on the device, known only where the
+    `worker_s` is without waiting. `device_s` is the time for which it holds the device: `alone_s` of it, to measure
+    and to tune, with every other cell stopped. `memory_bytes` is the most reserved on the device, known only where the
     model was measured under some config or in its other phase. `source` is where `worker_s` comes from.
     """
 
@@ -150,8 +150,7 @@ class Cost:
     device_s: float | None
     memory_bytes: int | None
     source: Source
-    measure_s: float | None = None
-    tune_s: float | None = None
+    alone_s: float | None = None
 
 
 class CostModel:
@@ -188,13 +187,13 @@ class CostModel:
         estimates = {name: quantity.estimate(cell) for name, quantity in self._estimates.items()}
         seconds, source = estimates["worker_s"] or (DEFAULT_WORKER_S, Source.DEFAULT)
         if source is not Source.MEASURED and cell.cell_id in self._no_work:
-            return Cost(self._no_work[cell.cell_id], 0.0, 0, Source.MEASURED, 0.0, 0.0)
+            return Cost(self._no_work[cell.cell_id], 0.0, 0, Source.MEASURED, 0.0)
         plain = {name: answer[0] if answer else None for name, answer in estimates.items()}
         memory = plain["memory_bytes"]
         if not estimates["memory_bytes"] or estimates["memory_bytes"][1] not in (Source.MEASURED, Source.MODEL):
             memory = self._estimates["memory_bytes"].of_other_phases(cell)  # what other models need says nothing
         memory_bytes = None if memory is None else int(memory)
-        return Cost(seconds, plain["device_s"], memory_bytes, source, plain["measure_s"], plain["tune_s"])
+        return Cost(seconds, plain["device_s"], memory_bytes, source, plain["alone_s"])
 
 
 def worker_s(measurement: Measurement) -> float:
@@ -227,8 +226,7 @@ def held_s(measurement: Measurement, *purposes: str) -> float | None:
 _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
     "worker_s": worker_s,
     "device_s": held_s,
-    "measure_s": lambda measurement: held_s(measurement, "measure"),
-    "tune_s": lambda measurement: held_s(measurement, "tune"),
+    "alone_s": lambda measurement: held_s(measurement, "measure", "tune"),
     "memory_bytes": memory_bytes,
 }
 
@@ -241,18 +239,10 @@ def learn_from(path: Path) -> CostModel:
 def read_history(path: Path) -> list[BundleContents]:
     """A bundle, or the `NEWEST` bundles below a folder that can be read, the newest first; none where there is no such path.
 
-    With `--tune-together` cells share the device: the time for which they held it is not learned from such runs.
-
     Raises:
         BundleError: `path` is a file and no bundle.
     """
-    history = [read_bundle(bundle) for bundle in newest_bundles(path)]
-    for contents in history:
-        execution = (contents.header.asked or {}).get("pace")
-        if isinstance(execution, Mapping) and execution.get("tune_together"):
-            for item in contents.measurements:
-                item.details.pop("held_s", None)
-    return history
+    return [read_bundle(bundle) for bundle in newest_bundles(path)]
 
 
 def newest_bundles(path: Path) -> list[Path]:

@@ -53,9 +53,7 @@ def backtest(contents: BundleContents) -> tuple[float, float] | None:
     # A bundle has cells in the order in which they ended; they were started in another.
     cells = [item.cell for item in sorted(items, key=lambda item: item.started_at)]
     model = CostModel.learn(items)
-    # The device cannot have been held one cell at a time for longer than the night: then cells tuned together.
-    together = predict(cells, model, workers).device_limited_s > took_s
-    predicted_s = predict(cells, model, workers, together).total_s
+    predicted_s = predict(cells, model, workers).total_s
     return (took_s, predicted_s) if predicted_s > 0 else None
 
 
@@ -153,7 +151,7 @@ def forecast(
 def _gpu(cells: Sequence[Cell], model: CostModel, execution: ExecutionOptions, slack: float) -> dict[str, Any]:
     budget_s = execution.budget_s / slack
     ordered = longest_first(cells, model, execution.at_once, budget_s)
-    prediction = predict(ordered, model, execution.at_once, execution.tune_together)
+    prediction = predict(ordered, model, execution.at_once)
     # An unavailable cell holds the device for no second, which says nothing about the others.
     is_known = any(model.estimate(cell).device_s for cell in cells)
     return {

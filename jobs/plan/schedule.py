@@ -3,10 +3,10 @@
 Pure: no process, no clock, no torch. Predictions assume that
 
 - a worker takes the next cell as soon as it is free (list scheduling),
-- the device is held by one cell at a time, and while one *measures* every other cell stands still,
-- what else holds the device (tuning, running the model) overlaps with the other cells' work on the CPU completely.
+- the device is held by one cell at a time, and while one measures or tunes every other cell stands still,
+- running the model overlaps with the other cells' work on the CPU completely.
 
-The last is what makes them a lower bound: several cells that all tune at the same moment wait for each other.
+The last is what makes them a lower bound.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Prediction:
         return sum(start * stretch <= budget_s for start in self.starts)
 
 
-def predict(cells: Sequence[Cell], model: CostModel, workers: int, tune_together: bool = False) -> Prediction:
-    """What a plan takes in its order. With `tune_together`, tuning does not count as holding the device.
+def predict(cells: Sequence[Cell], model: CostModel, workers: int) -> Prediction:
+    """What a plan takes in its order.
 
     Raises:
         ValueError: no worker.
@@ -61,18 +61,18 @@ def predict(cells: Sequence[Cell], model: CostModel, workers: int, tune_together
     if workers < 1:
         raise ValueError("a plan needs at least one worker")
     free = [0.0] * workers
-    starts, measuring_s, device_s, end = [], 0.0, 0.0, 0.0
+    starts, shared_s, device_s, end = [], 0.0, 0.0, 0.0
     for cell in cells:
         cost = model.estimate(cell)
-        # While a cell measures no other cell works: its measuring is added to the time that all share.
-        alone = min(cost.measure_s or 0.0, cost.worker_s)
+        # While a cell works alone no other cell does: that is added to the time that all share.
+        alone = min(cost.alone_s or 0.0, cost.worker_s)
         start = heapq.heappop(free)
-        starts.append(start + measuring_s)
-        measuring_s += alone
+        starts.append(start + shared_s)
+        shared_s += alone
         heapq.heappush(free, start + cost.worker_s - alone)
         end = max(end, start + cost.worker_s - alone)
-        device_s += (cost.device_s or 0.0) - ((cost.tune_s or 0.0) if tune_together else 0.0)
-    return Prediction(end + measuring_s, device_s, starts)
+        device_s += cost.device_s or 0.0
+    return Prediction(end + shared_s, device_s, starts)
 
 
 def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_s: float = float("inf")) -> list[Cell]:

@@ -4,16 +4,14 @@ Measuring is a small part of a cell; most of it is importing and compiling on th
 A cell asks for the device for one of three purposes:
 
 - `device`: to run its model at length. Several cells may at once; only a warm call is timed.
-- `tune`: to let Inductor time candidates. Cells that run their model meanwhile are stopped with SIGSTOP.
-- `measure`: granted once no cell holds the device; all processes of other cells are stopped. The measuring cell waits
-  until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.idle`).
+- `tune`: to let Inductor time candidates. All processes of other cells are stopped with SIGSTOP: where their compilers keep
+  the host busy, launches are late, and Inductor rejects what takes longer to launch.
+- `measure`: the same, granted once no cell holds the device. The measuring cell waits until a probe shows that the device
+  is idle, since a stopped process leaves kernels queued (`collector.machine.idle`).
 
 The time for which a cell was stopped or waited is subtracted from its compile time.
 
 A measurement that was disturbed after all is repeated alone (`jobs.pool.disturbance`).
-
-With `tune_together` several cells tune at once. Inductor takes the smallest of a hundred timings of each candidate, which
-other cells' work disturbs less than a median, but the choices may differ from those on a quiet device.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -40,8 +37,6 @@ from collector.vocabulary import Cell, Status
 from jobs.pool.disturbance import DisturbanceCheck
 
 _SURELY_NOT_THE_DEVICE = frozenset({Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY})
-#: Seconds at most for which tuning pauses in favour of cells that run their model.
-_PAUSE_S = 0.5
 #: Fork servers that a scheduler may lose in a run before it gives up.
 _SERVERS = 3
 
@@ -81,7 +76,6 @@ class GpuScheduler:
         slot: DeviceSlot,
         environ: Mapping[str, str],
         preload: Preload | None = None,
-        tune_together: bool = False,
         memory_of: MemoryOf = lambda _: None,
         launcher: Launcher | None = None,
         known_code: Mapping[str, str] = MappingProxyType({}),
@@ -93,12 +87,11 @@ class GpuScheduler:
         #: Holds the folders of the cells. `close` removes it; its name is known before it is made, so that no signal can
         #: come between the two.
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
-        self._preload, self._tune_together, self._memory_of = preload, tune_together, memory_of
+        self._preload, self._memory_of = preload, memory_of
         self._free = [list(cores) for cores in slot.cores]
         self._active: dict[CellProcess, list[int]] = {}
         self._queue: list[CellProcess] = []
         self._holders: set[CellProcess] = set()
-        self._tuned_from = self._tune_from = 0.0
         #: Cells that ran out of memory beside others, or were disturbed, to be measured again alone.
         self._alone: list[Cell] = []
         self._disturbance = DisturbanceCheck()
@@ -141,7 +134,7 @@ class GpuScheduler:
         self.prepare()
         if self._launcher is None or not self._launcher.is_ready:
             return
-        while self._free and not self._measuring() and (cell := self._choose()) is not None:
+        while self._free and not self._held_alone() and (cell := self._choose()) is not None:
             try:
                 self._begin(cell)
             except LauncherError:
@@ -165,10 +158,7 @@ class GpuScheduler:
             self._begin_again()
         for process in list(self._active):
             process.pump()
-            if process.asks == "tune" and self._tune_together:
-                self._holders.discard(process)  # what it held before it gave back in the same breath
-                process.grant()
-            elif process.asks and process not in self._queue:
+            if process.asks and process not in self._queue:
                 self._queue.append(process)
             if process.finished:
                 beside_others = process in self._ran_beside_others
@@ -208,10 +198,6 @@ class GpuScheduler:
         known = self._memory_of(cell)
         return self._slot.memory_bytes / len(self._slot.cores) if known is None else known
 
-    def _measuring(self) -> bool:
-        # While one measures nothing new starts: a start is work on the very machine that must be still.
-        return any(process.purpose == "measure" for process in self._holders)
-
     def _check_device(self, outcome: Outcome) -> None:
         measured = outcome.measurement
         if measured.cell.device != "cuda" or measured.status in _SURELY_NOT_THE_DEVICE:
@@ -232,7 +218,7 @@ class GpuScheduler:
         self._waiting[:0] = again
 
     def _hand_over(self) -> None:
-        self._let_go_of()
+        self._holders = {process for process in self._holders if process.holds}
         # Measurements go first: they are short and the last thing a cell needs before its worker is free again.
         self._queue.sort(key=lambda process: process.asks != "measure")
         for process in list(self._queue):
@@ -244,41 +230,20 @@ class GpuScheduler:
         if not self._held_alone():
             self._resume_all()
 
-    def _let_go_of(self) -> None:
-        done = {process for process in self._holders if not process.holds}
-        self._holders -= done
-        if any(process.purpose == "tune" for process in done):
-            # Those that were stopped for it now run for as long: a cell that tunes for minutes must not starve them.
-            now = time.monotonic()
-            self._tune_from = now + min(_PAUSE_S, now - self._tuned_from)
-
     def _held_alone(self) -> bool:
+        # Nothing new starts meanwhile: a start is work on the very machine that must be still.
         return any(process.purpose != "device" for process in self._holders)
 
     def _may_hold(self, process: CellProcess) -> bool:
         # Not even a measurement interrupts who tunes: a timing stopped in the middle comes back wrong.
-        if self._held_alone():
-            return False
-        if process.asks == "measure":
-            return not self._holders
-        return process.asks != "tune" or not self._holders or time.monotonic() >= self._tune_from
+        return not self._held_alone() and not (process.asks == "measure" and self._holders)
 
     def _give(self, process: CellProcess) -> None:
-        if process.asks == "measure":
+        if process.asks != "device":
             for other in self._active:
                 if other is not process:
                     other.stand()
-            process.go_on()
-            self._grant(process)
-            return
-        self._resume_all()
-        if process.asks == "tune":
-            self._tuned_from = time.monotonic()
-            for other in self._holders:
-                other.stand()
-        self._grant(process)
-
-    def _grant(self, process: CellProcess) -> None:
+        process.go_on()
         self._holders.add(process)
         process.grant(self._disturbance.idle_ms)
 

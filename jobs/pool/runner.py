@@ -150,7 +150,6 @@ def scheduler_for(
         testbed.slot,
         {**os.environ, **variables},
         preload_for(cells, testbed.device) if testbed.execution.start == "fork" else None,
-        testbed.execution.tune_together,
         memory_of,
         testbed.launcher,
         {cell_id: item.code for cell_id, item in known.items()},

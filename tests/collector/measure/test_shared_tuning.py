@@ -1,6 +1,7 @@
 """Autotuning's choices in one folder: the first decides, later processes find its choice, torch's own caches accept it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch._inductor.codecache import CacheBase
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 
 from collector.machine.environment import fingerprint
-from collector.measure.shared_tuning import SharedTuning, shared_where_asked
+from collector.measure.shared_tuning import SharedTuning, keep_descents, shared_where_asked
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase
 
@@ -131,6 +132,29 @@ def test_decisions_that_are_no_times_are_shared_as_well(process, shared):
     process(3)
     SharedTuning(shared, CELL).lay_in()
     assert CacheBase().get_local_cache()["pad a matrix of 8 by 7"] is False
+
+
+def test_a_laid_choice_of_coordinate_descent_is_not_tuned_again():
+    class Autotuner:
+        filename = f"/somewhere/else/{KERNEL}"
+
+        def coordinate_descent_tuning(self, launcher, *arguments):
+            return "tuned", launcher, arguments
+
+    def launcher(**config):
+        return SimpleNamespace(
+            config=SimpleNamespace(**{"kwargs": {"XBLOCK": 64}, "num_warps": 4, "num_stages": 1} | config)
+        )
+
+    laid = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1, "found_by_coordesc": True, "configs_hash": "four"}
+    keep_descents(Autotuner, {KERNEL: laid, "ab/other.py": laid | {"found_by_coordesc": False}})
+    tuner, same = Autotuner(), launcher()
+    assert tuner.coordinate_descent_tuning(same, 1) is same
+    other = launcher(num_warps=8)  # Inductor has not taken the choice
+    assert tuner.coordinate_descent_tuning(other, 1) == ("tuned", other, (1,))
+    for name in ("/cache/ab/other.py", "/cache/ab/unknown.py", None):
+        tuner.filename = name
+        assert tuner.coordinate_descent_tuning(same) == ("tuned", same, ())
 
 
 def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, shared, monkeypatch):

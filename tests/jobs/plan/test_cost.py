@@ -27,7 +27,7 @@ def took(which, seconds, **details):
 
 def test_a_cell_costs_its_time_less_what_it_waited_and_what_it_held():
     item = took(cell(), 40.0, waited_s=15.0, stood_s=5.0, held_s=HELD, device_bytes=3_000_000_000)
-    assert CostModel.learn([item]).estimate(cell()) == Cost(25.0, 15.0, 3_000_000_000, Source.MEASURED, 2.0, 10.0)
+    assert CostModel.learn([item]).estimate(cell()) == Cost(25.0, 15.0, 3_000_000_000, Source.MEASURED, 12.0)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_cell_costs_what_it_took(items, seconds):
 
 def test_older_bundles_tell_less_and_what_they_do_not_tell_is_none():
     found = CostModel.learn([took(cell(), 40.0, stood_s=5.0)]).estimate(cell())
-    assert (found.worker_s, found.device_s, found.measure_s, found.tune_s) == (35.0, None, None, None)
+    assert (found.worker_s, found.device_s, found.alone_s) == (35.0, None, None)
     assert found.memory_bytes == int(2.0e9 * 2.5)  # the larger peak, with the float64 reference beside it
     assert CostModel.learn([]).estimate(cell()) == Cost(DEFAULT_WORKER_S, None, None, Source.DEFAULT)
     # To hold the device for nothing is not the same as not to know.
@@ -62,7 +62,7 @@ def test_odd_details_of_a_foreign_bundle_are_passed_over(odd):
 @pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.SKIPPED, Status.CONFIG_ERROR])
 def test_a_cell_that_could_not_be_asked_is_cheap_itself_and_says_nothing_of_others(status):
     model = CostModel.learn([failing(cell("a"), status, wall_s=0.5), took(cell("b", CUDAGRAPHS), 30.0)])
-    assert model.estimate(cell("a")) == Cost(0.5, 0.0, 0, Source.MEASURED, 0.0, 0.0)
+    assert model.estimate(cell("a")) == Cost(0.5, 0.0, 0, Source.MEASURED, 0.0)
     assert (model.estimate(cell("c")).worker_s, model.estimate(cell("c")).source) == (30.0, Source.PHASE)
 
 
@@ -91,15 +91,6 @@ def test_a_folders_history_is_its_newest_bundles(tmp_path):
     assert found == [f"r{number:02}" for number in range(NEWEST)]
     assert learn_from(tmp_path).estimate(cell("m0")).source is Source.MEASURED
     assert learn_from(tmp_path).estimate(cell(f"m{NEWEST}")).source is Source.CONFIG
-
-
-@pytest.mark.parametrize(("together", "device_s"), [(False, 15.0), (True, None)])
-def test_cells_that_tuned_side_by_side_tell_nothing_about_holding(tmp_path, together, device_s):
-    head = header("one", asked={"pace": {"tune_together": together}})
-    path = write_bundle(tmp_path, head, [took(cell(), 40.0, held_s=HELD)])
-    for place in (path, tmp_path):
-        found = learn_from(place).estimate(cell())
-        assert (found.worker_s, found.device_s) == (40.0, device_s)
 
 
 def test_one_bundle_is_a_history_and_no_place_is_an_empty_one(tmp_path):

@@ -40,7 +40,6 @@ def spaced(starts, seconds, **details):
 
 
 DEAD = failing(cell("dead"), Status.CRASHED, environment_id=None, started_at=at(0.5), wall_s=10.0)
-TUNED = spaced([0, 0, 20, 20, 40, 40], 20.0, held_s={"tune": 15.0})
 EVEN = spaced([0, 10, 20, 30], 10.0)
 
 
@@ -51,7 +50,6 @@ EVEN = spaced([0, 10, 20, 30], 10.0)
         pytest.param(spaced([0, 15, 30, 45], 10.0), 1, (55.0, 40.0), id="gaps"),
         pytest.param(spaced([0, 15, 30, 45], 10.0), 2, (55.0, 20.0), id="gaps, two workers"),
         pytest.param([*spaced([0, 10, 20], 10.0), DEAD], 1, (40.0, 40.0), id="a cell that died counts"),
-        pytest.param(TUNED, 2, (60.0, 60.0), id="cells that tuned together share the device"),
         pytest.param(
             [*EVEN, *(copy_for(cell(item.cell.model, CUDAGRAPHS), item) for item in EVEN)],
             1,
@@ -130,11 +128,9 @@ def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
     found, text = told(workers=4)
     assert found["gpus"][0]["device_limited_h"] is None
     assert "limited by the CPU (CPU 2.00 h, device not known)" in text
-    held = [run_of(took(item, 3600.0, held_s={"tune": 3000.0}) for item in PLAN.cells)]
+    held = [run_of(took(item, 3600.0, held_s={"device": 3000.0}) for item in PLAN.cells)]
     _, text = told(history=held, workers=4)
     assert "GPU 0: 4 cells, 3.33 h with 4 workers, limited by the device (CPU 1.00 h, device 3.33 h)" in text
-    _, text = told(history=held, workers=4, tune_together=True)
-    assert "limited by the CPU (CPU 1.00 h, device 0.0 min)" in text
 
 
 def test_names_with_brackets_are_no_markup():

@@ -47,6 +47,7 @@ def test_a_budget_that_is_met_with_little_to_spare_keeps_the_plans_own_order(bud
     [
         ([10, 20, 5, 5], {}, {1: 40, 2: 20, 9: 20}),
         ([10, 10, 10, 10], {"measure": 4}, {1: 40, 2: 4 * 4 + 2 * 6, 4: 4 * 4 + 6}),  # while one measures nobody works
+        ([10, 10, 10, 10], {"tune": 3, "measure": 1}, {1: 40, 2: 4 * 4 + 2 * 6}),  # nor while one tunes
         ([], {}, {3: 0}),
     ],
 )
@@ -55,19 +56,17 @@ def test_workers_share_the_work_out_as_they_get_free(seconds, held, expected):
     assert {workers: predict(cells, model, workers).total_s for workers in expected} == expected
 
 
-def test_the_device_limits_what_tunes_unless_cells_tune_together():
-    cells, model = planned([10, 10, 10, 10], tune=8, device=1)
+def test_the_device_limits_cells_that_run_their_models_for_long():
+    cells, model = planned([10, 10, 10, 10], device=9)
     found = predict(cells, model, 4)
     assert (found.cpu_limited_s, found.device_limited_s, found.total_s) == (10, 36, 36)
-    assert predict(cells, model, 4, tune_together=True).device_limited_s == 4
-    assert predict(cells, model, 4, tune_together=True).total_s == 10
 
 
 def test_a_budget_counts_the_cells_that_have_started():
     cells, model = planned([10, 10, 10, 10])
     assert [predict(cells, model, 1).started_within(budget) for budget in (0, 9, 10, 29, 30)] == [1, 1, 2, 3, 4]
     assert predict(cells, model, 2).started_within(9) == 2
-    slow, known = planned([10, 10, 10, 10], tune=10)
+    slow, known = planned([10, 10, 10, 10], device=10)
     # Four at ten seconds of the device: the second pair starts at 20.
     assert [predict(slow, known, 2).started_within(budget) for budget in (9, 19, 20)] == [2, 2, 4]
 

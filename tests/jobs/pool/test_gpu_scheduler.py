@@ -1,8 +1,4 @@
-"""One device and who may use it: real processes that play scripts and log every moment in which they ran.
-
-A note on tolerance: a process may be seen running for a moment after it was stopped for somebody who tunes, since
-nothing waits there; a measurement begins once all others have stopped, and nothing is tolerated.
-"""
+"""One device and who may use it: real processes that play scripts and log every moment in which they ran."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -38,9 +34,6 @@ from tests.jobs.acting import (
     when,
 )
 
-#: Seconds for which a process may still run after it was told to stop.
-_STOPPING_S = 0.02
-
 
 @pytest.fixture
 def stage(tmp_path):
@@ -61,15 +54,6 @@ def all_pass(outcomes, count):
 def details(outcomes, number):
     (found,) = [outcome.measurement for outcome in outcomes if outcome.measurement.cell.batch_size == number]
     return found.details
-
-
-def runs_in(trace, span, name=None):
-    """Others' moments in a step, without those in which they were just being stopped."""
-    return [
-        tick
-        for tick in trace.others_in(span)
-        if tick.moment > span.begin + _STOPPING_S and (name is None or tick.name == name)
-    ]
 
 
 MIXED = [
@@ -94,14 +78,11 @@ def test_who_may_use_the_device_beside_whom(mixed):
     all_pass(outcomes, len(MIXED))
     assert Counter(span.name for span in trace.spans) == {"device": 11, "work": 10, "tune": 10, "measure": 8}
     starts = [begin for lives in trace.lives.values() for begin, _ in lives]
-    for span in trace.named("measure"):
-        assert trace.others_in(span) == [], "while one measures no other runs"
+    for span in trace.named("tune", "measure"):
+        assert trace.others_in(span) == [], "while one tunes or measures no other runs"
         assert not any(span.holds(start) for start in starts), "and none starts"
     assert not any(one.overlaps(other) for one, other in combinations(trace.named("tune", "measure"), 2))
     assert not any(one.overlaps(other) for one, other in product(trace.named("measure"), trace.named("device")))
-    for span in trace.named("tune"):
-        assert runs_in(trace, span, "device") == [], "while one tunes no other runs its model"
-    assert sum(len(runs_in(trace, span, "work")) for span in trace.named("tune")) > 20, "but others work"
     first, second = trace.of(1, "device")[0], trace.of(2, "device")[0]
     assert first.overlaps(second), "several run their model at once"
     assert [tick for tick in trace.others_in(first) if tick.number == 2 and second.holds(tick.moment)]
@@ -127,11 +108,12 @@ def test_a_cell_alone_waits_for_nobody(stage):
 
 
 def test_who_tunes_again_and_again_starves_nobody(stage):
-    outcomes, trace = stage.play(["tune:0.03*40", "device:0.05*6", "device:0.05*6,measure:0.05", "work:0.3"], 4)
+    tunes = ",".join(["tune:0.03,work:0.03"] * 40)
+    outcomes, trace = stage.play([tunes, "device:0.05*6", "device:0.05*6,measure:0.05", "work:0.3"], 4)
     all_pass(outcomes, 4)
     waits = [span.begin - span.asked for span in trace.named("device", "measure")]
     assert max(waits) < 0.6
-    # They had the device for as long as it was tuned on: both are through well before the fortieth time.
+    # They go on between two timings: both are through well before the fortieth.
     last = {number: max(span.end for span in trace.of(number, "device", "tune")) for number in (1, 2, 3)}
     assert max(last[2], last[3]) < last[1]
 
@@ -142,14 +124,6 @@ def test_who_runs_its_model_again_and_again_starves_no_tuner(stage):
     all_pass(outcomes, 3)
     assert max(span.begin - span.asked for span in trace.named("tune")) < 1.2
     assert max(span.end for span in trace.named("tune")) < max(span.end for span in trace.named("device"))
-
-
-def test_between_two_tunings_those_that_were_stopped_run_for_as_long(stage):
-    outcomes, trace = stage.play(["device:1.3", "work:0.1,tune:0.2*3"], 2)
-    all_pass(outcomes, 2)
-    for before, after in pairwise(trace.named("tune")):
-        assert after.begin - before.end > 0.15
-        assert sum(before.end < tick.moment < after.begin for tick in trace.ticks if tick.number == 1) > 5
 
 
 def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
@@ -168,25 +142,6 @@ def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
 def test_a_cell_that_does_not_come_to_an_end_times_out_and_frees_the_device(stage):
     outcomes, _ = stage.play(["measure:60", "work:0.1,measure:0.1"], 2, Settings(timeout_s=1.0))
     assert statuses(outcomes) == {1: Status.TIMEOUT, 2: Status.PASS}
-
-
-def test_together_two_tune_at_once(stage):
-    outcomes, trace = stage.play(["tune:0.4", "tune:0.4", "work:0.2,measure:0.1"], 3, tune_together=True)
-    all_pass(outcomes, 3)
-    one, other = trace.named("tune")
-    assert one.overlaps(other)
-    assert [tick for tick in trace.others_in(one) if tick.number == other.number]
-    (measured,) = trace.named("measure")
-    assert trace.others_in(measured) == []
-
-
-def test_together_one_that_ran_its_model_and_tunes_at_once_keeps_nobody_waiting(stage):
-    # What it gives back and what it asks for come in one message; it must not hold for itself what all may have.
-    outcomes, trace = stage.play(["device:0.1!,tune:1.0", "work:0.3,device:0.1"], 2, tune_together=True)
-    all_pass(outcomes, 2)
-    (tuned,), (ran,) = trace.of(1, "tune"), trace.of(2, "device")
-    assert ran.end < tuned.end
-    assert ran.begin - ran.asked < 0.3
 
 
 def test_what_is_given_back_and_asked_for_in_one_breath_is_both(stage):
