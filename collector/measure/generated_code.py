@@ -42,6 +42,10 @@ _COMMENT = re.compile(
 )
 
 
+#: An array of a C++ wrapper. Inductor shares one between two uses or not, by the addresses of objects in its process.
+_ARRAY = re.compile(r"^\s*static constexpr int64_t \*?(\w+)(?:\[\] = |=)(\{[^}]*\}|nullptr);\n", re.MULTILINE)
+
+
 class CodeLog(logging.Handler):
     """Collects the wrapper of every graph that Inductor compiles, in order."""
 
@@ -111,7 +115,9 @@ def _graph(wrapper: str, texts: dict[str, str]) -> Graph:
 
 
 def _keep(text: str, texts: dict[str, str]) -> str:
-    """Adds a text under the id of what it says without its comments; returns the id."""
-    text_id = short_hash(_COMMENT.sub("", text), 16)
+    """Adds a text under the id of what it says, without comments and names of arrays; returns the id."""
+    values = dict(_ARRAY.findall(text))
+    told = re.sub(r"\bint_array_\w+", lambda found: values.get(found[0], found[0]), _ARRAY.sub("", text))
+    text_id = short_hash(_COMMENT.sub("", told), 16)
     texts.setdefault(text_id, text)
     return text_id

@@ -101,6 +101,8 @@ def said(row: Mapping[Any, Any]) -> tuple[str, str]:
     detail = "" if statuses == "pass" else statuses
     if outcome in VERDICT_LOOKS:
         detail = ", ".join(_changed(row))
+    elif outcome == "inconclusive" and row.get("testbed_changed") not in (None, False):
+        detail = "measured on another testbed"
     elif outcome == "inconclusive":
         limits = (row.get(f"{row['outcome_metric']}_{end}", np.nan) for end in ("low", "high"))
         detail = ", ".join(filter(None, (ruled_out(*limits), _runs(row["more_runs"]))))

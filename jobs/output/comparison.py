@@ -148,7 +148,9 @@ def _noise(judgement: Judgement) -> str:
 
 
 def _ruled_out(row: Mapping[Any, Any], low: float | None, high: float | None) -> str:
-    """How large a change is ruled out where none is clear."""
+    """How large a change is ruled out where none is clear, or that the sides were measured on two testbeds."""
+    if row["verdict"] == Outcome.INCONCLUSIVE and row["testbed_changed"] is True:
+        return "another testbed"
     limit = ruled_out(low, high) if row["verdict"] == Outcome.INCONCLUSIVE else ""
     return limit.removesuffix(" ruled out") or NOTHING
 

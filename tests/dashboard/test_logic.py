@@ -126,6 +126,10 @@ def test_more_runs_are_advised_for_what_is_inconclusive_on_one_machine():
     assert math.isnan(paired("unchanged", "compiled_ms")["more_runs"])
     moved = paired("inconclusive", "compiled_ms", testbed_changed=True)
     assert math.isnan(moved["more_runs"]) and not moved["comparable"]
+    sides = {
+        f"{name}_{side}": value for name, value in (("status", "pass"), ("expected", True)) for side in ("base", "new")
+    }
+    assert outcomes.said({**moved, **sides})[1] == "measured on another testbed"
 
 
 def test_only_what_is_shown_to_have_changed_has_a_colour():

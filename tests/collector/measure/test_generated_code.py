@@ -108,6 +108,24 @@ def test_another_program_is_other_code_and_the_kernels_that_stayed_are_known(old
     assert same == kernels
 
 
+ARRAYS = """
+    static constexpr int64_t int_array_1[] = {8192L, 768L};
+    aoti_torch_empty_strided(2, int_array_1, 0L);
+    static constexpr int64_t int_array_2[] = {8192L, 768L};
+    reinterpret_tensor_wrapper(buf0, 2, int_array_2, 0L);
+    static constexpr int64_t *int_array_3=nullptr;
+    aoti_torch_empty_strided(0, int_array_3, int_array_3);
+"""
+
+
+def test_arrays_of_a_cpp_wrapper_are_known_by_their_values():
+    second = "    static constexpr int64_t int_array_2[] = {8192L, 768L};\n"
+    shared = ARRAYS.replace(second, "").replace("int_array_2", "int_array_1").replace("int_array_3", "int_array_2")
+    assert code_of(shared)[0].code_id == code_of(ARRAYS)[0].code_id
+    other = ARRAYS.replace(second, second.replace("8192", "4096"))
+    assert code_of(other)[0].code_id != code_of(ARRAYS)[0].code_id
+
+
 CPP = """
 cpp_fused_add_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
 #include <torch/csrc/inductor/cpp_prefix.h>

@@ -84,6 +84,17 @@ def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(tmp_path):
         assert any(line.startswith(f"{which} no clear change {code} compiled latency") for line in lines)
 
 
+def test_a_change_between_two_testbeds_is_not_judged_and_says_why(tmp_path):
+    engine = new_store(tmp_path / "moved.db")
+    for number, (name, gpu) in enumerate((("r0", "one"), ("base", "one"), ("new", "two"))):
+        head = header(name, minutes=60 * number, commit="ab"[number // 2] * 40, testbed={"device": "cuda", "gpu": gpu})
+        made = [measured(which, 1.5 if name == "new" else 1 + number / 1000) for which in CELLS]
+        ingest_bundle(engine, write_bundle(tmp_path, head, made))
+    row = next(line for line in shown(engine) if line.startswith(str(CELLS[0])))
+    assert "no clear change compiled latency" in row
+    assert " another testbed - " in row
+
+
 def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
     """Four cells are too few for a typical noise, and have repeats of their own."""
     engine = new_store(tmp_path / "few.db")
