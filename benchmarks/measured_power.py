@@ -1,12 +1,12 @@
 """False verdicts and power on measured processes of one commit: `python -m benchmarks measured_power BUNDLE...`
 
 Each process of each cell in turn is the new side, its compiled latency and device time multiplied by 1 + step, and is compared
-with each other process, alone. All others are in the store, so that the noise is known. *False* is the share of cells called
-regressed or improved at step 0. Beside `compare` are the rules of two dashboards on the same pairs: the PyTorch HUD's (the
-speedup is worse by 5 %) and rustc-perf's (the change exceeds Q3 + 3 (Q3 - Q1) of the changes between neighbours of all other
-processes; perf.rust-lang.org takes 30 neighbours). Where `apache-otava` is installed, its change points of a history of all
-other processes and the new one stand beside them, by device time and by latency: called is one at the new process. Cells
-that fail in a process are left out of it.
+with each other process, alone. A step above 0 counts as other generated code. All others are in the store, so that the noise
+is known. *False* is the share of cells called regressed or improved at step 0. Beside `compare` are the rules of two
+dashboards on the same pairs: the PyTorch HUD's (the speedup is worse by 5 %) and rustc-perf's (the change exceeds Q3 + 3 (Q3
+- Q1) of the changes between neighbours of all other processes; perf.rust-lang.org takes 30 neighbours). Where `apache-otava`
+is installed, its change points of a history of all other processes and the new one stand beside them, by device time and by
+latency: called is one at the new process. Cells that fail in a process are left out of it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def processes_of(contents: Sequence[BundleContents], shared: bool) -> list[Proce
     for bundle in sorted(contents, key=lambda bundle: bundle.header.started_at):
         for cell_id, item in bundle.latest().items():
             if item.status is Status.PASS and (not shared or reused_all(item.details)):
-                found[cell_id].append(replace(item, code_id=""))
+                found[cell_id].append(replace(item, code_id="same"))
     most = max(map(len, found.values()), default=0)
     cells = {cell_id: items for cell_id, items in found.items() if len(items) >= most - 1}
     return [
@@ -145,7 +145,7 @@ def scaled(item: Measurement, step: float) -> Measurement:
         name: [value * factor for value in values] if name in _SCALED else values
         for name, values in item.samples.items()
     }
-    return replace(item, metrics=metrics, samples=samples)
+    return replace(item, metrics=metrics, samples=samples, code_id=f"{step:g}" if step else item.code_id)
 
 
 def is_new_level(values: Sequence[float]) -> bool:

@@ -198,8 +198,13 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         columns |= _judged(pairs, metric, adjustment, min_effect)
     if f"{LEAK}_ratio" in pairs.cells:
         columns |= judge_leaks(pairs, pairs.passes_twice)
+    once = np.zeros(len(pairs.cells), dtype=bool)
+    if {"compiled_ms", "compiled_kernel_ms"} <= min_effects.keys() and "code_changed" in pairs.cells:
+        once = _seen_once(pairs, columns)
+        columns["compiled_ms_verdict"][once] = Outcome.INCONCLUSIVE.value
+        columns["compiled_ms_more_runs"][once] = 1.0
     verdicts = {name: columns[f"{name}_verdict"] for name in JUDGED if f"{name}_verdict" in columns}
-    named = {name: pd.Series(words, dtype=object) for name, words in _overall(pairs, verdicts).items()}
+    named = {name: pd.Series(words, dtype=object) for name, words in _overall(pairs, verdicts, once).items()}
     columns |= {**named, "throttled": pairs.throttled}
     return Judgement(pd.DataFrame(columns).set_axis(pairs.cells.index), drift, noise, degrees)
 
@@ -247,11 +252,28 @@ def _large(pairs: PairedCells, metric: str, tested: Difference) -> Numbers:
     return np.where(counts, np.sign(tested.change), 0.0)
 
 
-def _overall(pairs: PairedCells, verdicts: Mapping[str, Words]) -> dict[str, Words]:
-    """The outcome of each cell, and the metric that decided."""
+def _seen_once(pairs: PairedCells, columns: Mapping[str, Any]) -> Mask:
+    """The cells whose latency changed in a single run of a side, while neither code nor device time changed.
+
+    Then the host is the likely cause, which a second run shows. No known disturbance doubles a latency.
+    """
+    changed = np.isin(columns["compiled_ms_verdict"].astype(str), _CHANGES)
+    small = np.abs(np.log1p(columns["compiled_ms_adjusted"])) < _LARGE
+    runs = np.fmin(columns["compiled_ms_runs_base"], columns["compiled_ms_runs_new"])
+    same = pairs.cells["code_changed"].eq(False).to_numpy(dtype=bool)
+    once: Mask = (
+        changed & small & (runs < 2) & same & (columns["compiled_kernel_ms_verdict"] == Outcome.UNCHANGED.value)
+    )
+    return once
+
+
+def _overall(pairs: PairedCells, verdicts: Mapping[str, Words], once: Mask) -> dict[str, Words]:
+    """The outcome of each cell, and the metric that decided. `once` is as from `_seen_once`."""
     cells, passes = pairs.cells, pairs.passes_twice
     one_commit = set(pairs.sides["base"].commits) == set(pairs.sides["new"].commits)
     outcomes, metrics = _of_metrics(verdicts, len(cells))
+    left_open = once & (outcomes == Outcome.UNCHANGED.value)
+    outcomes[left_open], metrics[left_open] = Outcome.INCONCLUSIVE.value, "compiled_ms"
     if "code_changed" in cells:
         by_code = _same_code_untimed(cells) & ~np.isin(outcomes.astype(str), _CHANGES)
         outcomes[by_code], metrics[by_code] = Outcome.UNCHANGED.value, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ MODELS = [f"model{number:02}" for number in range(24)]
 OTHER_TESTBED = {"accelerator": "another synthetic GPU"}
 
 
-def make_run(store, folder, number, *, slower=None, sd=0.002, commit=None, drift=1.0, config=DEFAULT, **changes):
+def make_run(
+    store, folder, number, *, slower=None, sd=0.002, commit=None, drift=1.0, config=DEFAULT, code=None, **changes
+):
     """A run of 24 models; `slower` multiplies metrics of single models, or gives another measurement altogether."""
     rng = np.random.default_rng(number)
     made = []
@@ -38,7 +41,8 @@ def make_run(store, folder, number, *, slower=None, sd=0.002, commit=None, drift
             "compiled_peak_bytes": 1e9,
         }
         metrics = {name: value * change.get(name, 1.0) for name, value in metrics.items() if change.get(name, 1)}
-        made.append(passing(cell(model, config), minutes=60 * number + 1, samples={}, metrics=metrics))
+        found = passing(cell(model, config), minutes=60 * number + 1, samples={}, metrics=metrics)
+        made.append(replace(found, code_id=code))
     head = header(f"r{number:02}", minutes=60 * number, commit=commit or f"{number:040x}", **changes)
     ingest_bundle(store, write_bundle(folder, head, made))
 
@@ -204,6 +208,25 @@ def test_what_slows_all_compiled_programs_is_no_drift(history, tmp_path):
     make_run(history, tmp_path, 12, slower={model: {"compiled_ms": 1.08} for model in MODELS})
     found, _ = judged(history)
     assert found.counts() == {"regressed": 24}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "runs", "expected"),
+    [
+        ({"compiled_ms": 1.08}, "one", 1, ("inconclusive", 1.0)),
+        ({"compiled_ms": 1.08}, "one", 2, ("regressed", 0.0)),
+        ({"compiled_ms": 1.08}, "other", 1, ("regressed", 0.0)),
+        ({"compiled_ms": 1.08, "compiled_kernel_ms": 1.08}, "one", 1, ("regressed", 0.0)),
+        ({"compiled_ms": 2.5}, "one", 1, ("regressed", 0.0)),
+    ],
+)
+def test_a_latency_that_changed_without_the_program_must_be_seen_twice(history, tmp_path, change, code, runs, expected):
+    for number in range(runs):
+        make_run(history, tmp_path, 12 + number, commit="a" * 40, code="one")
+        make_run(history, tmp_path, 14 + number, commit="b" * 40, code=code, slower={MODELS[5]: change})
+    row = judged(history, "a" * 40, "b" * 40)[1].loc[MODELS[5]]
+    assert tuple(row[["compiled_ms_verdict", "compiled_ms_more_runs"]]) == expected
+    assert (row["verdict"], row["verdict_metric"]) == (expected[0], "compiled_ms")
 
 
 def test_without_any_repeat_only_what_doubled_or_halved_is_concluded(store, tmp_path):
