@@ -1,4 +1,4 @@
-"""Every chart of the dashboard, by Altair, with the pictures that people save of them.
+"""Every chart of the dashboard, by Altair.
 
 A chart goes to the page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows what a
 place was, a click picks it, and dragging and Ctrl with the wheel move and zoom.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import altair as alt
@@ -21,13 +20,10 @@ import streamlit as st
 from altair.utils import schemapi
 from numpy.typing import NDArray
 
-from analysis.reports.charts import SCALE, PictureError, converter
 from analysis.stats.averages import scatter
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.components import palette
 from dashboard.components.formats import ABSENT
-
-Make = Callable[[], bytes]
 
 #: The name of what clicks pick in a chart.
 _PICK = "pick"
@@ -40,7 +36,7 @@ _SHAPE_OF = {"pass": "circle", "failed": "cross", "missing": "square", "unavaila
 #: Up to so many places each has a mark of its own; labels of an axis at most.
 _WITH_POINTS, _TICKS = 45, 12
 #: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes, a line of the names of sides; the
-#: width of a saved picture.
+#: width of a chart, about.
 _HEIGHT, _LEGEND, _LANE, _AROUND, _NAME, _WIDTH = 300, 20, 26, 90, 13, 720
 
 
@@ -87,65 +83,6 @@ def from_to(rows: pd.DataFrame, highlighted: Sequence[str]) -> str:
     """What the rows of `lines`, in their order in time, say in words: the first and the newest value of each highlighted line."""
     texts = {name: found.tolist() for name, found in rows.groupby("line", sort=False)["text"]}
     return "; ".join(f"{name} from {texts[name][0]} to {texts[name][-1]}" for name in highlighted if name in texts)
-
-
-def offer(figures: Sequence[Figure]) -> None:
-    """Draws a fold with buttons that save each chart as SVG and PNG."""
-    if not figures:
-        return
-    fold = st.expander("Export charts", icon=":material/image:", key="pictures", on_change="rerun")
-    if not fold.open:
-        return
-    with fold:
-        if can_make_pictures():
-            st.caption("The charts as they are now, in the colours of this page.")
-            for figure in figures:
-                name = figure.key.replace("_", " ")
-                picture_buttons(
-                    name, file_name(name), *(partial(draw, figure.chart, palette.theme()) for draw in (svg, png))
-                )
-
-
-def picture_buttons(title: str, name: str, make_svg: Make, make_png: Make) -> None:
-    """Draws two buttons that save a picture as files of a name."""
-    with st.container(horizontal=True):
-        for kind, make, mime in (("SVG", make_svg, "image/svg+xml"), ("PNG", make_png, "image/png")):
-            label = f"{kind} of {title}"
-            download(label, make, f"{name}.{kind.lower()}", mime, key=label)
-
-
-def can_make_pictures() -> bool:
-    """Whether pictures can be made here; draws a sentence that says what is missing if they cannot."""
-    try:
-        converter()
-    except PictureError as error:
-        st.caption(f"{error}. Without it each chart has a button at its corner that saves it as PNG.")
-        return False
-    return True
-
-
-def download(label: str, make: Make, name: str, mime: str, *, key: str, help: str | None = None) -> None:
-    """A button that makes its file once it is pressed."""
-    st.download_button(
-        label, make, name, mime, key=key, help=help, on_click="ignore", icon=":material/download:", type="tertiary"
-    )
-
-
-def svg(chart: Any, theme: str = "light") -> bytes:
-    """A chart as SVG. Raises `PictureError` where vl-convert is not installed."""
-    text: str = converter().vegalite_to_svg(_spec(chart, theme), allowed_base_urls=[])
-    return text.encode()
-
-
-def png(chart: Any, theme: str = "light") -> bytes:
-    """A chart as PNG. Raises `PictureError` where vl-convert is not installed."""
-    picture: bytes = converter().vegalite_to_png(_spec(chart, theme), scale=SCALE, allowed_base_urls=[])
-    return picture
-
-
-def file_name(words: str) -> str:
-    """A text as a file's name: letters, digits, dots and dashes."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-.")[:120] or "picture"
 
 
 def lines(
@@ -350,20 +287,3 @@ def _kind(status: object) -> str:
     if status == Status.PASS:
         return "pass"
     return "unavailable or skipped" if status in NOT_APPLICABLE else "failed"
-
-
-def _spec(chart: Any, theme: str) -> dict[str, Any]:
-    colors = palette.COLORS[theme]
-    line, ink = colors.grid, colors.text
-    whole = (
-        chart.properties(width=_WIDTH, background=colors.background, padding=16)
-        .configure(font="sans-serif")
-        .configure_axis(labelColor=ink, titleColor=ink, gridColor=line, domainColor=line, tickColor=line)
-        .configure_legend(labelColor=ink, titleColor=ink)
-        .configure_title(color=ink)
-        .configure_view(stroke=None)
-    )
-    # The default limit of 5,000 rows is for notebooks.
-    with alt.data_transformers.enable("default", max_rows=None):
-        spec: dict[str, Any] = whole.to_dict()
-    return spec

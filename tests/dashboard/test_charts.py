@@ -4,7 +4,6 @@ import json
 import math
 import sys
 
-import altair as alt
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -22,11 +21,6 @@ from tests.factories import cell
 
 def buttons(app: AppTest) -> list[str]:
     return [button.proto.label for button in app.get("download_button")]
-
-
-def chart(rows=3, name="<script>alert(1)</script>"):
-    data = pd.DataFrame({"n": range(rows), "value": range(rows), "config": name})
-    return alt.Chart(data).mark_line().encode(x="n", y="value", color="config").properties(title=name)
 
 
 def test_a_comparison_is_offered_as_a_report_and_pictures(open_app, two_nights):
@@ -57,13 +51,9 @@ def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypat
         raise AssertionError("drawn on a rerun")
 
     monkeypatch.setattr(downloads, "_built", refuse)
-    monkeypatch.setattr(charts, "svg", refuse)
     app = open_app(two_nights, "compare")
     assert buttons(app) == ["CSV"]
     assert len(buttons(unfolded(app, "downloads"))) == 6
-    app = open_app(two_nights, "model", model="huggingface/gpt2")
-    assert buttons(app) == []
-    assert "Export charts" in [fold.label for fold in app.expander]
 
 
 def test_a_models_page_follows_the_question_and_shows_kernels_beside_eagers(open_app, two_nights):
@@ -97,7 +87,7 @@ def test_the_report_knows_filters_and_links(two_nights):
     across = downloads._built(store, "night-1", "night-1", EVERYTHING, ("default", "cudagraphs"), "")
     assert "base default<br>new cudagraphs" in html(across)
     picture = downloads._picture(
-        lambda: downloads._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes", "svg"
+        lambda: downloads._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes", "SVG"
     )
     assert b"There is no change for this picture" in picture
 
@@ -115,26 +105,17 @@ def test_links_of_the_report_begin_with_the_dashboards_address(page, address):
     assert downloads.dashboard_address(page) == address
 
 
-@pytest.mark.parametrize(("theme", "back"), [("light", "#ffffff"), ("dark", "#0e1117")])
-def test_a_chart_is_a_picture_of_its_own(theme, back):
-    drawn = charts.svg(chart(6000), theme).decode()  # more rows than a notebook takes
-    assert drawn.startswith("<svg") and back in drawn
-    assert "&lt;script&gt;" in drawn and "<script" not in drawn
-    assert "href" not in drawn and "url(http" not in drawn
-    assert charts.png(chart(), theme).startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("words", "name"),
     [
         ("history compiled_ms", "history-compiled-ms"),
         ("../../etc/passwd", "etc-passwd"),
-        ("***", "picture"),
+        ("***", "file"),
         ("a" * 300, "a" * 120),
     ],
 )
 def test_names_of_files_are_plain(words, name):
-    assert charts.file_name(words) == name
+    assert downloads.file_name(words) == name
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges, KernelEviden
 from analysis.compare.evidence import stem
 from collector.code import KERNEL, Code, Graph, Kernel
 from dashboard import url
-from dashboard.components import charts
+from dashboard.components.downloads import download, file_name
 from dashboard.components.formats import ABSENT, count, milliseconds, signed
 from dashboard.components.markup import bullets, draw, markdown, mono, paragraph, soft, table
 from dashboard.components.widgets import known, segments, select
@@ -231,7 +231,7 @@ def _scripts(data: Data, codes: Sequence[tuple[Half, Code]]) -> None:
                 script = graph.script(texts) if graph.wrapper in texts else _LOST
                 st.code(script, language="python", wrap_lines=True)
                 if half.cell and graph.wrapper in texts:
-                    name = charts.file_name(f"{half.cell.suite} {half.cell.model} {half.title} graph {number}")
+                    name = file_name(f"{half.cell.suite} {half.cell.model} {half.title} graph {number}")
                     key = f"save_code_{half.role}_{number}"
-                    charts.download("As a file", script.encode, f"{name}.py", "text/x-python", key=key)
+                    download("As a file", script.encode, f"{name}.py", "text/x-python", key=key)
             st.caption("Each is a script of its own: with the same torch it runs and times itself.")

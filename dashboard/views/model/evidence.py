@@ -18,6 +18,7 @@ from collector.metrics import METRICS
 from collector.repro import repro_command
 from collector.vocabulary import sizes_of
 from dashboard.components import changes, charts
+from dashboard.components.downloads import download, file_name
 from dashboard.components.formats import ABSENT, count, moment, number, signed
 from dashboard.components.markup import (
     bullets,
@@ -126,7 +127,7 @@ def failures(halves: Sequence[Half]) -> None:
             _log(half.role, measured.log_tail, f"{cell.suite} {cell.model} {cell.config} {measured.run_id}")
 
 
-def samples(data: Data, halves: Sequence[Half]) -> list[charts.Figure]:
+def samples(data: Data, halves: Sequence[Half]) -> None:
     """How the samples behind the medians lie, in a fold whose title says the medians."""
     of_half = {
         half: details.samples(data.engine, half.measured.run_id, half.measured.cell.cell_id)
@@ -139,11 +140,11 @@ def samples(data: Data, halves: Sequence[Half]) -> list[charts.Figure]:
     }
     words = {kind: _medians(kind, values) for kind, values in drawn.items() if values}
     if not words:
-        return []
+        return
     st.header("Samples", anchor=False)
     fold = st.expander(markdown(". ".join(words.values())), key="samples", on_change="rerun")
     if not fold.open:
-        return []
+        return
     figures = []
     for kind, alt in words.items():
         by_title = {half.title: values for half, values in drawn[kind].items()}
@@ -152,7 +153,6 @@ def samples(data: Data, halves: Sequence[Half]) -> list[charts.Figure]:
     with fold:
         charts.show(figures)
         st.caption("Each tick is one timed call. The thick tick is the median. Eager and compiled calls alternate.")
-    return figures
 
 
 def differences(data: Data, halves: Sequence[Half]) -> None:
@@ -252,8 +252,8 @@ def _log(role: str, log: str, name: str) -> None:
     if not fold.open:
         return
     with fold:
-        file, key = f"{charts.file_name(name)}.log.txt", f"save_log_{role}"
-        charts.download("Log as text", lambda: log.encode(errors="replace"), file, "text/plain", key=key)
+        file, key = f"{file_name(name)}.log.txt", f"save_log_{role}"
+        download("Log as text", lambda: log.encode(errors="replace"), file, "text/plain", key=key)
         # As high as its content: a keyboard cannot scroll a box of code.
         st.code(log, language=None, wrap_lines=True, height="content")
         st.caption(_LOG)

@@ -119,7 +119,6 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     st.caption(f"{branches}, {points}.{older}")
     with st.expander("How is this decided?"):
         st.caption(f"{_RULE} {_PERIOD_RULE if shown.by else ''}")
-    charts.offer(figures)
 
 
 @st.cache_resource(show_spinner=False, max_entries=12)
