@@ -209,7 +209,9 @@ def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:
 def _y(count: int, side: str, texts: Mapping[int, str]) -> alt.Y:
     """Rows from above, with the texts of each at one side."""
     words = f"{json.dumps(texts)}[datum.value] || ''"
-    axis = alt.Axis(orient=side, labelExpr=words, labelLimit=_NAMES, labelOverlap=False, grid=False, title=None)
+    axis = alt.Axis(
+        orient=side, labelExpr=words, labelLimit=_NAMES, labelOverlap=False, labelBound=False, grid=False, title=None
+    )
     return alt.Y("row:O", axis=axis, scale=alt.Scale(domain=list(range(count))))
 
 
