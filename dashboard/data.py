@@ -22,8 +22,9 @@ from analysis.compare.tables import compare, summarise
 from analysis.compare.verdicts import Judgement, judge_cells, read_run
 from analysis.history.recent import Recent, nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
+from analysis.reports.suites import Sure, group_intervals
 from dashboard.components.outcomes import with_outcomes
-from dashboard.views.overview.groups import Sure, group_intervals
+from dashboard.views.overview.groups import TABLES
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
@@ -115,8 +116,8 @@ class Data:
 
     @_cached(12)
     def intervals(self, pair: Pair, filters: CellFilter) -> dict[tuple[str, str], Sure]:
-        """The intervals of the averages of `comparison`, as `dashboard.views.overview.groups.group_intervals` describes."""
-        return group_intervals(self.judged(pair, filters))
+        """The intervals of the averages of `comparison`, as `analysis.reports.suites.group_intervals` describes."""
+        return group_intervals(self.judged(pair, filters), TABLES)
 
     @_cached(12)
     def history(self, suite: str, model: str) -> pd.DataFrame:

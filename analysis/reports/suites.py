@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -30,6 +30,9 @@ _DECIDES = {"speedup": "compiled_ms", "device_speedup": "compiled_kernel_ms", "c
 SHOWN_AS_NONE = 5e-4
 #: What a group of cells is made of.
 GROUP = ["suite", "phase", "dtype", "device", "config_id"]
+#: Of a group's average: its interval, and the looks that the verdicts of its cells allow.
+Sure = tuple[Interval | None, frozenset[Look]]
+NOT_SURE: Sure = (None, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +54,32 @@ class SuiteFacts:
 
 def suite_facts(comparison: Comparison, judgement: Judgement) -> tuple[SuiteFacts, ...]:
     """The groups of which both sides have measured something, in the order of their names."""
-    cells = comparison.cells[comparison.cells["transition"] == Transition.BOTH_PASS.value]
-    cells = cells.join(judgement.cells.filter(like="_verdict"))
-    of_group = {"\n".join(map(str, names)): rows for names, rows in cells.groupby(GROUP, sort=False)}
+    known = group_intervals(comparison.cells.join(judgement.cells.filter(like="_verdict")), SHOWN)
     return tuple(
-        _facts(suite, of_group.get(name_of(suite.group)))
+        _facts(suite, {metric: known.get((name_of(suite.group), metric), NOT_SURE) for metric in SHOWN})
         for suite in comparison.suites
         if suite.base.measured and suite.new.measured
     )
 
 
-def _facts(suite: SuiteChange, cells: pd.DataFrame | None) -> SuiteFacts:
-    if cells is None:
-        return SuiteFacts(suite, dict.fromkeys(SHOWN), _moved(suite), dict.fromkeys(SHOWN, "calm"))
-    intervals = {metric: average_interval(metric, cells) for metric in SHOWN}
-    looks = {
-        metric: average_look(metric, suite.figures[metric].ratio, within, allowed_looks(metric, cells))
-        for metric, within in intervals.items()
-    }
-    return SuiteFacts(suite, intervals, _moved(suite), looks)
+def _facts(suite: SuiteChange, known: Mapping[str, Sure]) -> SuiteFacts:
+    looks = {metric: average_look(metric, suite.figures[metric].ratio, *of) for metric, of in known.items()}
+    return SuiteFacts(suite, {metric: within for metric, (within, _) in known.items()}, _moved(suite), looks)
+
+
+def group_intervals(cells: pd.DataFrame, metrics: Iterable[str]) -> dict[tuple[str, str], Sure]:
+    """For every group (`name_of`) and metric the interval of its change over models, from the judged cells that pass twice."""
+    metrics = tuple(metrics)
+    values = [f"{metric}_{side}" for metric in metrics for side in ("base", "new")]
+    # Rows of a frame with all columns are taken slowly.
+    values += [str(name) for name in cells if str(name).endswith("_verdict")]
+    passing = cells[["model", "testbed_changed", *GROUP, *values]]
+    passing = passing[cells["transition"] == Transition.BOTH_PASS.value]
+    intervals: dict[tuple[str, str], Sure] = {}
+    for names, rows in passing.groupby(GROUP, sort=False, observed=True):
+        for metric in metrics:
+            intervals["\n".join(map(str, names)), metric] = average_interval(metric, rows), allowed_looks(metric, rows)
+    return intervals
 
 
 def name_of(group: Group) -> str:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.compare.verdicts import compare_and_judge
+from analysis.reports.suites import group_intervals
 from collector.metrics import MIN_EFFECT
 from dashboard.components import outcomes
 from dashboard.data import Data, Pair
@@ -103,7 +104,7 @@ def test_an_average_has_an_interval_from_five_models_on(models, has_one):
     told |= {f"{metric}_verdict": "regressed" for metric in MIN_EFFECT}
     values = {f"{metric}_{side}": level for metric in groups.TABLES for side, level in (("base", 2.0), ("new", 2.2))}
     cells = pd.DataFrame(axes | told | values | {"model": [f"model{number}" for number in range(models)]})
-    found = groups.group_intervals(cells)
+    found = group_intervals(cells, groups.TABLES)
     assert {metric for _, metric in found} == set(groups.TABLES)
     assert all((within is not None) == has_one for within, _ in found.values())
     assert {metric: set(allowed) for (_, metric), (_, allowed) in found.items()} == {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from analysis.reports.suites import Sure
 from dashboard import url
 from dashboard.components import changes, charts, empty_states, heading, outcomes
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
@@ -85,7 +86,7 @@ def _alone(selection: Selection) -> None:
     lists.alone(summary.cells)
 
 
-def _tables(sections: dict[str, list[groups.Item]], intervals: dict[tuple[str, str], groups.Sure]) -> None:
+def _tables(sections: dict[str, list[groups.Item]], intervals: dict[tuple[str, str], Sure]) -> None:
     for title, items in sections.items():
         st.header(markdown(title), anchor=False)
         draw(groups.section_tables(items, intervals))

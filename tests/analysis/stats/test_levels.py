@@ -142,4 +142,4 @@ def test_new_levels_are_large_enough_and_stand_the_control_of_false_discoveries(
     found = new_levels([table[:150], table[150:]], 0.02)
     assert sum(level.table == 0 and level.row < 30 for level in found) >= 28
     assert [(level.row, level.is_pending) for level in found if level.table or level.row >= 30] == [(60, True)]
-    assert all(level.q <= 0.05 for level in found)
+    assert all(level.change.q <= 0.05 for level in found)
