@@ -117,27 +117,25 @@ def lines(
     x = alt.X("date:T", title=None, axis=alt.Axis(grid=False)) if dates else _places(labels)
     scale = alt.Scale(zero=False, type="log" if log else "linear")
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
-    bare = alt.Y("value:Q", scale=scale, axis=None)
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
     series = list(palette.colors().series)[: len(highlighted)]
-    look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=None)}
+    legend = alt.Legend(orient="bottom", title=None, columns=3, labelLimit=300) if len(highlighted) > 1 else None
+    look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=legend)}
     point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
     coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
     layers = [coloured.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(zoom)]
     if len(band := _band(told)):
         area = alt.Chart(_with_breaks(band)).mark_area(opacity=0.15)
-        layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, axis=None), y2="high:Q", **look))
+        layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q", **look))
     if len(others):
         grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=palette.NEUTRAL)
-        layers.insert(0, grey.encode(x=x, y=bare, detail="line:N"))
+        layers.insert(0, grey.encode(x=x, y=y, detail="line:N"))
     if levels is not None and len(levels):
         triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
-        layers.append(triangles.encode(x=x, y=bare, **look))
+        layers.append(triangles.encode(x=x, y=y, **look))
     if len(told):
         layers.append(_hover(told, facts, pick).encode(x=x))
-    if len(highlighted) > 1:
-        layers.append(_names(rows, dict(zip(highlighted, series, strict=True)), scale, log))
-    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT, title).resolve_axis(y="independent")
+    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT, title)
 
 
 def statuses(
@@ -222,26 +220,6 @@ def _band(rows: pd.DataFrame) -> pd.DataFrame:
         if n > 1
     ]
     return pd.concat(bands) if bands else rows.iloc[:0]
-
-
-def _names(rows: pd.DataFrame, series: Mapping[str, str], scale: alt.Scale, log: bool) -> alt.Chart:
-    """The names of lines at their ends, as an axis at the right, which has as much room as it needs; they do not overlap."""
-    known = rows.dropna(subset=["value"]).sort_values("place")
-    change, back = (np.log, np.exp) if log else (np.positive, np.positive)
-    ends = known[known["line"].isin(list(series))].groupby("line")["value"].last().sort_values()
-    values, every = change(ends.to_numpy()), change(known["value"].to_numpy())
-    # Flat lines have no range: then a share of their height is one.
-    step = 1.8 * _NAME / _HEIGHT * (np.ptp(every) or 0.02 * np.abs(every).max() or 0.02)
-    # Each name is a line above the one below it, and all together are where their lines end.
-    at = np.maximum.accumulate(values - step * np.arange(len(ends))) + step * np.arange(len(ends))
-    at = back(at - np.mean(at - values))
-    tests = [(f"datum.value == {value!r}", str(name)) for value, name in zip(at.tolist(), ends.index, strict=True)]
-    texts = "".join(f"{test} ? {json.dumps(name)} : " for test, name in tests) + "''"
-    colors = {"condition": [{"test": test, "value": series[name]} for test, name in tests], "value": palette.NEUTRAL}
-    look = {"grid": False, "ticks": False, "domain": False, "labelOverlap": False, "labelLimit": 180}
-    axis = alt.Axis(values=at.tolist(), orient="right", labelExpr=texts, labelColor=colors, labelFontWeight=600, **look)
-    y = alt.Y("value:Q", title=None, scale=scale, axis=axis)
-    return alt.Chart(pd.DataFrame({"value": at})).mark_point(opacity=0).encode(y=y)
 
 
 def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:

@@ -191,14 +191,16 @@ def test_two_clicks_lead_to_the_comparison_of_the_two_with_the_older_one_as_base
     )
 
 
-@pytest.mark.parametrize(("middle", "apart"), [(2.0, 0.05), (1.0, 0.001)])
-def test_lines_are_named_at_their_ends_without_overlap(middle, apart):
-    shown = lines([1.0, middle, middle, 1.0], highlighted=["a.b[c]", "grey"]).to_dict()
-    (axis,) = [layer["encoding"]["y"]["axis"] for layer in shown["layer"] if layer["mark"].get("opacity") == 0][-1:]
-    low, high = axis["values"]
-    assert high - low > apart and low < 1.0 < high  # both lines end at 1
-    assert axis["labelExpr"] == f'datum.value == {low} ? "a.b[c]" : datum.value == {high} ? "grey" : \'\''
-    assert len({color["value"] for color in axis["labelColor"]["condition"]}) == 2
+def test_several_lines_have_a_legend():
+    def legends(highlighted):
+        return {json.dumps(layer["encoding"]["color"].get("legend")) for layer in coloured(highlighted)}
+
+    def coloured(highlighted):
+        spec = lines([1.0, 2.0, 2.0, 1.0], highlighted=highlighted).to_dict()
+        return [layer for layer in spec["layer"] if "scale" in layer["encoding"].get("color", {})]
+
+    assert legends(["a.b[c]"]) == {"null"}
+    assert all('"bottom"' in legend for legend in legends(["a.b[c]", "grey"]))
 
 
 @pytest.mark.parametrize(("values", "share"), [([1.0, 1.01] * 4, 1.02065), ([1.0] * 8, 0), ([1.0, 1.01] * 2, 0)])

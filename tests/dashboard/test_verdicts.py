@@ -58,7 +58,7 @@ def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
 def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
     store = stores.fill_gpus(tmp_path / "once.db", tmp_path, (1, 1))
     said = plain(open_app(store))
-    assert "Nothing got worse. Of 6 models, 6 without a clear change." in said
+    assert "Nothing got worse. Of 6 models, 6 no clear change." in said
     assert "24 cells: 23 no clear change, 1 not applicable." in said
     assert "is not known yet" in said and "Measure one side again" in said
 

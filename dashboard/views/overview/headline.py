@@ -34,15 +34,10 @@ ALONE = (RATE, "device_speedup", "speedup")
 #: What of a side tells a measurement from a copy of another's.
 _IDENTITY = ("run_id", "program_id", "started_at", "compiled_ms", "compiled_kernel_ms")
 #: What the answer counts, the worst first: a model counts once, by its worst cell.
-_TOLD = {
-    **{"broke": "broke", "regressed": "regressed", "missing": "missing in new", "flaky": "flaky"},
-    **{"still_failing": "still failing", "fixed": "fixed", "improved": "improved"},
-    **{
-        "inconclusive": "without a clear change",
-        "unchanged": "unchanged",
-        "environment_changed": "in another environment",
-    },
-}
+_TOLD = (
+    *("broke", "regressed", "missing", "flaky", "still_failing", "fixed", "improved"),
+    *("inconclusive", "unchanged", "environment_changed"),
+)
 _WORSE = ("broke", "regressed")
 
 
@@ -59,12 +54,12 @@ class Card:
 def answer(cells: pd.DataFrame) -> Markup:
     """Whether to worry, in a sentence: how many models had which outcome as their worst, and what changed most."""
     paired = cells[cells["outcome"].isin(_TOLD)]
-    worst = paired["outcome"].map(list(_TOLD).index).groupby([paired["suite"], paired["model"]]).min()
+    worst = paired["outcome"].map(_TOLD.index).groupby([paired["suite"], paired["model"]]).min()
     if not len(worst):
         return Markup("Nothing was measured on both sides.")
     told = {
-        name: Markup("{} {}{}").format(f"{models:,}", words, _most(paired, name))
-        for place, (name, words) in enumerate(_TOLD.items())
+        name: Markup("{} {}{}").format(f"{models:,}", OUTCOMES[name], _most(paired, name))
+        for place, name in enumerate(_TOLD)
         if (models := int((worst == place).sum()))
     }
     begins = "Look: of" if any(name in told for name in _WORSE) else "Nothing got worse. Of"
