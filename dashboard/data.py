@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,12 +24,15 @@ from analysis.compare.verdicts import Judgement, judge_cells, read_run
 from analysis.history.recent import Recent, nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
 from analysis.reports.suites import Sure, group_intervals
+from collector.metrics import METRICS
 from dashboard.components.outcomes import with_outcomes
 from dashboard.views.overview.groups import TABLES
+from dashboard.views.trends import levels
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
 from db.queries import series
+from db.queries.cell_names import cell_names
 from db.queries.details import checked_by_cosine
 from db.queries.filters import EVERYTHING, CellFilter
 from db.queries.sides import Side
@@ -135,6 +139,29 @@ class Data:
     def suite_history(self, branch: str, filters: CellFilter) -> pd.DataFrame:
         """The figures of every suite and config over a branch's runs."""
         return queries.suite_history(self.engine, filters=filters, branch=branch)
+
+    @_cached(12)
+    def trend_history(self, branches: tuple[str, ...], filters: CellFilter) -> pd.DataFrame:
+        """`suite_history` of some branches with what charts know of its runs, as `dashboard.views.trends.levels` takes it."""
+        history = levels.joined({name: self.suite_history(name, filters) for name in branches})
+        return history if history.empty else levels.with_nights(history, self.nights(), self.places())
+
+    @_cached(12)
+    def trend(
+        self, branches: tuple[str, ...], filters: CellFilter, metric: str, first: date, last: date, by: str
+    ) -> tuple[pd.DataFrame, list[levels.Step]]:
+        """A figure over time, and where it went to new levels."""
+        history = levels.points(levels.within(self.trend_history(branches, filters), first, last), by)
+        if metric in METRICS:
+            with connected(self.engine) as conn:
+                values = series.passing_values(conn, history["run"].unique().tolist(), metric)
+                trend = levels.paired(history, cell_names(conn, filters), values, metric)
+        else:
+            trend = levels.counted(history, metric)
+        if trend.empty:
+            return trend, []
+        texts = [levels.value(metric, number) for number in trend["value"]]
+        return trend.assign(date=trend["started_at"], text=texts), levels.steps(trend, metric)
 
     @_cached(12)
     def recent(self, side: str, filters: CellFilter, figures: tuple[str, ...]) -> Recent:
