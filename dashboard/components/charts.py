@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import altair as alt
@@ -45,7 +44,7 @@ schemapi.disable_debug_mode()
 alt.theme.enable("none")  # the page has its own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """A chart, the key of its element and its words for a screen reader; of one with `picks` clicks pick places."""
 
@@ -53,18 +52,6 @@ class Figure:
     chart: Any
     alt: str
     picks: bool = False
-
-    @cached_property
-    def spec(self) -> dict[str, Any]:
-        """The chart for Streamlit, which takes its frames as named data sets."""
-        whole = self.chart.copy(deep=False)
-        whole.layer = [part.copy(deep=False) for part in whole.layer]
-        frames: dict[str, pd.DataFrame] = {}
-        for part in (whole, *whole.layer):
-            if isinstance(part.data, pd.DataFrame):
-                name = f"data{len(frames)}"
-                frames[name], part.data = part.data, alt.NamedData(name)
-        return {**whole.to_dict(validate=False), "datasets": frames}
 
 
 def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
@@ -74,7 +61,7 @@ def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
     for number, figure in enumerate(figures):
         picking: dict[str, Any] = {"on_select": "rerun", "selection_mode": _PICK} if figure.picks else {}
         where = places[number % len(places)]
-        event = where.vega_lite_chart(spec=figure.spec, key=figure.key, alt=figure.alt, **picking)
+        event = where.altair_chart(figure.chart, key=figure.key, alt=figure.alt, **picking)
         names += [one["name"] for one in event.selection.get(_PICK, ())] if figure.picks else []
     return list(dict.fromkeys(names))
 
