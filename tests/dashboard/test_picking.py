@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -23,14 +22,8 @@ def titled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("titled")
     bundles = []
     for place, sha in enumerate((0, 1, 2, 2)):
-        name, minutes = f"t-{place}", place * 1440.0
-        head = replace(
-            stores.header(name, minutes=minutes, commit=stores.SHAS[sha]),
-            commit_title=TITLES[sha],
-            label=f"synthetic {place}",
-        )
-        make = stores.measure(minutes + 1, seed=place)
-        bundles.append(stores.write_bundle(folder, head, [make(which) for which in stores.cells()]))
+        head = {"commit": stores.SHAS[sha], "commit_title": TITLES[sha], "label": f"synthetic {place}"}
+        bundles.append(stores.run(folder, f"t-{place}", place, seed=place, **head))
     return stores.store(folder / "store.db", bundles)
 
 
