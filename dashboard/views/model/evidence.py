@@ -45,7 +45,6 @@ _SHOWN = (
     *("compile_warm_s", "compile_instructions", "leak_bytes_per_call", "over_static"),
 )
 _OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
-_REASONS = {"graph_break_reasons": "graph breaks", "cudagraph_skip_reasons": "cudagraph skips"}
 _LOG = (
     "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
     "for one."
@@ -187,11 +186,11 @@ def differences(data: Data, halves: Sequence[Half]) -> None:
 
 
 def reasons(halves: Sequence[Half]) -> None:
-    """Why Dynamo left a graph, and why cudagraphs were not used."""
-    for key, what in _REASONS.items():
+    """Why Dynamo left a graph or compiled it again, and why cudagraphs were not used."""
+    for key, what in evidence.REASONS.items():
         for half in halves:
             if listed := evidence.reasons(half.measured.details, key) if half.measured else []:
-                head = Markup("<p><b>Reasons of {}, {}</b></p>").format(what, half.title)
+                head = Markup("<p><b>Reasons of a {}, {}</b></p>").format(what, half.title)
                 draw(head, bullets("iw-mono", listed))
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.compare.verdicts import with_verdicts
-from analysis.history.recovery import Pinned, Timeline, standing
-from db.queries.sides import resolve_side
+from analysis.history.recovery import Timeline, standing
+from db.regressions.records import Finding, open_regression
 from tests.analysis.compare import judging
-from tests.factories import cell, passing
+from tests.factories import START, cell, passing
 
 MODELS = [f"model{number:02}" for number in range(12)]
 NEWER = ("compile_warm_s", "compile_instructions", "leak_bytes_per_call")
@@ -138,8 +138,7 @@ def test_a_record_of_a_leak_that_appeared_is_fixed_once_two_runs_leak_nothing(ni
     for number, leaks in enumerate(later, 13):
         make_run(store, tmp_path, number, leaks=leaks)
     leak = "leak_bytes_per_call"
+    finding = Finding(cell(MODELS[0]).cell_id, "r11", "r12", "leaks", leak, 0.0, 2048.0)
+    record = open_regression(store, finding, at=START, author="ann")
     with store.connect() as conn:
-        side = resolve_side(conn, "r12")
-        place = (side.runs[0].repo, side.runs[0].branch, side.runs[0].testbed_id)
-        pinned = Pinned(cell(MODELS[0]).cell_id, *place, leak, 0.0, 2048.0, side.commits[0])
-        assert standing(pinned, Timeline(conn, [leak])).value == expected
+        assert standing(record, Timeline(conn, [leak])).value == expected
