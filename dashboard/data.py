@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 
 from analysis.compare.results import Comparison, SideSummary
 from analysis.compare.tables import compare, summarise
-from analysis.compare.verdicts import Judgement, judge_cells, read_run
+from analysis.compare.verdicts import READ, Judgement, judge_cells
 from analysis.history.recent import Recent, nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
 from analysis.reports.suites import Sure, group_intervals
@@ -35,6 +35,7 @@ from db.queries import series
 from db.queries.cell_names import cell_names
 from db.queries.details import checked_by_cosine
 from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.repeats import rows_of_runs
 from db.queries.sides import Side
 from db.schema import HISTORY_METRICS
 
@@ -111,7 +112,7 @@ class Data:
     @_cached(64)
     def rows_of_run(self, run: int) -> pd.DataFrame:
         """What verdicts look at of a run: the noise behind any two nights is learned from the same 30 nights, mostly."""
-        return read_run(self.engine, run)
+        return rows_of_runs(self.engine, [run], READ)
 
     @_cached(12)
     def judged(self, pair: Pair, filters: CellFilter) -> pd.DataFrame:

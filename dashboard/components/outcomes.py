@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,11 +67,6 @@ def with_outcomes(cells: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
         more_runs=_of_metric(joined, metric, "more_runs").where(unsettled),
         comparable=passing & ~moved & (outcome != Outcome.ENVIRONMENT_CHANGED.value),
     )
-
-
-def counts(cells: pd.DataFrame) -> Counter[str]:
-    """How many cells there are of each outcome."""
-    return Counter(cells["outcome"])
 
 
 def _of_metric(cells: pd.DataFrame, metric_of: pd.Series, name: str) -> pd.Series:

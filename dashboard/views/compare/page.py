@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -113,7 +114,7 @@ def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = Tr
         names = {key: f"{title} ({(kinds == key).sum()})" for key, title in rows.CODES.items()}
         wanted = _pick_many(columns[4], "code", "Generated code", names)
         kept = kept[kinds.isin(wanted)] if wanted else kept
-    tally = outcomes.counts(kept)
+    tally = Counter(kept["outcome"])
     names = {key: f"{title} ({tally[key]})" for key, title in outcomes.OUTCOMES.items()}
     wanted = _pick_many(columns[3], "outcome", "Outcomes", names)
     return kept[kept["outcome"].isin(wanted)] if wanted else kept

@@ -84,8 +84,9 @@ def _most(cells: pd.DataFrame, outcome: str) -> Markup:
     return Markup(" ({} {}, {} {})").format(METRICS[metric].title, "".join(ends), superlative, name)
 
 
-def compared_sentence(cells: pd.DataFrame, counted: Counter[str]) -> Markup:
+def compared_sentence(cells: pd.DataFrame) -> Markup:
     """What became of all cells of both sides; each number leads to its cells, and they add up to the first."""
+    counted = Counter(cells["outcome"])
     parts = [
         anchor(url.link("compare", outcome=name), f"{counted[name]:,} {words}")
         + (_advice(cells) if name == "inconclusive" else "")

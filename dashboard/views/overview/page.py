@@ -8,7 +8,7 @@ import streamlit as st
 
 from analysis.reports.suites import Sure
 from dashboard import url
-from dashboard.components import changes, charts, empty_states, heading, outcomes
+from dashboard.components import changes, charts, empty_states, heading
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
 from dashboard.components.sides import describe, pair_lines
 from dashboard.data import Pair
@@ -45,10 +45,9 @@ def _compared(selection: Selection, pair: Pair) -> None:
         shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
         empty_states.neighbours(comparison.new, shared, "", "base")
         return
-    counted = headline.compared_sentence(cells, outcomes.counts(cells))
     draw(
         paragraph("iw-verdict", headline.answer(cells)),
-        paragraph("", counted),
+        paragraph("", headline.compared_sentence(cells)),
         paragraph("soft", *pair_lines(comparison)),
     )
     lists.broken(data, cells[cells["outcome"] == "broke"])
