@@ -210,7 +210,14 @@ def _y(count: int, side: str, texts: Mapping[int, str]) -> alt.Y:
     """Rows from above, with the texts of each at one side."""
     words = f"{json.dumps(texts)}[datum.value] || ''"
     axis = alt.Axis(
-        orient=side, labelExpr=words, labelLimit=_NAMES, labelOverlap=False, labelBound=False, grid=False, title=None
+        orient=side,
+        labelExpr=words,
+        labelLimit=_NAMES,
+        labelOverlap=False,
+        labelBound=False,
+        labelFlush=False,
+        grid=False,
+        title=None,
     )
     return alt.Y("row:O", axis=axis, scale=alt.Scale(domain=list(range(count))))
 
