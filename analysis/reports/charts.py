@@ -209,16 +209,8 @@ def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:
 def _y(count: int, side: str, texts: Mapping[int, str]) -> alt.Y:
     """Rows from above, with the texts of each at one side."""
     words = f"{json.dumps(texts)}[datum.value] || ''"
-    axis = alt.Axis(
-        orient=side,
-        labelExpr=words,
-        labelLimit=_NAMES,
-        labelOverlap=False,
-        labelBound=False,
-        labelFlush=False,
-        grid=False,
-        title=None,
-    )
+    labels = {"labelLimit": _NAMES, "labelOverlap": False, "labelBound": False, "labelFlush": False}
+    axis = alt.Axis(orient=side, labelExpr=words, grid=False, title=None, **labels)
     return alt.Y("row:O", axis=axis, scale=alt.Scale(domain=list(range(count))))
 
 

@@ -20,8 +20,6 @@ Look = Literal["better", "worse", "calm"]
 
 #: The averages of the table and what they are called: compression is eager over compiled peak memory.
 SHOWN = {name: METRICS[name].title for name in ("speedup", "compile_cold_s", "compression")}
-#: Where the set of models moved the unpaired average by this much more than the paired one, that is said.
-_MOVED = 0.01
 #: What a verdict looks like. All else, known or not, is neither good nor bad.
 VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
 #: The metric whose verdicts an average of another goes by.
@@ -39,12 +37,11 @@ NOT_SURE: Sure = (None, frozenset())
 class SuiteFacts:
     """A group that both sides measured, with the interval of new over base of each average; None below 5 models.
 
-    `moved` says where the set of models changed the unpaired speedup, else empty. `looks` are by `average_look`.
+    `looks` are by `average_look`.
     """
 
     paired: SuiteChange
     intervals: dict[str, Interval | None]
-    moved: str
     looks: dict[str, Look]
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +61,7 @@ def suite_facts(comparison: Comparison, judgement: Judgement) -> tuple[SuiteFact
 
 def _facts(suite: SuiteChange, known: Mapping[str, Sure]) -> SuiteFacts:
     looks = {metric: average_look(metric, suite.figures[metric].ratio, *of) for metric, of in known.items()}
-    return SuiteFacts(suite, {metric: within for metric, (within, _) in known.items()}, _moved(suite), looks)
+    return SuiteFacts(suite, {metric: within for metric, (within, _) in known.items()}, looks)
 
 
 def group_intervals(cells: pd.DataFrame, metrics: Iterable[str]) -> dict[tuple[str, str], Sure]:
@@ -121,14 +118,3 @@ def average_look(metric: str, ratio: float | None, within: Interval | None, allo
         return "calm"
     look = direction(metric, 1.0, ratio)
     return look if look in ("better", "worse") and look in allowed else "calm"
-
-
-def _moved(suite: SuiteChange) -> str:
-    figure = suite.figures["speedup"]
-    if figure.ratio is None or figure.ratio_all is None or abs(figure.ratio_all / figure.ratio - 1) < _MOVED:
-        return ""
-    return (
-        f"{suite.group.suite} {suite.group.phase} {suite.group.dtype} {suite.group.config}: over all that passes the "
-        f"speedup went {figure.base_all.value:.2f} ({figure.base_all.n} cells) -> {figure.new_all.value:.2f} "
-        f"({figure.new_all.n}), over the {figure.n} that pass twice {100 * (figure.ratio - 1):+.1f} %: the set of models moved it"
-    )
