@@ -21,7 +21,7 @@ from sqlalchemy import Engine
 from analysis.compare.results import Comparison, SideSummary
 from analysis.compare.tables import compare, summarise
 from analysis.compare.verdicts import READ, Judgement, judge_cells
-from analysis.history.recent import Recent, nights_up_to, recent
+from analysis.history.recent import nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
 from analysis.reports.suites import Sure, group_intervals
 from collector.metrics import METRICS
@@ -165,7 +165,7 @@ class Data:
         return trend.assign(date=trend["started_at"], text=texts), levels.steps(trend, metric)
 
     @_cached(12)
-    def recent(self, side: str, filters: CellFilter, figures: tuple[str, ...]) -> Recent:
+    def recent(self, side: str, filters: CellFilter, figures: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
         """The figures over the last nights of a side's branch and machines, up to the side."""
         new = self.side(side)
         return recent(self.suite_history(new.branches[0], filters), nights_up_to(self.nights(), new), new, figures)

@@ -15,24 +15,23 @@ class Colors:
     """The colours of charts on a light or a dark page.
 
     `series` are Okabe and Ito's, which people with any colour vision tell apart, six as nobody tells more apart. `bad` marks
-    what is wrong, `ink` is of small lines among text; base and new are neither good nor bad.
+    what is wrong; base and new are neither good nor bad.
     """
 
     series: tuple[str, ...]
     base: str
     new: str
     bad: str
-    ink: str
 
 
 COLORS = {
     "light": Colors(
         ("#0072B2", "#C77F00", "#009E73", "#B8568F", "#3A8FC0", "#C24E00"),
-        *("#7a828c", "#00795a", "#B44A00", "#4a515a"),
+        *("#7a828c", "#00795a", "#B44A00"),
     ),
     "dark": Colors(
         ("#56B4E9", "#E69F00", "#2BC79A", "#CC79A7", "#F0E442", "#F08040"),
-        *("#9aa3ad", "#35c79d", "#ffb077", "#c3cad2"),
+        *("#9aa3ad", "#35c79d", "#ffb077"),
     ),
 }
 

@@ -1,7 +1,6 @@
 """Charts and comparisons as files: made when they are asked for, and the same as the command line's."""
 
 import json
-import math
 import sys
 
 import pandas as pd
@@ -11,7 +10,6 @@ from streamlit.testing.v1 import AppTest
 from analysis.reports.html import html
 from dashboard.components import charts, downloads
 from dashboard.data import Data
-from dashboard.views.overview import headline
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
 from tests.dashboard import stores
@@ -222,14 +220,6 @@ def test_what_a_logarithmic_axis_has_no_place_for_is_a_gap():
     assert '"type": "log"' in json.dumps(spec)
     (told,) = [rows for rows in datasets if rows[0].get("line") == "a.b[c]"]
     assert [row["value"] for row in told] == [None, 2.0, 2.0, None, 3.0]
-
-
-@pytest.mark.parametrize("marked", [None, 1])
-def test_a_sparkline_is_one_line_with_a_dot_and_a_ring_at_base(marked):
-    spec, datasets = drawn(headline.sparkline([1.0, 2.0, math.nan, 3.0], ["a", "b", "", "d"], marked))
-    marks = [layer["mark"]["type"] for layer in spec["layer"]]
-    assert marks.count("point") == (0 if marked is None else 1) and marks.count("circle") == 1
-    assert [(row["place"], row["value"]) for row in max(datasets, key=len)] == [(0, 1.0), (1, 2.0), (3, 3.0)]
 
 
 @pytest.mark.parametrize("page", ["", "trends", "model"])

@@ -56,7 +56,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
     charts.show([figure] if (figure := intervals.figure(cells)) else [])
     recent = data.recent(pair.new, filters, headline.COMPARED)
     base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
-    headline.draw_cards(headline.compared_cards(cells, base, new), recent, comparison.base.nights[0])
+    headline.draw_cards(headline.compared_cards(cells, base, new), recent)
     _notes([changes.noise_line(data.judgement(pair)), *comparison.notes])
     _records(selection)
     _tables(groups.sections(comparison.suites), data.intervals(pair, filters))
