@@ -144,7 +144,7 @@ def test_both_databases_say_the_same(either, location, tmp_path):
     assert alert.counts() == {"compiled_ms": 2, "broke": 1}
     assert [one.title for one in alert.blame.commits][1] == TITLES[41]
     assert [one.key for one in alert.environment] == ["driver"]
-    assert evidence_of(either, alert.changes[1]).control.metric == "eager_ms"
+    assert evidence_of(either, alert.changes[1]).control["metric"] == "eager_ms"
 
 
 def test_two_gpus_of_a_night_share_an_alert(history):
