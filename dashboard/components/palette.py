@@ -36,11 +36,6 @@ COLORS = {
 }
 
 
-def theme() -> str:
-    """`light` or `dark`, as the reader's browser shows it now."""
-    return "dark" if st.context.theme.type == "dark" else "light"
-
-
 def colors() -> Colors:
-    """The colours of the page as it is shown now."""
-    return COLORS[theme()]
+    """The colours of the page as the reader's browser shows it now."""
+    return COLORS["dark" if st.context.theme.type == "dark" else "light"]
