@@ -95,9 +95,8 @@ def test_nearer_is_by_ratios():
     assert is_nearer(3.9, 4, 1)
 
 
-def noise(level, nights, seed, sd=0.005):
-    """Log-normal noise around one level."""
-    return level * np.exp(np.random.default_rng(seed).normal(0, sd, nights))
+def noise(level, nights, seed):
+    return noisy([(level, nights)], 0.005, seed)
 
 
 def test_without_steps_the_whole_way_is_drift():
