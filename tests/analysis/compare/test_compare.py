@@ -65,46 +65,37 @@ def by_model(comparison):
     return comparison.cells.set_index("model")
 
 
+#: Planned and not measured.
+PLANNED = "planned"
+#: How each model ended in base and in new (None where it was not planned), and what that is called.
+OUTCOMES = {
+    "both": (Status.PASS, Status.PASS, "both_pass"),
+    "broke": (Status.PASS, Status.FAIL_ACCURACY, "broke"),
+    "fixed": (Status.FAIL_TO_COMPILE, Status.PASS, "fixed"),
+    "failing": (Status.OOM, Status.TIMEOUT, "still_failing"),
+    "gone": (Status.PASS, PLANNED, "missing"),
+    "never": (PLANNED, PLANNED, "missing_in_both"),
+    "late": (PLANNED, Status.PASS, "missing_in_base"),
+    "left": (Status.PASS, None, "left"),
+    "entered": (None, Status.PASS, "entered"),
+    "new-and-missing": (None, PLANNED, "entered"),
+    "unavailable": (Status.PASS, Status.UNAVAILABLE, "not_applicable"),
+    "skipped": (Status.SKIPPED, Status.SKIPPED, "not_applicable"),
+}
+
+
 def test_every_pair_of_outcomes_has_its_transition(store, put):
-    base = {
-        "both": passing(cell("both")),
-        "broke": passing(cell("broke")),
-        "fixed": failing(cell("fixed")),
-        "failing": failing(cell("failing"), Status.OOM),
-        "gone": passing(cell("gone")),
-        "left": passing(cell("left")),
-        "unavailable": passing(cell("unavailable")),
-        "skipped": failing(cell("skipped"), Status.SKIPPED),
-    }
-    new = {
-        "both": passing(cell("both")),
-        "broke": failing(cell("broke"), Status.FAIL_ACCURACY),
-        "fixed": passing(cell("fixed")),
-        "failing": failing(cell("failing"), Status.TIMEOUT),
-        "late": passing(cell("late")),
-        "entered": passing(cell("entered")),
-        "unavailable": failing(cell("unavailable"), Status.UNAVAILABLE),
-        "skipped": failing(cell("skipped"), Status.SKIPPED),
-    }
-    base_plan = [line.cell for line in base.values()] + [cell("late"), cell("never")]
-    new_plan = [line.cell for line in new.values()] + [cell("gone"), cell("never"), cell("new-and-missing")]
-    found = compare(
-        store, put(list(base.values()), planned=base_plan), put(list(new.values()), planned=new_plan, commit=COMMIT_B)
-    )
-    assert by_model(found)["transition"].to_dict() == {
-        "both": "both_pass",
-        "broke": "broke",
-        "fixed": "fixed",
-        "failing": "still_failing",
-        "gone": "missing",
-        "never": "missing_in_both",
-        "late": "missing_in_base",
-        "left": "left",
-        "entered": "entered",
-        "new-and-missing": "entered",
-        "unavailable": "not_applicable",
-        "skipped": "not_applicable",
-    }
+    sides = []
+    for side in (0, 1):
+        ends = {cell(model): of_model[side] for model, of_model in OUTCOMES.items() if of_model[side]}
+        made = [
+            passing(which) if end is Status.PASS else failing(which, end)
+            for which, end in ends.items()
+            if end != PLANNED
+        ]
+        sides.append(put(made, planned=list(ends), commit=(COMMIT_A, COMMIT_B)[side]))
+    found = compare(store, *sides)
+    assert by_model(found)["transition"].to_dict() == {model: word for model, (*_, word) in OUTCOMES.items()}
     assert sum(found.transitions().values()) == 12
     assert found.transitions()[Transition.MISSING] == 1
     assert any("1 cells that pass in base are unavailable" in note for note in found.notes)
