@@ -100,7 +100,7 @@ def test_every_pair_of_outcomes_has_its_transition(store, put):
     assert found.transitions()[Transition.MISSING] == 1
     assert any("1 cells that pass in base are unavailable" in note for note in found.notes)
     change = found.suites[0]
-    assert change.missing == ("gone",)
+    assert change.listed[Transition.MISSING] == ("gone",)
     assert change.listed[Transition.BROKE] == ("broke",)
     assert Transition.BOTH_PASS not in change.listed
     assert (change.listed[Transition.LEFT], change.base.planned, change.base.missing) == (("left",), 10, 2)
@@ -201,7 +201,8 @@ def test_groups_are_kept_apart(store, put):
     ]
     assert len(summarise(store, put(lines)).suites) == 6
     side = put([failing(cell("a", batch_size=1)), failing(cell("a", batch_size=8)), failing(cell("b"))])
-    assert summarise(store, side).suites[0].failing == ("a bs1", "a bs8", "b")
+    listed = compare(store, side, side).suites[0].listed
+    assert listed == {Transition.STILL_FAILING: ("a bs1", "a bs8", "b")}
 
 
 def test_configs_are_compared_within_one_side(store, put):
