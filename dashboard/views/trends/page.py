@@ -45,11 +45,6 @@ class _Shown:
     last: date
     by: str
 
-    @property
-    def named(self) -> str:
-        """The branches in a sentence."""
-        return " or ".join(self.branches)
-
 
 def page(selection: Selection) -> None:
     """Draws the page."""
@@ -87,7 +82,7 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     log, dates = switch("log", "log scale", where=columns[1]), switch("dates", "by date", where=columns[2])
     trend, steps = shown.data.trend(shown.branches, shown.filters, metric, shown.first, shown.last, shown.by)
     if trend.empty:
-        sentence = f"{names[metric]} was not measured on {shown.named}{when} under these filters."
+        sentence = f"{names[metric]} was not measured on {' or '.join(shown.branches)}{when} under these filters."
         empty_states.show("Nothing to show", sentence)
         return
     for name in shown.branches:
