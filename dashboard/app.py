@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard import data, selection, url
+from dashboard import data, hud_links, selection, url
 from dashboard.components import empty_states, sidebar, style
 from dashboard.components.markup import alert
 from db.errors import SideError, StoreError
@@ -54,6 +54,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
             "No runs yet", "The database is there and holds no runs. Fill it, then reload:", empty_states.FILL
         )
         return
+    notes = _from_hud()
     with st.sidebar:
         # Links with the shared part of the address, which Streamlit's own menu would drop.
         for one in listed:
@@ -61,8 +62,18 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
         sidebar.pickers(store)
     chosen = selection.read(store)
     selection.remember(chosen)
-    alert(*chosen.warnings)
+    alert(*notes, *chosen.warnings)
     page.run()
+
+
+def _from_hud() -> list[str]:
+    """Translates the query of a HUD link, so that the address becomes one of ours."""
+    query = {key: st.query_params.get_all(key) for key in st.query_params}
+    if not hud_links.is_hud_link(query):
+        return []
+    translated, notes = hud_links.translate(query)
+    st.query_params.from_dict(translated)
+    return ["A HUD link: its left side is shown as new, its right side as base.", *notes]
 
 
 main()

@@ -52,6 +52,7 @@ def read(data: Data) -> Selection:
     Raises `SideError` where the new side names nothing; without it there is nothing to show.
     """
     filters, warnings = _filters(data.axes())
+    warnings += url.problems()
     newest = _newest(data, filters) if url.get("new") in ("", LATEST) else ""
     if newest:
         what = "this model" if url.get("model") else "a cell under these filters"

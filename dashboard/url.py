@@ -15,6 +15,11 @@ from db.errors import nearest, one_line
 
 #: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
 SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")
+#: What belongs to one page or another. The page says of any other key that nothing reads it.
+_OF_PAGES = (
+    *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "sort", "model", "setting", "versus"),
+    *("branch", "metric", "log", "dates", "closed", "record", "state", "runs", "kernels", "kernel", "code", "sources"),
+)
 #: Keys with few values: these, besides none.
 _CHOICES = {
     **dict.fromkeys(("mode", "versus"), ("configs",)),
@@ -24,6 +29,9 @@ _CHOICES = {
     "sources": ("both",),
     "by": ("day", "week", "month"),
 }
+#: Streamlit's own keys, and what older addresses have.
+_IGNORED = ("embed", "embed_options", "charts")
+
 Value = str | Iterable[str] | None
 
 
@@ -38,8 +46,21 @@ def get_all(key: str) -> list[str]:
 
 
 def choice(key: str) -> str:
-    """The value under a key with few values; empty where it is none of them."""
+    """The value under a key with few values; empty where it is none of them, of which `problems` has a sentence."""
     return get(key) if get(key) in _CHOICES[key] else ""
+
+
+def problems() -> list[str]:
+    """A sentence for each key of this address that nothing here reads, and for each impossible value of a `_CHOICES` key."""
+    keys = (*SHARED, *_OF_PAGES)
+    return [
+        *(
+            f"The address has {one_line(key)!r}, which nothing here reads{nearest(key, keys)}."
+            for key in st.query_params
+            if key not in (*keys, *_IGNORED)
+        ),
+        *(not_known(key, get(key), values) for key, values in _CHOICES.items() if get(key) not in ("", *values)),
+    ]
 
 
 def not_known(key: str, wanted: str, known: Iterable[str]) -> str:

@@ -93,10 +93,14 @@ def test_configs_are_a_filter_of_every_page(open_app, titled):
     [
         (
             "",
-            {"configs": "cudagraph", "base": "gone"},
+            {"configs": "cudagraph", "bse": "t-0", "base": "gone", "log": "maybe", "kernels": "all", "by": "fortnight"},
             [
                 "configs 'cudagraph', which is not known here; nearest: cudagraphs",
+                "'bse', which nothing here reads; nearest: base",
                 "Base: no night, run, branch, tag, release or commit is called 'gone'",
+                "log 'maybe', which is not known here; known: 1. It is not applied.",
+                "kernels 'all', which is not known here",
+                "by 'fortnight', which is not known here; nearest: month",
             ],
         ),
         (
