@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard import data, hud_links, selection, url
 from dashboard.components import empty_states, sidebar, style
 from dashboard.components.markup import alert
+from db.errors import SideError, StoreError
 
 #: Inline, since an icon by name would be fetched from another host.
 _ICON = (
@@ -37,8 +38,13 @@ def main() -> None:
     page = st.navigation(listed, position="hidden")
     st.html(style.SHEET)
     selection.remember(None)
-    with empty_states.errors_as_states():
+    try:
         _draw(page, listed)
+    except SideError as error:
+        empty_states.show("There is no such side", f"{error}. Pick another one at the left.")
+    except StoreError as error:
+        fill = empty_states.FILL if "no database" in str(error) else ""
+        empty_states.show("The database cannot be shown", f"{error}.", fill)
 
 
 def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:

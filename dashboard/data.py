@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,17 +20,22 @@ from sqlalchemy import Engine
 
 from analysis.compare.results import Comparison, SideSummary
 from analysis.compare.tables import compare, summarise
-from analysis.compare.verdicts import Judgement, judge_cells, read_run
-from analysis.history.recent import Recent, nights_up_to, recent
+from analysis.compare.verdicts import READ, Judgement, judge_cells
+from analysis.history.recent import nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
+from analysis.reports.suites import Sure, group_intervals
+from collector.metrics import METRICS
 from dashboard.components.outcomes import with_outcomes
-from dashboard.views.overview.groups import Sure, group_intervals
+from dashboard.views.overview.groups import TABLES
+from dashboard.views.trends import levels
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
 from db.queries import series
+from db.queries.cell_names import cell_names
 from db.queries.details import checked_by_cosine
 from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.repeats import rows_of_runs
 from db.queries.sides import Side
 from db.schema import HISTORY_METRICS
 
@@ -106,7 +112,7 @@ class Data:
     @_cached(64)
     def rows_of_run(self, run: int) -> pd.DataFrame:
         """What verdicts look at of a run: the noise behind any two nights is learned from the same 30 nights, mostly."""
-        return read_run(self.engine, run)
+        return rows_of_runs(self.engine, [run], READ)
 
     @_cached(12)
     def judged(self, pair: Pair, filters: CellFilter) -> pd.DataFrame:
@@ -115,8 +121,8 @@ class Data:
 
     @_cached(12)
     def intervals(self, pair: Pair, filters: CellFilter) -> dict[tuple[str, str], Sure]:
-        """The intervals of the averages of `comparison`, as `dashboard.views.overview.groups.group_intervals` describes."""
-        return group_intervals(self.judged(pair, filters))
+        """The intervals of the averages of `comparison`, as `analysis.reports.suites.group_intervals` describes."""
+        return group_intervals(self.judged(pair, filters), TABLES)
 
     @_cached(12)
     def history(self, suite: str, model: str) -> pd.DataFrame:
@@ -136,7 +142,30 @@ class Data:
         return queries.suite_history(self.engine, filters=filters, branch=branch)
 
     @_cached(12)
-    def recent(self, side: str, filters: CellFilter, figures: tuple[str, ...]) -> Recent:
+    def trend_history(self, branches: tuple[str, ...], filters: CellFilter) -> pd.DataFrame:
+        """`suite_history` of some branches with what charts know of its runs, as `dashboard.views.trends.levels` takes it."""
+        history = levels.joined({name: self.suite_history(name, filters) for name in branches})
+        return history if history.empty else levels.with_nights(history, self.nights(), self.places())
+
+    @_cached(12)
+    def trend(
+        self, branches: tuple[str, ...], filters: CellFilter, metric: str, first: date, last: date, by: str
+    ) -> tuple[pd.DataFrame, list[levels.Step]]:
+        """A figure over time, and where it went to new levels."""
+        history = levels.points(levels.within(self.trend_history(branches, filters), first, last), by)
+        if metric in METRICS:
+            with connected(self.engine) as conn:
+                values = series.passing_values(conn, history["run"].unique().tolist(), metric)
+                trend = levels.paired(history, cell_names(conn, filters), values, metric)
+        else:
+            trend = levels.counted(history, metric)
+        if trend.empty:
+            return trend, []
+        texts = [levels.value(metric, number) for number in trend["value"]]
+        return trend.assign(date=trend["started_at"], text=texts), levels.steps(trend, metric)
+
+    @_cached(12)
+    def recent(self, side: str, filters: CellFilter, figures: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
         """The figures over the last nights of a side's branch and machines, up to the side."""
         new = self.side(side)
         return recent(self.suite_history(new.branches[0], filters), nights_up_to(self.nights(), new), new, figures)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare.evidence import REST, KernelChange, by_change, listed_kernels, stem
+from analysis.compare.evidence import REST, KernelChange, ListedKernel, listed_kernels, stem
 from collector.code import Code, Kernel
 from db.errors import counted
 
@@ -192,24 +192,37 @@ def explained(
 def kernel_times(
     base: Mapping[str, Any], new: Mapping[str, Any], changed: CodeChanges | None = None
 ) -> list[tuple[KernelChange, str]]:
-    """The compiled kernels of both sides' details with what became of their code, the largest change of time first.
+    """The compiled kernels of both sides' details with what became of their code, as `pair_kernels` pairs them.
 
     Empty where a side has no kernels.
-    A kernel is followed from base to new by its code, whatever its number; without code, and for a library's kernels, by its
-    name. Kernels that share a name on a side are one entry, since the profiler adds them up.
     """
     if not base.get("compiled_kernels") or not new.get("compiled_kernels"):
         return []
+    return pair_kernels(listed_kernels(base, "compiled"), listed_kernels(new, "compiled"), changed)
+
+
+def pair_kernels(
+    base: Iterable[ListedKernel], new: Iterable[ListedKernel], changed: CodeChanges | None = None
+) -> list[tuple[KernelChange, str]]:
+    """The kernels of two lists with what became of their code, the largest change of time first; what was not listed comes last.
+
+    A kernel is followed from base to new by its code, whatever its number; without code, and for a library's kernels, by its
+    name. Kernels that share a name on a side are one entry, since the profiler adds them up.
+    """
     group_of, whats = _groups(changed.pairs if changed else ())
     rows: dict[Any, dict[str, Any]] = {}
-    for side, details in (("base", base), ("new", new)):
-        for name, launches, ms in listed_kernels(details, "compiled"):
+    for side, kernels in (("base", base), ("new", new)):
+        for name, launches, ms in kernels:
             row = rows.setdefault(group_of.get((side, name), stem(name)), {"base": (None, None), "new": (None, None)})
             before = row[side]
             row[side] = ((before[0] or 0.0) + launches, (before[1] or 0.0) + ms)
             row["name"] = name if (side, name) in group_of else stem(name)
     pairs = [(KernelChange(row["name"], *row["base"], *row["new"]), whats.get(key, "")) for key, row in rows.items()]
-    return sorted(pairs, key=lambda pair: by_change(pair[0]))
+    return sorted(pairs, key=lambda pair: _by_change(pair[0]))
+
+
+def _by_change(one: KernelChange) -> tuple[bool, float, float, str]:
+    return (one.name == REST, -abs(one.change_ms), -(one.new_ms or 0.0), one.name)
 
 
 def _groups(pairs: Iterable[KernelPair]) -> tuple[dict[tuple[str, str], tuple[str, str]], dict[Any, str]]:

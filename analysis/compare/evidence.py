@@ -43,7 +43,11 @@ class KernelChange:
         return (self.new_ms or 0.0) - (self.base_ms or 0.0)
 
 
-def listed_kernels(details: Mapping[str, Any], kind: str) -> Iterator[tuple[str, float, float]]:
+#: A kernel's name, launches and milliseconds per call.
+ListedKernel = tuple[str, float, float]
+
+
+def listed_kernels(details: Mapping[str, Any], kind: str) -> Iterator[ListedKernel]:
     """Name, launches and milliseconds per call of the kernels of `kind` ("compiled" or "eager"), as the profiler lists them."""
     entries = details.get(f"{kind}_kernels")
     for entry in entries if isinstance(entries, list) else []:
@@ -56,15 +60,6 @@ def stem(name: str) -> str:
     return match[1] if (match := _NUMBER.match(name)) else name
 
 
-def kernels(details: Mapping[str, Any], kind: str) -> dict[str, tuple[float, float]]:
-    """Launches and milliseconds per call by kernel name of `kind` ("compiled" or "eager"); same names added up."""
-    added: dict[str, tuple[float, float]] = {}
-    for name, launches, ms in listed_kernels(details, kind):
-        before = added.get(stem(name), (0.0, 0.0))
-        added[stem(name)] = (before[0] + launches, before[1] + ms)
-    return added
-
-
 def is_float32(name: str) -> bool:
     """Whether a library's kernel computes on float32, by its name; the names of generated kernels do not tell.
 
@@ -72,19 +67,6 @@ def is_float32(name: str) -> bool:
     template (`CUDAFunctor_add<float>`).
     """
     return re.search(r"sgemm|_f32f32_|<float[,>]", name) is not None
-
-
-def pair_kernels(base: Mapping[str, tuple[float, float]], new: Mapping[str, tuple[float, float]]) -> list[KernelChange]:
-    """The kernels of both sides (`kernels`) by name, the largest change of time first; what was not listed comes last."""
-    none = (None, None)
-    return sorted(
-        (KernelChange(name, *base.get(name, none), *new.get(name, none)) for name in {**base, **new}), key=by_change
-    )
-
-
-def by_change(one: KernelChange) -> tuple[bool, float, float, str]:
-    """The order of `pair_kernels`."""
-    return (one.name == REST, -abs(one.change_ms), -(one.new_ms or 0.0), one.name)
 
 
 def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[EnvironmentDifference, ...]:

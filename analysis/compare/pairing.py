@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,22 +52,16 @@ def pair(base: pd.DataFrame, new: pd.DataFrame, *, across_configs: bool = False)
 
 def _aligned(base: pd.DataFrame, new: pd.DataFrame, key: list[str]) -> tuple[pd.DataFrame, dict[str, Labels]]:
     """The names of all pairs in their order, and for each side the row of every pair, -1 where the side has none."""
+    columns = list(dict.fromkeys([*key, *CELL_COLUMNS]))
+    names = (
+        pd.concat([base[columns], new[columns]]).drop_duplicates(key, keep="last").sort_values(list(CELL_COLUMNS[1:]))
+    )
+    wanted = pd.MultiIndex.from_frame(names[key])
     sides = {"base": base, "new": new}
-    rows_of = {side: {pair: row for row, pair in enumerate(_tuples(rows, key))} for side, rows in sides.items()}
-    names = {
-        pair: name
-        for rows in (base, new)
-        for pair, name in zip(_tuples(rows, key), _tuples(rows, CELL_COLUMNS), strict=True)
-    }
-    pairs = sorted(names, key=lambda pair: names[pair][1:])
     rows: dict[str, Labels] = {
-        side: np.array([of_side.get(pair, -1) for pair in pairs], dtype=np.intp) for side, of_side in rows_of.items()
+        side: pd.MultiIndex.from_frame(of[key]).get_indexer(wanted) for side, of in sides.items()
     }
-    return pd.DataFrame([names[pair] for pair in pairs], columns=list(CELL_COLUMNS)), rows
-
-
-def _tuples(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(zip(*(rows[name].tolist() for name in columns), strict=True))
+    return names[list(CELL_COLUMNS)].reset_index(drop=True), rows
 
 
 def _of_side(cells: pd.DataFrame, rows: Labels, side: str) -> dict[str, Any]:

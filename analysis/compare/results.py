@@ -128,13 +128,11 @@ class PairedFigure:
 
 @dataclass(frozen=True, slots=True)
 class SuiteSummary:
-    """One group on one side. `missing` and `failing` name models, with the batch size where a model has several."""
+    """One group on one side."""
 
     group: Group
     counts: Counts
     figures: dict[str, Figure]
-    missing: tuple[str, ...] = ()
-    failing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +148,6 @@ class SuiteChange:
     new: Counts
     figures: dict[str, PairedFigure]
     listed: dict[Transition, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Models expected on both sides that have no measurement on the new one."""
-        return self.listed.get(Transition.MISSING, ())
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""

@@ -17,17 +17,10 @@ _GROUP = ["suite", "phase", "dtype", "device", "config", "config_id"]
 def summarise_groups(cells: pd.DataFrame) -> tuple[SuiteSummary, ...]:
     """Every group of one side's rows, in the order of its name."""
     groups, labels = _groups(cells)
-    side, models = _Side(cells, "", labels, len(groups)), _models(cells, labels)
+    side = _Side(cells, "", labels, len(groups))
     figures = {metric: side.averages(metric) for metric in FIGURES}
-    failing = side.measured & ~side.passed & ~side.not_applicable
     return tuple(
-        SuiteSummary(
-            group,
-            counts,
-            {metric: figures[metric][number] for metric in FIGURES},
-            missing=tuple(models[~side.measured & (labels == number)]),
-            failing=tuple(models[failing & (labels == number)]),
-        )
+        SuiteSummary(group, counts, {metric: figures[metric][number] for metric in FIGURES})
         for number, (group, counts) in enumerate(zip(groups, side.counts(), strict=True))
     )
 

@@ -30,7 +30,7 @@ from analysis.stats.verdicts import (
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source, connected
 from db.queries.filters import EVERYTHING, CellFilter
-from db.queries.repeats import THROTTLED, ReadRun, rows_of_runs
+from db.queries.repeats import THROTTLED, ReadRun
 from db.queries.sides import resolve_side
 
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
@@ -170,17 +170,12 @@ def judge_cells(source: Source, comparison: Comparison, *, read: ReadRun | None 
 
     The noise from run to run is learned from all runs of the sides' testbeds that the store holds. One family of cells per
     metric shares a false discovery rate of 5 %. Leaks have a rule of their own (`analysis.compare.leaks`). `read` gives the
-    rows of a run, if they need not be read from the store (`read_run`).
+    rows of a run (`READ`), if they need not be read from the store.
     """
     base, new, cells = comparison.base, comparison.new, comparison.cells
     rows = RepeatRows.behind(source, (base, new), READ, read=read)
     judgement = judge_pairs(PairedCells(rows, base, new, cells))
     return replace(judgement, cells=judgement.cells.set_axis(cells["cell_id"]))
-
-
-def read_run(source: Source, run: int) -> pd.DataFrame:
-    """The rows of a run that `judge_cells` looks at."""
-    return rows_of_runs(source, [run], READ)
 
 
 def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFECT) -> Judgement:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,7 @@ class Alert:
         }
 
 
+_index = attrgetter("index")
 _STATUS_WORDS = {Direction.WORSE: "broke", Direction.BETTER: "fixed"}
 
 
@@ -247,10 +249,6 @@ def group_changes(changes: Iterable[Change]) -> list[Group]:
             groups.append(nearest)
         nearest.take(change)
     return sorted(groups, key=lambda one: (one.onset.index, one.base.index))
-
-
-def _index(point: Point) -> int:
-    return point.index
 
 
 def _by_width(change: Change) -> tuple[int, int, int, int, str, str, str]:

@@ -18,15 +18,6 @@ MOST_KERNELS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class ControlChange:
-    """The eager time before and after a change. If it changed too, the machine or ATen changed."""
-
-    metric: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
     """Differences between the last measurement before a change and the first one after it.
 
@@ -35,6 +26,7 @@ class Evidence:
     - `explained`: the kernels that explain the change of device time, the largest share first
     - `kernels`: kernels whose number of launches differs, the largest change of time first
     - `reasons`: reasons of graph breaks, recompiles and cudagraph skips that only one side has
+    - `control`: the eager time `before` and `after`, and its `metric`: if it changed too, the machine or ATen changed
     - `exception`: the exception of the cell, if its status changed
     """
 
@@ -45,7 +37,7 @@ class Evidence:
     explained: tuple[KernelShare, ...]
     kernels: tuple[KernelChange, ...]
     reasons: tuple[ReasonDifference, ...]
-    control: ControlChange | None
+    control: dict[str, Any] | None
     exception: str | None
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +67,7 @@ def evidence_of(source: Source, change: Change) -> Evidence | None:
         explained=explained(base.details, onset.details, code),
         kernels=tuple(kernels[:MOST_KERNELS]),
         reasons=tuple(reason_differences(base.details, onset.details)),
-        control=None if before is None or after is None else ControlChange(control, before, after),
+        control=None if None in (before, after) else {"metric": control, "before": before, "after": after},
         exception=onset.exception if not change.metric else None,
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from analysis.compare.results import EnvironmentDifference
 from analysis.history.series import Point
+from analysis.stats.levels import LevelChange
 from collector.own_models import names_another_model
 
 
@@ -46,33 +47,12 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels of a metric (in its unit) before and after, and the newest one. `ratio` is after over before.
-
-    `low` to `high` is the 95 % interval of the ratio, `p` two-sided and corrected for the places of its series, `q` the false
-    discovery rate at which it would just be reported among all series of the metric.
-    """
-
-    before: float
-    after: float
-    now: float
-    ratio: float
-    low: float
-    high: float
-    p: float
-    q: float
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys, null for an end of an interval that is not known."""
-        return {name: None if math.isnan(value) else value for name, value in asdict(self).items()}
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """A change of one series: a cell on a branch and testbed, by one metric or (`metric` empty) by its status.
 
     `span` is where the series shows it best, `possible` where it can be as well: where the noise hides a small step, or
     where a flaky cell first failed. `is_over` says that the series has gone back since, whatever came after that.
+    `levels` are in the metric's unit.
     `control` is how many times as much the eager time became over the same boundary, None of a metric that has none.
     `environment` and `program` say what else differs between the two sides of `span`, torch's own version and commit left
     out.
@@ -90,7 +70,7 @@ class Change:
     span: Span
     possible: Span
     is_over: bool
-    levels: Levels | None = None
+    levels: LevelChange | None = None
     control: float | None = None
     statuses: tuple[str, str] | None = None
     environment: tuple[EnvironmentDifference, ...] = ()
@@ -122,13 +102,19 @@ class Change:
             **{name: getattr(self, name) for name in ("direction", "certainty", "is_over")},
             "span": self.span.to_json(),
             "possible": self.possible.to_json(),
-            "levels": self.levels.to_json() if self.levels else None,
+            "levels": _levels_json(self.levels) if self.levels else None,
             "control": self.control,
             "statuses": list(self.statuses) if self.statuses else None,
             "environment_changed": self.environment_changed,
             "environment": [one.to_json() for one in self.environment],
             "program": [one.to_json() for one in self.program],
         }
+
+
+def _levels_json(levels: LevelChange) -> dict[str, float | None]:
+    """Null for an end of an interval that is not known."""
+    values = {name: getattr(levels, name) for name in ("before", "after", "now", "ratio", "low", "high", "p", "q")}
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
 def _point_json(point: Point) -> dict[str, Any]:

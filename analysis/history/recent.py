@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,18 +21,6 @@ _ALIKE = 0.05
 _GROUP = ["suite", "phase", "dtype", "device", "config_id"]
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """Entry i of each tuple belongs to night i, oldest first. A value is NaN where a night has no such figure.
-
-    A pass rate is 0 to 1. An average is a ratio to the newest night, over the groups of cells that both nights have.
-    """
-
-    nights: tuple[str, ...]
-    started_at: tuple[datetime, ...]
-    values: Mapping[str, tuple[float, ...]]
-
-
 def nights_up_to(nights: Sequence[NightInfo], side: Side) -> list[NightInfo]:
     """The last 30 nights (`NIGHTS`) of the side's branch and testbeds up to the side, oldest first. `nights` are newest first."""
     testbeds, branch = {run.testbed_id for run in side.runs}, side.branches[0]
@@ -47,18 +33,19 @@ def nights_up_to(nights: Sequence[NightInfo], side: Side) -> list[NightInfo]:
     return matching[:NIGHTS][::-1]
 
 
-def recent(history: pd.DataFrame, nights: Sequence[NightInfo], side: Side, figures: Sequence[str]) -> Recent:
-    """The figures of these nights on the side's testbeds. `history` is the branch's `db.queries.history.suite_history`.
+def recent(
+    history: pd.DataFrame, nights: Sequence[NightInfo], side: Side, figures: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
+    """The figures of these nights on the side's testbeds, oldest first; NaN where a night has no such figure.
 
-    Raises `KeyError` where `history` does not have a figure.
+    A pass rate is 0 to 1. An average is a ratio to the newest night, over the groups of cells that both nights have. `history`
+    is the branch's `db.queries.history.suite_history`. Raises `KeyError` where it does not have a figure.
     """
     testbeds = {run.testbed_id for run in side.runs}
-    night_of = {run.run_id: night.night for night in nights for run in night.runs if run.testbed_id in testbeds}
-    rows = history[history["run_id"].isin(night_of.keys())]
-    index_of = {night.night: index for index, night in enumerate(nights)}
-    of_night = np.array([index_of[night_of[run]] for run in rows["run_id"].tolist()], dtype=np.int64)
-    values = {name: tuple(_of_nights(rows, of_night, len(nights), name)) for name in figures}
-    return Recent(tuple(night.night for night in nights), tuple(night.started_at for night in nights), values)
+    index_of = {run.run_id: at for at, night in enumerate(nights) for run in night.runs if run.testbed_id in testbeds}
+    rows = history[history["run_id"].isin(index_of.keys())]
+    of_night = rows["run_id"].map(index_of).to_numpy(dtype=np.int64)
+    return {name: tuple(_of_nights(rows, of_night, len(nights), name)) for name in figures}
 
 
 def _of_nights(rows: pd.DataFrame, of_night: np.ndarray, count: int, figure: str) -> list[float]:

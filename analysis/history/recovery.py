@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -18,6 +17,7 @@ from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.queries.cell_names import cell_names
 from db.queries.series import SeriesRun, series_runs, series_values
+from db.regressions.records import RegressionInfo
 
 _Line = tuple[str, str, str]
 
@@ -35,20 +35,6 @@ class Standing(StrEnum):
     BACK = "back"
     STILL_THERE = "still_there"
     OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """A series by its public names, with the two levels of its record in the metric's unit. The levels of a status are None."""
-
-    cell_id: str
-    repo: str
-    branch: str
-    testbed_id: str
-    metric: str
-    base_value: float | None
-    new_value: float | None
-    onset_commit: str | None
 
 
 class Timeline:
@@ -74,19 +60,19 @@ class Timeline:
         """The index of a commit among the measured commits of a branch; None for a commit that no stored run measured."""
         return None if commit is None else self._positions.get((repo, branch), {}).get(commit)
 
-    def newest(self, pinned: Pinned) -> list[tuple[SeriesRun, float]]:
+    def newest(self, record: RegressionInfo) -> list[tuple[SeriesRun, float]]:
         """Those of the newest 30 runs that have a value, with the value, in order. A status is 1 for pass and 0 for fail."""
-        line = (pinned.repo, pinned.branch, pinned.testbed_id)
+        line = (record.repo, record.branch, record.testbed_id)
         runs = self._lines.get(line, [])[-LOOK_BACK:]
         if line not in self._rows:
             chunks = list(series_values(self._source, [run.key for run in runs], self._metrics))
             self._rows[line] = np.concatenate(chunks) if chunks else np.empty((0, 3 + len(self._metrics)))
         rows = self._rows[line]
-        rows = rows[rows[:, 1] == self._keys.get(pinned.cell_id, -1)]
+        rows = rows[rows[:, 1] == self._keys.get(record.cell_id, -1)]
         values = rows[:, 2]
-        if pinned.metric:
-            measured = rows[:, 3 + self._metrics.index(pinned.metric)]
-            least = 0 if pinned.metric == LEAK else np.nextafter(0, 1)  # a leak of 0 is a measurement
+        if record.metric:
+            measured = rows[:, 3 + self._metrics.index(record.metric)]
+            least = 0 if record.metric == LEAK else np.nextafter(0, 1)  # a leak of 0 is a measurement
             values = np.where((values == 1) & (measured >= least), measured, np.nan)
         measured_runs = []
         for run in runs:
@@ -96,15 +82,15 @@ class Timeline:
         return measured_runs
 
 
-def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) -> Standing:
-    """The state of a series by its two newest runs since the onset, in the order of the repository.
+def standing(record: RegressionInfo, timeline: Timeline, since: datetime | None = None) -> Standing:
+    """The state of a record's series by its two newest runs since the onset, in the order of the repository.
 
     Runs that started before `since` do not count. A metric is back if both are nearer to the base's level than to the worse level
     (in ln), and more than two standard deviations of the noise away from that; a leak by its bytes alone. It is still there if
     both are nearer to the worse level. A status is back if both runs pass, and still there if both fail.
     """
-    history = timeline.newest(pinned)
-    first = timeline.position(pinned.repo, pinned.branch, pinned.onset_commit) or 0
+    history = timeline.newest(record)
+    first = timeline.position(record.repo, record.branch, record.onset_commit) or 0
     newest = [
         value
         for run, value in history
@@ -113,12 +99,12 @@ def standing(pinned: Pinned, timeline: Timeline, since: datetime | None = None) 
     ][-RUNS:]
     if len(newest) < RUNS:
         return Standing.OPEN
-    if not pinned.metric:
+    if not record.metric:
         return _agreed([value == 1 for value in newest], [value == 0 for value in newest])
-    base, new = pinned.base_value, pinned.new_value
+    base, new = record.base_value, record.new_value
     if base is None or new is None or base == new:
         return Standing.OPEN
-    if pinned.metric == LEAK:
+    if record.metric == LEAK:
         back = [abs(value - base) < abs(value - new) for value in newest]
         return _agreed(back, [not one for one in back])
     if min(base, new) <= 0:

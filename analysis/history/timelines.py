@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from analysis.compare.adjustment import CONTROL
+from analysis.compare.changes import direction
 from analysis.compare.evidence import differences
 from analysis.compare.results import EnvironmentDifference
-from analysis.history.changes import Certainty, Change, Direction, Levels, Span
+from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.first import first_changes
 from analysis.history.series import Point, SeriesTable, read_series
 from analysis.stats.arrays import Numbers
@@ -88,7 +89,6 @@ def _metric_change(names: CellNames, table: SeriesTable, level: NewLevel, metric
     row, change = level.row, level.change
     measured = np.flatnonzero(np.isfinite(table.values[metric][row]))
     before = {at: int(measured[np.searchsorted(measured, at) - 1]) for at in (change.at, change.earliest)}
-    shown = (change.before, change.after, change.now, change.ratio, change.low, change.high, change.p)
     return Change(
         **name_series(names, table, row),
         metric=metric,
@@ -97,7 +97,7 @@ def _metric_change(names: CellNames, table: SeriesTable, level: NewLevel, metric
         span=_span(table, before[change.at], change.at),
         possible=_span(table, before[change.earliest], change.latest),
         is_over=change.is_over,
-        levels=Levels(*shown, level.q),
+        levels=change,
         control=_control(table, level, metric),
     )
 
@@ -116,10 +116,9 @@ def _control(table: SeriesTable, level: NewLevel, metric: str) -> float | None:
 
 def direction_of(metric: str, ratio: float) -> Direction:
     """Which way a metric went whose new level is `ratio` times the old one."""
-    better = METRICS[metric].better
-    if better == "neither":
+    if METRICS[metric].better == "neither":
         return Direction.NEITHER
-    return Direction.BETTER if (ratio < 1) == (better == "lower") else Direction.WORSE
+    return Direction.BETTER if direction(metric, 1.0, ratio) == "better" else Direction.WORSE
 
 
 def _of_statuses(names: CellNames, table: SeriesTable) -> list[Change]:

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 
 from analysis.compare.verdicts import Outcome
 from analysis.reports.facts import CellFacts, Report
-from analysis.reports.suites import SHOWN, VERDICT_LOOKS, SuiteFacts
+from analysis.reports.suites import SHOWN, VERDICT_LOOKS, Look, SuiteFacts
 from analysis.reports.words import called, interval, percent
 from collector.metrics import METRICS
 from db.errors import one_line
-
-Look = Literal["bad", "good", "calm"]
 
 #: The names of the charts, as `report --chart` takes them.
 CHARTS = ("changes", "suites")
 #: Colours of a file, on white. Orange and blue are told apart with any colour vision.
 ON_PAPER = {
     **{"ink": "#1a1f26", "soft": "#5c6670", "line": "#d5dae0", "back": "#ffffff"},
-    **{"bad": "#b44a00", "good": "#0b61a4", "calm": "#5c6670"},
+    **{"worse": "#b44a00", "better": "#0b61a4", "calm": "#5c6670"},
 }
 #: The same by the variables of the HTML report's style sheet, light or dark.
-IN_PAGE = {name: f"var(--{'soft' if name == 'calm' else name})" for name in ON_PAPER}
+IN_PAGE = {
+    **{name: f"var(--{name})" for name in ("ink", "soft", "line", "back")},
+    **{"worse": "var(--bad)", "better": "var(--good)", "calm": "var(--soft)"},
+}
 #: PNG pixels for a pixel of the chart: sharp on a screen of high density, and in a slide.
 SCALE = 2.0
 
 #: Rows of a chart: more would not be read.
 _ROWS = 40
-_LOOKS: dict[str, Look] = {"worse": "bad", "better": "good", "calm": "calm"}
 #: What the chart of changes shows, in this order.
 _OUTCOMES = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED)
-#: Pixels: the whole width, that of the names, of the labels behind a lone column and behind one of several, a row's height.
-_WIDTH, _NAMES, _LABEL, _SHORT_LABEL, _ROW = 1120, 420, 290, 72, 20
+#: Pixels: all columns together without names and labels, the most that a name or label takes, a row's height.
+_WIDTH, _NAMES, _ROW = 540, 420, 20
 #: The relative change at the edge of a column: at least, and at most, so that one wide interval does not hide all others.
 _REACH = (0.02, 0.5)
 #: Letters that fit into the names' column, and into a title.
@@ -63,28 +64,27 @@ class Mark:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Plot:
-    """What one chart shows: a row for each name."""
-
-    title: str
-    note: str
-    columns: list[str]
-    names: list[str]
-    marks: list[Mark]
-
-
 def svg(report: Report, chart: str, colors: Mapping[str, str] = ON_PAPER) -> str:
     """A chart of `CHARTS` as one `<svg>` element; empty where the report has no change for it.
 
     Raises `PictureError` where vl-convert is not installed.
     """
-    plot = _suites(report) if chart == "suites" else _changes(report)
-    if not plot.marks:
+    if chart == "suites":
+        title, note = (
+            "Suites: change from base to new",
+            "averages over the cells that pass on both sides, 95 % interval over models",
+        )
+        columns, (names, marks) = list(SHOWN.values()), _suites(report)
+    else:
+        title, note = (
+            report.sentence,
+            "adjusted change from base to new and its 95 % interval; filled where it is known",
+        )
+        columns, (names, marks) = [_DIRECTIONS], _changes(report)
+    if not marks:
         return ""
-    left = f"; the first {_ROWS} of {len(plot.names)}" if len(plot.names) > _ROWS else ""
-    notes = [_sides(report), plot.note + left]
-    return draw(plot.title, notes, plot.columns, plot.names[:_ROWS], plot.marks, colors)
+    left = f"; the first {_ROWS} of {len(names)}" if len(names) > _ROWS else ""
+    return draw(title, [_sides(report), note + left], columns, names[:_ROWS], marks, colors)
 
 
 def draw(
@@ -101,17 +101,58 @@ def draw(
     """
     shown = [mark for mark in marks if mark.row < len(names)]
     heading = alt.TitleParams(_short(title, _TITLE_LETTERS), subtitle=[_short(note, _TITLE_LETTERS) for note in notes])
-    drawn_columns = (_column(column, shown, names, len(columns), colors) for column in columns)
-    parts = [_names(names, colors), *(part for parts in drawn_columns for part in parts)]
+    parts: list[alt.LayerChart] = []
+    for column in columns:
+        part = plot([mark for mark in shown if mark.column == column], names, colors, named=not parts)
+        head = alt.TitleParams(
+            column, color=colors["soft"], fontSize=11, fontWeight="normal", anchor="middle", offset=4
+        )
+        parts.append(part.properties(width=_WIDTH / len(columns), height=_ROW * len(names), title=head))
     chart = (
         alt.hconcat(*parts, title=heading, spacing=12)
         .configure(background=colors["back"], font=_FONT, padding=16)
         .configure_view(stroke=None)
-        .configure_axis(labelColor=colors["soft"], domain=False, ticks=False)
+        .configure_axis(labelColor=colors["ink"], gridColor=colors["line"], domain=False, ticks=False)
         .configure_title(color=colors["ink"], subtitleColor=colors["soft"], anchor="start", fontSize=15, offset=12)
     )
     drawn: str = converter().vegalite_to_svg(chart.to_dict(validate=False), allowed_base_urls=[])
     return drawn
+
+
+def plot(
+    marks: Sequence[Mark], names: Sequence[str], colors: Mapping[str, str], *, named: bool = True
+) -> alt.LayerChart:
+    """One column of a forest plot: an interval as a line and the change as a dot, names at the left, labels at the right.
+
+    A dot is filled where the change is known, so that it is told without colour, too. What lies beyond the edge ends there.
+    """
+    ends = [abs(end) for mark in marks for end in (mark.change, mark.low, mark.high) if end is not None]
+    reach = max(_REACH[0], min(1.05 * max(ends, default=0.0), _REACH[1]))
+    percents = alt.Axis(
+        title=None, tickCount=4, labelExpr="datum.value == 0 ? '0 %' : format(100 * datum.value, '+') + ' %'"
+    )
+    x = alt.X("low:Q", axis=percents, scale=alt.Scale(domain=[-reach, reach], nice=False, clamp=True))
+    looks = ["worse", "better", "calm"]
+    stroke, fill = ([colors["worse"], colors["better"], calm] for calm in (colors["calm"], "transparent"))
+    base = alt.Chart(alt.Data(values=[_row(mark, names) for mark in marks]))
+    left = {number: _short(name, _NAME_LETTERS) for number, name in enumerate(names)} if named else {}
+    right = {mark.row: one_line(mark.label, 200) for mark in marks}
+    zero = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color=colors["calm"], aria=False).encode(x="zero:Q")
+    lines = base.mark_rule(strokeWidth=2, aria=False).encode(
+        x=x,
+        x2="high:Q",
+        y=_y(len(names), "left", left),
+        color=alt.Color("look:N", legend=None, scale=alt.Scale(domain=looks, range=stroke)),
+    )
+    dots = base.mark_point(size=42, strokeWidth=1.4, opacity=1).encode(
+        x="change:Q",
+        y=_y(len(names), "right", right),
+        stroke=alt.Stroke("look:N", legend=None, scale=alt.Scale(domain=looks, range=stroke)),
+        fill=alt.Fill("look:N", legend=None, scale=alt.Scale(domain=looks, range=fill)),
+        description="description:N",
+        tooltip=alt.Tooltip("description:N", title=" "),
+    )
+    return alt.layer(zero, lines, dots).resolve_axis(y="independent")
 
 
 def png(svg_text: str) -> bytes:
@@ -135,30 +176,25 @@ def _sides(report: Report) -> str:
     return f"base {report.comparison.base.title}, new {report.comparison.new.title}"
 
 
-def _changes(report: Report) -> _Plot:
+def _changes(report: Report) -> tuple[list[str], list[Mark]]:
     """Each cell that is not unchanged and has a change, the worst first."""
     cells = [cell for outcome in _OUTCOMES for cell in report.of(outcome) if cell.change is not None and cell.metric]
-    note = "adjusted change from base to new and its 95 % interval; filled where it is known"
-    names, marks = [cell.cell for cell in cells], [_change(row, cell) for row, cell in enumerate(cells)]
-    return _Plot(report.sentence, note, [_DIRECTIONS], names, marks)
+    return [cell.cell for cell in cells], [_change(row, cell) for row, cell in enumerate(cells)]
 
 
 def _change(row: int, cell: CellFacts) -> Mark:
     # The interval is of the adjusted change. A cell that was not judged has none.
     change = cell.change if cell.adjusted is None else cell.adjusted
     label = f"{percent(change)} {METRICS[str(cell.metric)].title}, {called(cell.verdict)}"
-    look = _LOOKS[VERDICT_LOOKS.get(cell.verdict, "calm")]
-    return Mark(row, _DIRECTIONS, change or 0.0, cell.low, cell.high, look, label)
+    return Mark(row, _DIRECTIONS, change or 0.0, cell.low, cell.high, VERDICT_LOOKS.get(cell.verdict, "calm"), label)
 
 
-def _suites(report: Report) -> _Plot:
+def _suites(report: Report) -> tuple[list[str], list[Mark]]:
     """Each suite and config that has an average on both sides."""
     rows = [suite for suite in report.suites if any(suite.paired.figures[name].change is not None for name in SHOWN)]
     groups = (suite.paired.group for suite in rows)
     names = [f"{group.suite} {group.phase} {group.dtype} {group.device} {group.config}" for group in groups]
-    marks = [mark for row, suite in enumerate(rows) for mark in _averages(row, suite)]
-    note = "averages over the cells that pass on both sides, 95 % interval over models"
-    return _Plot("Suites: change from base to new", note, list(SHOWN.values()), names, marks)
+    return names, [mark for row, suite in enumerate(rows) for mark in _averages(row, suite)]
 
 
 def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:
@@ -167,94 +203,23 @@ def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:
         if change is None:
             continue
         low, high = (within.low - 1, within.high - 1) if within else (None, None)
-        yield Mark(row, column, change, low, high, _LOOKS[suite.looks[metric]], percent(change))
+        yield Mark(row, column, change, low, high, suite.looks[metric], percent(change))
 
 
-def _names(names: Sequence[str], colors: Mapping[str, str]) -> Any:
-    rows = [{"row": row, "name": _short(name, _NAME_LETTERS), "full": name} for row, name in enumerate(names)]
-    chart = alt.Chart(alt.Data(values=rows)).mark_text(align="left", color=colors["ink"], fontSize=11.5)
-    return chart.encode(x=alt.value(0), y=_y(names), text="name:N", description="full:N").properties(
-        width=_NAMES, height=_ROW * len(names)
-    )
+def _y(count: int, side: str, texts: Mapping[int, str]) -> alt.Y:
+    """Rows from above, with the texts of each at one side."""
+    words = f"{json.dumps(texts)}[datum.value] || ''"
+    labels = {"labelLimit": _NAMES, "labelOverlap": False, "labelBound": False, "labelFlush": False}
+    axis = alt.Axis(orient=side, labelExpr=words, grid=False, title=None, **labels)
+    return alt.Y("row:O", axis=axis, scale=alt.Scale(domain=list(range(count))))
 
 
-def _column(
-    column: str, marks: Sequence[Mark], names: Sequence[str], columns: int, colors: Mapping[str, str]
-) -> list[Any]:
-    """The marks of one column, on an axis that reaches as far below zero as above, and the labels behind them.
-
-    The labels have a width of their own: a browser may have a wider font than the one that they were measured with.
-    """
-    label = _LABEL if columns == 1 else _SHORT_LABEL
-    width = (_WIDTH - _NAMES) / columns - label - 24
-    own = [mark for mark in marks if mark.column == column]
-    reach = _reach(own)
-    base = alt.Chart(alt.Data(values=[_row(mark, names, reach) for mark in own])).encode(y=_y(names))
-    percents = "datum.value == 0 ? '0 %' : format(100 * datum.value, '+') + ' %'"
-    grid = alt.condition("datum.value == 0", alt.value(colors["soft"]), alt.value(colors["line"]))
-    axis = alt.Axis(title=None, labelExpr=percents, gridColor=grid, tickCount=4 if columns == 1 else 2)
-    low = alt.X("low:Q", axis=axis, scale=alt.Scale(domain=[-reach, reach], nice=False))
-    title = alt.TitleParams(column, color=colors["soft"], fontSize=11, fontWeight="normal", anchor="middle", offset=4)
-    *layers, labels = _layers(base, low, colors)
-    height = _ROW * len(names)
-    plot = alt.layer(*layers).properties(width=width, height=height, title=title)
-    return [plot, labels.properties(width=label, height=height)]
-
-
-def _layers(base: Any, low: Any, colors: Mapping[str, str]) -> list[Any]:
-    """Intervals, arrow heads where they go on beyond the edge, dots, and the labels."""
-
-    def by_look(channel: Any, calm: str) -> Any:
-        scale = alt.Scale(domain=["bad", "good", "calm"], range=[colors["bad"], colors["good"], calm])
-        return channel("look:N", legend=None, scale=scale)
-
-    def arrow(direction: str, offset: int) -> Any:
-        mark = base.mark_point(
-            shape=f"triangle-{direction}", xOffset=offset, filled=True, opacity=1, size=50, aria=False
-        )
-        return mark.transform_filter(f"datum.beyond_{direction}").encode(x=f"edge_{direction}:Q", color=color)
-
-    color = by_look(alt.Color, colors["calm"])
-    # Filled where a change is known, hollow where not: it is told without colour, too.
-    fill, stroke = by_look(alt.Fill, "none"), by_look(alt.Stroke, colors["calm"])
-    dots = base.mark_point(size=42, strokeWidth=1.4, opacity=1)
-    return [
-        base.mark_rule(strokeWidth=2, aria=False).encode(x=low, x2="high:Q", color=color),
-        *(arrow("left", -6), arrow("right", 6)),
-        dots.encode(x="change:Q", stroke=stroke, fill=fill, description="description:N"),
-        base.mark_text(align="left", fontSize=11.5, aria=False).encode(x=alt.value(0), text="label:N", color=color),
-    ]
-
-
-def _y(names: Sequence[str]) -> Any:
-    return alt.Y("row:O", axis=None, scale=alt.Scale(domain=list(range(len(names)))))
-
-
-def _row(mark: Mark, names: Sequence[str], reach: float) -> dict[str, Any]:
-    """A mark as Vega sees it, with its ends within the column."""
-    inside = {
-        name: None if value is None else max(-reach, min(reach, value))
-        for name, value in (("change", mark.change), ("low", mark.low), ("high", mark.high))
-    }
+def _row(mark: Mark, names: Sequence[str]) -> dict[str, Any]:
+    """A mark as Vega sees it."""
     within = "" if mark.low is None else f", 95 % interval {interval(mark.low, mark.high)}"
-    ends = [end for end in (mark.low, mark.high) if end is not None]
-    return {
-        "row": mark.row,
-        "look": mark.look,
-        "label": one_line(mark.label, 200),
-        "description": one_line(f"{names[mark.row]}: {mark.label}{within}", 2000),
-        "edge_left": -reach,
-        "edge_right": reach,
-        "beyond_left": any(end < -reach for end in ends),
-        "beyond_right": any(end > reach for end in ends),
-        **inside,
-    }
-
-
-def _reach(marks: Sequence[Mark]) -> float:
-    """The change at the edge of a column."""
-    ends = [abs(end) for mark in marks for end in (mark.change, mark.low, mark.high) if end is not None]
-    return max(_REACH[0], min(1.05 * max(ends, default=0.0), _REACH[1]))
+    description = one_line(f"{names[mark.row]}: {mark.label}{within}", 2000)
+    ends = {"change": mark.change, "low": mark.low, "high": mark.high}
+    return {"row": mark.row, "look": mark.look, "description": description, **ends}
 
 
 def _short(text: str, letters: int) -> str:

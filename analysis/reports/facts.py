@@ -11,7 +11,7 @@ import pandas as pd
 from sqlalchemy import Connection
 
 from analysis.compare.ranking import ranked
-from analysis.compare.results import Comparison
+from analysis.compare.results import Comparison, plain
 from analysis.compare.verdicts import Judgement, Outcome, compare_and_judge, decide, with_verdicts
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
 from analysis.reports.evidence import evidence_of
@@ -197,11 +197,11 @@ def _cells(
 
 
 def _facts(row: Mapping[Any, Any], link: str, repro: str, evidence: Sequence[str]) -> CellFacts:
-    metric = row["by"] if isinstance(row["by"], str) else None
+    metric = plain(row["by"])
     values: dict[str, float | None] = dict.fromkeys(("base", "new", "change", "adjusted", "low", "high"))
     if metric is not None:
-        values = {name: _known(row[f"{metric}_{name}"]) for name in values}
-        ratio = _known(row[f"{metric}_ratio"])
+        values = {name: plain(row[f"{metric}_{name}"]) for name in values}
+        ratio = plain(row[f"{metric}_ratio"])
         values["change"] = None if ratio is None else ratio - 1
     return CellFacts(
         cell=str(row["cell"]),
@@ -209,18 +209,10 @@ def _facts(row: Mapping[Any, Any], link: str, repro: str, evidence: Sequence[str
         config=str(row["config"]),
         verdict=str(row["verdict"]),
         metric=metric,
-        status_base=_text(row["status_base"]),
-        status_new=_text(row["status_new"]),
+        status_base=plain(row["status_base"]),
+        status_new=plain(row["status_new"]),
         link=link,
         repro=repro,
         evidence=tuple(evidence),
         **values,
     )
-
-
-def _known(value: Any) -> float | None:
-    return None if pd.isna(value) else float(value)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

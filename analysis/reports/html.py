@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from markupsafe import Markup
 
 from analysis.compare.verdicts import Outcome
 from analysis.reports.charts import CHARTS, IN_PAGE, PictureError, svg
-from analysis.reports.facts import CellFacts, Report
+from analysis.reports.facts import Report
 from analysis.reports.suites import SHOWN
 from analysis.reports.templating import render_page
 
 #: Rows of a table: a browser lays out some thousand rows well. The rest is counted only.
 ROWS = 2000
 _LOOKS = {Outcome.REGRESSED: "bad", Outcome.BROKE: "bad", Outcome.IMPROVED: "good", Outcome.FIXED: "good"}
-#: The relative change at the edge of an interval's picture: at least, and at most.
-_REACH = (0.05, 0.5)
 
 
 def html(report: Report) -> str:
@@ -26,7 +22,6 @@ def html(report: Report) -> str:
         report=report,
         rows=ROWS,
         looks=_LOOKS,
-        reach_of=_reach,
         average_headings=[f"!{title}" for title in SHOWN.values()],
         charts={chart: _chart(report, chart) for chart in CHARTS},
     )
@@ -38,9 +33,3 @@ def _chart(report: Report, chart: str) -> str:
         return Markup(svg(report, chart, IN_PAGE))  # noqa: S704 -- drawn here
     except PictureError as error:
         return str(error)
-
-
-def _reach(cells: Sequence[CellFacts]) -> float:
-    """The change at the edge of the pictures of one table: no interval of moderate size is cut."""
-    ends = [abs(end) for cell in cells for end in (cell.low, cell.high) if end is not None]
-    return max(_REACH[0], min(max(ends, default=0.0), _REACH[1]))

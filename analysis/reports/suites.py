@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -20,8 +20,6 @@ Look = Literal["better", "worse", "calm"]
 
 #: The averages of the table and what they are called: compression is eager over compiled peak memory.
 SHOWN = {name: METRICS[name].title for name in ("speedup", "compile_cold_s", "compression")}
-#: Where the set of models moved the unpaired average by this much more than the paired one, that is said.
-_MOVED = 0.01
 #: What a verdict looks like. All else, known or not, is neither good nor bad.
 VERDICT_LOOKS: dict[str, Look] = {Outcome.REGRESSED.value: "worse", Outcome.IMPROVED.value: "better"}
 #: The metric whose verdicts an average of another goes by.
@@ -30,18 +28,20 @@ _DECIDES = {"speedup": "compiled_ms", "device_speedup": "compiled_kernel_ms", "c
 SHOWN_AS_NONE = 5e-4
 #: What a group of cells is made of.
 GROUP = ["suite", "phase", "dtype", "device", "config_id"]
+#: Of a group's average: its interval, and the looks that the verdicts of its cells allow.
+Sure = tuple[Interval | None, frozenset[Look]]
+NOT_SURE: Sure = (None, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteFacts:
     """A group that both sides measured, with the interval of new over base of each average; None below 5 models.
 
-    `moved` says where the set of models changed the unpaired speedup, else empty. `looks` are by `average_look`.
+    `looks` are by `average_look`.
     """
 
     paired: SuiteChange
     intervals: dict[str, Interval | None]
-    moved: str
     looks: dict[str, Look]
 
     def to_json(self) -> dict[str, Any]:
@@ -51,25 +51,32 @@ class SuiteFacts:
 
 def suite_facts(comparison: Comparison, judgement: Judgement) -> tuple[SuiteFacts, ...]:
     """The groups of which both sides have measured something, in the order of their names."""
-    cells = comparison.cells[comparison.cells["transition"] == Transition.BOTH_PASS.value]
-    cells = cells.join(judgement.cells.filter(like="_verdict"))
-    of_group = {"\n".join(map(str, names)): rows for names, rows in cells.groupby(GROUP, sort=False)}
+    known = group_intervals(comparison.cells.join(judgement.cells.filter(like="_verdict")), SHOWN)
     return tuple(
-        _facts(suite, of_group.get(name_of(suite.group)))
+        _facts(suite, {metric: known.get((name_of(suite.group), metric), NOT_SURE) for metric in SHOWN})
         for suite in comparison.suites
         if suite.base.measured and suite.new.measured
     )
 
 
-def _facts(suite: SuiteChange, cells: pd.DataFrame | None) -> SuiteFacts:
-    if cells is None:
-        return SuiteFacts(suite, dict.fromkeys(SHOWN), _moved(suite), dict.fromkeys(SHOWN, "calm"))
-    intervals = {metric: average_interval(metric, cells) for metric in SHOWN}
-    looks = {
-        metric: average_look(metric, suite.figures[metric].ratio, within, allowed_looks(metric, cells))
-        for metric, within in intervals.items()
-    }
-    return SuiteFacts(suite, intervals, _moved(suite), looks)
+def _facts(suite: SuiteChange, known: Mapping[str, Sure]) -> SuiteFacts:
+    looks = {metric: average_look(metric, suite.figures[metric].ratio, *of) for metric, of in known.items()}
+    return SuiteFacts(suite, {metric: within for metric, (within, _) in known.items()}, looks)
+
+
+def group_intervals(cells: pd.DataFrame, metrics: Iterable[str]) -> dict[tuple[str, str], Sure]:
+    """For every group (`name_of`) and metric the interval of its change over models, from the judged cells that pass twice."""
+    metrics = tuple(metrics)
+    values = [f"{metric}_{side}" for metric in metrics for side in ("base", "new")]
+    # Rows of a frame with all columns are taken slowly.
+    values += [str(name) for name in cells if str(name).endswith("_verdict")]
+    passing = cells[["model", "testbed_changed", *GROUP, *values]]
+    passing = passing[cells["transition"] == Transition.BOTH_PASS.value]
+    intervals: dict[tuple[str, str], Sure] = {}
+    for names, rows in passing.groupby(GROUP, sort=False, observed=True):
+        for metric in metrics:
+            intervals["\n".join(map(str, names)), metric] = average_interval(metric, rows), allowed_looks(metric, rows)
+    return intervals
 
 
 def name_of(group: Group) -> str:
@@ -111,14 +118,3 @@ def average_look(metric: str, ratio: float | None, within: Interval | None, allo
         return "calm"
     look = direction(metric, 1.0, ratio)
     return look if look in ("better", "worse") and look in allowed else "calm"
-
-
-def _moved(suite: SuiteChange) -> str:
-    figure = suite.figures["speedup"]
-    if figure.ratio is None or figure.ratio_all is None or abs(figure.ratio_all / figure.ratio - 1) < _MOVED:
-        return ""
-    return (
-        f"{suite.group.suite} {suite.group.phase} {suite.group.dtype} {suite.group.config}: over all that passes the "
-        f"speedup went {figure.base_all.value:.2f} ({figure.base_all.n} cells) -> {figure.new_all.value:.2f} "
-        f"({figure.new_all.n}), over the {figure.n} that pass twice {100 * (figure.ratio - 1):+.1f} %: the set of models moved it"
-    )

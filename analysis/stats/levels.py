@@ -31,8 +31,9 @@ class LevelChange:
     """A change of level. `at` is the first index of the new level, `earliest` and `latest` where that could be as well.
 
     `before` and `after` are levels in the unit of the values, `now` is the newest level of the series. `ratio` is after over
-    before, with its 95 % interval `low` to `high`. `p` is two-sided and corrected for the places of the series. `is_over` says
-    that some later level of the series is nearer to the one before, in ln, whatever came after that.
+    before, with its 95 % interval `low` to `high`. `p` is two-sided and corrected for the places of the series, `q` the false
+    discovery rate at which it would just be reported among all series. `is_over` says that some later level of the series is
+    nearer to the one before, in ln, whatever came after that.
     """
 
     at: int
@@ -46,14 +47,14 @@ class LevelChange:
     high: float
     p: float
     is_over: bool = False
+    q: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class NewLevel:
     """A new level of the series in row `row` of table `table`. Its two levels lie within `start` and `stop`.
 
-    `is_pending` says that it is too young to be established. `q` is the false discovery rate at which it would just be
-    reported among all series.
+    `is_pending` says that it is too young to be established.
     """
 
     table: int
@@ -62,7 +63,6 @@ class NewLevel:
     is_pending: bool
     start: int
     stop: int
-    q: float = math.nan
 
 
 def new_levels(
@@ -85,7 +85,7 @@ def new_levels(
     p = np.array([level.change.p for level in candidates] + [1.0] * max(enough - len(changed), 0))
     rates = false_discovery_rates(p)[: len(candidates)].tolist()
     return [
-        replace(level, q=q)
+        replace(level, change=replace(level.change, q=q))
         for level, q in zip(candidates, rates, strict=True)
         if q <= LEVEL and abs(math.log(level.change.ratio)) >= math.log1p(min_effect)
     ]

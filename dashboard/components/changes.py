@@ -91,14 +91,20 @@ class Change:
         return f"{self.size} {self.word}".strip()
 
     @property
-    def interval(self) -> str:
-        """In percent: `[+1.2, +5.0]`, or `eager +2.1, adjusted +3.1 [+1.2, +5.0]`; nothing where it is not known."""
-        low, adjusted, high = (signed(percent(value), unit="") for value in (self.low, self.adjusted, self.high))
+    def intervals(self) -> list[str]:
+        """In percent: `[+1.2, +5.0]`, or `eager +2.1` and `adjusted +3.1 [+1.2, +5.0]`; nothing where it is not known."""
+        low, adjusted, high, eager = (
+            signed(percent(value), unit="") for value in (self.low, self.adjusted, self.high, self.eager)
+        )
         shown = "" if math.isnan(self.low) or math.isnan(self.high) else f"[{low}, {high}]"
         if math.isnan(self.adjusted) or abs(self.adjusted - self.ratio) < SHOWN_AS_NONE:
-            return shown
-        eager = "" if math.isnan(self.eager) else f"eager {signed(percent(self.eager), unit='')}, "
-        return f"{eager}adjusted {adjusted} {shown}".strip()
+            return [shown] if shown else []
+        return [*([] if math.isnan(self.eager) else [f"eager {eager}"]), f"adjusted {adjusted} {shown}".strip()]
+
+    @property
+    def interval(self) -> str:
+        """The same in a line."""
+        return ", ".join(self.intervals)
 
 
 def change(metric: str, base: float | None, new: float | None) -> Change | None:

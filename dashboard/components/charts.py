@@ -1,4 +1,4 @@
-"""Every chart of the dashboard, by Altair, with the pictures that people save of them.
+"""Every chart of the dashboard, by Altair.
 
 A chart goes to the page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows what a
 place was, a click picks it, and dragging and Ctrl with the wheel move and zoom.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from typing import Any
 
 import altair as alt
@@ -21,13 +19,10 @@ import streamlit as st
 from altair.utils import schemapi
 from numpy.typing import NDArray
 
-from analysis.reports.charts import SCALE, PictureError, converter
 from analysis.stats.averages import scatter
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.components import palette
 from dashboard.components.formats import ABSENT
-
-Make = Callable[[], bytes]
 
 #: The name of what clicks pick in a chart.
 _PICK = "pick"
@@ -40,7 +35,7 @@ _SHAPE_OF = {"pass": "circle", "failed": "cross", "missing": "square", "unavaila
 #: Up to so many places each has a mark of its own; labels of an axis at most.
 _WITH_POINTS, _TICKS = 45, 12
 #: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes, a line of the names of sides; the
-#: width of a saved picture.
+#: width of a chart, about.
 _HEIGHT, _LEGEND, _LANE, _AROUND, _NAME, _WIDTH = 300, 20, 26, 90, 13, 720
 
 
@@ -49,7 +44,7 @@ schemapi.disable_debug_mode()
 alt.theme.enable("none")  # the page has its own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """A chart, the key of its element and its words for a screen reader; of one with `picks` clicks pick places."""
 
@@ -57,18 +52,6 @@ class Figure:
     chart: Any
     alt: str
     picks: bool = False
-
-    @cached_property
-    def spec(self) -> dict[str, Any]:
-        """The chart for Streamlit, which takes its frames as named data sets."""
-        whole = self.chart.copy(deep=False)
-        whole.layer = [part.copy(deep=False) for part in whole.layer]
-        frames: dict[str, pd.DataFrame] = {}
-        for part in (whole, *whole.layer):
-            if isinstance(part.data, pd.DataFrame):
-                name = f"data{len(frames)}"
-                frames[name], part.data = part.data, alt.NamedData(name)
-        return {**whole.to_dict(validate=False), "datasets": frames}
 
 
 def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
@@ -78,7 +61,7 @@ def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
     for number, figure in enumerate(figures):
         picking: dict[str, Any] = {"on_select": "rerun", "selection_mode": _PICK} if figure.picks else {}
         where = places[number % len(places)]
-        event = where.vega_lite_chart(spec=figure.spec, key=figure.key, alt=figure.alt, **picking)
+        event = where.altair_chart(figure.chart, key=figure.key, alt=figure.alt, **picking)
         names += [one["name"] for one in event.selection.get(_PICK, ())] if figure.picks else []
     return list(dict.fromkeys(names))
 
@@ -87,65 +70,6 @@ def from_to(rows: pd.DataFrame, highlighted: Sequence[str]) -> str:
     """What the rows of `lines`, in their order in time, say in words: the first and the newest value of each highlighted line."""
     texts = {name: found.tolist() for name, found in rows.groupby("line", sort=False)["text"]}
     return "; ".join(f"{name} from {texts[name][0]} to {texts[name][-1]}" for name in highlighted if name in texts)
-
-
-def offer(figures: Sequence[Figure]) -> None:
-    """Draws a fold with buttons that save each chart as SVG and PNG."""
-    if not figures:
-        return
-    fold = st.expander("Export charts", icon=":material/image:", key="pictures", on_change="rerun")
-    if not fold.open:
-        return
-    with fold:
-        if can_make_pictures():
-            st.caption("The charts as they are now, in the colours of this page.")
-            for figure in figures:
-                name = figure.key.replace("_", " ")
-                picture_buttons(
-                    name, file_name(name), *(partial(draw, figure.chart, palette.theme()) for draw in (svg, png))
-                )
-
-
-def picture_buttons(title: str, name: str, make_svg: Make, make_png: Make) -> None:
-    """Draws two buttons that save a picture as files of a name."""
-    with st.container(horizontal=True):
-        for kind, make, mime in (("SVG", make_svg, "image/svg+xml"), ("PNG", make_png, "image/png")):
-            label = f"{kind} of {title}"
-            download(label, make, f"{name}.{kind.lower()}", mime, key=label)
-
-
-def can_make_pictures() -> bool:
-    """Whether pictures can be made here; draws a sentence that says what is missing if they cannot."""
-    try:
-        converter()
-    except PictureError as error:
-        st.caption(f"{error}. Without it each chart has a button at its corner that saves it as PNG.")
-        return False
-    return True
-
-
-def download(label: str, make: Make, name: str, mime: str, *, key: str, help: str | None = None) -> None:
-    """A button that makes its file once it is pressed."""
-    st.download_button(
-        label, make, name, mime, key=key, help=help, on_click="ignore", icon=":material/download:", type="tertiary"
-    )
-
-
-def svg(chart: Any, theme: str = "light") -> bytes:
-    """A chart as SVG. Raises `PictureError` where vl-convert is not installed."""
-    text: str = converter().vegalite_to_svg(_spec(chart, theme), allowed_base_urls=[])
-    return text.encode()
-
-
-def png(chart: Any, theme: str = "light") -> bytes:
-    """A chart as PNG. Raises `PictureError` where vl-convert is not installed."""
-    picture: bytes = converter().vegalite_to_png(_spec(chart, theme), scale=SCALE, allowed_base_urls=[])
-    return picture
-
-
-def file_name(words: str) -> str:
-    """A text as a file's name: letters, digits, dots and dashes."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-.")[:120] or "picture"
 
 
 def lines(
@@ -180,27 +104,25 @@ def lines(
     x = alt.X("date:T", title=None, axis=alt.Axis(grid=False)) if dates else _places(labels)
     scale = alt.Scale(zero=False, type="log" if log else "linear")
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
-    bare = alt.Y("value:Q", scale=scale, axis=None)
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
     series = list(palette.colors().series)[: len(highlighted)]
-    look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=None)}
+    legend = alt.Legend(orient="bottom", title=None, columns=3, labelLimit=300) if len(highlighted) > 1 else None
+    look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=legend)}
     point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
     coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
     layers = [coloured.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(zoom)]
     if len(band := _band(told)):
         area = alt.Chart(_with_breaks(band)).mark_area(opacity=0.15)
-        layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, axis=None), y2="high:Q", **look))
+        layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q", **look))
     if len(others):
         grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=palette.NEUTRAL)
-        layers.insert(0, grey.encode(x=x, y=bare, detail="line:N"))
+        layers.insert(0, grey.encode(x=x, y=y, detail="line:N"))
     if levels is not None and len(levels):
         triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
-        layers.append(triangles.encode(x=x, y=bare, **look))
+        layers.append(triangles.encode(x=x, y=y, **look))
     if len(told):
         layers.append(_hover(told, facts, pick).encode(x=x))
-    if len(highlighted) > 1:
-        layers.append(_names(rows, dict(zip(highlighted, series, strict=True)), scale, log))
-    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT, title).resolve_axis(y="independent")
+    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT, title)
 
 
 def statuses(
@@ -287,26 +209,6 @@ def _band(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(bands) if bands else rows.iloc[:0]
 
 
-def _names(rows: pd.DataFrame, series: Mapping[str, str], scale: alt.Scale, log: bool) -> alt.Chart:
-    """The names of lines at their ends, as an axis at the right, which has as much room as it needs; they do not overlap."""
-    known = rows.dropna(subset=["value"]).sort_values("place")
-    change, back = (np.log, np.exp) if log else (np.positive, np.positive)
-    ends = known[known["line"].isin(list(series))].groupby("line")["value"].last().sort_values()
-    values, every = change(ends.to_numpy()), change(known["value"].to_numpy())
-    # Flat lines have no range: then a share of their height is one.
-    step = 1.8 * _NAME / _HEIGHT * (np.ptp(every) or 0.02 * np.abs(every).max() or 0.02)
-    # Each name is a line above the one below it, and all together are where their lines end.
-    at = np.maximum.accumulate(values - step * np.arange(len(ends))) + step * np.arange(len(ends))
-    at = back(at - np.mean(at - values))
-    tests = [(f"datum.value == {value!r}", str(name)) for value, name in zip(at.tolist(), ends.index, strict=True)]
-    texts = "".join(f"{test} ? {json.dumps(name)} : " for test, name in tests) + "''"
-    colors = {"condition": [{"test": test, "value": series[name]} for test, name in tests], "value": palette.NEUTRAL}
-    look = {"grid": False, "ticks": False, "domain": False, "labelOverlap": False, "labelLimit": 180}
-    axis = alt.Axis(values=at.tolist(), orient="right", labelExpr=texts, labelColor=colors, labelFontWeight=600, **look)
-    y = alt.Y("value:Q", title=None, scale=scale, axis=axis)
-    return alt.Chart(pd.DataFrame({"value": at})).mark_point(opacity=0).encode(y=y)
-
-
 def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
     """A rule at each place, seen where it is picked, with the value of every line and the facts under the pointer."""
     texts = rows.pivot_table(index="place", columns="line", values="text", aggfunc="first", sort=False)
@@ -350,20 +252,3 @@ def _kind(status: object) -> str:
     if status == Status.PASS:
         return "pass"
     return "unavailable or skipped" if status in NOT_APPLICABLE else "failed"
-
-
-def _spec(chart: Any, theme: str) -> dict[str, Any]:
-    colors = palette.COLORS[theme]
-    line, ink = colors.grid, colors.text
-    whole = (
-        chart.properties(width=_WIDTH, background=colors.background, padding=16)
-        .configure(font="sans-serif")
-        .configure_axis(labelColor=ink, titleColor=ink, gridColor=line, domainColor=line, tickColor=line)
-        .configure_legend(labelColor=ink, titleColor=ink)
-        .configure_title(color=ink)
-        .configure_view(stroke=None)
-    )
-    # The default limit of 5,000 rows is for notebooks.
-    with alt.data_transformers.enable("default", max_rows=None):
-        spec: dict[str, Any] = whole.to_dict()
-    return spec

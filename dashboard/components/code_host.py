@@ -15,8 +15,7 @@ from db.queries.sides import Side
 _HOST = "https://github.com"
 _REPO = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,37}[A-Za-z0-9])?/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 _SHA = re.compile(r"[0-9a-f]{7,64}")
-_THREAD = re.compile(re.escape(_HOST) + r"/([^/\s]+/[^/\s]+)/(pull|issues)/([1-9][0-9]{0,8})")
-_NUMBER = re.compile(r"#([1-9][0-9]{0,8})")
+_THREAD = re.compile(re.escape(_HOST) + r"/([^/\s]+/[^/\s]+)/((?:pull|issues)/[1-9][0-9]{0,8})")
 #: Digits of a sha that are shown.
 SHOWN = 10
 
@@ -43,12 +42,10 @@ def pull(repo: str, number: int | None, absent: str = "") -> Markup:
 
 
 def reference(repo: str, written: str) -> Markup:
-    """What a person wrote as a link: a link where it means an issue or pull request of this very repository."""
-    if match := _NUMBER.fullmatch(written.strip()):
-        return _link(repo, f"issues/{match[1]}", written, "issue or pull request")
+    """What a person wrote as a link: a link where it is an issue or pull request of this very repository."""
     match = _THREAD.fullmatch(written.strip())
     if match and match[1] == repo:
-        return _link(repo, f"{match[2]}/{match[3]}", written, "issue or pull request")
+        return _link(repo, match[2], written, "issue or pull request")
     return escape(written)
 
 

@@ -1,23 +1,36 @@
-"""A comparison as files: the same report and pictures that `inductor-watch report` writes, made when asked for."""
+"""Buttons that save files, made once they are pressed: a comparison as the report and pictures of `inductor-watch report`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.reports.charts import draw, png, svg
+from analysis.reports.charts import PictureError, converter, draw, png, svg
 from analysis.reports.facts import Report, build_report
 from analysis.reports.html import html
 from analysis.reports.permalinks import fixed_side
-from dashboard.components.charts import can_make_pictures, download, file_name, picture_buttons
 from dashboard.selection import Selection
 from db.queries.filters import CellFilter
 
 Build = Callable[[], Report]
 _TITLES = {"changes": "what changed", "suites": "the suites"}
+_KINDS = {"SVG": "image/svg+xml", "PNG": "image/png"}
+
+
+def download(label: str, make: Callable[[], bytes], name: str, mime: str, *, key: str, help: str | None = None) -> None:
+    """A button that makes its file once it is pressed."""
+    st.download_button(
+        label, make, name, mime, key=key, help=help, on_click="ignore", icon=":material/download:", type="tertiary"
+    )
+
+
+def file_name(words: str) -> str:
+    """A text as a file's name: letters, digits, dots and dashes."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-.")[:120] or "file"
 
 
 def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | None = None) -> None:
@@ -43,9 +56,16 @@ def offer(selection: Selection, filters: CellFilter, configs: tuple[str, str] | 
             key="report_html",
             help="Verdict, evidence, suites, environment and what to measure again; it loads nothing from anywhere.",
         )
-        for chart, title in _TITLES.items() if can_make_pictures() else ():
-            makers = (partial(_picture, build, chart, kind) for kind in ("svg", "png"))
-            picture_buttons(title, f"{name}-{chart}", *makers)
+        try:
+            converter()
+        except PictureError as error:
+            st.caption(f"{error}.")
+            return
+        for chart, title in _TITLES.items():
+            with st.container(horizontal=True):
+                for kind, mime in _KINDS.items():
+                    make, label = partial(_picture, build, chart, kind), f"{kind} of {title}"
+                    download(label, make, f"{name}-{chart}.{kind.lower()}", mime, key=label)
 
 
 def dashboard_address(page: str) -> str:
@@ -57,7 +77,7 @@ def _picture(build: Build, chart: str, kind: str) -> bytes:
     report = build()
     none = "There is no change for this picture to show."
     drawn = svg(report, chart) or draw(report.sentence, [none], [], [], [])
-    return png(drawn) if kind == "png" else drawn.encode()
+    return png(drawn) if kind == "PNG" else drawn.encode()
 
 
 def _built(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import streamlit as st
 from markupsafe import Markup
@@ -12,7 +11,6 @@ from dashboard import url
 from dashboard.components.formats import moment
 from dashboard.components.markup import anchor, draw, joined, paragraph
 from dashboard.components.sides import commit_words
-from db.errors import SideError, StoreError
 from db.queries.sides import Side
 from db.runs import NightInfo
 
@@ -48,14 +46,3 @@ def neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "n
         links.append(Markup("{}: {}").format(word, anchor(url.link(page, **{key: night.night}, **changes), words)))
     if links:
         draw(paragraph("iw-links", joined(" ", ["Nights that have it, the", joined("; the ", links)])))
-
-
-@contextmanager
-def errors_as_states() -> Iterator[None]:
-    """Shows an error of a side or of the store as an empty state, in place of what was to be drawn."""
-    try:
-        yield
-    except SideError as error:
-        show("There is no such side", f"{error}. Pick another one at the left.")
-    except StoreError as error:
-        show("The database cannot be shown", f"{error}.", FILL if "no database" in str(error) else "")

@@ -98,12 +98,6 @@ def table(
     return Markup(_TABLE.render(**words, rows=list(rows)))  # noqa: S704 -- escaped by Jinja2
 
 
-def cards(items: Iterable[tuple[str, str, str]]) -> list[Markup]:
-    """Key figures, an HTML list each: title, figure and note."""
-    card = Markup('<dl class="iw-card"><dt>{}</dt><dd>{}</dd><dd class="note">{}</dd></dl>')
-    return [card.format(*item) for item in items]
-
-
 def paragraph(css: str, *parts: str) -> Markup:
     """A paragraph of a class, its parts one a line."""
     return Markup('<p class="{}">{}</p>').format(css, lines(*parts))

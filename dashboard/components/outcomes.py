@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,6 @@ OUTCOMES = {
 #: Outcomes that are neither good nor bad have no colour. The glyphs say the same without one.
 LOOKS: dict[str, Look] = {"broke": "worse", "regressed": "worse", "improved": "better", "fixed": "better"}
 GLYPHS = {"worse": "\N{MULTIPLICATION X}", "better": "\N{CHECK MARK}", "inconclusive": "?", "unchanged": "="}
-#: Words of older addresses.
-_FORMER = {"slower": "regressed", "faster": "improved", "within": "unchanged"}
 CHANGED = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
 
 
@@ -70,16 +67,6 @@ def with_outcomes(cells: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
         more_runs=_of_metric(joined, metric, "more_runs").where(unsettled),
         comparable=passing & ~moved & (outcome != Outcome.ENVIRONMENT_CHANGED.value),
     )
-
-
-def counts(cells: pd.DataFrame) -> Counter[str]:
-    """How many cells there are of each outcome."""
-    return Counter(cells["outcome"])
-
-
-def translated(wanted: Iterable[str]) -> list[str]:
-    """Outcomes as an address names them, those of an old address in the words of today; each once."""
-    return list(dict.fromkeys(_FORMER.get(name, name) for name in wanted))
 
 
 def _of_metric(cells: pd.DataFrame, metric_of: pd.Series, name: str) -> pd.Series:

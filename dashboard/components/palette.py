@@ -15,36 +15,27 @@ class Colors:
     """The colours of charts on a light or a dark page.
 
     `series` are Okabe and Ito's, which people with any colour vision tell apart, six as nobody tells more apart. `bad` marks
-    what is wrong, `ink` is of small lines among text; base and new are neither good nor bad. The last three are of saved files.
+    what is wrong; base and new are neither good nor bad.
     """
 
     series: tuple[str, ...]
     base: str
     new: str
     bad: str
-    ink: str
-    background: str
-    text: str
-    grid: str
 
 
 COLORS = {
     "light": Colors(
         ("#0072B2", "#C77F00", "#009E73", "#B8568F", "#3A8FC0", "#C24E00"),
-        *("#7a828c", "#00795a", "#B44A00", "#4a515a", "#ffffff", "#31333f", "#dfe2e6"),
+        *("#7a828c", "#00795a", "#B44A00"),
     ),
     "dark": Colors(
         ("#56B4E9", "#E69F00", "#2BC79A", "#CC79A7", "#F0E442", "#F08040"),
-        *("#9aa3ad", "#35c79d", "#ffb077", "#c3cad2", "#0e1117", "#fafafa", "#3a3f4a"),
+        *("#9aa3ad", "#35c79d", "#ffb077"),
     ),
 }
 
 
-def theme() -> str:
-    """`light` or `dark`, as the reader's browser shows it now."""
-    return "dark" if st.context.theme.type == "dark" else "light"
-
-
 def colors() -> Colors:
-    """The colours of the page as it is shown now."""
-    return COLORS[theme()]
+    """The colours of the page as the reader's browser shows it now."""
+    return COLORS["dark" if st.context.theme.type == "dark" else "light"]

@@ -16,12 +16,9 @@ from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
 from db.errors import SideError
 from db.runs import NightInfo
 
-#: Nights whose single runs and commits are offered too, and nights that are offered before somebody asks for older ones:
-#: the browser handles every option with every run of the script.
-_NEWEST, _AT_ONCE = 30, 60
-#: Stands for the older ones, at the end of the list.
-_OLDER = "\N{HORIZONTAL ELLIPSIS}"
-_KEY = "older nights"
+#: Nights whose single runs and commits are offered too, and nights that are offered: the browser handles every option with
+#: every run of the script. Older ones are found by what is typed.
+_NEWEST, _OFFERED = 30, 60
 _HELP = (
     "Pick a night, branch, commit or run: type a part of its sha, title, pull request, date, device or label. Anything older "
     "than what is listed: a commit (six digits or more), branch@commit, latest~2, the id of a night or run."
@@ -32,11 +29,8 @@ def pickers(data: Data) -> None:
     """Draws the choice of sides and filters; it is read back from the address."""
     nights = data.nights()
     labels = _choices(nights, data.revision) | {LATEST: "latest night", PREVIOUS: "previous night", NOTHING: "none"}
-    offered = [name for name in labels if name not in (LATEST, PREVIOUS, NOTHING)]
-    if len(nights) > _AT_ONCE and not st.session_state.get(_KEY, False):
-        older = {night.night for night in nights[_AT_ONCE:]}
-        labels[_OLDER] = f"{_OLDER} {len(older):,} older nights: list them, too"
-        offered = [*(name for name in offered if name not in older), _OLDER]
+    hidden = {LATEST, PREVIOUS, NOTHING, *(night.night for night in nights[_OFFERED:])}
+    offered = [name for name in labels if name not in hidden]
     _side(data, "base", [PREVIOUS, NOTHING, *offered], labels)
     st.button("Swap base and new", icon=":material/swap_vert:", key="swap", on_click=_swap, width="stretch")
     _side(data, "new", [LATEST, *offered], labels)
@@ -86,10 +80,7 @@ def _side(data: Data, key: str, options: Sequence[str], labels: dict[str, str]) 
 def _chosen(data: Data, key: str) -> None:
     """Writes what was picked or typed to the address; a text that names no side may be a part of what one is called."""
     value = st.session_state[url.widget(key)]
-    if value == _OLDER:
-        st.session_state[_KEY] = True
-    else:
-        url.put(key, None if value == DEFAULTS[key] else found_side(data, value))
+    url.put(key, None if value == DEFAULTS[key] else found_side(data, value))
 
 
 def found_side(data: Data, wanted: str) -> str:

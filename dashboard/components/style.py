@@ -16,7 +16,7 @@ SHEET = """
   --iw-soft: color-mix(in srgb, currentColor 74%, transparent);
   font-variant-numeric: tabular-nums; font-size: .875rem; line-height: 1.35; }
 .iw p, .iw ul { margin: 0 0 .35rem; }
-.iw p, .iw ul, .iw ul li, .iw dl, .iw dl dd { font-size: inherit; }
+.iw p, .iw ul, .iw ul li { font-size: inherit; }
 .iw a { color: inherit; text-decoration: none; }
 .iw a:hover, .iw a:focus-visible { text-decoration: underline; text-underline-offset: 2px; }
 .iw a.out { text-decoration: underline dotted; text-underline-offset: 2px; }
@@ -53,11 +53,7 @@ SHEET = """
 .iw .tag.missing { border-style: dashed; border-color: var(--iw-soft); }
 .iw p.iw-verdict { font-size: 1.12rem; line-height: 1.5; margin: 0 0 .2rem; max-width: 75ch; }
 .iw p.iw-verdict a, .iw p.iw-links a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
-.iw dl.iw-card { margin: 0; padding: 0; }
 .iw small { color: var(--iw-soft); }
-.iw .iw-card dt { color: var(--iw-soft); font-size: .8rem; }
-.iw .iw-card dd { margin: 0; font-size: 1.45rem; font-weight: 600; line-height: 1.25; }
-.iw .iw-card dd.note { font-size: .8rem; font-weight: 400; color: var(--iw-soft); line-height: 1.3; }
 .iw-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--iw-least, 27rem)), 1fr));
   gap: 1.3rem 2rem;
   align-items: start; }

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 
 from analysis.history.alerts import Alert
 from analysis.history.changes import Certainty, Change, Direction
-from analysis.history.recovery import RUNS, Pinned, Standing, Timeline, standing
+from analysis.history.recovery import RUNS, Standing, Timeline, standing
 from analysis.reports.words import interval, percent
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
@@ -150,9 +150,7 @@ class _Book:
         return moved
 
     def _standing(self, record: RegressionInfo, since: datetime | None = None) -> Standing:
-        values = (record.base_value, record.new_value, record.onset_commit)
-        pinned = Pinned(record.cell_id, record.repo, record.branch, record.testbed_id, record.metric, *values)
-        return standing(pinned, self._timeline, since)
+        return standing(record, self._timeline, since)
 
 
 def _is_again(record: RegressionInfo, change: Change) -> bool:

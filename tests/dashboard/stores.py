@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from collector.vocabulary import Cell, Config, Measurement, Phase, Status
 from db.engine import open_store
@@ -51,6 +52,23 @@ def measure(minutes: float, slower: Sequence[str] = (), failing_models: Sequence
     return make
 
 
+def run(
+    folder: Path,
+    run_id: str,
+    day: float = 0,
+    *,
+    which: Sequence[Cell] | None = None,
+    slower: Sequence[str] = (),
+    failing_models: Sequence[str] = (),
+    seed: int = 0,
+    **head: Any,
+) -> Path:
+    """A bundle of a run that began on that day (see `measure`); `head` is what else its header has."""
+    minutes = 1440.0 * day
+    make = measure(minutes + 1, slower, failing_models, seed)
+    return night(folder, run_id, minutes=minutes, cells=which or cells(), make=make, **head)
+
+
 def fill(path: Path, folder: Path, runs: int = 2) -> Path:
     """A store with that many nights of main: in the last one gpt2 is slower and opt no longer compiles.
 
@@ -58,53 +76,30 @@ def fill(path: Path, folder: Path, runs: int = 2) -> Path:
     """
     bundles = repeats(folder) if runs > 1 else []
     for index in range(runs):
-        is_last, minutes = index == runs - 1 and runs > 1, index * 1440.0
-        make = measure(minutes + 1, ("gpt2",) if is_last else (), ("opt",) if is_last else ("t5",), seed=index)
-        sha = SHAS[index % len(SHAS)]
-        bundles.append(
-            night(folder, f"night-{index}", minutes=minutes, cells=cells(), make=make, seed=index, commit=sha)
-        )
+        is_last = index == runs - 1 and runs > 1
+        changed = {"slower": ("gpt2",), "failing_models": ("opt",)} if is_last else {"failing_models": ("t5",)}
+        bundles.append(run(folder, f"night-{index}", index, seed=index, commit=SHAS[index % len(SHAS)], **changed))
     return store(path, bundles)
 
 
 def repeats(folder: Path) -> list[Path]:
     """One commit of another branch, measured twice before all else: equal but for the noise."""
-    return [
-        night(
-            folder,
-            f"again-{index}",
-            minutes=-1440.0 * (index + 1),
-            cells=cells(),
-            make=measure(-1440.0 * (index + 1) + 1, seed=100 + index),
-            branch="repeats",
-            commit=SHAS[3],
-        )
-        for index in range(2)
-    ]
+    return [run(folder, f"again-{at}", -at - 1, seed=100 + at, branch="repeats", commit=SHAS[3]) for at in range(2)]
 
 
 def fill_gpus(path: Path, folder: Path, gpus: Sequence[int] = (2, 2)) -> Path:
     """A store with a night on so many GPUs each; models move between them where a night has other GPUs than the last."""
     bundles = []
+    models = sorted({which.model for which in cells()})
     for index, count in enumerate(gpus):
-        models = sorted({which.model for which in cells()})
         for gpu in range(count):
             mine = [which for which in cells() if models.index(which.model) % count == gpu]
-            name, minutes = f"on{count}-{index}", index * 1440.0
-            testbed = {**TESTBED, "accelerator": "Synthetic GPU", "gpu_index": gpu}
-            bundles.append(
-                night(
-                    folder,
-                    f"{name}-gpu{gpu}",
-                    minutes=minutes,
-                    cells=mine,
-                    make=measure(minutes + 1, ("gpt2",) if index else (), seed=index),
-                    seed=index,
-                    commit=SHAS[index % len(SHAS)],
-                    night=name,
-                    testbed=testbed,
-                )
-            )
+            head = {
+                "night": f"on{count}-{index}",
+                "testbed": {**TESTBED, "accelerator": "Synthetic GPU", "gpu_index": gpu},
+            }
+            head |= {"commit": SHAS[index % len(SHAS)], "slower": ("gpt2",) if index else ()}
+            bundles.append(run(folder, f"on{count}-{index}-gpu{gpu}", index, which=mine, seed=index, **head))
     return store(path, bundles)
 
 

@@ -1,10 +1,8 @@
 """Charts and comparisons as files: made when they are asked for, and the same as the command line's."""
 
 import json
-import math
 import sys
 
-import altair as alt
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -12,7 +10,6 @@ from streamlit.testing.v1 import AppTest
 from analysis.reports.html import html
 from dashboard.components import charts, downloads
 from dashboard.data import Data
-from dashboard.views.overview import headline
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
 from tests.dashboard import stores
@@ -22,11 +19,6 @@ from tests.factories import cell
 
 def buttons(app: AppTest) -> list[str]:
     return [button.proto.label for button in app.get("download_button")]
-
-
-def chart(rows=3, name="<script>alert(1)</script>"):
-    data = pd.DataFrame({"n": range(rows), "value": range(rows), "config": name})
-    return alt.Chart(data).mark_line().encode(x="n", y="value", color="config").properties(title=name)
 
 
 def test_a_comparison_is_offered_as_a_report_and_pictures(open_app, two_nights):
@@ -57,13 +49,9 @@ def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypat
         raise AssertionError("drawn on a rerun")
 
     monkeypatch.setattr(downloads, "_built", refuse)
-    monkeypatch.setattr(charts, "svg", refuse)
     app = open_app(two_nights, "compare")
     assert buttons(app) == ["CSV"]
     assert len(buttons(unfolded(app, "downloads"))) == 6
-    app = open_app(two_nights, "model", model="huggingface/gpt2")
-    assert buttons(app) == []
-    assert "Export charts" in [fold.label for fold in app.expander]
 
 
 def test_a_models_page_follows_the_question_and_shows_kernels_beside_eagers(open_app, two_nights):
@@ -97,7 +85,7 @@ def test_the_report_knows_filters_and_links(two_nights):
     across = downloads._built(store, "night-1", "night-1", EVERYTHING, ("default", "cudagraphs"), "")
     assert "base default<br>new cudagraphs" in html(across)
     picture = downloads._picture(
-        lambda: downloads._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes", "svg"
+        lambda: downloads._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes", "SVG"
     )
     assert b"There is no change for this picture" in picture
 
@@ -115,26 +103,17 @@ def test_links_of_the_report_begin_with_the_dashboards_address(page, address):
     assert downloads.dashboard_address(page) == address
 
 
-@pytest.mark.parametrize(("theme", "back"), [("light", "#ffffff"), ("dark", "#0e1117")])
-def test_a_chart_is_a_picture_of_its_own(theme, back):
-    drawn = charts.svg(chart(6000), theme).decode()  # more rows than a notebook takes
-    assert drawn.startswith("<svg") and back in drawn
-    assert "&lt;script&gt;" in drawn and "<script" not in drawn
-    assert "href" not in drawn and "url(http" not in drawn
-    assert charts.png(chart(), theme).startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("words", "name"),
     [
         ("history compiled_ms", "history-compiled-ms"),
         ("../../etc/passwd", "etc-passwd"),
-        ("***", "picture"),
+        ("***", "file"),
         ("a" * 300, "a" * 120),
     ],
 )
 def test_names_of_files_are_plain(words, name):
-    assert charts.file_name(words) == name
+    assert downloads.file_name(words) == name
 
 
 @pytest.mark.parametrize(
@@ -210,14 +189,16 @@ def test_two_clicks_lead_to_the_comparison_of_the_two_with_the_older_one_as_base
     )
 
 
-@pytest.mark.parametrize(("middle", "apart"), [(2.0, 0.05), (1.0, 0.001)])
-def test_lines_are_named_at_their_ends_without_overlap(middle, apart):
-    shown = lines([1.0, middle, middle, 1.0], highlighted=["a.b[c]", "grey"]).to_dict()
-    (axis,) = [layer["encoding"]["y"]["axis"] for layer in shown["layer"] if layer["mark"].get("opacity") == 0][-1:]
-    low, high = axis["values"]
-    assert high - low > apart and low < 1.0 < high  # both lines end at 1
-    assert axis["labelExpr"] == f'datum.value == {low} ? "a.b[c]" : datum.value == {high} ? "grey" : \'\''
-    assert len({color["value"] for color in axis["labelColor"]["condition"]}) == 2
+def test_several_lines_have_a_legend():
+    def legends(highlighted):
+        return {json.dumps(layer["encoding"]["color"].get("legend")) for layer in coloured(highlighted)}
+
+    def coloured(highlighted):
+        spec = lines([1.0, 2.0, 2.0, 1.0], highlighted=highlighted).to_dict()
+        return [layer for layer in spec["layer"] if "scale" in layer["encoding"].get("color", {})]
+
+    assert legends(["a.b[c]"]) == {"null"}
+    assert all('"bottom"' in legend for legend in legends(["a.b[c]", "grey"]))
 
 
 @pytest.mark.parametrize(("values", "share"), [([1.0, 1.01] * 4, 1.02065), ([1.0] * 8, 0), ([1.0, 1.01] * 2, 0)])
@@ -239,14 +220,6 @@ def test_what_a_logarithmic_axis_has_no_place_for_is_a_gap():
     assert '"type": "log"' in json.dumps(spec)
     (told,) = [rows for rows in datasets if rows[0].get("line") == "a.b[c]"]
     assert [row["value"] for row in told] == [None, 2.0, 2.0, None, 3.0]
-
-
-@pytest.mark.parametrize("marked", [None, 1])
-def test_a_sparkline_is_one_line_with_a_dot_and_a_ring_at_base(marked):
-    spec, datasets = drawn(headline.sparkline([1.0, 2.0, math.nan, 3.0], ["a", "b", "", "d"], marked))
-    marks = [layer["mark"]["type"] for layer in spec["layer"]]
-    assert marks.count("point") == (0 if marked is None else 1) and marks.count("circle") == 1
-    assert [(row["place"], row["value"]) for row in max(datasets, key=len)] == [(0, 1.0), (1, 2.0), (3, 3.0)]
 
 
 @pytest.mark.parametrize("page", ["", "trends", "model"])

@@ -51,7 +51,6 @@ def test_one_commit_on_both_ends_is_no_range():
     [
         ("https://github.com/pytorch/pytorch/issues/5", "/issues/5"),
         ("https://github.com/pytorch/pytorch/pull/77", "/pull/77"),
-        ("#77", "/issues/77"),
         ("https://github.com/evil/pytorch/issues/5", ""),
         ("https://github.com.evil.example/pytorch/pytorch/issues/5", ""),
         ("https://github.com/pytorch/pytorch/issues/5?x=<script>", ""),

@@ -16,10 +16,9 @@ def page(open_app, tmp_path):
     def made(times):
         bundles = stores.repeats(tmp_path)
         for index, factor in enumerate((1.0, times)):
-            minutes = 1440.0 * index
-            make = slower("gpt2", factor, stores.measure(minutes + 1, seed=index))
-            told = {"minutes": minutes, "cells": stores.cells(), "make": make, "seed": index}
-            bundles.append(stores.night(tmp_path, f"night-{index}", commit=stores.SHAS[index], **told))
+            make = slower("gpt2", factor, stores.measure(1440.0 * index + 1, seed=index))
+            head = {"minutes": 1440.0 * index, "commit": stores.SHAS[index]}
+            bundles.append(stores.night(tmp_path, f"night-{index}", cells=stores.cells(), make=make, **head))
         path = stores.store(tmp_path / "store.db", bundles)
         return " ".join(plain(open_app(path, "model", model="huggingface/gpt2", config="default")).split())
 

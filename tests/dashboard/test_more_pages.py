@@ -132,13 +132,6 @@ def test_the_newest_night_stands_for_a_period(period, shown):
     assert points(history([1.0] * 3).assign(started_at=days), period)["night"].tolist() == shown
 
 
-def test_a_new_level_names_the_nights_around_it():
-    values = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
-    (step,) = steps(trend(history(values), values), "speedup")
-    assert (step.before["night"], step.after["night"]) == ("n11", "n12")
-    assert step.level_after / step.level_before == pytest.approx(0.8, abs=0.01)
-
-
 def test_about_names_every_metric_and_every_status(open_app, two_nights):
     said = text_of(open_app(two_nights, "about"))
     for metric in METRICS.values():
@@ -154,12 +147,12 @@ def branches(tmp_path_factory):
     folder = tmp_path_factory.mktemp("branches")
     cells = [which for which in stores.cells() if which.suite == "timm" and which.phase.value == "inference"]
     bundles = [
-        stores.night(
+        stores.run(
             folder,
             f"{branch}-{index}",
-            minutes=1440 * index + place,
-            cells=cells,
-            make=stores.measure(1440 * index + place + 1, seed=index),
+            index + place / 1440,
+            which=cells,
+            seed=index,
             branch=branch,
             commit=stores.SHAS[index],
         )
@@ -197,7 +190,7 @@ def test_two_branches_are_lines_of_their_own_in_charts_table_and_address(open_ap
     assert "branch" not in app.query_params and "Highlighted lines" not in plain(app)
 
 
-def test_new_levels_are_those_of_each_branch_alone():
+def test_new_levels_are_those_of_each_branch_alone_and_name_the_nights_around_them():
     stepping = [2.0 + 0.001 * (place % 3) for place in range(12)] + [1.6 + 0.001 * (place % 3) for place in range(12)]
     calm = [5.0 + 0.001 * (place % 3) for place in range(24)]
     names = [f"s{place}" for place in range(24)]
@@ -205,6 +198,7 @@ def test_new_levels_are_those_of_each_branch_alone():
     found = joined({"main": history(stepping), "release": other})
     (step,) = steps(trend(found, stepping + calm), "speedup")
     assert (step.line, step.before["night"], step.after["night"]) == ("triton, main", "n11", "n12")
+    assert step.level_after / step.level_before == pytest.approx(0.8, abs=0.01)
 
 
 def test_a_week_of_two_branches_names_the_commit_of_each(open_app, branches):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -23,14 +22,8 @@ def titled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("titled")
     bundles = []
     for place, sha in enumerate((0, 1, 2, 2)):
-        name, minutes = f"t-{place}", place * 1440.0
-        head = replace(
-            stores.header(name, minutes=minutes, commit=stores.SHAS[sha]),
-            commit_title=TITLES[sha],
-            label=f"synthetic {place}",
-        )
-        make = stores.measure(minutes + 1, seed=place)
-        bundles.append(stores.write_bundle(folder, head, [make(which) for which in stores.cells()]))
+        head = {"commit": stores.SHAS[sha], "commit_title": TITLES[sha], "label": f"synthetic {place}"}
+        bundles.append(stores.run(folder, f"t-{place}", place, seed=place, **head))
     return stores.store(folder / "store.db", bundles)
 
 
@@ -154,15 +147,9 @@ def test_the_pass_rate_of_a_night_is_of_the_measured_cells_of_all_its_runs(open_
     assert any("pass rate of huggingface over 4 days: cudagraphs from 100 % to 100 %" in line for line in said), said
 
 
-def test_older_nights_are_listed_when_they_are_asked_for(open_app, two_nights, monkeypatch):
-    monkeypatch.setattr(sidebar, "_AT_ONCE", 1)
-    app = open_app(two_nights)
-    box = app.selectbox(key="base_widget")
-    assert [option for option in box.options if "night-0" in option] == []
-    assert len([option for option in box.options if "older nights" in option]) == 1
-    box.select(sidebar._OLDER)
-    ran(app)
-    box = app.selectbox(key="base_widget")
-    assert [option for option in box.options if "night-0" in option]
-    assert not [option for option in box.options if "older nights" in option]
-    assert "base" not in app.query_params and box.value == "previous"
+def test_a_night_that_is_too_old_to_be_offered_is_found_by_what_is_typed(open_app, titled, monkeypatch):
+    monkeypatch.setattr(sidebar, "_OFFERED", 1)
+    box = open_app(titled).selectbox(key="base_widget")
+    assert [option for option in box.options if option.endswith((" t-0", " t-3"))] == [box.options[-1]]
+    monkeypatch.setenv("INDUCTOR_WATCH_DB", str(titled))
+    assert found_side(opened(), "154001") == "t-0"

@@ -17,14 +17,8 @@ def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("several")
     bundles = []
     for index in range(6):
-        minutes, is_new = 60.0 * index, index >= 3
-        make = stores.measure(minutes + 1, ("gpt2",) if is_new else (), seed=index)
-        commit = stores.SHAS[int(is_new)]
-        bundles.append(
-            stores.night(
-                folder, f"run-{index}", minutes=minutes, cells=stores.cells(), make=make, seed=index, commit=commit
-            )
-        )
+        head = {"commit": stores.SHAS[int(index >= 3)], "slower": ("gpt2",) if index >= 3 else ()}
+        bundles.append(stores.run(folder, f"run-{index}", index / 24, seed=index, **head))
     return stores.store(folder / "store.db", bundles)
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.compare.verdicts import compare_and_judge
+from analysis.reports.suites import group_intervals
 from collector.metrics import MIN_EFFECT
 from dashboard.components import outcomes
 from dashboard.data import Data, Pair
@@ -39,7 +40,7 @@ def judged(two_nights):
 
 def test_the_pages_count_what_the_command_line_counts(judged):
     cells, told = judged
-    counted = {name: number for name, number in outcomes.counts(cells).items() if name != "not_applicable"}
+    counted = {name: number for name, number in cells["outcome"].value_counts().items() if name != "not_applicable"}
     assert counted == told.counts() and counted["regressed"] == 6
 
 
@@ -57,7 +58,7 @@ def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
 def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
     store = stores.fill_gpus(tmp_path / "once.db", tmp_path, (1, 1))
     said = plain(open_app(store))
-    assert "Nothing got worse. Of 6 models, 6 without a clear change." in said
+    assert "Nothing got worse. Of 6 models, 6 no clear change." in said
     assert "24 cells: 23 no clear change, 1 not applicable." in said
     assert "is not known yet" in said and "Measure one side again" in said
 
@@ -74,7 +75,7 @@ def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
 )
 def test_the_sentence_says_what_would_settle_most(more, said):
     cells = pd.DataFrame({"outcome": "inconclusive", "more_runs": more, "expected_base": True, "expected_new": True})
-    sentence = re.sub(r"<[^>]+>", "", headline.compared_sentence(cells, outcomes.counts(cells)))
+    sentence = re.sub(r"<[^>]+>", "", headline.compared_sentence(cells))
     assert sentence == f"{len(more)} cells: {len(more)} no clear change{said}."
 
 
@@ -103,7 +104,7 @@ def test_an_average_has_an_interval_from_five_models_on(models, has_one):
     told |= {f"{metric}_verdict": "regressed" for metric in MIN_EFFECT}
     values = {f"{metric}_{side}": level for metric in groups.TABLES for side, level in (("base", 2.0), ("new", 2.2))}
     cells = pd.DataFrame(axes | told | values | {"model": [f"model{number}" for number in range(models)]})
-    found = groups.group_intervals(cells)
+    found = group_intervals(cells, groups.TABLES)
     assert {metric for _, metric in found} == set(groups.TABLES)
     assert all((within is not None) == has_one for within, _ in found.values())
     assert {metric: set(allowed) for (_, metric), (_, allowed) in found.items()} == {

@@ -170,12 +170,16 @@ def test_5_what_failed_last_night_why_with_log_and_command(visitor):
     assert "opt" in visitor.page.get_by_test_id("stCode").last.inner_text()
 
 
-def test_6_send_this_comparison(visitor):
+def test_6_send_this_comparison(visitor, chromium):  # noqa: F811
     visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     visitor.click(visitor.page.get_by_role("button", name="Copy link"))
     visitor.page.get_by_text("Copied.").wait_for()
     link = visitor.page.evaluate("navigator.clipboard.readText()")
     assert "base=night-1" in link and "new=night-2" in link
+    with watched(chromium) as fresh:
+        fresh.goto(link)
+        settled(fresh)
+        assert fresh.locator(".iw-verdict").inner_text() == visitor.page.locator(".iw-verdict").inner_text()
 
 
 def test_7_is_this_change_real(visitor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -113,16 +114,14 @@ def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = Tr
         names = {key: f"{title} ({(kinds == key).sum()})" for key, title in rows.CODES.items()}
         wanted = _pick_many(columns[4], "code", "Generated code", names)
         kept = kept[kinds.isin(wanted)] if wanted else kept
-    tally = outcomes.counts(kept)
+    tally = Counter(kept["outcome"])
     names = {key: f"{title} ({tally[key]})" for key, title in outcomes.OUTCOMES.items()}
-    wanted = _pick_many(columns[3], "outcome", "Outcomes", names, outcomes.translated(url.get_all("outcome")))
+    wanted = _pick_many(columns[3], "outcome", "Outcomes", names)
     return kept[kept["outcome"].isin(wanted)] if wanted else kept
 
 
-def _pick_many(
-    where: Any, key: str, title: str, names: dict[str, str], wanted: list[str] | None = None, placeholder: str = "any"
-) -> list[str]:
-    chosen = known_many(key, names, wanted)
+def _pick_many(where: Any, key: str, title: str, names: dict[str, str], placeholder: str = "any") -> list[str]:
+    chosen = known_many(key, names)
     select_many(key, title, names, chosen, names=names, placeholder=placeholder, where=where)
     return chosen
 

@@ -169,10 +169,8 @@ def _change_lines(row: Record, known: Change | None) -> list[Markup]:
     """The change with its interval; where the machine's part was removed, a line says so; and how many runs it is of."""
     if known is None:
         return []
-    sizes = joined(" ", (known.size, span("soft", known.interval)))
-    if "adjusted" in known.interval:
-        parts = known.interval.replace(", adjusted", "\nadjusted").split("\n")
-        sizes = lines(known.size, *(span("soft", part) for part in parts))
+    parts = [span("soft", part) for part in known.intervals]
+    sizes = lines(known.size, *parts) if len(parts) > 1 else joined(" ", (known.size, *parts))
     runs = [row.get(f"{known.metric}_runs_{side}", np.nan) for side in ("base", "new")]
     is_mean = known.metric in CONTROL and np.nanmax([*runs, 0]) > 1
     return [sizes, span("soft", f"mean of {runs[0]:.0f} / {runs[1]:.0f} runs") if is_mean else Markup("")]

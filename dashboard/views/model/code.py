@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import unified_diff
 from itertools import zip_longest
 
@@ -15,7 +14,7 @@ from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges, KernelEviden
 from analysis.compare.evidence import stem
 from collector.code import KERNEL, Code, Graph, Kernel
 from dashboard import url
-from dashboard.components import charts
+from dashboard.components.downloads import download, file_name
 from dashboard.components.formats import ABSENT, count, milliseconds, signed
 from dashboard.components.markup import bullets, draw, markdown, mono, paragraph, soft, table
 from dashboard.components.widgets import known, segments, select
@@ -37,21 +36,9 @@ _COLUMNS = (
 _LOST = "Its text is no longer stored."
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A stored text of one side, and how it is shown: with the names of its kernels."""
-
-    text_id: str
-    shown: Callable[[str], str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """A kernel or wrapper that can be looked at: its texts on the sides that have it."""
-
-    title: str
-    texts: tuple[_Text, ...]
-    language: str = "python"
+#: Of a kernel or wrapper that can be looked at: the id of its text on a side that has it, and how that is shown, with the
+#: names of its kernels.
+_Text = tuple[str, Callable[[str], str]]
 
 
 def show(data: Data, halves: Sequence[Half]) -> None:
@@ -75,7 +62,7 @@ def show(data: Data, halves: Sequence[Half]) -> None:
     _scripts(data, stored)
 
 
-def _compared(data: Data, codes: Sequence[tuple[Half, Code]]) -> list[_Item]:
+def _compared(data: Data, codes: Sequence[tuple[Half, Code]]) -> dict[str, list[_Text]]:
     """Draws what changed. Returns what differs, or all of it where nothing does."""
     (base, before), (new, after) = codes
     measured = [half.measured for half in (base, new) if half.measured]
@@ -89,47 +76,46 @@ def _compared(data: Data, codes: Sequence[tuple[Half, Code]]) -> list[_Item]:
     return _all_of(after) if changed.same else _differing(rows, before.graphs, after.graphs)
 
 
-def _differing(rows: Iterable[KernelEvidence], before: Sequence[Graph], after: Sequence[Graph]) -> list[_Item]:
-    """The kernels and wrappers that differ. Both sides of a kernel are shown with the name that it has in new."""
-    items = [
-        _kernel_item(f"{row.pair.name} ({row.what})", row.pair.name, row.pair.base, row.pair.new)
-        for row in rows
-        if row.pair.what
-    ]
+def _differing(
+    rows: Iterable[KernelEvidence], before: Sequence[Graph], after: Sequence[Graph]
+) -> dict[str, list[_Text]]:
+    """The kernels and wrappers that differ, by title. Both sides of a kernel are shown with the name that it has in new."""
+    items: dict[str, list[_Text]] = {}
+    for row in rows:
+        if row.pair.what:
+            _add(items, f"{row.pair.name} ({row.what})", _kernel_texts(row.pair.name, row.pair.base, row.pair.new))
     for number, graphs in enumerate(zip_longest(before, after), 1):
         present = [graph for graph in graphs if graph is not None]
         if len({graph.wrapper for graph in present}) == 2 or len(present) == 1:
-            items.append(_Item(f"wrapper of graph {number}", tuple(_wrapper_text(graph) for graph in present)))
-    return _distinct(items)
+            items[f"wrapper of graph {number}"] = [_wrapper_text(graph) for graph in present]
+    return items
 
 
-def _all_of(code: Code) -> list[_Item]:
-    once = {kernel.text_id: kernel for kernel in code.kernels}
-    return _distinct([_kernel_item(kernel.name, kernel.name, kernel) for kernel in once.values()])
+def _all_of(code: Code) -> dict[str, list[_Text]]:
+    items: dict[str, list[_Text]] = {}
+    for kernel in {kernel.text_id: kernel for kernel in code.kernels}.values():
+        _add(items, kernel.name, _kernel_texts(kernel.name, kernel))
+    return items
 
 
-def _kernel_item(title: str, name: str, *kernels: Kernel | None) -> _Item:
-    texts = [_Text(kernel.text_id, lambda text: text.replace(KERNEL, name)) for kernel in kernels if kernel]
-    return _Item(title, tuple(texts), "cpp" if name.startswith("cpp_") else "python")
+def _add(items: dict[str, list[_Text]], title: str, texts: list[_Text]) -> None:
+    """Adds texts under a title of their own: several graphs may have kernels of one name."""
+    own, number = title, 1
+    while own in items:
+        number += 1
+        own = f"{title}, {number}"
+    items[own] = texts
+
+
+def _kernel_texts(name: str, *kernels: Kernel | None) -> list[_Text]:
+    return [(kernel.text_id, lambda text: text.replace(KERNEL, name)) for kernel in kernels if kernel]
 
 
 def _wrapper_text(graph: Graph) -> _Text:
     """The wrapper, its kernels called by name and some digits of their text: numbers shift where a kernel comes or goes."""
     names = {kernel.text_id: f"{stem(kernel.name)}_{kernel.text_id[:4]}" for kernel in graph.kernels}
     placed = re.compile(rf"{KERNEL}_(\w{{16}})")
-    return _Text(graph.wrapper, lambda text: placed.sub(lambda found: names.get(found[1], found[0]), text))
-
-
-def _distinct(items: Iterable[_Item]) -> list[_Item]:
-    """The items with titles that differ: several graphs may have kernels of one name."""
-    by_title: dict[str, _Item] = {}
-    for item in items:
-        title, number = item.title, 1
-        while title in by_title:
-            number += 1
-            title = f"{item.title}, {number}"
-        by_title[title] = _Item(title, item.texts, item.language)
-    return list(by_title.values())
+    return graph.wrapper, lambda text: placed.sub(lambda found: names.get(found[1], found[0]), text)
 
 
 def _sentence(changed: CodeChanges, new: Code) -> str:
@@ -187,29 +173,29 @@ def _operations(source: str) -> str:
     return mono(re.sub(r"\b(aten|prims)\.", "", names[1]), source) if names else ABSENT
 
 
-def _look(data: Data, items: Sequence[_Item], heads: Sequence[str]) -> None:
+def _look(data: Data, items: Mapping[str, list[_Text]], heads: Sequence[str]) -> None:
     """A box with all that can be looked at, and the text of what is picked: both sides, or what differs between them."""
     if not items:
         return
-    by_title = {item.title: item for item in items}
-    first = items[0].title
-    item = by_title[known("kernel", by_title, first)]
-    select("kernel", "Source", list(by_title), item.title, default=first)
-    stored = texts_of(data.engine, [text.text_id for text in item.texts])
-    if len(stored) < len({text.text_id for text in item.texts}):
+    first = next(iter(items))
+    title = known("kernel", items, first)
+    select("kernel", "Source", list(items), title, default=first)
+    stored = texts_of(data.engine, [text_id for text_id, _ in items[title]])
+    if any(text_id not in stored for text_id, _ in items[title]):
         soft(_LOST)
         return
-    whole = [text.shown(stored[text.text_id]) for text in item.texts]
+    whole = [shown(stored[text_id]) for text_id, shown in items[title]]
+    language = "cpp" if title.startswith("cpp_") else "python"
     # The source of a kernel without the Python call around it.
     bodies = [found[1].strip("\n") if (found := _BODY.fullmatch(text.strip())) else text for text in whole]
     shown = whole if len(bodies) == 2 and bodies[0] == bodies[1] else bodies
     if len(shown) < 2:
-        st.code(shown[0], language=item.language, wrap_lines=True)
+        st.code(shown[0], language=language, wrap_lines=True)
         return
     segments("sources", "Show", {"": "what differs", "both": "side by side"}, url.choice("sources"))
     if url.choice("sources"):
         for place, text in zip(st.columns(2), shown, strict=True):
-            place.code(text, language=item.language, wrap_lines=True)
+            place.code(text, language=language, wrap_lines=True)
     else:
         lines = unified_diff(shown[0].splitlines(), shown[1].splitlines(), heads[0], heads[1], lineterm="")
         st.code("\n".join(lines), language="diff", wrap_lines=True)
@@ -231,7 +217,7 @@ def _scripts(data: Data, codes: Sequence[tuple[Half, Code]]) -> None:
                 script = graph.script(texts) if graph.wrapper in texts else _LOST
                 st.code(script, language="python", wrap_lines=True)
                 if half.cell and graph.wrapper in texts:
-                    name = charts.file_name(f"{half.cell.suite} {half.cell.model} {half.title} graph {number}")
+                    name = file_name(f"{half.cell.suite} {half.cell.model} {half.title} graph {number}")
                     key = f"save_code_{half.role}_{number}"
-                    charts.download("As a file", script.encode, f"{name}.py", "text/x-python", key=key)
+                    download("As a file", script.encode, f"{name}.py", "text/x-python", key=key)
             st.caption("Each is a script of its own: with the same torch it runs and times itself.")

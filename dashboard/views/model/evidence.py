@@ -18,6 +18,7 @@ from collector.metrics import METRICS
 from collector.repro import repro_command
 from collector.vocabulary import sizes_of
 from dashboard.components import changes, charts
+from dashboard.components.downloads import download, file_name
 from dashboard.components.formats import ABSENT, count, moment, number, signed
 from dashboard.components.markup import (
     bullets,
@@ -44,7 +45,6 @@ _SHOWN = (
     *("compile_warm_s", "compile_instructions", "leak_bytes_per_call", "over_static"),
 )
 _OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
-_REASONS = {"graph_break_reasons": "graph breaks", "cudagraph_skip_reasons": "cudagraph skips"}
 _LOG = (
     "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
     "for one."
@@ -126,7 +126,7 @@ def failures(halves: Sequence[Half]) -> None:
             _log(half.role, measured.log_tail, f"{cell.suite} {cell.model} {cell.config} {measured.run_id}")
 
 
-def samples(data: Data, halves: Sequence[Half]) -> list[charts.Figure]:
+def samples(data: Data, halves: Sequence[Half]) -> None:
     """How the samples behind the medians lie, in a fold whose title says the medians."""
     of_half = {
         half: details.samples(data.engine, half.measured.run_id, half.measured.cell.cell_id)
@@ -139,11 +139,11 @@ def samples(data: Data, halves: Sequence[Half]) -> list[charts.Figure]:
     }
     words = {kind: _medians(kind, values) for kind, values in drawn.items() if values}
     if not words:
-        return []
+        return
     st.header("Samples", anchor=False)
     fold = st.expander(markdown(". ".join(words.values())), key="samples", on_change="rerun")
     if not fold.open:
-        return []
+        return
     figures = []
     for kind, alt in words.items():
         by_title = {half.title: values for half, values in drawn[kind].items()}
@@ -152,7 +152,6 @@ def samples(data: Data, halves: Sequence[Half]) -> list[charts.Figure]:
     with fold:
         charts.show(figures)
         st.caption("Each tick is one timed call. The thick tick is the median. Eager and compiled calls alternate.")
-    return figures
 
 
 def differences(data: Data, halves: Sequence[Half]) -> None:
@@ -187,11 +186,11 @@ def differences(data: Data, halves: Sequence[Half]) -> None:
 
 
 def reasons(halves: Sequence[Half]) -> None:
-    """Why Dynamo left a graph, and why cudagraphs were not used."""
-    for key, what in _REASONS.items():
+    """Why Dynamo left a graph or compiled it again, and why cudagraphs were not used."""
+    for key, what in evidence.REASONS.items():
         for half in halves:
             if listed := evidence.reasons(half.measured.details, key) if half.measured else []:
-                head = Markup("<p><b>Reasons of {}, {}</b></p>").format(what, half.title)
+                head = Markup("<p><b>Reasons of a {}, {}</b></p>").format(what, half.title)
                 draw(head, bullets("iw-mono", listed))
 
 
@@ -252,8 +251,8 @@ def _log(role: str, log: str, name: str) -> None:
     if not fold.open:
         return
     with fold:
-        file, key = f"{charts.file_name(name)}.log.txt", f"save_log_{role}"
-        charts.download("Log as text", lambda: log.encode(errors="replace"), file, "text/plain", key=key)
+        file, key = f"{file_name(name)}.log.txt", f"save_log_{role}"
+        download("Log as text", lambda: log.encode(errors="replace"), file, "text/plain", key=key)
         # As high as its content: a keyboard cannot scroll a box of code.
         st.code(log, language=None, wrap_lines=True, height="content")
         st.caption(_LOG)

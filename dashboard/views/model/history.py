@@ -65,8 +65,8 @@ class Runs:
         return charts.Figure("history_status", chart, words)
 
 
-def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts.Figure]:
-    """Draws the section and returns its charts; `decided` names the metric that the verdict hangs on, which comes first."""
+def show(selection: Selection, choice: Choice, decided: str = "") -> None:
+    """Draws the section; `decided` names the metric that the verdict hangs on, which comes first."""
     st.header("History", anchor=False)
     chosen = choice.history[choice.history["config"].isin(choice.configs)]
     # Of a night on several GPUs only the one on which this model was.
@@ -78,7 +78,7 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
     left_out = f" {count(elsewhere, 'run')} on other testbeds left out." if elsewhere else ""
     if runs < 2:
         st.caption(f"{count(runs, 'run')} of this on new's testbed: a history needs two.{left_out}")
-        return []
+        return
     if runs > _NEWEST and not switch("runs", f"Show all {runs:,} runs", "all"):
         here = newest(here)
     sides = {"base": selection.base, "new": selection.new}
@@ -90,24 +90,20 @@ def show(selection: Selection, choice: Choice, decided: str = "") -> list[charts
     band = "The band is how far neighbours usually scatter (95 %)."
     st.caption(f"{shown} on new's testbed, in the order of their commits.{unmarked}{left_out} {band}")
     drawn = [name for name in dict.fromkeys((decided, *_METRICS)) if name in here and here[name].notna().any()]
-    figures = [of.statuses(), *(of.metric(name) for name in drawn[:_FIRST])]
     leading = st.container()
-    charts.show(figures[:1])
-    picked = charts.show(figures[1:])
+    charts.show([of.statuses()])
+    picked = charts.show([of.metric(name) for name in drawn[:_FIRST]])
     if rest := drawn[_FIRST:]:
         titles = ", ".join(METRICS[name].title for name in rest)
         fold = st.expander(f"History of {titles}", key="history", on_change="rerun")
         if fold.open:
-            more = [of.metric(name) for name in rest]
             with fold:
-                picked += charts.show(more)
-            figures += more
+                picked += charts.show([of.metric(name) for name in rest])
     link = partial(url.link, "model", **choice.query)
     ways(leading, picked, dict(zip(of.rows["run"].unique(), of.labels, strict=True)), link, "run")
     if drawn:
         with leading:
             draw(paragraph("iw-ways", of.worst(drawn[0], link)))
-    return figures
 
 
 def newest(rows: pd.DataFrame) -> pd.DataFrame:

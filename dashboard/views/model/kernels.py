@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare import evidence
+from analysis.compare.code import pair_kernels
+from analysis.compare.evidence import REST, KernelChange, ListedKernel, is_float32, listed_kernels
 from dashboard import url
 from dashboard.components.formats import ABSENT, milliseconds, signed
 from dashboard.components.markup import draw, mono, span, table
@@ -16,14 +17,13 @@ from dashboard.views.model.choice import Half
 
 _TOP_KERNELS = 14
 
-Kernels = dict[str, tuple[float, float]]
-_NONE = (0.0, 0.0)
+Kernels = Sequence[ListedKernel]
 
 
 def show(halves: Sequence[Half]) -> None:
     """Draws which kernels the time goes to, which of them changed, and the compiled ones beside eager's."""
     of_kind = {
-        kind: [evidence.kernels(half.measured.details, kind) if half.measured else {} for half in halves]
+        kind: [list(listed_kernels(half.measured.details, kind)) if half.measured else [] for half in halves]
         for kind in ("compiled", "eager")
     }
     kinds = {kind: kind for kind, of_halves in of_kind.items() if any(of_halves)}
@@ -47,18 +47,19 @@ def show(halves: Sequence[Half]) -> None:
 
 def _beside(half: Half, eager: Kernels, compiled: Kernels) -> Markup:
     """The kernels of both programs of one side, with their shares of the program's device time; the longest first."""
-    programs = (eager, compiled)
-    totals = [sum(ms for _, ms in kernels.values()) for kernels in programs]
-    names = sorted({**eager, **compiled}, key=lambda name: -max(kernels.get(name, _NONE)[1] for kernels in programs))
+    totals = [sum(ms for _, _, ms in kernels) for kernels in (eager, compiled)]
+    listed = sorted((one for one, _ in pair_kernels(eager, compiled)), key=_longest)
     reduced = half.cell is not None and half.cell.dtype not in ("float32", "as_is")
     rows = []
-    for name in names[:_TOP_KERNELS]:
+    for one in listed[:_TOP_KERNELS]:
         cells = []
-        for kernels, total in zip(programs, totals, strict=True):
-            launches, ms = kernels.get(name, _NONE)
+        for launches, ms, total in (
+            (one.base_launches, one.base_ms, totals[0]),
+            (one.new_launches, one.new_ms, totals[1]),
+        ):
             cells += [f"{launches:,.4g}", milliseconds(ms), f"{ms / total:.0%}"] if ms else [ABSENT] * 3
-        flag = Markup(" ") + span("tag", "float32") if reduced and evidence.is_float32(name) else ""
-        rows.append([_name(name) + flag, *cells])
+        flag = Markup(" ") + span("tag", "float32") if reduced and is_float32(one.name) else ""
+        rows.append([_name(one.name) + flag, *cells])
     head = [
         "kernel",
         *(f"{program} {unit}" for program in ("eager", "compiled") for unit in ("launches", "ms", "share")),
@@ -68,11 +69,11 @@ def _beside(half: Half, eager: Kernels, compiled: Kernels) -> Markup:
 
 
 def _table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Markup:
-    base, new = kernels if len(kernels) == 2 else ({}, kernels[0])
+    base, new = kernels if len(kernels) == 2 else ((), kernels[0])
     compared = bool(base) and bool(new)
-    listed = evidence.pair_kernels(base, new)
+    listed = [one for one, _ in pair_kernels(base, new)]
     if not compared:
-        listed.sort(key=lambda item: (item.name == evidence.REST, -max(item.new_ms or 0.0, item.base_ms or 0.0)))
+        listed.sort(key=_longest)
     rows = [_row(_name(item.name), [item], len(roles), compared) for item in listed[:_TOP_KERNELS]]
     if rest := listed[_TOP_KERNELS:]:
         rows.append(_row(span("soft", "all others"), rest, len(roles), compared))
@@ -82,11 +83,15 @@ def _table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Marku
     return table(f"{kind.capitalize()} kernels per call", head, rows, note=note, numbers=range(1, 6))
 
 
+def _longest(one: KernelChange) -> tuple[bool, float]:
+    return one.name == REST, -max(one.base_ms or 0.0, one.new_ms or 0.0)
+
+
 def _name(name: str) -> Markup:
     return mono(name if len(name) <= 110 else f"{name[:107]}...", name)
 
 
-def _row(name: Markup, items: Sequence[evidence.KernelChange], sides: int, compared: bool) -> list[str]:
+def _row(name: Markup, items: Sequence[KernelChange], sides: int, compared: bool) -> list[str]:
     """Launches and milliseconds of some kernels together on each side, and the change of their time."""
     cells = []
     for side in ("base", "new")[-sides:]:

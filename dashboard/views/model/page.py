@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dashboard.components import charts
 from dashboard.selection import Selection, current
 from dashboard.views.model import choice as model_choice
 from dashboard.views.model import code, evidence, history, kernels
@@ -27,13 +26,12 @@ def page(selection: Selection) -> None:
     evidence.sizes(halves)
     code.show(selection.data, halves)
     kernels.show(halves)
-    figures = history.show(selection, choice, verdict.decided if verdict else "")
-    figures += evidence.samples(selection.data, halves)
+    history.show(selection, choice, verdict.decided if verdict else "")
+    evidence.samples(selection.data, halves)
     evidence.differences(selection.data, halves)
     evidence.reasons(halves)
     if not failed:
         evidence.repro(selection.data, halves)
-    charts.offer(figures)
 
 
 page(current())

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import pandas as pd
 from markupsafe import Markup
 
 from analysis.compare.results import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
-from analysis.reports.suites import GROUP, Look, allowed_looks, average_interval, name_of
-from analysis.stats.bootstrap import Interval
+from analysis.reports.suites import NOT_SURE, Sure, name_of
 from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import changes
@@ -27,8 +25,6 @@ TABLES = {
 _ARROW = span("arrow", " → ")
 
 Item = SuiteChange | SuiteSummary
-#: Of a group's average: its interval, and the looks that the verdicts of its cells allow.
-Sure = tuple[Interval | None, frozenset[Look]]
 
 
 def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
@@ -40,7 +36,7 @@ def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
 
 
 def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]) -> Markup:
-    """All tables of one section; `intervals` is what `group_intervals` returns."""
+    """All tables of one section; `intervals` is what `analysis.reports.suites.group_intervals` returns."""
     tables = [_matrix(items, "pass rate", "passing cells of those measured", _pass_cell)]
     for metric, note in TABLES.items():
         having = [item for item in items if _has(item, metric)]
@@ -48,27 +44,13 @@ def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]
             continue
 
         def figure(item: Item, metric: str = metric) -> Cell:
-            return _figure_cell(item, metric, intervals.get((name_of(item.group), metric), (None, frozenset())))
+            return _figure_cell(item, metric, intervals.get((name_of(item.group), metric), NOT_SURE))
 
         tables.append(_matrix(having, METRICS[metric].title, note, figure))
     # How wide a table must be to show all its suites, in rem; where two do not fit side by side there is one a line.
     suites = {item.group.suite for item in items}
     least = 8 + (7 if isinstance(items[0], SuiteSummary) else 9) * len(suites)
     return Markup('<div class="iw-grid" style="--iw-least: {}rem">{}</div>').format(least, joined("", tables))
-
-
-def group_intervals(cells: pd.DataFrame) -> dict[tuple[str, str], Sure]:
-    """For every group and metric of `TABLES` the interval of its change over models, from the cells that pass twice."""
-    values = [f"{metric}_{side}" for metric in TABLES for side in ("base", "new")]
-    # Rows of a frame with all columns are taken slowly.
-    values += [str(name) for name in cells if str(name).endswith("_verdict")]
-    passing = cells[["model", "testbed_changed", *GROUP, *values]]
-    passing = passing[cells["transition"] == Transition.BOTH_PASS.value]
-    intervals: dict[tuple[str, str], Sure] = {}
-    for names, rows in passing.groupby(GROUP, sort=False, observed=True):
-        for metric in TABLES:
-            intervals["\n".join(map(str, names)), metric] = average_interval(metric, rows), allowed_looks(metric, rows)
-    return intervals
 
 
 def _has(item: Item, metric: str) -> bool:

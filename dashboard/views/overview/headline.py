@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import altair as alt
@@ -15,17 +15,17 @@ from markupsafe import Markup
 from analysis.compare.changes import percent, ratio
 from analysis.compare.pairing import AXES
 from analysis.compare.results import Counts
-from analysis.history.recent import RATE, Recent
+from analysis.history.recent import RATE
 from analysis.reports.permalinks import cell_query
-from analysis.reports.suites import allowed_looks, average_interval
+from analysis.reports.suites import Look, allowed_looks, average_interval
 from analysis.stats.averages import geomean
 from analysis.stats.bootstrap import geomean_interval
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from dashboard import url
 from dashboard.components import changes, charts, outcomes, palette
-from dashboard.components.formats import ABSENT, THIN, count, moment, number, share, signed
-from dashboard.components.markup import anchor, cards, draw, joined, span
+from dashboard.components.formats import ABSENT, THIN, count, number, share, signed
+from dashboard.components.markup import anchor, draw, joined
 from dashboard.components.outcomes import OUTCOMES
 
 #: Figures over the last nights that belong to the cards of a comparison, and to those of one side.
@@ -34,16 +34,13 @@ ALONE = (RATE, "device_speedup", "speedup")
 #: What of a side tells a measurement from a copy of another's.
 _IDENTITY = ("run_id", "program_id", "started_at", "compiled_ms", "compiled_kernel_ms")
 #: What the answer counts, the worst first: a model counts once, by its worst cell.
-_TOLD = {
-    **{"broke": "broke", "regressed": "regressed", "missing": "missing in new", "flaky": "flaky"},
-    **{"still_failing": "still failing", "fixed": "fixed", "improved": "improved"},
-    **{
-        "inconclusive": "without a clear change",
-        "unchanged": "unchanged",
-        "environment_changed": "in another environment",
-    },
-}
+_TOLD = (
+    *("broke", "regressed", "missing", "flaky", "still_failing", "fixed", "improved"),
+    *("inconclusive", "unchanged", "environment_changed"),
+)
 _WORSE = ("broke", "regressed")
+#: A figure in the colour of its look, as Streamlit's Markdown has it.
+_COLOURED = {"worse": ":orange[{}]", "better": ":blue[{}]", "calm": "{}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +51,18 @@ class Card:
     figure: str
     note: str
     recent: str = ""
+    look: Look = "calm"
 
 
 def answer(cells: pd.DataFrame) -> Markup:
     """Whether to worry, in a sentence: how many models had which outcome as their worst, and what changed most."""
     paired = cells[cells["outcome"].isin(_TOLD)]
-    worst = paired["outcome"].map(list(_TOLD).index).groupby([paired["suite"], paired["model"]]).min()
+    worst = paired["outcome"].map(_TOLD.index).groupby([paired["suite"], paired["model"]]).min()
     if not len(worst):
         return Markup("Nothing was measured on both sides.")
     told = {
-        name: Markup("{} {}{}").format(f"{models:,}", words, _most(paired, name))
-        for place, (name, words) in enumerate(_TOLD.items())
+        name: Markup("{} {}{}").format(f"{models:,}", OUTCOMES[name], _most(paired, name))
+        for place, name in enumerate(_TOLD)
         if (models := int((worst == place).sum()))
     }
     begins = "Look: of" if any(name in told for name in _WORSE) else "Nothing got worse. Of"
@@ -89,8 +87,9 @@ def _most(cells: pd.DataFrame, outcome: str) -> Markup:
     return Markup(" ({} {}, {} {})").format(METRICS[metric].title, "".join(ends), superlative, name)
 
 
-def compared_sentence(cells: pd.DataFrame, counted: Counter[str]) -> Markup:
+def compared_sentence(cells: pd.DataFrame) -> Markup:
     """What became of all cells of both sides; each number leads to its cells, and they add up to the first."""
+    counted = Counter(cells["outcome"])
     parts = [
         anchor(url.link("compare", outcome=name), f"{counted[name]:,} {words}")
         + (_advice(cells) if name == "inconclusive" else "")
@@ -150,37 +149,37 @@ def alone_cards(cells: pd.DataFrame, side: Counts) -> list[Card]:
     ]
 
 
-def draw_cards(items: Sequence[Card], recent: Recent, base: str = "") -> None:
-    """Draws the cards, with how a figure went over the last nights where that is known; `base` names the marked night.
+def draw_cards(items: Sequence[Card], recent: Mapping[str, Sequence[float]]) -> None:
+    """Draws the cards, with how a figure went over the last nights where that is known.
 
     An average is drawn relative to the newest night's, over groups of as many cells; a card's own figure is paired.
     """
-    html = cards((card.title, card.figure, card.note) for card in items)
-    marked = recent.nights.index(base) if base in recent.nights else None
-    for column, card, body in zip(st.columns(len(items)), items, html, strict=True):
+    for column, card in zip(st.columns(len(items)), items, strict=True):
+        values = recent.get(card.recent, ())
         with column, st.container(border=True):
-            draw(body)
-            values = recent.values.get(card.recent, ())
-            if sum(value == value for value in values) < 2:
-                continue
-            texts = [
-                f"{moment(when)}: {_spelled(card.recent, value)}" if value == value else ""
-                for when, value in zip(recent.started_at, values, strict=True)
-            ]
-            words = in_words(card, values, with_base=marked is not None)
-            line = sparkline(values, texts, marked)
-            charts.show([charts.Figure(f"recent_{card.recent}", line, f"{card.title} over {words}")])
-            draw(Markup("<small>{}</small>").format(words))
+            st.metric(card.title, _COLOURED[card.look].format(card.figure))
+            draw(Markup("<small>{}</small>").format(card.note))
+            if sum(value == value for value in values) > 1:
+                words = in_words(card, values)
+                charts.show([charts.Figure(f"recent_{card.recent}", sparkline(values), f"{card.title} over {words}")])
+                draw(Markup("<small>{}</small>").format(words))
 
 
-def in_words(card: Card, values: Sequence[float], *, with_base: bool) -> str:
+def sparkline(values: Sequence[float]) -> alt.Chart:
+    """A small line without axes; it goes on over NaN."""
+    known = pd.DataFrame({"night": range(len(values)), "value": values}).dropna()
+    x, y = alt.X("night:Q", axis=None), alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False))
+    drawn = alt.Chart(known, height=38).mark_line(strokeWidth=1.4, color=palette.NEUTRAL).encode(x=x, y=y)
+    return drawn.configure_view(stroke=None)
+
+
+def in_words(card: Card, values: Sequence[float]) -> str:
     """How a figure went over the last nights; NaN is a night without it."""
     known = [value for value in values if value == value]
     first, last, low, high = (_spelled(card.recent, value) for value in (known[0], known[-1], min(known), max(known)))
     gaps = f", {len(values) - len(known)} without it" if len(known) < len(values) else ""
     relative = "" if card.recent == RATE else ", relative to the newest"
-    ring = "; the ring is base" if with_base else ""
-    return f"{count(len(values), 'night')}{gaps}{relative}: from {first} to {last}, lowest {low}, highest {high}{ring}"
+    return f"{count(len(values), 'night')}{gaps}{relative}: from {first} to {last}, lowest {low}, highest {high}"
 
 
 def _of_measured(side: Counts) -> str:
@@ -212,7 +211,7 @@ def _average(cells: pd.DataFrame, metric: str) -> Card:
     assert change is not None  # noqa: S101 -- there are ratios
     mean = "geometric mean" if is_geometric else "mean"
     words = [change.word, change.interval, mean, f"{count(len(both), 'cell')}{once}"]
-    return Card(title, span(change.look, signed(percent(change.ratio))), ", ".join(filter(None, words)), metric)
+    return Card(title, signed(percent(change.ratio)), ", ".join(filter(None, words)), metric, change.look)
 
 
 def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
@@ -226,20 +225,3 @@ def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
 
 def _spelled(name: str, value: float) -> str:
     return f"{100 * value:.1f}{THIN}%" if name == RATE else signed(percent(value))
-
-
-def sparkline(values: Sequence[float], texts: Sequence[str], marked: int | None = None) -> alt.LayerChart:
-    """A small line without axes, a dot on the last value and a ring on the one at `marked`; it goes on over NaN."""
-    known = pd.DataFrame({"place": range(len(values)), "value": values, "text": texts}).dropna(subset=["value"])
-    ink = palette.colors().ink
-    base = alt.Chart(known).encode(
-        x=alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, len(values) - 0.5], nice=False)),
-        y=alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False)),
-        tooltip=alt.Tooltip("text:N", title="night"),
-    )
-    layers = [base.mark_line(strokeWidth=1.4, color=ink), base.properties(data=known.tail(1)).mark_circle(color=ink)]
-    if marked in known.index:
-        layers.append(base.properties(data=known.loc[[marked]]).mark_point(size=32, color=ink))
-    drawn = alt.layer(*layers, base.mark_rule(strokeWidth=6, opacity=0))
-    around = dict.fromkeys(("left", "right", "top", "bottom"), 2)
-    return drawn.properties(height=38, padding=around).configure_view(stroke=None)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from analysis.reports.suites import Sure
 from dashboard import url
-from dashboard.components import changes, charts, empty_states, heading, outcomes
+from dashboard.components import changes, charts, empty_states, heading
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
 from dashboard.components.sides import describe, pair_lines
 from dashboard.data import Pair
@@ -44,10 +45,9 @@ def _compared(selection: Selection, pair: Pair) -> None:
         shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
         empty_states.neighbours(comparison.new, shared, "", "base")
         return
-    counted = headline.compared_sentence(cells, outcomes.counts(cells))
     draw(
         paragraph("iw-verdict", headline.answer(cells)),
-        paragraph("", counted),
+        paragraph("", headline.compared_sentence(cells)),
         paragraph("soft", *pair_lines(comparison)),
     )
     lists.broken(data, cells[cells["outcome"] == "broke"])
@@ -56,7 +56,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
     charts.show([figure] if (figure := intervals.figure(cells)) else [])
     recent = data.recent(pair.new, filters, headline.COMPARED)
     base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
-    headline.draw_cards(headline.compared_cards(cells, base, new), recent, comparison.base.nights[0])
+    headline.draw_cards(headline.compared_cards(cells, base, new), recent)
     _notes([changes.noise_line(data.judgement(pair)), *comparison.notes])
     _records(selection)
     _tables(groups.sections(comparison.suites), data.intervals(pair, filters))
@@ -85,7 +85,7 @@ def _alone(selection: Selection) -> None:
     lists.alone(summary.cells)
 
 
-def _tables(sections: dict[str, list[groups.Item]], intervals: dict[tuple[str, str], groups.Sure]) -> None:
+def _tables(sections: dict[str, list[groups.Item]], intervals: dict[tuple[str, str], Sure]) -> None:
     for title, items in sections.items():
         st.header(markdown(title), anchor=False)
         draw(groups.section_tables(items, intervals))

@@ -69,6 +69,12 @@ def is_measured(history: pd.DataFrame, metric: str) -> bool:
     return bool((history[f"n_{'compression' if metric == 'compiled_peak_bytes' else metric}"] > 0).any())
 
 
+def within(history: pd.DataFrame, first: date, last: date) -> pd.DataFrame:
+    """The rows of runs that started on these days."""
+    end = pd.Timestamp(last, tz="UTC") + pd.Timedelta(days=1)
+    return history[history["started_at"].between(pd.Timestamp(first, tz="UTC"), end, inclusive="left")]
+
+
 def joined(histories: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """The histories (`db.queries.history.suite_history`) of some branches in one, a row a run, suite and config.
 

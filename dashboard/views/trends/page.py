@@ -10,21 +10,17 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
-from sqlalchemy import Engine
 
-from collector.metrics import METRICS
 from dashboard import url
-from dashboard.components import charts, code_host, empty_states, heading, palette
+from dashboard.components import charts, code_host, empty_states, heading
 from dashboard.components.formats import ABSENT, axis_of, count, moment, signed
 from dashboard.components.markup import alert, anchor, draw, markdown, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
+from dashboard.data import Data
 from dashboard.selection import Selection, current
 from dashboard.views.trends import levels
-from db.connecting import connected
 from db.errors import one_line
-from db.queries.cell_names import cell_names
 from db.queries.filters import CellFilter
-from db.queries.series import passing_values
 
 _RULE = (
     "Points stand in the order of their commits. Each is an average over the models that passed. Models that come and go do "
@@ -40,35 +36,30 @@ _POINTS = {"": "night", "day": "day", "week": "week", "month": "month"}
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What the pickers above the charts leave: the history of one setting, of some branches, from `first` to `last`.
+    """What the pickers above the charts leave: some branches under filters of one setting, from `first` to `last`."""
 
-    `key` names the history in a cache.
-    """
-
-    engine: Engine
-    history: pd.DataFrame
+    data: Data
+    branches: tuple[str, ...]
     filters: CellFilter
-    branches: list[str]
     first: date
     last: date
     by: str
-    key: str
 
 
 def page(selection: Selection) -> None:
     """Draws the page."""
     heading.title("Trends")
-    nights = selection.data.nights()
-    branches = _branches(selection.new.branches[0], [run.branch for night in nights for run in night.runs])
+    data = selection.data
+    branches = _branches(selection.new.branches[0], [run.branch for night in data.nights() for run in night.runs])
     columns = st.columns([4, 3, 2])
-    history = levels.joined({name: selection.data.suite_history(name, selection.filters) for name in branches})
+    history = data.trend_history(branches, selection.filters)
     if history.empty:
-        named = " or ".join(branches)
-        sentence = f"No run of {named} has figures under these filters. Widen them at the left."
+        sentence = f"No run of {' or '.join(branches)} has figures under these filters. Widen them at the left."
         empty_states.show("Nothing to show", sentence)
-        empty_states.neighbours(selection.new, selection.data.nights_with(selection.filters), "trends")
+        empty_states.neighbours(selection.new, data.nights_with(selection.filters), "trends")
         return
-    history = levels.with_nights(_one_setting(history, columns[0]), nights, selection.data.places())
+    filters = replace(selection.filters, **_one_setting(history, columns[0]))
+    history = data.trend_history(branches, filters)
     since, until, problems = _asked_days()
     alert(*problems)
     by = url.choice("by")
@@ -77,37 +68,28 @@ def page(selection: Selection) -> None:
     usual = days if by in ("week", "month") else (levels.newest(history), days[1])
     first, last = _pick_days(columns[1], since, until, usual)
     select("by", "Group by", list(_POINTS), by, names=_POINTS, where=columns[2])
-    setting = {f"{name}s": (str(history.iloc[0][name]),) for name in ("phase", "dtype", "device")}
-    filters = replace(selection.filters, **setting)
-    key = "\n".join([selection.data.revision, repr(branches), repr(filters.to_json())])
     older = f" Older ones, from {days[0]} on, by another time." if not since and usual[0] > days[0] else ""
-    _figures(
-        _Shown(selection.data.engine, history, filters, branches, first, last, by, key),
-        older,
-        " in this time" if since or until else "",
-    )
+    _figures(_Shown(data, branches, filters, first, last, by), older, " in this time" if since or until else "")
 
 
 def _figures(shown: _Shown, older: str, when: str) -> None:
-    measured = [name for name in levels.FIGURES if levels.is_measured(shown.history, name)]
+    history = shown.data.trend_history(shown.branches, shown.filters)
+    measured = [name for name in levels.FIGURES if levels.is_measured(history, name)]
     metric = known("metric", measured, measured[0])
     columns = st.columns([3.4, 1.2, 1.2], vertical_alignment="bottom")
     names = {name: levels.title(name) for name in measured}
     select("metric", "Metric", measured, metric, default=measured[0], names=names, where=columns[0])
     log, dates = switch("log", "log scale", where=columns[1]), switch("dates", "by date", where=columns[2])
-    trend, steps = _trend(shown, shown.key, metric, shown.first, shown.last, shown.by)
+    trend, steps = shown.data.trend(shown.branches, shown.filters, metric, shown.first, shown.last, shown.by)
     if trend.empty:
-        named = " or ".join(shown.branches)
-        sentence = f"{names[metric]} was not measured on {named}{when} under these filters."
+        sentence = f"{names[metric]} was not measured on {' or '.join(shown.branches)}{when} under these filters."
         empty_states.show("Nothing to show", sentence)
         return
     for name in shown.branches:
         if not (trend["branch"] == name).any():
             alert(f"{name} has no {names[metric]} in this time under these filters: no line is of it.")
     highlighted = _highlighted(trend, shown.branches)
-    # A click at a point draws the page again, with the same charts.
-    key = f"{shown.key}\n{shown.first} {shown.last} {shown.by} {palette.theme()}"
-    figures = _charts(shown, trend, steps, key, metric, highlighted, log=log, dates=dates)
+    figures = _charts(shown, trend, steps, metric, highlighted, log=log, dates=dates)
     leading = st.container()
     first = trend.sort_values("place").drop_duplicates("night")
     nights = dict(zip(first["night"].astype(str), first["label"].astype(str), strict=True))
@@ -119,28 +101,9 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     st.caption(f"{branches}, {points}.{older}")
     with st.expander("How is this decided?"):
         st.caption(f"{_RULE} {_PERIOD_RULE if shown.by else ''}")
-    charts.offer(figures)
 
 
-@st.cache_resource(show_spinner=False, max_entries=12)
-def _trend(
-    _shown: _Shown, key: str, metric: str, first: date, last: date, by: str
-) -> tuple[pd.DataFrame, list[levels.Step]]:
-    """A figure of a history, which `key` names, over time, and where it went to new levels: shared by all, not to be changed."""
-    history = levels.points(_within(_shown.history, first, last), by)
-    if metric in METRICS:
-        with connected(_shown.engine) as conn:
-            values = passing_values(conn, history["run"].unique().tolist(), metric)
-            trend = levels.paired(history, cell_names(conn, _shown.filters), values, metric)
-    else:
-        trend = levels.counted(history, metric)
-    if trend.empty:
-        return trend, []
-    texts = [levels.value(metric, number) for number in trend["value"]]
-    return trend.assign(date=trend["started_at"], text=texts), levels.steps(trend, metric)
-
-
-def _branches(own: str, listed: Sequence[str]) -> list[str]:
+def _branches(own: str, listed: Sequence[str]) -> tuple[str, ...]:
     """Draws the choice of branches, where there are several; that of the new side where the address names none."""
     names = list(dict.fromkeys([own, *listed]))
     asked = known_many("branch", names)
@@ -149,16 +112,18 @@ def _branches(own: str, listed: Sequence[str]) -> list[str]:
     chosen = asked[:_BRANCHES] or [own]
     if len(names) > 1:
         select_many("branch", "Branches", names, chosen, most=_BRANCHES, default=[own])
-    return chosen
+    return tuple(chosen)
 
 
-def _one_setting(history: pd.DataFrame, where: st.delta_generator.DeltaGenerator) -> pd.DataFrame:
-    """Averages of one phase, dtype and device: the one with most cells under the filters, or the chosen one."""
-    names = history["phase"] + ", " + history["dtype"] + ", " + history["device"]
-    options = list(history.groupby(names)["planned"].sum().sort_values(ascending=False).index)
-    chosen = known("setting", options, options[0])
-    select("setting", "Phase, dtype, device", options, chosen, default=options[0], where=where)
-    return history[names == chosen]
+def _one_setting(history: pd.DataFrame, where: st.delta_generator.DeltaGenerator) -> dict[str, tuple[str]]:
+    """Filters for one phase, dtype and device: those with most cells under the other filters, or the chosen ones."""
+    axes = ["phase", "dtype", "device"]
+    planned = history.groupby(axes)["planned"].sum().sort_values(ascending=False)
+    options = {", ".join(names): names for names in planned.index}
+    first = next(iter(options))
+    chosen = known("setting", options, first)
+    select("setting", "Phase, dtype, device", list(options), chosen, default=first, where=where)
+    return {f"{axis}s": (name,) for axis, name in zip(axes, options[chosen], strict=True)}
 
 
 def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
@@ -175,24 +140,22 @@ def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
     return [line for line in lines if line in shown]
 
 
-@st.cache_resource(show_spinner=False, max_entries=12)
 def _charts(
-    _shown: _Shown,
-    _rows: pd.DataFrame,
-    _steps: Sequence[levels.Step],
-    key: str,
+    shown: _Shown,
+    trend: pd.DataFrame,
+    steps: Sequence[levels.Step],
     metric: str,
     highlighted: Sequence[str],
     *,
     log: bool,
     dates: bool,
 ) -> list[charts.Figure]:
-    """A chart a suite, of rows and steps that `key` names: shared by all, not to be changed."""
-    labels = list(_rows.drop_duplicates("place").sort_values("place")["label"])
+    """A chart a suite."""
+    labels = list(trend.drop_duplicates("place").sort_values("place")["label"])
     size, head = axis_of(metric, levels.title(metric), "%" if metric == levels.RATE else "")
     figures = []
-    for suite, rows in _rows.groupby("suite"):
-        triangles = levels.triangles(_steps, str(suite), highlighted, size)
+    for suite, rows in trend.groupby("suite"):
+        triangles = levels.triangles(steps, str(suite), highlighted, size)
         chart = charts.lines(
             rows.assign(value=rows["value"] / size),
             levels.facts(rows),
@@ -201,11 +164,11 @@ def _charts(
             title=f"{suite}: {head}",
             pick="night",
             levels=triangles,
-            branches=_shown.branches,
+            branches=shown.branches,
             dates=dates,
             log=log,
         )
-        over = f"{levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[_shown.by])}"
+        over = f"{levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[shown.by])}"
         words = f"{over}: {charts.from_to(rows, highlighted)}; {count(len(triangles), 'new level')}"
         figures.append(charts.Figure(f"trend_{suite}", chart, words, picks=True))
     return figures
@@ -291,12 +254,6 @@ def _picked(first: date, last: date) -> None:
     if isinstance(chosen, tuple) and len(chosen) == 2:
         url.put("since", None if chosen[0] == first else chosen[0].isoformat())
         url.put("until", None if chosen[1] == last else chosen[1].isoformat())
-
-
-def _within(history: pd.DataFrame, first: date, last: date) -> pd.DataFrame:
-    """The rows of runs that started on these days."""
-    end = pd.Timestamp(last, tz="UTC") + pd.Timedelta(days=1)
-    return history[history["started_at"].between(pd.Timestamp(first, tz="UTC"), end, inclusive="left")]
 
 
 page(current())

@@ -9,9 +9,8 @@ import pytest
 
 from analysis.compare.verdicts import with_verdicts
 from analysis.reports.evidence import evidence_of
-from db.ingest import ingest_bundle
 from tests.analysis.compare import judging
-from tests.factories import cell, header, new_store, passing, write_bundle
+from tests.factories import cell, passing
 
 MODELS = [f"model{number:02}" for number in range(24)]
 #: The model that draws so much power, and how far its clock moves its eager time from night to night.
@@ -33,8 +32,7 @@ def make_run(store, folder, number, *, commit="a" * 40, capped=True, clock=None,
         held_by = ["power_cap"] if model == HOT and capped else []
         details = {"surroundings": {"before": {}, "after": {"clocks_held_by": held_by}}}
         made.append(passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics, details=details))
-    head = header(f"r{number:02}", minutes=60 * number, commit=commit)
-    ingest_bundle(store, write_bundle(folder, head, made))
+    judging.put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit)
 
 
 def judged(store):
@@ -46,9 +44,8 @@ def judged(store):
 
 
 @pytest.fixture
-def nights(tmp_path):
+def nights(store, tmp_path):
     """A way to make some nights of one commit, the base one more, and the new one; both are given by what differs in them."""
-    store = new_store(tmp_path / "store.db")
 
     def make(base, new, before=5, **all_of_them):
         for number in range(before):
@@ -57,8 +54,7 @@ def nights(tmp_path):
         make_run(store, tmp_path, before + 1, commit="b" * 40, **all_of_them, **new)
         return judged(store)
 
-    yield make
-    store.dispose()
+    return make
 
 
 def test_a_clock_that_fell_is_no_regression_where_the_gpu_was_held_back(nights):

@@ -8,11 +8,10 @@ from analysis.history.alerts_evidence import explanation_of
 from analysis.history.series import read_series
 from analysis.reports.evidence import evidence_of
 from collector.code import Code, Graph, Kernel
-from db.ingest import ingest_bundle
 from db.queries.history import model_history, suite_history
 from db.queries.sides import resolve_side
 from tests.analysis.compare import judging
-from tests.factories import cell, header, new_store, passing, write_bundle
+from tests.factories import cell, new_store, passing
 
 ADD, SUM, MM = (
     Kernel("triton_poi_fused_add_0", "a" * 16, "aten.add"),
@@ -124,6 +123,11 @@ def measured(model, name, metrics=None, **changes):
     return passing(cell(model), samples={}, code_id=name, metrics=metrics or TIMED, **changes)
 
 
+def coded_night(store, folder, number, cells, **changes):
+    head = {"minutes": 1440 * number, "commit": f"{number:040x}", "codes": [(one, {}) for one in CODES.values()]}
+    judging.put_run(store, folder, f"n{number}", cells, **head, **changes)
+
+
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory):
     """Two nights. In the second one `same` was not timed again, `other` has other code, and `both` was timed twice."""
@@ -139,9 +143,8 @@ def nights(tmp_path_factory):
             measured("both", "one"),
         ],
     }
-    for number, (run_id, cells) in enumerate(made.items()):
-        head = header(run_id, minutes=1440 * number, commit=f"{number:040x}")
-        ingest_bundle(store, write_bundle(folder, head, cells, codes=[(one, {}) for one in CODES.values()]))
+    for number, cells in enumerate(made.values()):
+        coded_night(store, folder, number, cells)
     return store
 
 
@@ -188,19 +191,16 @@ def test_the_kernels_behind_a_change_are_named_with_their_share(nights):
     )
 
 
-def test_the_same_code_under_other_libraries_proves_nothing(tmp_path):
-    store = new_store(tmp_path / "store.db")
+def test_the_same_code_under_other_libraries_proves_nothing(store, tmp_path):
     before = {"torch": "2.13", "cublas": "13.1", "source": "main"}
     for number, changed in enumerate(({}, {"source": "branch"}, {"cublas": "13.2"})):
         found = measured("bert", "one", TIMED if not number else {"compile_cold_s": 10.0}, environment_id=f"e{number}")
-        head = header(f"n{number}", minutes=1440 * number, commit=f"{number:040x}")
-        ingest_bundle(store, write_bundle(tmp_path, head, [found], environment=before | changed))
+        coded_night(store, tmp_path, number, [found], environment=before | changed)
     verdicts = [judging.judged(store, "n0", new)[2].loc["bert", "verdict"] for new in ("n1", "n2")]
     assert verdicts == ["unchanged", "inconclusive"]
 
 
-def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_code(tmp_path):
-    store = new_store(tmp_path / "store.db")
+def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_code(store, tmp_path):
     before, after = (details((ADD.name, 1, 1.0), (SUM.name, 2, ms)) for ms in (1.0, 1.5))
     nights = (
         measured("bert", "one", details=before),
@@ -208,8 +208,7 @@ def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_c
         measured("bert", "two", details=after),
     )
     for number, found in enumerate(nights):
-        head = header(f"n{number}", minutes=1440 * number, commit=f"{number:040x}")
-        ingest_bundle(store, write_bundle(tmp_path, head, [found], codes=[(one, {}) for one in CODES.values()]))
+        coded_night(store, tmp_path, number, [found])
     row = judging.judged(store, "n1", "n2")[2].loc["bert"].to_dict()
     with store.connect() as conn:
         assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, row))

@@ -25,7 +25,6 @@ from tests.factories import (
     failing,
     header,
     matrix,
-    night,
     passing,
     write_bundle,
 )
@@ -46,6 +45,16 @@ def put(store, tmp_path):
     return make
 
 
+@pytest.fixture
+def compared(store, put):
+    """Compares a run of these measurements with one of those, of another commit; both are given as `put` takes them."""
+
+    def make(base, new, **changes):
+        return compare(store, put(base), put(new, commit=COMMIT_B, **changes))
+
+    return make
+
+
 def changed_most(comparison):
     """The cells that pass on both sides, largest change first."""
     cells = comparison.with_transition(Transition.BOTH_PASS)
@@ -56,60 +65,50 @@ def by_model(comparison):
     return comparison.cells.set_index("model")
 
 
+#: Planned and not measured.
+PLANNED = "planned"
+#: How each model ended in base and in new (None where it was not planned), and what that is called.
+OUTCOMES = {
+    "both": (Status.PASS, Status.PASS, "both_pass"),
+    "broke": (Status.PASS, Status.FAIL_ACCURACY, "broke"),
+    "fixed": (Status.FAIL_TO_COMPILE, Status.PASS, "fixed"),
+    "failing": (Status.OOM, Status.TIMEOUT, "still_failing"),
+    "gone": (Status.PASS, PLANNED, "missing"),
+    "never": (PLANNED, PLANNED, "missing_in_both"),
+    "late": (PLANNED, Status.PASS, "missing_in_base"),
+    "left": (Status.PASS, None, "left"),
+    "entered": (None, Status.PASS, "entered"),
+    "new-and-missing": (None, PLANNED, "entered"),
+    "unavailable": (Status.PASS, Status.UNAVAILABLE, "not_applicable"),
+    "skipped": (Status.SKIPPED, Status.SKIPPED, "not_applicable"),
+}
+
+
 def test_every_pair_of_outcomes_has_its_transition(store, put):
-    base = {
-        "both": passing(cell("both")),
-        "broke": passing(cell("broke")),
-        "fixed": failing(cell("fixed")),
-        "failing": failing(cell("failing"), Status.OOM),
-        "gone": passing(cell("gone")),
-        "left": passing(cell("left")),
-        "unavailable": passing(cell("unavailable")),
-        "skipped": failing(cell("skipped"), Status.SKIPPED),
-    }
-    new = {
-        "both": passing(cell("both")),
-        "broke": failing(cell("broke"), Status.FAIL_ACCURACY),
-        "fixed": passing(cell("fixed")),
-        "failing": failing(cell("failing"), Status.TIMEOUT),
-        "late": passing(cell("late")),
-        "entered": passing(cell("entered")),
-        "unavailable": failing(cell("unavailable"), Status.UNAVAILABLE),
-        "skipped": failing(cell("skipped"), Status.SKIPPED),
-    }
-    base_plan = [line.cell for line in base.values()] + [cell("late"), cell("never")]
-    new_plan = [line.cell for line in new.values()] + [cell("gone"), cell("never"), cell("new-and-missing")]
-    found = compare(
-        store, put(list(base.values()), planned=base_plan), put(list(new.values()), planned=new_plan, commit=COMMIT_B)
-    )
-    assert by_model(found)["transition"].to_dict() == {
-        "both": "both_pass",
-        "broke": "broke",
-        "fixed": "fixed",
-        "failing": "still_failing",
-        "gone": "missing",
-        "never": "missing_in_both",
-        "late": "missing_in_base",
-        "left": "left",
-        "entered": "entered",
-        "new-and-missing": "entered",
-        "unavailable": "not_applicable",
-        "skipped": "not_applicable",
-    }
+    sides = []
+    for side in (0, 1):
+        ends = {cell(model): of_model[side] for model, of_model in OUTCOMES.items() if of_model[side]}
+        made = [
+            passing(which) if end is Status.PASS else failing(which, end)
+            for which, end in ends.items()
+            if end != PLANNED
+        ]
+        sides.append(put(made, planned=list(ends), commit=(COMMIT_A, COMMIT_B)[side]))
+    found = compare(store, *sides)
+    assert by_model(found)["transition"].to_dict() == {model: word for model, (*_, word) in OUTCOMES.items()}
     assert sum(found.transitions().values()) == 12
     assert found.transitions()[Transition.MISSING] == 1
     assert any("1 cells that pass in base are unavailable" in note for note in found.notes)
     change = found.suites[0]
-    assert change.missing == ("gone",)
+    assert change.listed[Transition.MISSING] == ("gone",)
     assert change.listed[Transition.BROKE] == ("broke",)
     assert Transition.BOTH_PASS not in change.listed
     assert (change.listed[Transition.LEFT], change.base.planned, change.base.missing) == (("left",), 10, 2)
     assert (change.new.planned, change.new.measured, change.new.failed) == (11, 8, 2)
 
 
-def test_a_change_is_new_over_base(store, put):
-    base, new = put([passing(cell())]), put([passing(cell(), slower=1.5)], commit=COMMIT_B)
-    row = compare(store, base, new).cells.iloc[0]
+def test_a_change_is_new_over_base(compared):
+    row = compared([passing(cell())], [passing(cell(), slower=1.5)]).cells.iloc[0]
     assert row["compiled_kernel_ms_ratio"] == pytest.approx(1.5)
     assert row["device_speedup_ratio"] == pytest.approx(1 / 1.5)
     assert row["compiled_ms_new"] / row["compiled_ms_base"] == pytest.approx(row["compiled_ms_ratio"])
@@ -118,10 +117,10 @@ def test_a_change_is_new_over_base(store, put):
     assert 0 < row["spread_base"] < 0.1
 
 
-def test_a_metric_of_one_side_has_no_change(store, put):
-    base = put([passing(cell(), metrics={"compiled_ms": 2.0, "graph_breaks": 0.0})])
-    new = put([passing(cell(), metrics={"speedup": 2.0, "graph_breaks": 2.0})], commit=COMMIT_B)
-    row = compare(store, base, new).cells.iloc[0]
+def test_a_metric_of_one_side_has_no_change(compared):
+    base = passing(cell(), metrics={"compiled_ms": 2.0, "graph_breaks": 0.0})
+    new = passing(cell(), metrics={"speedup": 2.0, "graph_breaks": 2.0})
+    row = compared([base], [new]).cells.iloc[0]
     assert row[[f"{name}_ratio" for name in METRICS]].isna().all()
 
 
@@ -136,47 +135,36 @@ def test_two_runs_of_one_commit_are_compared_as_two_runs(store, put):
     assert row["compiled_ms_base"] != row["compiled_ms_new"]
 
 
-def test_a_run_against_itself_has_no_change_and_says_so(store, put):
-    side = put([passing(item) for item in matrix()])
-    found = compare(store, side, side)
-    assert (found.cells["rank_change"] == 0).all()
-    assert "base and new are the same runs" in found.notes
-
-
-def test_changed_most_goes_by_device_time_where_there_is_any(store, put):
-    wall = {"compiled_ms": 10.0}
-    base = put(
+def test_changed_most_goes_by_device_time_where_there_is_any(compared):
+    times = {  # wall and device, base and new
+        "wall-only": ((10.0, 11.0), None),
+        "device": ((10.0, 10.0), (4.0, 3.0)),
+        "noisy-wall": ((10.0, 20.0), (4.0, 4.0)),
+    }
+    sides = [
         [
-            passing(cell("wall-only"), metrics=wall),
-            passing(cell("device"), metrics={"compiled_ms": 10.0, "compiled_kernel_ms": 4.0}),
-            passing(cell("noisy-wall"), metrics={"compiled_ms": 10.0, "compiled_kernel_ms": 4.0}),
-            passing(cell("breaks"), metrics=wall),
+            passing(
+                cell(model),
+                metrics={"compiled_ms": wall[side]} | ({"compiled_kernel_ms": device[side]} if device else {}),
+            )
+            for model, (wall, device) in times.items()
         ]
-    )
-    new = put(
-        [
-            passing(cell("wall-only"), metrics={"compiled_ms": 11.0}),
-            passing(cell("device"), metrics={"compiled_ms": 10.0, "compiled_kernel_ms": 3.0}),
-            passing(cell("noisy-wall"), metrics={"compiled_ms": 20.0, "compiled_kernel_ms": 4.0}),
-            failing(cell("breaks")),
-        ],
-        commit=COMMIT_B,
-    )
-    ranked = changed_most(compare(store, base, new))
+        for side in (0, 1)
+    ]
+    broken = passing(cell("breaks"), metrics={"compiled_ms": 10.0}), failing(cell("breaks"))
+    ranked = changed_most(compared(*([*side, last] for side, last in zip(sides, broken, strict=True))))
     assert ranked["model"].tolist() == ["device", "wall-only", "noisy-wall"]
     assert ranked["rank_metric"].tolist() == ["compiled_kernel_ms", "compiled_ms", "compiled_kernel_ms"]
     assert ranked["rank_ratio"].tolist() == pytest.approx([0.75, 1.1, 1.0])
-    assert len(changed_most(compare(store, base, new)).head(1)) == 1
 
 
-def test_geomeans_are_paired_over_cells_that_pass_on_both_sides(store, put):
+def test_geomeans_are_paired_over_cells_that_pass_on_both_sides(compared):
     def speed(model, value):
         return passing(cell(model), metrics={"speedup": value, "compile_cold_s": value})
 
     wrong = failing(cell("d"), Status.FAIL_ACCURACY, metrics={"speedup": 50.0, "compile_cold_s": 50.0})
-    base = put([speed("a", 2.0), speed("b", 8.0), speed("c", 100.0), wrong])
-    new = put([speed("a", 4.0), speed("b", 4.0), failing(cell("c")), speed("d", 1.0)], commit=COMMIT_B)
-    suite = compare(store, base, new).suites[0]
+    base = [speed("a", 2.0), speed("b", 8.0), speed("c", 100.0), wrong]
+    suite = compared(base, [speed("a", 4.0), speed("b", 4.0), failing(cell("c")), speed("d", 1.0)]).suites[0]
     figure = suite.figures["speedup"]
     assert (figure.n, figure.base, figure.new, figure.ratio) == (2, *map(pytest.approx, (4.0, 4.0, 1.0)))
     assert (figure.base_all.n, figure.base_all.value) == (3, pytest.approx(1600 ** (1 / 3)))
@@ -212,11 +200,9 @@ def test_groups_are_kept_apart(store, put):
         passing(cell("a", suite="timm")),
     ]
     assert len(summarise(store, put(lines)).suites) == 6
-
-
-def test_a_model_at_two_batch_sizes_is_told_apart(store, put):
     side = put([failing(cell("a", batch_size=1)), failing(cell("a", batch_size=8)), failing(cell("b"))])
-    assert summarise(store, side).suites[0].failing == ("a bs1", "a bs8", "b")
+    listed = compare(store, side, side).suites[0].listed
+    assert listed == {Transition.STILL_FAILING: ("a bs1", "a bs8", "b")}
 
 
 def test_configs_are_compared_within_one_side(store, put):
@@ -251,10 +237,9 @@ def test_a_config_name_that_two_requests_share_must_be_said_by_id(store, put):
     assert len(compare(store, side, side, configs=(DEFAULT.config_id, named.config_id)).cells) == 1
 
 
-def test_a_changed_program_is_marked(store, put):
-    base = put([passing(cell("a")), passing(cell("b")), passing(cell("c"), program_id=None)])
-    new = put([passing(cell("a"), program_id="f" * 12), passing(cell("b")), passing(cell("c"))], commit=COMMIT_B)
-    found = compare(store, base, new)
+def test_a_changed_program_is_marked(compared):
+    base = [passing(cell("a")), passing(cell("b")), passing(cell("c"), program_id=None)]
+    found = compared(base, [passing(cell("a"), program_id="f" * 12), passing(cell("b")), passing(cell("c"))])
     assert by_model(found)["program_changed"].to_dict() == {"a": True, "b": False, "c": None}
 
 
@@ -320,6 +305,7 @@ def test_cells_of_a_night_that_moved_to_another_gpu_are_counted(store, put):
     assert found.transitions()[Transition.BOTH_PASS] == 4  # none of them is hidden
     same = compare(store, base, base)
     assert (same.notes, same.on_other_testbeds) == (("base and new are the same runs",), 0)
+    assert (same.cells["rank_change"] == 0).all()
 
 
 def test_a_cell_without_a_measurement_was_on_no_other_testbed(store, put):
@@ -344,18 +330,15 @@ def test_open_runs_of_one_night_are_one_note(store, put):
         put([passing(cell(f"m{index}"))], night="n", closed=index == 1)
     (note,) = summarise(store, resolve_side(store, "n")).notes
     assert note == "2 of 3 runs of night n have no end record: they were cut short or are still going"
+    alone = put([passing(cell())], closed=False)
+    assert (
+        f"run {alone.run_ids[0]} has no end record: it was cut short or is still going"
+        in compare(store, alone, alone).notes
+    )
 
 
-def test_an_open_run_is_noted(store, put):
-    base = put([passing(cell())])
-    new = put([passing(cell())], closed=False, commit=COMMIT_B)
-    assert any("no end record" in note and new.run_ids[0] in note for note in compare(store, base, new).notes)
-    assert summarise(store, new).notes
-
-
-def test_sides_without_a_common_cell_say_so(store, put):
-    base, new = put([passing(cell("a"))]), put([passing(cell("b"))], commit=COMMIT_B)
-    found = compare(store, base, new)
+def test_sides_without_a_common_cell_say_so(compared):
+    found = compared([passing(cell("a"))], [passing(cell("b"))])
     assert any("nothing to compare" in note for note in found.notes)
     assert changed_most(found).empty
     assert found.suites[0].figures["speedup"].ratio is None
@@ -379,10 +362,10 @@ def test_filters_narrow_cells_suites_and_environments(store, put):
         compare(store, base, base, CellFilter(models=("bret",)))
 
 
-def test_json_has_the_same_keys_everywhere_and_null_for_the_unmeasured(store, put):
-    base = put([passing(cell("a")), passing(cell("b")), failing(cell("c"))])
-    new = put([passing(cell("a")), failing(cell("b"))], planned=[cell(name) for name in "abc"], commit=COMMIT_B)
-    found = json.loads(json.dumps(compare(store, base, new).to_json(), allow_nan=False))
+def test_json_has_the_same_keys_everywhere_and_null_for_the_unmeasured(compared):
+    base = [passing(cell("a")), passing(cell("b")), failing(cell("c"))]
+    comparison = compared(base, [passing(cell("a")), failing(cell("b"))], planned=[cell(name) for name in "abc"])
+    found = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
     assert list(found) == [
         *("base", "new", "filters", "notes", "environment", "on_other_testbeds", "transitions", "suites", "cells")
     ]
@@ -405,14 +388,6 @@ def test_cells_are_spelled_as_the_collector_spells_them(store, put):
     assert compare(store, side, side).cells["cell"].tolist() == [str(odd)]
 
 
-def test_a_night_in_several_bundles_is_one_side(store, put, tmp_path):
-    put([passing(cell("a"))])
-    put([passing(cell("b"))])
-    ingest_bundle(store, night(tmp_path, "next", minutes=999, commit=COMMIT_B, cells=[cell("a"), cell("b")]))
-    found = compare(store, resolve_side(store, COMMIT_A), resolve_side(store, "main"))
-    assert found.transitions()[Transition.BOTH_PASS] == 2
-
-
 def test_a_night_of_many_cells_takes_no_more_queries_than_one_of_few(store, tmp_path):
     asked = []
     listen(store, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
@@ -433,12 +408,9 @@ def test_a_night_of_many_cells_takes_no_more_queries_than_one_of_few(store, tmp_
     assert counts[0] == counts[1] < 20
 
 
-def test_environments_of_cells_that_the_filter_leaves_out_do_not_differ(store, tmp_path):
-    lines = [passing(item) for item in matrix(["bert", "t5"])]
-    ingest_bundle(store, write_bundle(tmp_path, header("old"), lines))
-    others = [passing(cell("bert")), passing(cell("t5"), environment_id="another")]
-    ingest_bundle(store, write_bundle(tmp_path, header("new", minutes=9), others))
-    old, new = resolve_side(store, "old"), resolve_side(store, "new")
+def test_environments_of_cells_that_the_filter_leaves_out_do_not_differ(store, put):
+    old = put([passing(item) for item in matrix(["bert", "t5"])])
+    new = put([passing(cell("bert")), passing(cell("t5"), environment_id="another")])
     # More cells than are asked for by number, and fewer: the answer is that of the filter either way.
     assert compare(store, old, new, CellFilter(models=("bert",))).environment == ()
 

@@ -12,13 +12,12 @@ from analysis.compare.verdicts import with_verdicts
 from analysis.history.alerts import survey
 from analysis.history.changes import Certainty, Direction
 from analysis.reports.evidence import evidence_of
-from db.ingest import ingest_bundle
 from db.regressions.records import list_regressions
 from jobs.cli import app
 from jobs.regressions.recording import record_alerts
 from tests.analysis.compare import judging
 from tests.analysis.history.histories import find_alerts
-from tests.factories import cell, header, new_store, passing, write_bundle
+from tests.factories import cell, passing
 
 
 def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, eager=1.0, host=1.0):
@@ -33,8 +32,8 @@ def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, 
             metrics = {"eager_ms": 2.0 * both * off[0], "compiled_ms": 1.0 * own * both * off[1]}
             minutes = 1440 * number + 60 * run
             made.append(passing(cell(f"m{model}"), minutes=minutes + 1, samples={}, metrics=metrics))
-        head = header(f"r{number}-{run}", minutes=minutes, commit=f"{number:040x}", night=f"n{number}")
-        ingest_bundle(store, write_bundle(folder, head, made))
+        head = {"minutes": minutes, "commit": f"{number:040x}", "night": f"n{number}"}
+        judging.put_run(store, folder, f"r{number}-{run}", made, **head)
 
 
 def judged(store, base="latest~1"):
@@ -48,17 +47,21 @@ def judged(store, base="latest~1"):
 
 
 @pytest.fixture
-def nights(tmp_path):
-    """A way to make nights, given by what differs in each."""
-    store = new_store(tmp_path / "store.db")
+def history(store, tmp_path):
+    """A way to fill a store with nights, given by what differs in each."""
 
-    def make(*which, base="latest~1", **all_of_them):
+    def make(*which, **all_of_them):
         for number, differs in enumerate(which):
             make_night(store, tmp_path, number, **(all_of_them | differs))
-        return judged(store, base)
+        return store
 
-    yield make
-    store.dispose()
+    return make
+
+
+@pytest.fixture
+def nights(history):
+    """A way to make nights and judge the newest."""
+    return lambda *which, base="latest~1", **all_of_them: judged(history(*which, **all_of_them), base)
 
 
 @pytest.mark.parametrize("models", [1, 6])
@@ -101,25 +104,6 @@ def test_a_host_that_slowed_all_of_the_models_is_no_change_of_one(nights):
     assert row["verdict"] != "regressed"
 
 
-@pytest.fixture
-def history(tmp_path):
-    """A way to make a store of nights, given by what differs in each."""
-    made = []
-
-    def make(*which, **all_of_them):
-        folder = tmp_path / f"store{len(made)}"
-        folder.mkdir()
-        store = new_store(folder / "store.db")
-        made.append(store)
-        for number, differs in enumerate(which):
-            make_night(store, folder, number, **(all_of_them | differs))
-        return store
-
-    yield make
-    for store in made:
-        store.dispose()
-
-
 @pytest.mark.parametrize("models", [1, 6])
 @pytest.mark.parametrize("later", [0, 1, 3])
 def test_the_history_tells_a_step_in_the_third_night_and_goes_on_to_tell_it(history, models, later):
@@ -151,13 +135,13 @@ def test_a_host_that_was_slower_in_the_third_night_makes_no_alert(history):
 def test_one_run_a_night_is_not_judged_and_says_what_it_needs(history, tmp_path):
     store = history({}, {}, {"slower": 1.12}, runs=1)
     assert survey(store).history.first["compiled_ms"] == 0
-    done = CliRunner().invoke(app, ["changepoints", "--db", str(tmp_path / "store0" / "store.db")])
+    done = CliRunner().invoke(app, ["changepoints", "--db", str(tmp_path / "store.db")])
     assert "need ten measured commits, or two with repeats (`nightly --replicates 2`)" in done.output
 
 
 def test_the_command_lines_tell_a_step_in_the_third_night(history, tmp_path):
     history({}, {}, {"slower": 1.12})
-    database = str(tmp_path / "store0" / "store.db")
+    database = str(tmp_path / "store.db")
     shown = CliRunner().invoke(app, ["changepoints", "--db", database]).output
     assert "1 cells judged; 1 series by metric; 1 alerts" in shown
     assert "worse, pending: 1 cell (compiled_ms 1)" in shown

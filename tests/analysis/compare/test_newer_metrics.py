@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.compare.verdicts import with_verdicts
-from analysis.history.recovery import Pinned, Timeline, standing
-from db.ingest import ingest_bundle
-from db.queries.sides import resolve_side
+from analysis.history.recovery import Timeline, standing
+from db.regressions.records import Finding, open_regression
 from tests.analysis.compare import judging
-from tests.factories import cell, header, new_store, passing, write_bundle
+from tests.factories import START, cell, passing
 
 MODELS = [f"model{number:02}" for number in range(12)]
 NEWER = ("compile_warm_s", "compile_instructions", "leak_bytes_per_call")
@@ -33,8 +32,7 @@ def make_run(store, folder, number, leaks=0.0, changed=None, without=()):
         }
         metrics = {name: value * factor.get(name, 1) for name, value in metrics.items() if name not in without}
         made.append(passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics))
-    head = header(f"r{number:02}", minutes=60 * number, commit=f"{number:040x}")
-    ingest_bundle(store, write_bundle(folder, head, made))
+    judging.put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=f"{number:040x}")
 
 
 def judged(store, base="r11", new="r12"):
@@ -43,19 +41,15 @@ def judged(store, base="r11", new="r12"):
 
 
 @pytest.fixture
-def nights(tmp_path):
+def nights(store, tmp_path):
     """A way to store twelve quiet nights (the last with what is asked for) and the one that is judged."""
-    store = new_store(tmp_path / "store.db")
 
     def make(base=None, new=None):
-        for number in range(11):
-            make_run(store, tmp_path, number)
-        make_run(store, tmp_path, 11, **(base or {}))
-        make_run(store, tmp_path, 12, **(new or {}))
+        for number, differs in enumerate([{}] * 11 + [base or {}, new or {}]):
+            make_run(store, tmp_path, number, **differs)
         return store
 
-    yield make
-    store.dispose()
+    return make
 
 
 @pytest.mark.parametrize(
@@ -101,14 +95,8 @@ def test_a_leak_is_judged_by_how_much_it_grew(nights, base, new, expected):
 
 def test_runs_of_a_side_that_disagree_about_a_leak_are_asked_for_once_more(nights, tmp_path):
     store = nights(new={"leaks": 4096.0})
-    ingest_bundle(
-        store,
-        write_bundle(
-            tmp_path,
-            header("again", minutes=800, commit=f"{12:040x}"),
-            [passing(cell(MODELS[0]), metrics={"compiled_ms": 2.0, "leak_bytes_per_call": 0.0}, samples={})],
-        ),
-    )
+    again = passing(cell(MODELS[0]), metrics={"compiled_ms": 2.0, "leak_bytes_per_call": 0.0}, samples={})
+    judging.put_run(store, tmp_path, "again", [again], minutes=800, commit=f"{12:040x}")
     _, _, row = judged(store, new=f"{12:040x}")
     assert row["leak_bytes_per_call_verdict"] == "inconclusive"
     assert row["leak_bytes_per_call_more_runs"] == 1
@@ -124,15 +112,13 @@ def test_a_metric_that_a_side_does_not_have_is_absent_and_no_zero(nights, side):
     assert (row["verdict"], row["verdict_metric"]) == ("unchanged", "compiled_ms")
 
 
-def test_a_store_without_the_newer_metrics_judges_the_others(tmp_path):
-    store = new_store(tmp_path / "store.db")
+def test_a_store_without_the_newer_metrics_judges_the_others(store, tmp_path):
     for number in range(13):
         make_run(store, tmp_path, number, without=NEWER)
     found, comparison, row = judged(store)
     assert (row["verdict"], found.noise["compile_warm_s"], found.repeats["compile_warm_s"]) == ("unchanged", None, 0)
     (told,) = [one for one in with_verdicts(comparison, found)["cells"] if one["model"] == MODELS[0]]
     assert told["judged"].keys() == {"compiled_ms"}
-    store.dispose()
 
 
 def test_the_json_has_a_leak_that_appeared_without_an_infinite_number(nights):
@@ -152,8 +138,7 @@ def test_a_record_of_a_leak_that_appeared_is_fixed_once_two_runs_leak_nothing(ni
     for number, leaks in enumerate(later, 13):
         make_run(store, tmp_path, number, leaks=leaks)
     leak = "leak_bytes_per_call"
+    finding = Finding(cell(MODELS[0]).cell_id, "r11", "r12", "leaks", leak, 0.0, 2048.0)
+    record = open_regression(store, finding, at=START, author="ann")
     with store.connect() as conn:
-        side = resolve_side(conn, "r12")
-        place = (side.runs[0].repo, side.runs[0].branch, side.runs[0].testbed_id)
-        pinned = Pinned(cell(MODELS[0]).cell_id, *place, leak, 0.0, 2048.0, side.commits[0])
-        assert standing(pinned, Timeline(conn, [leak])).value == expected
+        assert standing(record, Timeline(conn, [leak])).value == expected

@@ -9,10 +9,10 @@ import pytest
 
 from analysis.compare.noise import FEWEST_SIBLINGS, FLOOR, MOST_FROM_SIBLINGS, learn_noise
 from analysis.compare.repeats import RepeatRows
-from db.ingest import ingest_bundle
 from db.queries.repeats import repeats
 from db.queries.sides import resolve_side
-from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, header, night, passing, write_bundle
+from tests.analysis.compare.judging import put_run
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, passing
 
 MODELS = [f"model{number}" for number in range(12)]
 
@@ -40,8 +40,7 @@ def make_nights(store, folder, nights, level, commits=None, sd=0.01, seed=1, pro
             measured(cell(model), 60 * number + 1, *pair, **which) for model, *pair in zip(MODELS, values, strict=True)
         ]
         commit = (commits or (lambda n: f"{n:040x}"))(number)
-        head = header(f"r{number:02}", minutes=60 * number, commit=commit, **changes)
-        ingest_bundle(store, write_bundle(folder, head, made))
+        put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit, **changes)
 
 
 def test_runs_of_one_commit_tell_the_noise(store, tmp_path):
@@ -95,7 +94,7 @@ def test_what_runs_one_program_is_its_own_repeat_and_a_copy_is_none(store, tmp_p
         for at, (twin, value) in enumerate(zip(twins, values, strict=True)):
             started = 1 + (at if number < 6 else 0)
             made.append(measured(twin, started, value, program_id="p" * 12))
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), made))
+    put_run(store, tmp_path, "r1", made)
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert found.repeats == 6
     assert found.typical == pytest.approx(math.log(1.02) / math.sqrt(2))
@@ -109,7 +108,7 @@ def test_cells_of_a_noisy_program_do_not_raise_the_noise_of_another(store, tmp_p
         made = [
             measured(which, 1, math.exp(rng.normal(0, sd)), program_id=program) for which, sd, program in quiet + noisy
         ]
-        ingest_bundle(store, write_bundle(tmp_path, header(run, commit="a" * 40), made))
+        put_run(store, tmp_path, run, made, commit="a" * 40)
     rows = RepeatRows(rows_of(store, "r2"))
     found = learn_noise(rows, "compiled_ms")
     sd = dict(zip(rows.cells, np.sqrt(found.variance), strict=True))
@@ -127,9 +126,9 @@ def test_a_noise_of_nothing_is_not_believed(store, tmp_path):
 def test_failures_and_other_testbeds_are_no_repeats(store, tmp_path):
     make_nights(store, tmp_path, 2, lambda night: 1.0, commits=lambda night: "a" * 40)
     broken = [failing(cell(model), minutes=300) for model in MODELS]
-    ingest_bundle(store, write_bundle(tmp_path, header("rx", minutes=299, commit="a" * 40), broken))
-    elsewhere = header("ry", minutes=400, commit="a" * 40, testbed={"accelerator": "another synthetic GPU"})
-    ingest_bundle(store, write_bundle(tmp_path, elsewhere, [measured(cell(model), 401, 5.0) for model in MODELS]))
+    put_run(store, tmp_path, "rx", broken, minutes=299, commit="a" * 40)
+    elsewhere = {"minutes": 400, "commit": "a" * 40, "testbed": {"accelerator": "another synthetic GPU"}}
+    put_run(store, tmp_path, "ry", [measured(cell(model), 401, 5.0) for model in MODELS], **elsewhere)
     assert learn_noise(RepeatRows(rows_of(store, "r01")), "compiled_ms").repeats == 12
     both = rows_of(store, "rx", "ry")
     assert set(both.runs["run"]) == set(rows_of(store, "rx").runs["run"]) | set(rows_of(store, "ry").runs["run"])
@@ -138,7 +137,7 @@ def test_failures_and_other_testbeds_are_no_repeats(store, tmp_path):
 
 def test_only_so_many_runs_are_looked_back_on_and_none_that_came_later(store, tmp_path):
     for number in range(5):
-        ingest_bundle(store, night(tmp_path, f"r{number}", minutes=60 * number, cells=[cell()]))
+        put_run(store, tmp_path, f"r{number}", [passing(cell())], minutes=60 * number)
     with store.connect() as conn:
         side = resolve_side(conn, "r3")
         assert len(repeats(conn, [side], ["speedup"]).rows) == 4

@@ -11,9 +11,8 @@ import pytest
 
 from collector.vocabulary import Status
 from db.engine import open_store
-from db.ingest import ingest_bundle
 from tests.analysis.compare import judging
-from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, header, new_store, passing, write_bundle
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, new_store, passing
 
 MODELS = [f"model{number:02}" for number in range(24)]
 OTHER_TESTBED = {"accelerator": "another synthetic GPU"}
@@ -43,8 +42,9 @@ def make_run(
         metrics = {name: value * change.get(name, 1.0) for name, value in metrics.items() if change.get(name, 1)}
         found = passing(cell(model, config), minutes=60 * number + 1, samples={}, metrics=metrics)
         made.append(replace(found, code_id=code))
-    head = header(f"r{number:02}", minutes=60 * number, commit=commit or f"{number:040x}", **changes)
-    ingest_bundle(store, write_bundle(folder, head, made))
+    judging.put_run(
+        store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit or f"{number:040x}", **changes
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,20 @@ def test_a_slowdown_is_found_with_its_interval_and_the_metric_that_shows_it(hist
     assert (row["verdict"], row["verdict_metric"]) == ("regressed", "compiled_ms")
     assert row["compiled_ms_low"] < 0.05 < row["compiled_ms_high"]
     assert row["compiled_ms_q"] < 0.001
+
+
+def test_one_run_of_a_branch_is_decided_by_the_nights_of_main_on_its_testbed(history, tmp_path):
+    slower = {MODELS[3]: {"compiled_ms": 1.05, "compiled_kernel_ms": 1.05}}
+    for number, changes in ((12, {}), (13, {"testbed": OTHER_TESTBED})):
+        branch = {"commit": f"{number:x}" * 40, "branch": f"mine-{number}", "branch_start": f"{11:040x}"}
+        make_run(history, tmp_path, number, slower=slower, **branch, **changes)
+    make_run(history, tmp_path, 14, testbed=OTHER_TESTBED)
+    found, cells = judged(history, f"main@{11:040x}", "r12")
+    assert found.counts() == {"regressed": 1, "unchanged": 23}
+    assert cells.loc[MODELS[3], "verdict"] == "regressed"
+    assert found.repeats["compiled_ms"] > 100  # of which the branch itself has none
+    elsewhere = judged(history, "r14", "r13")[0]
+    assert (elsewhere.repeats["compiled_ms"], elsewhere.counts()) == (0, {"inconclusive": 24})
 
 
 @pytest.mark.parametrize(
@@ -281,8 +295,7 @@ def test_a_cell_that_comes_and_goes_is_flaky_until_it_ends_the_same_way_twice(hi
 
 def test_cells_without_a_row_are_missing(history, tmp_path):
     planned = [cell(model) for model in MODELS]
-    head = header("r12", minutes=720, commit="c" * 40)
-    ingest_bundle(history, write_bundle(tmp_path, head, [], planned=planned))
+    judging.put_run(history, tmp_path, "r12", [], planned=planned, minutes=720, commit="c" * 40)
     found, _ = judged(history)
     assert found.counts() == {"missing": 24}
 

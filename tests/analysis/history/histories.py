@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 
 from analysis.history.alerts import survey
 from collector.vocabulary import Config, Status, short_hash
-from db.ingest import ingest_bundle
 from jobs.cli import app
-from tests.factories import DEFAULT, ENVIRONMENT, TESTBED, cell, failing, header, new_store, passing, write_bundle
+from tests.analysis.compare.judging import put_run
+from tests.factories import DEFAULT, ENVIRONMENT, TESTBED, cell, failing, new_store, passing
 from tests.jobs.git.repositories import RepositoryWriter
 
 MODELS = ("bert", "gpt2", "t5", "vit")
@@ -95,16 +95,12 @@ class History:
                 if model in fails:
                     made.append(failing(which, Status.FAIL_TO_RUN, minutes=minutes + 1, **ids))
                     continue
-                metrics = {
-                    name: level
-                    * (1 if name.endswith("bytes") else noise[name])
-                    * (factors(model, name) if factors else 1)
-                    for name, level in LEVELS.items()
-                }
-                metrics |= {"graph_breaks": 0.0}
+                noise |= {"compiled_peak_bytes": 1.0}
+                metrics = {name: level * noise[name] for name, level in LEVELS.items()} | {"graph_breaks": 0.0}
+                metrics |= {name: metrics[name] * factors(model, name) for name in LEVELS if factors}
                 made.append(passing(which, minutes=minutes + 1, samples={}, metrics=metrics, **ids))
-        head = header(run_id, **{"minutes": minutes, "commit": self.commit(number), "testbed": TESTBED, **changes})
-        ingest_bundle(self.store, write_bundle(self.folder, head, made, planned=planned, environment=of_night))
+        head = {"minutes": minutes, "commit": self.commit(number), "testbed": TESTBED, **changes}
+        put_run(self.store, self.folder, run_id, made, planned=planned, environment=of_night, **head)
         return run_id
 
     def nights(self, first: int, last: int, factors: Factors | None = None, **more: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,10 +13,10 @@ from analysis.history.alerts_evidence import evidence_of
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.series import Point
 from collector.vocabulary import Config, Status
-from db.ingest import ingest_bundle
 from db.queries.filters import CellFilter
+from tests.analysis.compare.judging import put_run
 from tests.analysis.history.histories import A_NIGHT, History, find_alerts, slower
-from tests.factories import CUDAGRAPHS, DEFAULT, START, TESTBED, cell, failing, header, passing, write_bundle
+from tests.factories import CUDAGRAPHS, DEFAULT, START, TESTBED, cell, failing, passing
 
 OTHER = TESTBED | {"gpu_index": 1}
 #: Night 14 is place 42; 43 is reverted by 44, and 45 is what night 15 measured.
@@ -38,14 +39,9 @@ def change(base, onset, first=None, last=None, cell_id="a", metric="compiled_ms"
 
 
 def grouped(*changes):
+    ends = ("base", "onset", "first", "last")
     return [
-        (
-            group.base.index,
-            group.onset.index,
-            group.first.index,
-            group.last.index,
-            sorted(one.cell_id for one in group.changes),
-        )
+        (*(getattr(group, end).index for end in ends), sorted(one.cell_id for one in group.changes))
         for group in group_changes(changes)
     ]
 
@@ -72,24 +68,16 @@ def test_all_of_a_group_have_a_suspect_in_common_even_if_they_overlap_in_a_chain
 
 def test_the_order_of_the_changes_does_not_matter():
     changes = [
-        change(1, 5, cell_id="a"),
-        change(3, 4, cell_id="b"),
-        change(4, 6, cell_id="c"),
-        change(0, 2, cell_id="d"),
+        change(*span, cell_id=name) for name, span in {"a": (1, 5), "b": (3, 4), "c": (4, 6), "d": (0, 2)}.items()
     ]
     assert len({str(grouped(*order)) for order in itertools.permutations(changes)}) == 1
 
 
 def test_a_change_without_any_commit_is_no_part_of_a_commits_alert():
-    within = Change(**{**_fields(change(3, 3)), "cell_id": "within"})
-    assert grouped(within, change(2, 4, cell_id="a"), change(3, 3, cell_id="also")) == [
+    assert grouped(change(3, 3, cell_id="within"), change(2, 4, cell_id="a"), change(3, 3, cell_id="also")) == [
         (3, 3, 3, 3, ["also", "within"]),
         (2, 4, 2, 4, ["a"]),
     ]
-
-
-def _fields(one):
-    return {name: getattr(one, name) for name in one.__dataclass_fields__}
 
 
 @pytest.fixture
@@ -156,7 +144,7 @@ def test_both_databases_say_the_same(either, location, tmp_path):
     assert alert.counts() == {"compiled_ms": 2, "broke": 1}
     assert [one.title for one in alert.blame.commits][1] == TITLES[41]
     assert [one.key for one in alert.environment] == ["driver"]
-    assert evidence_of(either, alert.changes[1]).control.metric == "eager_ms"
+    assert evidence_of(either, alert.changes[1]).control["metric"] == "eager_ms"
 
 
 def test_two_gpus_of_a_night_share_an_alert(history):
@@ -261,9 +249,10 @@ def test_noise_alone_rings_no_alarm(tmp_path):
 # Evidence
 
 
-def measured(history, run_id, number, measurement):
-    head = header(run_id, minutes=1440 * number, commit=history.commit(number))
-    ingest_bundle(history.store, write_bundle(history.folder, head, [measurement]))
+def measured(history, number, measurement):
+    put_run(
+        history.store, history.folder, f"n{number}", [measurement], minutes=1440 * number, commit=history.commit(number)
+    )
 
 
 def kernels(*rows):
@@ -279,7 +268,7 @@ def test_kernels_counts_and_eager_times_are_laid_beside_a_change(history):
     for number in range(20):
         is_new = number >= 10
         metrics, found = (new, details) if is_new else (old, kernels(same, gone))
-        measured(history, f"n{number}", number, passing(cell(), samples={}, metrics=metrics, details=found))
+        measured(history, number, passing(cell(), samples={}, metrics=metrics, details=found))
     (alert,) = find_alerts(history.store, metrics=("compiled_ms",))
     evidence = evidence_of(history.store, alert.changes[0])
     assert (evidence.base_run, evidence.onset_run) == ("n9", "n10")
@@ -295,7 +284,7 @@ def test_kernels_counts_and_eager_times_are_laid_beside_a_change(history):
 def test_a_broken_cell_says_what_it_failed_with(history):
     for number in range(6):
         made = failing(cell(), Status.FAIL_TO_COMPILE) if number >= 3 else passing(cell(), samples={})
-        measured(history, f"n{number}", number, made)
+        measured(history, number, made)
     (alert,) = find_alerts(history.store)
     evidence = evidence_of(history.store, alert.changes[0])
     assert evidence.exception == "BackendCompilerFailed"
@@ -306,6 +295,5 @@ def test_where_a_measurement_is_no_longer_stored_there_is_no_evidence(history):
     history.nights(0, 12)
     history.nights(12, 24, slower(1.1))
     (alert,) = find_alerts(history.store)
-    other = Change(**{**_fields(alert.changes[0]), "cell_id": "no such cell"})
-    assert evidence_of(history.store, other) is None
+    assert evidence_of(history.store, replace(alert.changes[0], cell_id="no such cell")) is None
     assert evidence_of(history.store, alert.changes[0]) is not None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 
+import numpy as np
 import pytest
 
 from analysis.history.drift import slow_drift
-from analysis.history.timelines import judge_history
+from analysis.history.timelines import judge_history, status_changes
 from collector.metrics import MIN_EFFECT
 from db.queries.sides import resolve_side
 from tests.analysis.history.histories import A_NIGHT, MODELS, History, slower
@@ -222,58 +224,34 @@ def test_an_empty_store_has_nothing_to_judge(tmp_path):
 # Statuses
 
 
-def test_a_cell_that_fails_from_the_newest_night_on_broke(history):
-    history.nights(0, 3)
-    history.night(3, fails=("gpt2",))
-    change = only(judge_history(history.store))
-    assert (change.metric, change.direction, change.certainty) == ("", "worse", "established")
-    assert change.statuses == ("pass", "fail_to_run")
-    assert ends(history, change) == (2, 3)
-
-
-def test_a_single_failed_night_in_between_is_no_change(history):
-    history.nights(0, 3)
-    history.night(3, fails=("gpt2",))
-    history.nights(4, 7)
-    assert judge_history(history.store).changes == ()
+#: Of a change: the points before and at it, the last one before it first went that way, whether it broke, whether it is pending.
+@pytest.mark.parametrize(
+    ("passed", "changes"),
+    [
+        ("1110", [(2, 3, 2, True, False)]),  # from the newest night on
+        ("1110111", []),  # a single failure in between
+        ("1110001", [(2, 3, 2, True, False), (5, 6, 5, False, True)]),
+        ("11100011", [(2, 3, 2, True, False), (5, 6, 5, False, False)]),
+        ("1101101110", [(8, 9, 8, True, True)]),  # flaky: it has to fail twice
+        ("11011011100", [(8, 9, 8, True, False)]),
+        ("111101000", [(5, 6, 3, True, False)]),  # it may have begun with its first single failure
+        ("---000", []),  # never measured before
+    ],
+)
+def test_a_cell_broke_or_was_fixed_where_it_ends_the_same_way_twice(passed, changes):
+    points = np.array([{"1": 1.0, "0": 0.0, "-": np.nan}[one] for one in passed])
+    assert [astuple(one) for one in status_changes(points)] == changes
 
 
 def test_what_was_fixed_is_said_and_the_break_is_over(history):
     history.nights(0, 3)
     history.nights(3, 6, fails=("gpt2",))
-    history.night(6)
+    history.nights(6, 8)
     broke, fixed = judge_history(history.store).changes
-    assert (broke.is_over, fixed.direction, fixed.certainty) == (True, "better", "pending")
-    history.night(7)
-    fixed = judge_history(history.store).changes[1]
-    assert (fixed.certainty, fixed.statuses, fixed.is_over) == ("established", ("fail_to_run", "pass"), False)
-
-
-def test_a_flaky_cell_has_to_fail_twice_and_may_have_begun_earlier(history):
-    for number in range(9):
-        history.night(number, fails=("gpt2",) if number in (2, 5) else ())
-    history.night(9, fails=("gpt2",))
-    assert only(judge_history(history.store)).certainty == "pending"
-    history.night(10, fails=("gpt2",))
-    change = only(judge_history(history.store))
-    assert change.certainty == "established"
-    assert ends(history, change) == (8, 9)
-
-
-def test_the_possible_range_of_a_break_reaches_back_to_its_first_single_failure(history):
-    history.nights(0, 4)
-    history.night(4, fails=("gpt2",))
-    history.night(5)
-    history.nights(6, 9, fails=("gpt2",))
-    change = only(judge_history(history.store))
-    assert ends(history, change) == (5, 6)
-    assert history.shas.index(change.possible.base.commit) / A_NIGHT == 3
-
-
-def test_a_cell_that_was_never_measured_before_did_not_break(history):
-    history.nights(0, 3, missing=("gpt2",))
-    history.nights(3, 6, fails=("gpt2",))
-    assert judge_history(history.store).changes == ()
+    assert (broke.metric, broke.direction, broke.certainty, broke.is_over) == ("", "worse", "established", True)
+    assert (broke.statuses, ends(history, broke)) == (("pass", "fail_to_run"), (2, 3))
+    assert (fixed.direction, fixed.certainty, fixed.is_over) == ("better", "established", False)
+    assert fixed.statuses == ("fail_to_run", "pass")
 
 
 # Slow drift

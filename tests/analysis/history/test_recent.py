@@ -45,11 +45,11 @@ def test_averages_are_held_against_the_newest_night_over_groups_of_as_many_cells
     chosen = nights_up_to(nights, side)
     found = recent(suite_history(store, branch="main"), chosen, side, (RATE, "speedup"))
 
-    assert found.nights == ("one", "two", "three")
-    assert found.values[RATE] == pytest.approx((1, 2 / 3, 1))
+    assert [night.night for night in chosen] == ["one", "two", "three"]
+    assert found[RATE] == pytest.approx((1, 2 / 3, 1))
     # bert and gpt2 are one group, resnet the other. Night one: (2 x 8 x 4) over (2 x 2 x 2) of three cells. Night two lost a
     # cell of the first group: only the second counts, which was the same.
-    assert found.values["speedup"] == pytest.approx((8 ** (1 / 3), 1.0, 1.0))
+    assert found["speedup"] == pytest.approx((8 ** (1 / 3), 1.0, 1.0))
 
 
 def test_a_side_of_long_ago_knows_nothing_of_later_nights(store, nights):
@@ -64,8 +64,7 @@ def test_what_was_not_measured_is_a_gap_and_no_zero(store, nights, tmp_path):
     chosen = nights_up_to(list_nights(store), side)
     found = recent(suite_history(store, branch="main"), chosen, side, (RATE, "speedup", "compile_cold_s"))
 
-    assert found.nights[-1] == "bare"
-    assert all(math.isnan(values[-1]) for values in found.values.values())
+    assert all(math.isnan(values[-1]) for values in found.values())
     # Beside nothing there is nothing to say of the others either.
-    assert all(math.isnan(value) for value in found.values["speedup"])
-    assert found.values[RATE][0] == pytest.approx(1.0)
+    assert all(math.isnan(value) for value in found["speedup"])
+    assert found[RATE][0] == pytest.approx(1.0)

@@ -95,9 +95,8 @@ def test_nearer_is_by_ratios():
     assert is_nearer(3.9, 4, 1)
 
 
-def noise(level, nights, seed, sd=0.005):
-    """Log-normal noise around one level."""
-    return level * np.exp(np.random.default_rng(seed).normal(0, sd, nights))
+def noise(level, nights, seed):
+    return noisy([(level, nights)], 0.005, seed)
 
 
 def test_without_steps_the_whole_way_is_drift():
@@ -142,4 +141,4 @@ def test_new_levels_are_large_enough_and_stand_the_control_of_false_discoveries(
     found = new_levels([table[:150], table[150:]], 0.02)
     assert sum(level.table == 0 and level.row < 30 for level in found) >= 28
     assert [(level.row, level.is_pending) for level in found if level.table or level.row >= 30] == [(60, True)]
-    assert all(level.q <= 0.05 for level in found)
+    assert all(level.change.q <= 0.05 for level in found)
