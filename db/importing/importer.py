@@ -21,7 +21,7 @@ from db.errors import one_line
 from db.importing import graphnet
 from db.importing.cells import Given
 from db.importing.merging import join_pairs
-from db.importing.records import OwnRecords, RowsOfRecords, records_of
+from db.importing.records import RowsOfRecords, records_of
 from db.importing.rows import ImportingError, Row, Source, find_files, read_source
 from db.importing.runs import Provenance, runs_of
 from db.importing.tables import read_table
@@ -103,7 +103,6 @@ def import_files(places: Iterable[Path], asked: Provenance, given: Given, folder
     report = ImportReport()
     _ = asked.epoch  # a date that is none is refused before anything is read
     rows: list[Row] = []
-    runs: list[BundleContents] = []
     seen: set[tuple[str, int]] = set()
     for path in find_files(places):
         file = FileReport(one_line(str(path), 200))
@@ -114,19 +113,16 @@ def import_files(places: Iterable[Path], asked: Provenance, given: Given, folder
             if mark in seen:
                 raise ImportingError(f"{one_line(str(path), 200)}: read already, under the same name: left out")
             seen.add(mark)
-            of_file, own = _read(source, report.problems)
+            of_file = _read(source, report.problems)
         except ImportingError as error:
             file.problem = str(error)
             continue
         rows += of_file
-        runs += own
-        measured = [item for contents in own for item in contents.measurements]
-        file.rows = len(of_file) + len(measured)
+        file.rows = len(of_file)
         file.values = sum(len(values) for row in of_file for values in row.values.values())
-        file.values += sum(len(item.metrics) + sum(map(len, item.samples.values())) for item in measured)
-        if not of_file and not own:
+        if not of_file:
             file.problem = f"{source.name} holds no row that could be read"
-    for contents in [*runs, *runs_of(join_pairs(rows), asked, given, report.problems)]:
+    for contents in runs_of(join_pairs(rows), asked, given, report.problems):
         if run := _put(contents, folder, report.problems):
             report.runs.append(run)
     return report
@@ -147,28 +143,23 @@ def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> 
         report.problems += [f"{Path(run.bundle).name}: {line}" for line in run.stored.damage]
 
 
-def _read(source: Source, problems: list[str]) -> tuple[list[Row], list[BundleContents]]:
-    """The rows of a file, and the whole runs in it, which an export wrote."""
+def _read(source: Source, problems: list[str]) -> list[Row]:
     start = source.text.lstrip("\ufeff \t\r\n")[:1]
     is_log = graphnet.is_log(source.text)
     is_list = start == "[" and not (is_log and not source.name.endswith(".json"))
     # A file of records that lost its beginning still has whole lines.
     if start == "{" or is_list or (not is_log and re.search(r'^\{"', source.text, re.MULTILINE)):
         return _read_records(source, problems)
-    return (graphnet.read_log(source, problems) if is_log else read_table(source, problems)), []
+    return graphnet.read_log(source, problems) if is_log else read_table(source, problems)
 
 
-def _read_records(source: Source, problems: list[str]) -> tuple[list[Row], list[BundleContents]]:
-    rows, own = RowsOfRecords(source, problems), OwnRecords(source.name, problems)
+def _read_records(source: Source, problems: list[str]) -> list[Row]:
+    rows = RowsOfRecords(source, problems)
     for line, record in records_of(source, problems):
         if line == 1 and isinstance(record, dict) and record.get("record") == "run":
             raise ImportingError(f"{source.name} is a bundle: `inductor-watch ingest` takes it")
-        if not own.take(line, record):
-            rows.take(line, record)
-    runs, others = own.runs()
-    for line, record in others:
         rows.take(line, record)
-    return rows.rows, runs
+    return rows.rows
 
 
 def _put(contents: BundleContents, folder: Path, problems: list[str]) -> ImportedRun | None:

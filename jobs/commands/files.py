@@ -226,7 +226,7 @@ def _line(run: ImportedRun) -> str:
 def export_command(
     sides: tuple[str, ...], form: str, output: Path | None, force: bool, database: str, as_json: bool
 ) -> None:
-    """Write SIDEs, as `compare` takes them, to a file [latest]. `import` reads v3 files back without loss.
+    """Write SIDEs, as `compare` takes them, to a file [latest].
 
     v3 and bundle have whole runs, csv and parquet the newest measurement of each cell of a side.
     """
