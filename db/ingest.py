@@ -42,32 +42,17 @@ class IngestReport:
     damage: tuple[str, ...]
 
 
-#: Columns with this database's own numbers.
-_NUMBERED = frozenset({"run", "cell", "program", "environment"})
+#: A cell, by the database's number, and a replicate.
+_Key = tuple[int, int]
 
 
 @dataclass(slots=True)
 class _Rows:
     """Rows of one run in the three tables of measurements, each under its cell and replicate."""
 
-    measured: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
-    evidence: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
-    samples: dict[tuple[int, int], list[dict[str, Any]]] = field(default_factory=dict)
-
-    def supersedes(self, stored: _Rows, key: tuple[int, int]) -> bool:
-        """Whether what is here of a cell counts instead of what is stored.
-
-        The higher version does. Two bundles that have different things at one version are no states of one bundle;
-        then the greater text counts, so that every order ends the same. Samples that were thinned out stay out.
-        """
-        mine, theirs = self.measured[key]["version"], stored.measured[key]["version"]
-        return mine > theirs if mine != theirs else self._text_of(key) > stored._text_of(key)
-
-    def _text_of(self, key: tuple[int, int]) -> str:
-        row = {name: value for name, value in sorted(self.measured[key].items()) if name not in _NUMBERED}
-        evidence = {name: value for name, value in self.evidence.get(key, {}).items() if name not in _NUMBERED}
-        samples = [(sample["metric"], sample["count"], sample["spread"]) for sample in self.samples.get(key, ())]
-        return repr((row, sorted(evidence.items()), samples))
+    measured: dict[_Key, dict[str, Any]] = field(default_factory=dict)
+    evidence: dict[_Key, dict[str, Any]] = field(default_factory=dict)
+    samples: dict[_Key, list[dict[str, Any]]] = field(default_factory=dict)
 
 
 def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: float = math.inf) -> IngestReport:
@@ -94,12 +79,15 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
     run, run_changed = _run(conn, incoming)
     store_code(conn, incoming, folder)
     cells = cell_keys(conn, incoming)
-    stored, given = _stored(conn, run), _rows(conn, run, incoming, cells)
-    new = [key for key in given.measured if key not in stored.measured]
-    updated = [key for key in given.measured if key in stored.measured and given.supersedes(stored, key)]
+    given, row = _rows(conn, run, incoming, cells), measurements.c
+    rows = conn.execute(select(row.cell, row.replicate, row.version).where(row.run == run))
+    stored = {(cell, replicate): version for cell, replicate, version in rows}
+    new = [key for key in given.measured if key not in stored]
+    # Of two measurements of a cell the one with the higher version counts.
+    updated = [key for key, one in given.measured.items() if one["version"] > stored.get(key, math.inf)]
     _replace(conn, run, given, new, updated)
     planned = {cells[cell_id] for cell_id in incoming.planned}
-    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored.measured, *given.measured)})
+    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored, *given.measured)})
     changed = bool(run_changed or newly_planned or new or updated)
     if changed:
         refresh(conn, run)
@@ -190,18 +178,7 @@ def _rows(conn: Connection, run: int, incoming: Incoming, cells: Mapping[str, in
     return rows
 
 
-def _stored(conn: Connection, run: int) -> _Rows:
-    rows = _Rows()
-    for row in conn.execute(select(measurements).where(measurements.c.run == run)).mappings():
-        rows.measured[row["cell"], row["replicate"]] = dict(row)
-    for row in conn.execute(select(Evidence).where(Evidence.run == run)).mappings():
-        rows.evidence[row["cell"], row["replicate"]] = dict(row)
-    for row in conn.execute(select(Samples).where(Samples.run == run).order_by(Samples.metric)).mappings():
-        rows.samples.setdefault((row["cell"], row["replicate"]), []).append(dict(row))
-    return rows
-
-
-def _replace(conn: Connection, run: int, rows: _Rows, new: list[tuple[int, int]], gone: list[tuple[int, int]]) -> None:
+def _replace(conn: Connection, run: int, rows: _Rows, new: list[_Key], gone: list[_Key]) -> None:
     """Writes the rows of some cells, of which those of `gone` are removed first."""
     places = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in gone]
     for name in ("samples", "evidence", "measurements") if places else ():
