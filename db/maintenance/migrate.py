@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 #: The schemas from the baseline on, oldest first. This program reads and writes the last one.
 VERSIONS = ("0007", "0008")
-#: Schemas from before the baseline: such a database is rebuilt from its bundles.
-OLDER = ("0001", "0002", "0003", "0004", "0005", "0006")
 
 _SCRIPTS = Path(__file__).parents[1] / "migrations"
 
