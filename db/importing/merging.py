@@ -20,8 +20,8 @@ from db.errors import one_line
 from db.importing import graphnet
 from db.importing.cells import Identity
 from db.importing.meanings import METRIC_OF, meaning_of, metrics_of
-from db.importing.rows import Row, Target, Value, number, plain, spelled
-from db.importing.tables import parse_name
+from db.importing.rows import Row, Target, Value, plain, spelled
+from db.importing.tables import failed, parse_name
 from db.queries.moments import from_epoch
 
 #: Arguments of a model's own row; all others belong to the program and are kept once, in the environment.
@@ -31,9 +31,6 @@ _SURROUNDINGS = ("runners", "dependencies")
 #: The leading row of a measurement is of the first of these kinds that the cell has.
 _LEADING = (Target.PERFORMANCE, Target.ACCURACY, Target.PHASES)
 _ACCURACY_PHASES = "accuracy_compile_phases"
-
-#: A table's numbers are rounded to six digits after the point.
-_ROUNDED = 5.01e-7
 
 #: The rows of one cell, of any batch size.
 _ByTarget: TypeAlias = dict[Target, list[Row]]
@@ -248,48 +245,24 @@ def _judge_word(measurement: Measurement, word: str, place: str, was_run: bool, 
 
 
 def join_pairs(rows: Sequence[Row]) -> list[Row]:
-    """The rows in their order, with each table's row joined to the JSON's row for it."""
+    """The rows in their order, with each table's row joined to the JSON's row for it: the one of its model in its file."""
     records: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.benchmark is not None:
-            records[row.source.stem, row.target, row.model].append(row)
-    joined: set[int] = set()
+            records[*_file(row), row.target, row.model].append(row)
+    kept: list[Row] = []
     for row in rows:
-        if row.benchmark is not None:
-            continue
-        waiting = records.get((row.source.stem, row.target, row.model), [])
-        near = sorted(waiting, key=lambda other: other.source.folder != row.source.folder)
-        partner = next((other for other in near if id(other) not in joined and _agree(row, other)), None)
-        if partner is not None:
-            joined |= {id(partner), id(row)}
-            _join(partner, row)
-    kept = [row for row in rows if row.benchmark is not None or id(row) not in joined]
+        waiting = records[*_file(row), row.target, row.model] if row.benchmark is None and not failed(row) else []
+        if waiting:
+            _join(waiting.pop(0), row)
+        else:
+            kept.append(row)
     _inherit(kept)
     return kept
 
 
-def _agree(table: Row, record: Row) -> bool:
-    if table.device and record.device and table.device != record.device:
-        return False
-    if table.batch_size and record.batch_size and table.batch_size != record.batch_size:
-        return False
-    common = [name for name in table.values if name in record.values]
-    by_name = bool(common) and all(_same(table.values[name][0], record.values[name][0]) for name in common)
-    return _by_place(table, record) or by_name
-
-
-def _by_place(table: Row, record: Row) -> bool:
-    """Whether the table's fields are the record's values in the same order, whatever the header says."""
-    fields = [values[0] for values in table.values.values()]
-    exact = [values[0] for values in record.values.values() if len(values) == 1]
-    return len(fields) >= len(exact) > 0 and all(map(_same, fields, exact)) and not any(fields[len(exact) :])
-
-
-def _same(rounded: Value, exact: Value) -> bool:
-    one, other = number(rounded), number(exact)
-    if one is None or other is None:
-        return str(rounded) == str(exact)
-    return abs(one - other) <= _ROUNDED + 1e-12 * abs(other)
+def _file(row: Row) -> tuple[str, str]:
+    return row.source.folder, row.source.stem
 
 
 def _join(record: Row, table: Row) -> None:
@@ -298,10 +271,6 @@ def _join(record: Row, table: Row) -> None:
     record.device = record.device or table.device
     record.notes += [f"also {table.place}", *table.notes]
     record.padded |= table.padded
-    if _by_place(table, record):
-        if [*table.values][: len(record.values)] != [*record.values]:
-            record.notes.append("the table's header is another row's: names are those of the JSON")
-        return
     record.surplus |= {name: values[0] for name, values in table.values.items() if name not in record.values}
 
 
@@ -313,13 +282,12 @@ def _inherit(rows: Sequence[Row]) -> None:
     by_file: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row.benchmark is not None:
-            by_file[row.source.folder, row.source.stem].append(row)
+            by_file[_file(row)].append(row)
     common = {file: _in_common(records) for file, records in by_file.items()}
     for row in rows:
-        file = (row.source.folder, row.source.stem)
-        if row.benchmark is not None or file not in common:
+        if row.benchmark is not None or _file(row) not in common:
             continue
-        arguments, of_run = common[file]
+        arguments, of_run = common[_file(row)]
         if arguments is not None and not row.arguments:
             row.arguments = arguments
             row.notes.append("its arguments are those of the other rows of its file")

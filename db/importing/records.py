@@ -7,7 +7,6 @@ model was measured again and a new row begins.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,8 +27,6 @@ from db.importing.tables import parse_name
 from db.queries.moments import to_epoch
 from db.texts import error_text
 
-#: The beginning of a line that holds a record.
-_RECORD = re.compile(r'^\{"', re.MULTILINE)
 #: A time above this many seconds would be in the year 5138: such a number counts milliseconds.
 _MILLISECONDS = 1e11
 #: Times up to the year 2255, as a database keeps them.
@@ -44,10 +41,17 @@ def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
     Raises `ImportingError` where nothing in it is JSON.
     """
     text = source.text.lstrip("\ufeff \t\r\n")
-    # Lines of records whose first one lost its beginning may start like an array.
-    if text.startswith("[") and (array := _array(source, text)) is not None:
-        yield from enumerate(array, start=1)
-        return
+    if not text:
+        raise ImportingError(f"{source.name} is empty: nothing to import")
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        yield from _lines(source, damage)
+    else:
+        yield from enumerate(whole if isinstance(whole, list) else [whole], start=1)
+
+
+def _lines(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
     problems: list[str] = []
     read = 0
     for line, content in enumerate(lines_of(source.text), start=1):
@@ -59,25 +63,9 @@ def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
                 continue
             read += 1
             yield line, record
-    if read:
-        damage += problems
-    elif not text:
-        raise ImportingError(f"{source.name} is empty: nothing to import")
-    else:  # one object over several lines
-        try:
-            yield 1, json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ImportingError(f"{source.name} holds no JSON: {error_text(error, 120)}") from error
-
-
-def _array(source: Source, text: str) -> list[Any] | None:
-    try:
-        array: list[Any] = json.loads(text)
-        return array
-    except (ValueError, RecursionError) as error:
-        if not _RECORD.search(text):
-            raise ImportingError(f"{source.name} is no JSON array: {error_text(error, 120)}") from error
-        return None
+    if not read:
+        raise ImportingError(f"{source.name} holds no JSON: {problems[0]}")
+    damage += problems
 
 
 class RowsOfRecords:

@@ -91,23 +91,6 @@ def test_a_table_and_its_json_are_one_measurement_with_the_digits_of_the_json(tm
     assert kept["notes"] == [f"also {STEM}_performance.csv:2"]
 
 
-def test_a_table_and_a_json_in_other_folders_find_each_other(tmp_path):
-    paths = (
-        table(tmp_path / "a", "performance", PERFORMANCE, GOOD),
-        lines(tmp_path / "b", f"{STEM}_performance.json", record("speedup", EXACT)),
-    )
-    assert only(read(tmp_path, *paths)).metrics["speedup"] == EXACT
-
-
-def test_a_row_that_the_json_contradicts_is_a_measurement_of_its_own(tmp_path):
-    paths = (
-        table(tmp_path, "performance", PERFORMANCE, GOOD),
-        lines(tmp_path, f"{STEM}_performance.json", record("speedup", 1.8)),
-    )
-    (run,) = runs(read(tmp_path, *paths))
-    assert sorted(item.metrics["speedup"] for item in run.measurements) == [1.8, 1.912345]
-
-
 def test_names_of_a_replaced_header_are_corrected_from_the_json(tmp_path):
     stem = f"{STEM}_performance"
     header, rows = "dev,name,batch_size,outer,middle,inner", ("cuda,m,4,0.500000,0.250000,0", "cuda,n,4,0.1,0.2,0.3")
