@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -132,22 +131,13 @@ def _version(package: str) -> str | None:
 
 
 def _driver() -> str | None:
-    """The GPU driver's version: from /proc if it is there, since nvidia-smi is slow."""
+    """The GPU driver's version, from /proc."""
     try:
+        # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
         words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
     except (OSError, IndexError):
-        return _ask_driver()
-    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
-    return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None) or _ask_driver()
-
-
-def _ask_driver() -> str | None:
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.splitlines()[0].strip() if done.stdout.strip() else None
+    return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None)
 
 
 def main() -> None:
