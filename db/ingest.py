@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from db.connecting import changing
 from db.dimensions import branch_key, cell_keys, commit_key, ensure, record_keys
 from db.errors import StoreError, one_line
 from db.generated_code import store_code
-from db.incoming import Incoming, read_incoming
+from db.incoming import Incoming, IncomingMeasurement, read_incoming
 from db.queries.moments import from_epoch
 from db.schema import Base, Commit, Evidence, Planned, Run, Samples, Testbed, measurements
 from db.summaries import refresh
@@ -46,15 +46,6 @@ class IngestReport:
 _Key = tuple[int, int]
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Rows of one run in the three tables of measurements, each under its cell and replicate."""
-
-    measured: dict[_Key, dict[str, Any]] = field(default_factory=dict)
-    evidence: dict[_Key, dict[str, Any]] = field(default_factory=dict)
-    samples: dict[_Key, list[dict[str, Any]]] = field(default_factory=dict)
-
-
 def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: float = math.inf) -> IngestReport:
     """Stores the run of a bundle; what is there already is left alone, what is new is added.
 
@@ -79,15 +70,17 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
     run, run_changed = _run(conn, incoming)
     store_code(conn, incoming, folder)
     cells = cell_keys(conn, incoming)
-    given, row = _rows(conn, run, incoming, cells), measurements.c
+    given = {(cells[name], replicate): item for (name, replicate), item in incoming.measurements.items()}
+    row = measurements.c
     rows = conn.execute(select(row.cell, row.replicate, row.version).where(row.run == run))
     stored = {(cell, replicate): version for cell, replicate, version in rows}
-    new = [key for key in given.measured if key not in stored]
+    new = [key for key in given if key not in stored]
     # Of two measurements of a cell the one with the higher version counts.
-    updated = [key for key, one in given.measured.items() if one["version"] > stored.get(key, math.inf)]
-    _replace(conn, run, given, new, updated)
+    updated = [key for key, item in given.items() if item.row["version"] > stored.get(key, math.inf)]
+    _remove(conn, run, updated)
+    _insert(conn, run, incoming, {key: given[key] for key in sorted(new + updated)})
     planned = {cells[cell_id] for cell_id in incoming.planned}
-    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored, *given.measured)})
+    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored, *given)})
     changed = bool(run_changed or newly_planned or new or updated)
     if changed:
         refresh(conn, run)
@@ -96,7 +89,7 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
         run_id=incoming.run["run_id"],
         new=len(new),
         updated=len(updated),
-        unchanged=len(given.measured) - len(new) - len(updated),
+        unchanged=len(given) - len(new) - len(updated),
         planned=of_run.planned,
         finished=of_run.finished_at is not None,
         changed=changed,
@@ -162,36 +155,30 @@ def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> 
     return bool(new)
 
 
-def _rows(conn: Connection, run: int, incoming: Incoming, cells: Mapping[str, int]) -> _Rows:
-    programs = record_keys(conn, "program", incoming.programs)
-    environments = record_keys(conn, "environment", incoming.environments)
-    rows = _Rows()
-    for (cell_id, replicate), item in incoming.measurements.items():
-        key = (cells[cell_id], replicate)
-        place = {"run": run, "cell": key[0], "replicate": replicate}
-        named = {"program": programs[item.row["program"]], "environment": environments[item.row["environment"]]}
-        rows.measured[key] = {**item.row, **place, **named}
-        if item.evidence:
-            rows.evidence[key] = {**place, **item.evidence}
-        if item.samples:
-            rows.samples[key] = [{**place, **sample} for sample in item.samples]
-    return rows
-
-
-def _replace(conn: Connection, run: int, rows: _Rows, new: list[_Key], gone: list[_Key]) -> None:
-    """Writes the rows of some cells, of which those of `gone` are removed first."""
-    places = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in gone]
+def _remove(conn: Connection, run: int, keys: list[_Key]) -> None:
+    places = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in keys]
     for name in ("samples", "evidence", "measurements") if places else ():
         row = Base.metadata.tables[name].c
         at = (row.cell == bindparam("at_cell"), row.replicate == bindparam("at_replicate"))
         conn.execute(delete(Base.metadata.tables[name]).where(row.run == run, *at), places)
-    # In the order of the clustered key: each page of the table is then written once.
-    in_order = sorted(new + gone)
+
+
+def _insert(conn: Connection, run: int, incoming: Incoming, items: Mapping[_Key, IncomingMeasurement]) -> None:
+    """Writes measurements in the order of the clustered key, so that each page of the tables is written once."""
+    programs = record_keys(conn, "program", incoming.programs)
+    environments = record_keys(conn, "environment", incoming.environments)
+    measured, evidence, samples = [], [], []
+    for (cell, replicate), item in items.items():
+        place = {"run": run, "cell": cell, "replicate": replicate}
+        named = {"program": programs[item.row["program"]], "environment": environments[item.row["environment"]]}
+        measured.append({**item.row, **place, **named})
+        evidence += [{**place, **item.evidence}] if item.evidence else []
+        samples += [{**place, **sample} for sample in item.samples]
     tables: list[tuple[Any, list[dict[str, Any]]]] = [
-        (measurements, [rows.measured[key] for key in in_order]),
-        (Evidence, [rows.evidence[key] for key in in_order if key in rows.evidence]),
-        (Samples, [sample for key in in_order for sample in rows.samples.get(key, [])]),
+        (measurements, measured),
+        (Evidence, evidence),
+        (Samples, samples),
     ]
-    for table, of_table in tables:
-        if of_table:
-            conn.execute(insert(table), of_table)
+    for table, rows in tables:
+        if rows:
+            conn.execute(insert(table), rows)
