@@ -70,13 +70,7 @@ def build_whisper_encoder(
 
 
 def build_whisper_decode(
-    batch_size: int,
-    phase: Phase,
-    device: str,
-    *,
-    config: Mapping[str, Any],
-    cpu_config: Mapping[str, Any],
-    length: int,
+    batch_size: int, phase: Phase, device: str, *, config: Mapping[str, Any], cpu_config: Mapping[str, Any], length: int
 ) -> Built:
     """One token a row behind `length` others, with the keys and values of the encoder's output in the cache."""
     config = {**config, **cpu_config} if is_cpu(device) else config
