@@ -1,16 +1,7 @@
 """The schema: one baseline, and columns of new metrics."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect, select, text
+from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from collector.metrics import METRICS
@@ -18,23 +9,8 @@ from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance import migrate
-from db.schema import Base, results
 from tests.db.answers import answers
 from tests.factories import night
-
-
-def test_the_schema_is_the_declared_one(store):
-    with store.connect() as conn:
-        found = compare_metadata(MigrationContext.configure(conn, opts={"compare_type": True}), Base.metadata)
-        assert conn.execute(select(results)).all() == []
-    assert found == []
-
-
-def test_the_newest_script_is_the_version_that_the_program_claims():
-    config = Config()
-    config.set_main_option("script_location", str(migrate._SCRIPTS))
-    scripts = ScriptDirectory.from_config(config)
-    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == migrate.VERSIONS
 
 
 def test_upgrading_what_is_up_to_date_keeps_the_data(store, tmp_path):
@@ -85,14 +61,6 @@ def test_a_server_database_of_another_encoding_is_refused_with_the_way_to_make_o
     with pytest.raises(StoreError, match=r"LATIN1.*createdb --encoding=UTF8"):
         open_store(url, write=True)
     postgres.drop(url)
-
-
-def test_opening_from_another_folder_finds_the_migrations(tmp_path):
-    script = "from db.engine import open_store; open_store('here.db', write=True).dispose()"
-    environment = {key: value for key, value in os.environ.items() if key != "INDUCTOR_WATCH_DB"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[3])
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, env=environment)
-    assert migrate.current(open_store(tmp_path / "here.db", write=False)) == migrate.VERSIONS[-1]
 
 
 def test_every_metric_is_a_column_of_the_table_and_of_the_view(store):
