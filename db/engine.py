@@ -17,7 +17,6 @@ from db.maintenance import migrate
 VARIABLE = "INDUCTOR_WATCH_DB"
 DEFAULT = "inductor-watch.db"
 
-_MAGIC = b"SQLite format 3\x00"
 _ELSEWHERE = f"choose another place with --db or {VARIABLE}"
 _FILL_IT = "run `inductor-watch nightly`, or `inductor-watch ingest BUNDLE`"
 
@@ -121,20 +120,8 @@ def _check_file(path: Path, *, write: bool) -> None:
             raise StoreError(f"{shown}: no database here yet: {_FILL_IT}")
         if not path.parent.is_dir():
             raise StoreError(f"{shown}: its folder does not exist: create it, or {_ELSEWHERE}")
-    else:
-        _check_content(path, shown)
     if write and not (os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))):
         raise StoreError(f"{shown} cannot be written, it or its folder is read-only: {_ELSEWHERE}")
-
-
-def _check_content(path: Path, shown: str) -> None:
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(len(_MAGIC))
-    except OSError as error:
-        raise StoreError(f"{shown} cannot be read ({error.strerror}): {_ELSEWHERE}") from error
-    if start not in (b"", _MAGIC):
-        raise StoreError(f"{shown} is not a database: {_ELSEWHERE}; bundles are read by `inductor-watch ingest`")
 
 
 def _sqlite(path: Path, *, write: bool) -> Engine:
