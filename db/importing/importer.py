@@ -20,7 +20,7 @@ from collector.vocabulary import Measurement
 from db.errors import one_line
 from db.importing.cells import Given
 from db.importing.merging import join_pairs
-from db.importing.records import RowsOfRecords, records_of
+from db.importing.records import read_records
 from db.importing.rows import ImportingError, Row, Source, find_files, read_source
 from db.importing.runs import Provenance, runs_of
 from db.importing.tables import read_table
@@ -146,16 +146,7 @@ def _read(source: Source, problems: list[str]) -> list[Row]:
     start = source.text.lstrip("\ufeff \t\r\n")[:1]
     # A file of records that lost its beginning still has whole lines.
     is_json = start in ("{", "[") or re.search(r'^\{"', source.text, re.MULTILINE)
-    return _read_records(source, problems) if is_json else read_table(source, problems)
-
-
-def _read_records(source: Source, problems: list[str]) -> list[Row]:
-    rows = RowsOfRecords(source, problems)
-    for line, record in records_of(source, problems):
-        if line == 1 and isinstance(record, dict) and record.get("record") == "run":
-            raise ImportingError(f"{source.name} is a bundle: `inductor-watch ingest` takes it")
-        rows.take(line, record)
-    return rows.rows
+    return read_records(source, problems) if is_json else read_table(source, problems)
 
 
 def _put(contents: BundleContents, folder: Path, problems: list[str]) -> ImportedRun | None:

@@ -35,11 +35,34 @@ _END = 9e9
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
-def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
-    """Number and content of every record: of its line in a file of lines, of its place in an array.
+def read_records(source: Source, damage: list[str]) -> list[Row]:
+    """The rows of a file of records. A damaged record is left out and reported in `damage` as `FILE:LINE: ...`.
 
-    Raises `ImportingError` where nothing in it is JSON.
+    Raises `ImportingError` where nothing in it is JSON, and for a bundle.
     """
+    rows: list[Row] = []
+    unfinished: dict[str, Row] = {}
+    for line, record in _records(source, damage):
+        if line == 1 and isinstance(record, dict) and record.get("record") == "run":
+            raise ImportingError(f"{source.name} is a bundle: `inductor-watch ingest` takes it")
+        try:
+            row = _row(source, line, plain(record))
+        except _UNREADABLE as error:
+            damage.append(f"{source.name}:{line}: no benchmark-v3 record ({error_text(error, 120)}): left out")
+            continue
+        known = unfinished.get(key := _key(row))
+        if known is None or not known.values.keys().isdisjoint(row.values):
+            rows.append(row)
+            unfinished[key] = row
+            continue
+        known.values |= row.values
+        if metrics := row.extra.get("metrics"):
+            known.extra.setdefault("metrics", {}).update(metrics)
+    return rows
+
+
+def _records(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
+    """Number and content of every record: of its line in a file of lines, of its place in an array."""
     text = source.text.lstrip("\ufeff \t\r\n")
     if not text:
         raise ImportingError(f"{source.name} is empty: nothing to import")
@@ -68,76 +91,49 @@ def _lines(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
     damage += problems
 
 
-class RowsOfRecords:
-    """Takes records one by one; `rows` are what they make up."""
+def _row(source: Source, line: int, record: Mapping[str, Any]) -> Row:
+    """The row of one record alone."""
+    metric, benchmark, model = record["metric"], record["benchmark"], record["model"]
+    name = metric["name"]
+    if not isinstance(name, str) or not isinstance(model["name"], str):
+        raise TypeError("a name is no text")
+    values, is_text = _values(metric)
+    if not values:
+        raise ValueError(f"metric {name} has no values")
+    is_number_as_text = is_text and name not in ("accuracy", "tag") and number(values[0]) is not None
+    arguments = dict(benchmark.get("extra_info") or {})
+    origins = model.get("origins") or []
+    extra = _extra(record)
+    if rest := _rest(metric):
+        extra["metrics"] = {name: rest}
+    return Row(
+        source,
+        line,
+        _target(source, arguments, name, is_number_as_text),
+        model["name"],
+        {name: values},
+        device=_text(arguments.get("device")),
+        batch_size=whole_number(arguments.get("batch_size")) or None,
+        suite=_text(origins[0]) if origins else None,
+        mode=_text(benchmark.get("mode")),
+        dtype=_text(benchmark.get("dtype")),
+        backend=_text(model.get("backend")),
+        benchmark=_text(benchmark.get("name")) or "unnamed",
+        uploader=_uploader(record),
+        arguments=arguments,
+        extra=extra,
+    )
 
-    def __init__(self, source: Source, damage: list[str]) -> None:
-        self.rows: list[Row] = []
-        self._source = source
-        self._damage = damage
-        self._open: dict[str, Row] = {}
-        self._name = parse_name(source.stem)
 
-    def take(self, line: int, record: Any) -> None:
-        """Adds one record; what is wrong with it goes to the damage."""
-        try:
-            self._take(line, plain(record))
-        except _UNREADABLE as error:
-            self._damage.append(
-                f"{self._source.name}:{line}: no benchmark-v3 record ({error_text(error, 120)}): left out"
-            )
-
-    def _take(self, line: int, record: Mapping[str, Any]) -> None:
-        metric = record["metric"]
-        name = metric["name"]
-        if not isinstance(name, str) or not isinstance(record["model"]["name"], str):
-            raise TypeError("a name is no text")
-        values, is_text = _values(metric)
-        if not values:
-            raise ValueError(f"metric {name} has no values")
-        is_number_as_text = is_text and name not in ("accuracy", "tag") and number(values[0]) is not None
-        row = self._begin(line, record, name, is_number_as_text)
-        key = _key(row)
-        known = self._open.get(key)
-        if known is None or name in known.values:
-            self.rows.append(row)
-            self._open[key] = known = row
-        known.values[name] = values
-        if rest := _rest(metric):
-            known.extra.setdefault("metrics", {})[name] = rest
-
-    def _begin(self, line: int, record: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Row:
-        benchmark, model = record["benchmark"], record["model"]
-        arguments = dict(benchmark.get("extra_info") or {})
-        origins = model.get("origins") or []
-        return Row(
-            self._source,
-            line,
-            self._target(arguments, metric, is_number_as_text),
-            model["name"],
-            {},
-            device=_text(arguments.get("device")),
-            batch_size=whole_number(arguments.get("batch_size")) or None,
-            suite=_text(origins[0]) if origins else None,
-            mode=_text(benchmark.get("mode")),
-            dtype=_text(benchmark.get("dtype")),
-            backend=_text(model.get("backend")),
-            benchmark=_text(benchmark.get("name")) or "unnamed",
-            uploader=_uploader(record),
-            arguments=arguments,
-            extra=_extra(record),
-        )
-
-    def _target(self, arguments: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Target:
-        # compile_times() hands over texts, so the times of the phases are the only numbers that come as such.
-        if self._name.target is Target.PHASES or is_number_as_text:
-            return Target.PHASES
-        for target in (Target.ACCURACY, Target.PERFORMANCE):
-            if meant(arguments.get(target.value)) is True:
-                return target
-        if self._name.target is not None:
-            return self._name.target
-        return Target.ACCURACY if metric == "accuracy" else Target.PERFORMANCE
+def _target(source: Source, arguments: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Target:
+    named = parse_name(source.stem).target
+    # compile_times() hands over texts, so the times of the phases are the only numbers that come as such.
+    if named is Target.PHASES or is_number_as_text:
+        return Target.PHASES
+    for target in (Target.ACCURACY, Target.PERFORMANCE):
+        if meant(arguments.get(target.value)) is True:
+            return target
+    return named or (Target.ACCURACY if metric == "accuracy" else Target.PERFORMANCE)
 
 
 def _values(metric: Mapping[str, Any]) -> tuple[list[Value], bool]:
