@@ -267,31 +267,16 @@ def _join(record: Row, table: Row) -> None:
 
 
 def _inherit(rows: Sequence[Row]) -> None:
-    """Gives table rows without a record the values on which all records of the same file agree.
+    """Gives table rows without a record what a record of their file says of the command and the run.
 
     One command writes one file, so a failed model has the flags, the run and the runner of the others.
     """
-    by_file: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    of_file = {_file(row): row for row in reversed(rows) if row.benchmark is not None}
     for row in rows:
-        if row.benchmark is not None:
-            by_file[_file(row)].append(row)
-    common = {file: _in_common(records) for file, records in by_file.items()}
-    for row in rows:
-        if row.benchmark is not None or _file(row) not in common:
+        record = of_file.get(_file(row))
+        if row.benchmark is not None or record is None:
             continue
-        arguments, of_run = common[_file(row)]
-        if arguments is not None and not row.arguments:
-            row.arguments = arguments
-            row.notes.append("its arguments are those of the other rows of its file")
-        if of_run is not None and row.uploader.is_silent:
-            row.uploader = of_run.uploader
-            row.extra |= {name: of_run.extra[name] for name in _SURROUNDINGS if name in of_run.extra}
-
-
-def _in_common(records: Sequence[Row]) -> tuple[dict[str, Any] | None, Row | None]:
-    """The arguments of all records, and a record that names the run of all; None where the records disagree."""
-    first = records[0]
-    arguments = _shared_arguments(first)
-    agree = all(_shared_arguments(other) == arguments for other in records)
-    one_run = len({other.uploader.commit for other in records}) == 1
-    return arguments if agree else None, first if one_run else None
+        row.arguments = _shared_arguments(record)
+        row.notes.append("its arguments are those of the other rows of its file")
+        row.uploader = record.uploader
+        row.extra |= {name: record.extra[name] for name in _SURROUNDINGS if name in record.extra}
