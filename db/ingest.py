@@ -17,7 +17,7 @@ from db.errors import StoreError, one_line
 from db.generated_code import store_code
 from db.incoming import Incoming, IncomingMeasurement, read_incoming
 from db.queries.moments import from_epoch
-from db.schema import Base, Commit, Evidence, Planned, Run, Samples, Testbed, measurements
+from db.schema import Commit, Evidence, Planned, Run, Samples, Testbed, measurements
 from db.summaries import refresh
 
 
@@ -77,7 +77,10 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
     new = [key for key in given if key not in stored]
     # Of two measurements of a cell the one with the higher version counts.
     updated = [key for key, item in given.items() if item.row["version"] > stored.get(key, math.inf)]
-    _remove(conn, run, updated)
+    if updated:  # with their evidence and samples
+        gone = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in updated]
+        at = (row.run == run, row.cell == bindparam("at_cell"), row.replicate == bindparam("at_replicate"))
+        conn.execute(delete(measurements).where(*at), gone)
     _insert(conn, run, incoming, {key: given[key] for key in sorted(new + updated)})
     planned = {cells[cell_id] for cell_id in incoming.planned}
     newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored, *given)})
@@ -153,14 +156,6 @@ def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> 
     if new := sorted(planned - known - measured):
         conn.execute(insert(Planned), [{"run": run, "cell": cell} for cell in new])
     return bool(new)
-
-
-def _remove(conn: Connection, run: int, keys: list[_Key]) -> None:
-    places = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in keys]
-    for name in ("samples", "evidence", "measurements") if places else ():
-        row = Base.metadata.tables[name].c
-        at = (row.cell == bindparam("at_cell"), row.replicate == bindparam("at_replicate"))
-        conn.execute(delete(Base.metadata.tables[name]).where(row.run == run, *at), places)
 
 
 def _insert(conn: Connection, run: int, incoming: Incoming, items: Mapping[_Key, IncomingMeasurement]) -> None:

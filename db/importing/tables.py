@@ -85,7 +85,7 @@ def read_table(source: Source, damage: list[str]) -> list[Row]:
     target = parse_name(source.stem).target
     for line, cells in _records(source, damage):
         if _is_header(cells):
-            header[:] = _distinct(cells)
+            header = _distinct(cells)
         elif not header:
             raise ImportingError(
                 f"{source.name}: its first line names no column `name`: not a table of benchmarks/dynamo"
