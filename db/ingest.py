@@ -118,32 +118,24 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
             f" {one_line(known.branch)}@{one_line(sha[:12])} on its testbed: another branch, commit or testbed needs a run"
             " id of its own"
         )
-    grown = {"finished_at": _finished_at(row, known)}
-    if _rank(row) > _rank(known._asdict()):
-        grown |= {name: row[name] for name in _OF_THE_BUNDLE}
-    changed = any(getattr(known, name) != value for name, value in grown.items())
-    if changed:
-        conn.execute(update(Run).where(Run.id == known.id).values(grown))
-    return known.id, changed
+    counts = _rank(row) > _rank(known._asdict())
+    if counts:
+        conn.execute(update(Run).where(Run.id == known.id).values({name: row[name] for name in _OF_THE_BUNDLE}))
+    return known.id, counts
 
 
-#: Where bundles of one run differ in these, the bundle with most lines of the latest attempt counts.
-_OF_THE_BUNDLE = ("attempt", "lines", "bundle", "night", "started_at", "trigger", "label", "tool_version", "ci_url")
+_OF_THE_BUNDLE = (
+    *("attempt", "lines", "bundle", "night", "started_at", "finished_at", "trigger", "label", "tool_version"),
+    "ci_url",
+)
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which of two bundles of a run counts: a total order, so that the order of ingest does not matter."""
-    # A bundle that names no night has the run's own name as its night: one that names it counts.
-    return row["attempt"], row["lines"], row["night"] != row["run_id"], tuple(str(row[name]) for name in _OF_THE_BUNDLE)
+    """Which of two bundles of a run tells its facts: the one with most lines of the latest attempt, and rather a closed one.
 
-
-def _finished_at(row: dict[str, Any], known: Any) -> float | None:
-    """The end of the latest attempt: a resumed run is open again until it ends."""
-    stored: float | None = known.finished_at
-    incoming: float | None = row["finished_at"]
-    if row["attempt"] != known.attempt:
-        return incoming if row["attempt"] > known.attempt else stored
-    return max((end for end in (stored, incoming) if end is not None), default=None)
+    A bundle that names no night has the run's own name as its night: one that names it counts.
+    """
+    return row["attempt"], row["lines"], row["finished_at"] or 0.0, row["night"] != row["run_id"]
 
 
 def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> bool:
