@@ -24,9 +24,7 @@ from db.importing.records import read_records
 from db.importing.rows import ImportingError, Row, Source, find_files, read_source
 from db.importing.runs import Provenance, runs_of
 from db.importing.tables import read_table
-from db.incoming import read_incoming
 from db.ingest import IngestReport, ingest_bundle
-from db.texts import UNFIT, error_text
 
 
 def pack_run(contents: BundleContents, folder: Path) -> Path:
@@ -121,9 +119,7 @@ def import_files(places: Iterable[Path], asked: Provenance, given: Given, folder
         file.values = sum(len(values) for row in of_file for values in row.values.values())
         if not of_file:
             file.problem = f"{source.name} holds no row that could be read"
-    for contents in runs_of(join_pairs(rows), asked, given, report.problems):
-        if run := _put(contents, folder, report.problems):
-            report.runs.append(run)
+    report.runs += [_put(run, folder) for run in runs_of(join_pairs(rows), asked, given, report.problems)]
     return report
 
 
@@ -149,31 +145,20 @@ def _read(source: Source, problems: list[str]) -> list[Row]:
     return read_records(source, problems) if is_json else read_table(source, problems)
 
 
-def _put(contents: BundleContents, folder: Path, problems: list[str]) -> ImportedRun | None:
-    """Puts the run's bundle into the folder; None, with a problem, for a run that no database can store.
+def _put(contents: BundleContents, folder: Path) -> ImportedRun:
+    """Puts the run's bundle into the folder, whole or not at all.
 
     An existing bundle of the run is kept: a name stands for one run, and a measured bundle holds more than a copy.
     """
     header = contents.header
-    plain, packed = both_paths(folder / f"{header.run_id}.jsonl")
-    path = next((path for path in (plain, packed) if path.exists()), None)
+    path = next((path for path in both_paths(folder / f"{header.run_id}.jsonl") if path.exists()), None)
     is_new = path is None
     if path is None:
-        try:
-            path = _write_checked(contents, folder)
-        except (BundleError, *UNFIT) as error:
-            problems.append(f"run {one_line(str(header.run_id))} cannot be stored: {error_text(error)}: left out")
-            return None
+        with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
+            made = pack_run(contents, Path(workshop))
+            path = folder / made.name
+            folder.mkdir(parents=True, exist_ok=True)
+            write_output(path, made.read_bytes())
     counts = Counter(item.status.value for item in contents.latest().values())
     where = (one_line(header.branch), one_line(header.commit))
     return ImportedRun(header.run_id, str(path), is_new, *where, len(contents.measurements), dict(counts))
-
-
-def _write_checked(contents: BundleContents, folder: Path) -> Path:
-    """Writes the bundle elsewhere, reads it as a database will, and copies it: it appears whole or not at all."""
-    with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
-        made = pack_run(contents, Path(workshop))
-        read_incoming(made)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_output(folder / made.name, made.read_bytes())
-        return folder / made.name
