@@ -20,7 +20,7 @@ from db.errors import one_line
 from db.importing.cells import Identity
 from db.importing.meanings import METRIC_OF, meaning_of, metrics_of
 from db.importing.rows import Row, Target, Value, plain, spelled
-from db.importing.tables import failed, parse_name
+from db.importing.tables import parse_name
 from db.queries.moments import from_epoch
 
 #: Arguments of a model's own row; all others belong to the program and are kept once, in the environment.
@@ -237,18 +237,21 @@ def _judge_word(measurement: Measurement, word: str, place: str, was_run: bool, 
 
 
 def join_pairs(rows: Sequence[Row]) -> list[Row]:
-    """The rows in their order, with each table's row joined to the JSON's row for it: the one of its model in its file."""
+    """The rows in their order, with each table's row joined to the JSON's row for it: the one of its model in its file.
+
+    Where a table has more rows of a model, the last ones are joined: the JSON lacks rows that failed.
+    """
     records: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.benchmark is not None:
             records[*_file(row), row.target, row.model].append(row)
-    kept: list[Row] = []
-    for row in rows:
-        waiting = records[*_file(row), row.target, row.model] if row.benchmark is None and not failed(row) else []
+    joined: set[int] = set()
+    for row in reversed(rows):
+        waiting = records[*_file(row), row.target, row.model] if row.benchmark is None else []
         if waiting:
-            _join(waiting.pop(0), row)
-        else:
-            kept.append(row)
+            _join(waiting.pop(), row)
+            joined.add(id(row))
+    kept = [row for row in rows if id(row) not in joined]
     _inherit(kept)
     return kept
 
