@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from collector.bundle_file import both_paths
+from collector.bundle_file import both_paths, path_of
 from collector.output_file import write_output
 from db.connecting import Source
 from db.errors import ExportingError, one_line
@@ -79,24 +79,20 @@ def _runs(source: Source, sides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _bundles(source: Source, runs: Sequence[str], folder: Path, force: bool) -> Iterable[Exported]:
-    if folder.exists() and not folder.is_dir():
-        raise ExportingError(f"{one_line(str(folder), 200)} is a file: bundles go into a folder")
-    for run in runs:
-        if "/" in run or run.startswith("."):
-            raise ExportingError(f"run {one_line(run)!r} has a name that no file can have: export it as v3")
-        for path in both_paths(folder / f"{run}.jsonl") if not force else ():
-            if path.exists():
-                raise ExportingError(_TAKEN.format(one_line(str(path), 200)))
+    files = {run: both_paths(path_of(folder, run)) for run in runs}
+    for path in (path for both in files.values() for path in both):
+        if path.exists() and not force:
+            raise ExportingError(_TAKEN.format(one_line(str(path), 200)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportingError(f"{one_line(str(folder), 200)} cannot be made: {error.strerror or error}") from error
     with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
-        for run in runs:
+        for run, both in files.items():
             contents = stored_run(source, run)
             made = pack_run(contents, Path(workshop))
             write_file(folder / made.name, force, made.read_bytes())
-            for other in both_paths(folder / made.name):
+            for other in both:
                 if other.name != made.name:
                     other.unlink(missing_ok=True)  # forced: of two files of a run the plain one would count
             yield Exported(str(folder / made.name), "bundle", len(contents.measurements), (run,))
