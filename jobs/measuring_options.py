@@ -111,7 +111,10 @@ def _override(text: str) -> tuple[str, OptionValue]:
 config_options = as_one(
     "configs",
     build_configs,
-    _config_option("A template or a mode with overrides, e.g. cudagraphs+graph_partition=false; repeatable."),
+    _config_option(
+        "A template or a mode with overrides, e.g. cudagraphs+graph_partition=false, or GraphNet's JSON, in base64 or "
+        "not; repeatable."
+    ),
     click.option(
         "--backend",
         default="inductor",

@@ -1,7 +1,7 @@
-"""Inductor options that moved, went or stopped acting between torch 2.7 and 2.15.
+"""Inductor options that came, moved, went or stopped acting between torch 2.7 and 2.15.
 
 What an option does is always asked of the installed torch (`collector.configs.templates`). This table has what torch does
-not say of itself: that a name it still takes no longer acts, and where an option has gone.
+not say of itself: that a name it still takes no longer acts, where an option has gone, and since when there is one.
 Source: `torch/_inductor/config.py` of 2.7 to 2.15, and the code that reads the options. The tests hold it against the
 installed torch.
 """
@@ -14,6 +14,23 @@ Version = tuple[int, int]
 
 #: The section `cuda` was split in 2.11: what steers CUTLASS is read from `cutlass`, and names under `cuda` are taken and ignored.
 OLD_SECTION, NEW_SECTION, SPLIT = "cuda.cutlass_", "cutlass.cutlass_", (2, 11)
+
+#: Option, or section with a trailing `_` -> the first torch that has it.
+CAME: dict[str, Version] = {
+    "use_static_cuda_launcher": (2, 8),
+    "custom_should_partition_ops": (2, 9),  # 2.9.1
+    "max_autotune_report_choices_stats": (2, 9),
+    "triton.cudagraph_or_error": (2, 9),
+    "deterministic": (2, 10),
+    "triton.enable_template_tma_store": (2, 10),
+    "triton.native_matmul": (2, 10),
+    "triton.reorder_for_reducing_graph_partitions": (2, 10),
+    NEW_SECTION: SPLIT,
+    "cudagraph_unsafe_unbacked_ops": (2, 11),
+    "cudagraph_policy": (2, 12),
+    "triton.cudagraph_min_partition_size": (2, 12),
+    "triton.cudagraph_partition_memory_budget": (2, 13),
+}
 
 #: Option or section -> the first torch in which it is gone or ignored, and what to do instead.
 STOPPED: dict[str, tuple[Version, str]] = {
@@ -41,12 +58,32 @@ def living_name(key: str, known: Collection[str]) -> str:
     return key
 
 
+def why_unknown(key: str, torch_version: Version) -> str | None:
+    """What became of an option that this torch does not take, or since which version there is one."""
+    for entry, since in CAME.items():
+        if _is(key, entry) and torch_version < since:
+            return f"it is new in torch {_spell(since)}"
+    return _why_stopped(key, torch_version, "removed in")
+
+
 def why_ignored(key: str, torch_version: Version) -> str | None:
-    """Why an option does nothing in this torch, which may still take its name; None if it acts."""
+    """Why an option that this torch takes does not act in it; None if it does."""
     # The code that makes cudagraphs of partitions (cudagraph_partition_post_compile) is not in 2.7.
     if key == "graph_partition" and torch_version < (2, 8):
         return "has an effect from torch 2.8 on: before, no partition becomes a cudagraph"
+    return _why_stopped(key, torch_version, "ignored since")
+
+
+def _why_stopped(key: str, torch_version: Version, how: str) -> str | None:
     for entry, (since, instead) in STOPPED.items():
-        if torch_version >= since and (key.startswith(entry) if entry.endswith("_") else key == entry):
-            return f"removed or ignored since torch {since[0]}.{since[1]}: {instead}"
+        if _is(key, entry) and torch_version >= since:
+            return f"{how} torch {_spell(since)}: {instead}"
     return None
+
+
+def _is(key: str, entry: str) -> bool:
+    return key.startswith(entry) if entry.endswith("_") else key == entry
+
+
+def _spell(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,9 +1,11 @@
-"""Configs as people type them: `cudagraphs+graph_partition=false`."""
+"""Configs as people type them: `cudagraphs+graph_partition=false`, or GraphNet's JSON."""
 
 from __future__ import annotations
 
+import base64
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from collector.configs.templates import TEMPLATES
@@ -15,9 +17,11 @@ def parse_config(text: str) -> Config:
     """Reads `Config.name` back: a template or a mode, then `key=value` overrides, joined by `+`.
 
     A bare word is a template if one has that name, else a mode; whether torch knows the mode is checked when it is
-    resolved. `dynamic=true` is the former name of `dynamic_all`. Raises `ConfigError` for an empty part, or two templates
-    or modes.
+    resolved. `dynamic=true` is the former name of `dynamic_all`. A JSON object, as it stands or in base64, is read by
+    `graphnet_config`. Raises `ConfigError` for an empty part, or two templates or modes.
     """
+    if (data := _json_object(text.strip())) is not None:
+        return graphnet_config(data)
     template: str | None = None
     mode: str | None = None
     named: dict[str, OptionValue] = {}
@@ -64,6 +68,47 @@ def parse_value(text: str) -> OptionValue:
     if isinstance(value, float) and not math.isfinite(value):
         return text  # no option is infinite, and JSON, in which a config is stored, knows no such number
     return value if value is None or isinstance(value, bool | int | float | str) else text
+
+
+def graphnet_config(data: Mapping[str, Any]) -> Config:
+    """The config that GraphNet's Inductor back-end is given as JSON (PaddlePaddle/GraphNet#688).
+
+    Keys: `fullgraph`, `dynamic`, and one of `graph_net_inductor_config_template` (ours of that name), `mode` and `options`.
+    Raises `ConfigError` for another key, a value of the wrong kind, or more than one of the three.
+    """
+    known = ("graph_net_inductor_config_template", "mode", "options", "fullgraph", "dynamic")
+    if unknown := sorted(set(data) - set(known)):
+        raise ConfigError(f"a GraphNet config has no key {', '.join(map(repr, unknown))}: known are {', '.join(known)}")
+    template, mode, options = (data.get(name) for name in known[:3])
+    if sum(item is not None for item in (template, mode, options)) > 1:
+        raise ConfigError(f"a GraphNet config has one of {', '.join(known[:3])}, not several")
+    if template is not None and template not in TEMPLATES:
+        raise ConfigError(f"unknown template {template!r}: known are {', '.join(TEMPLATES)}")
+    if mode is not None and not isinstance(mode, str):
+        raise ConfigError(f"mode is a name, not {mode!r}")
+    if options is not None and not (isinstance(options, dict) and all(map(_is_plain, options.values()))):
+        raise ConfigError(f"options are an object of plain values, not {options!r}")
+    switches = dict(data)
+    return Config(
+        template=template,
+        mode=mode,
+        overrides=dict(options or {}),
+        dynamic=_switch(switches, "dynamic"),
+        fullgraph=bool(_switch(switches, "fullgraph")),
+    )
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is, or is the base64 of; None if it is neither."""
+    try:
+        data = json.loads(text if text.startswith("{") else base64.b64decode(text, validate=True))
+    except (ValueError, RecursionError):  # binascii.Error and UnicodeDecodeError are ValueErrors
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _switch(named: dict[str, Any], key: str) -> bool | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from collector.configs.option_history import living_name, version_of, why_ignored
+from collector.configs.option_history import living_name, version_of, why_ignored, why_unknown
 from collector.errors import ConfigError, nearest
 from collector.vocabulary import AHEAD_OF_TIME, Config, Dynamic, OptionValue, short_hash
 
@@ -171,7 +171,7 @@ def _known_key(key: str) -> str:
     known = inductor_config.get_config_copy()
     name = living_name(key.replace("-", "_"), known)
     if name not in known:
-        hint = why_ignored(name, _torch_version()) or nearest(name, known, where="torch._inductor.list_options()")
+        hint = why_unknown(name, _torch_version()) or nearest(name, known, where="torch._inductor.list_options()")
         raise ConfigError(f"unknown Inductor option {key!r} in this torch: {hint}")
     return name
 

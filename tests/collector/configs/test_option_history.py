@@ -7,6 +7,7 @@ import torch
 from torch._inductor import config as inductor_config
 
 from collector.configs.option_history import (
+    CAME,
     NEW_SECTION,
     OLD_SECTION,
     SPLIT,
@@ -14,6 +15,7 @@ from collector.configs.option_history import (
     living_name,
     version_of,
     why_ignored,
+    why_unknown,
 )
 from collector.configs.templates import resolve
 from collector.errors import ConfigError
@@ -23,11 +25,17 @@ HERE = version_of(torch.__version__)
 OLD, NEW = OLD_SECTION + "op_allowlist_regex", NEW_SECTION + "op_allowlist_regex"
 
 
+@pytest.mark.parametrize(("option", "since"), CAME.items())
+def test_an_option_that_came_is_there_from_then_on(option, since):
+    assert any(key.startswith(option) for key in KNOWN) == (since <= HERE)
+
+
 @pytest.mark.parametrize(("option", "since", "instead"), [(key, *stopped) for key, stopped in STOPPED.items()])
-def test_the_way_out_of_an_option_that_stopped_is_told(option, since, instead):
+def test_an_option_that_stopped_is_ignored_or_unknown_and_the_way_out_is_told(option, since, instead):
     if since > HERE:
         pytest.skip(f"it stops in {since}, this is torch {torch.__version__}")
     assert instead in why_ignored(option, HERE)
+    assert instead in why_unknown(option, HERE)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,12 @@ def test_the_section_that_moved_is_read_under_its_living_name():
     assert living_name(NEW, {OLD}) == living_name(OLD, {OLD}) == OLD
     if HERE >= SPLIT:
         assert resolve(overrides={OLD: "pingpong"}).options == {NEW: "pingpong"}
+
+
+def test_an_option_of_a_later_torch_says_since_when():
+    assert why_unknown("cudagraph_policy", (2, 11)) == "it is new in torch 2.12"
+    assert why_unknown("cudagraph_policy", (2, 12)) is None
+    assert why_unknown(NEW, (2, 10)) == "it is new in torch 2.11"
 
 
 @pytest.mark.skipif(HERE < (2, 9), reason="it still is an option")

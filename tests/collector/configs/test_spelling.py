@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shlex
 
 import pytest
@@ -112,3 +114,44 @@ def test_the_repro_command_asks_the_real_verb_for_the_same_cell(config, phase):
     assert (found["dtype"], found["device"], found["batch_size"]) == (cell.dtype, cell.device, cell.batch_size)
     names = ("configs", "template", "mode", "overrides", "freezing", "dynamic", "dynamic_all", "fullgraph")
     assert build_configs(**{name: found[name] for name in names}) == [cell.config]
+
+
+def _base64(data):
+    return base64.b64encode(json.dumps(data).encode()).decode()
+
+
+GRAPHNET = [
+    ({}, Config()),
+    ({"graph_net_inductor_config_template": "cudagraphs", "fullgraph": True}, Config(template="cudagraphs", fullgraph=True)),
+    ({"mode": "max-autotune", "dynamic": False}, Config(mode="max-autotune", dynamic=False)),
+    ({"options": {"triton.cudagraphs": True, "max_autotune_gemm_backends": "ATEN"}, "dynamic": None},
+     Config(overrides={"triton.cudagraphs": True, "max_autotune_gemm_backends": "ATEN"})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "config"), GRAPHNET)
+@pytest.mark.parametrize("spell", [json.dumps, _base64], ids=["json", "base64"])
+def test_a_graphnet_config_is_read_as_it_stands_and_in_base64(data, config, spell):
+    assert parse_config(spell(data)) == config
+    assert parse_config(f" {spell(data)}\n") == config
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"template": "triton"}, "no key 'template'"),
+        ({"mode": "default", "options": {}}, "not several"),
+        ({"graph_net_inductor_config_template": "tritn"}, "unknown template 'tritn'"),
+        ({"options": {"triton": {"cudagraphs": True}}}, "plain values"),
+        ({"mode": 3}, "mode is a name"),
+        ({"fullgraph": "yes"}, "fullgraph is true or false"),
+    ],
+)
+def test_a_graphnet_config_that_says_something_else_is_refused(data, said):
+    with pytest.raises(ConfigError, match=said):
+        parse_config(_base64(data))
+
+
+@pytest.mark.parametrize("name", ["freezing", "default", "cudagraphs", "aten", "MTIz"])
+def test_a_name_that_could_be_base64_stays_a_name(name):
+    assert parse_config(name).name == name
