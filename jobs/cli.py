@@ -47,7 +47,7 @@ VERBS = {
     "ingest": Verb("files", "put bundles into the database", "ingest runs"),
     "import": Verb(
         "files",
-        "read PyTorch's own files: benchmarks/dynamo, benchmark-v3",
+        "read PyTorch's own files: benchmarks/dynamo, benchmark-v3, GraphNet",
         "import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20",
     ),
     "export": Verb(

@@ -1,1 +1,1 @@
-"""Imports files of other programs as bundles: PyTorch's own nights and benchmark-v3 records."""
+"""Imports files of other programs as bundles: PyTorch's own nights, benchmark-v3 records, GraphNet's logs."""

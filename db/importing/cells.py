@@ -17,7 +17,7 @@ from typing import Any
 from collector.vocabulary import MARKED, Config, OptionValue, Phase, canonical_json
 from db.errors import in_words
 from db.importing.records import REQUEST
-from db.importing.rows import Row, meant, plain, spelled
+from db.importing.rows import Row, Target, meant, plain, spelled
 from db.importing.tables import FileName, parse_name
 
 #: The words of a config in a file's name, the longest first, each with its settings.
@@ -171,7 +171,7 @@ def identify(row: Row, given: Given) -> Identity | str:
     name = parse_name(row.source.stem)
     if not name.suite and isinstance(written, str):
         name = parse_name(written.rpartition("/")[2].removesuffix(".csv"))
-    is_record = row.benchmark is not None
+    is_record = row.benchmark is not None or row.target is Target.GRAPHNET
     fallback = NOT_SET if is_record else None
     suite = row.suite or name.suite or given.suite or row.benchmark
     mode = next((mode for mode in (row.mode, name.mode, given.phase) if mode in _PHASES), None)

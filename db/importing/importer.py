@@ -18,6 +18,7 @@ from collector.bundle_file import both_paths
 from collector.output_file import write_output
 from collector.vocabulary import Measurement
 from db.errors import one_line
+from db.importing import graphnet
 from db.importing.cells import Given
 from db.importing.merging import join_pairs
 from db.importing.records import read_records
@@ -140,9 +141,12 @@ def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> 
 
 def _read(source: Source, problems: list[str]) -> list[Row]:
     start = source.text.lstrip("\ufeff \t\r\n")[:1]
+    is_log = graphnet.is_log(source.text)
+    is_list = start == "[" and not (is_log and not source.name.endswith(".json"))
     # A file of records that lost its beginning still has whole lines.
-    is_json = start in ("{", "[") or re.search(r'^\{"', source.text, re.MULTILINE)
-    return read_records(source, problems) if is_json else read_table(source, problems)
+    if start == "{" or is_list or (not is_log and re.search(r'^\{"', source.text, re.MULTILINE)):
+        return read_records(source, problems)
+    return graphnet.read_log(source, problems) if is_log else read_table(source, problems)
 
 
 def _put(contents: BundleContents, folder: Path) -> ImportedRun:

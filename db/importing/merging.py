@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status, short_hash
 from db.errors import one_line
+from db.importing import graphnet
 from db.importing.cells import Identity
 from db.importing.meanings import METRIC_OF, meaning_of, metrics_of
 from db.importing.rows import Row, Target, Value, plain, spelled
@@ -85,6 +86,10 @@ def _batches(rows: Iterable[Row]) -> set[int]:
 
 def _row_sets(of: _ByTarget, leading: Target, siblings: set[int]) -> Iterator[_RowSet]:
     """`siblings` are the batch sizes that the model's leading rows have under any config."""
+    for row in of[Target.GRAPHNET]:
+        yield _RowSet(row.batch_size or 0, {Target.GRAPHNET: row})
+    if not any(rows for target, rows in of.items() if target is not Target.GRAPHNET):
+        return
     groups: dict[int, list[_RowSet]] = defaultdict(list)
     for row in of[leading] if leading in _LEADING else ():
         batch = row.batch_size or _batch_size(of, leading, siblings)
@@ -130,6 +135,9 @@ def _measurement(
     begun = [row.uploader.timestamp for row in row_set.rows.values() if row.uploader.timestamp is not None]
     start = from_epoch(min(begun)).isoformat() if begun and not is_dated else started_at
     measurement = Measurement(cell, Status.SKIPPED, start, wall_s=0.0, details=_details(row_set))
+    if log := row_set.rows.get(Target.GRAPHNET):
+        graphnet.judge(measurement, log)
+        return measurement
     performance, accuracy = (row_set.rows.get(kind) for kind in (Target.PERFORMANCE, Target.ACCURACY))
     measurement.metrics, measurement.samples = metrics_of(performance, accuracy, cell.device)
     # Several values of a column are samples, even if it is no metric here.

@@ -87,6 +87,7 @@ class Target(StrEnum):
     ACCURACY = "accuracy"
     PHASES = "compile_phases"
     BREAKS = "graph_breaks"
+    GRAPHNET = "graphnet"
     OTHER = "other"
 
 
@@ -177,7 +178,7 @@ class Row:
 
 #: Bytes of one file, unpacked. A night of PyTorch's is below ten megabytes.
 LARGEST = 512 << 20
-_ENDINGS = (".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")
+_ENDINGS = (".csv", ".json", ".jsonl", ".log", ".txt", ".csv.gz", ".json.gz", ".jsonl.gz", ".log.gz")
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 

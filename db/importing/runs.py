@@ -15,7 +15,7 @@ from db.commits.storing import LandedCommit
 from db.errors import counted, in_words, one_line
 from db.importing.cells import Given, Identity, identify
 from db.importing.merging import merge
-from db.importing.rows import ImportingError, Row, Uploader
+from db.importing.rows import ImportingError, Row, Target, Uploader
 from db.queries.moments import from_epoch, to_epoch
 
 _DEFAULT_REPO = "pytorch/pytorch"
@@ -176,7 +176,9 @@ def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContent
 
 def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
     """The testbed, as far as it is known; another harness is another testbed."""
-    harness = "benchmarks/dynamo" if row.benchmark in (None, "TorchInductor") else str(row.benchmark)
+    harness = "GraphNet" if row.target is Target.GRAPHNET else "benchmarks/dynamo"
+    if row.benchmark not in (None, "TorchInductor"):
+        harness = str(row.benchmark)
     testbed: dict[str, Any] = {"harness": harness, "device": identity.device, "accelerator": identity.accelerator}
     runners = row.extra.get("runners")
     runner = runners[0] if isinstance(runners, list) and runners and isinstance(runners[0], dict) else {}

@@ -156,7 +156,7 @@ def import_command(
     storage: Storage,
     as_json: bool,
 ) -> None:
-    """Read files of benchmarks/dynamo and benchmark-v3 JSON. A file that is imported twice changes nothing.
+    """Read files of benchmarks/dynamo, benchmark-v3 JSON and GraphNet logs. A file that is imported twice changes nothing.
 
     What cannot be read is a line each; exit code 2 if nothing can.
     """

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,14 +17,18 @@ REUSED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthC
 PHASES = b"dev,name,batch_size,gc,wait\n" + b"".join(
     b"cuda,m%d,4,0.500000,0\ncuda,n%d,4,0,0\n" % (n, n) for n in range(8)
 )
+LOG = b"".join(
+    b"[Processing] samples/a/m%d\n[Config] device: cuda\n[DataType] float32\n[Result] status: success\n" % n
+    for n in range(8)
+)
 
 
+@pytest.mark.parametrize(("name", "data"), [(f"{STEM}_performance_compilation_metrics.csv", PHASES), ("run.log", LOG)])
 @REUSED
 @given(at=st.integers(0, 10**6), junk=st.binary(max_size=9), dropped=st.integers(0, 40))
-def test_a_damaged_file_raises_nothing_and_says_lines(tmp_path_factory, at, junk, dropped):
-    at, folder = at % len(PHASES), tmp_path_factory.mktemp("damaged")
-    name = f"{STEM}_performance_compilation_metrics.csv"
-    report = read(folder, put(folder, name, PHASES[:at] + junk + PHASES[at + dropped :]))
+def test_a_damaged_file_raises_nothing_and_says_lines(tmp_path_factory, name, data, at, junk, dropped):
+    at, folder = at % len(data), tmp_path_factory.mktemp("damaged")
+    report = read(folder, put(folder, name, data[:at] + junk + data[at + dropped :]))
     for line in [*report.problems, *(file.problem for file in report.files)]:
         assert "\n" not in line
     assert report.runs or report.problems or report.files[0].problem
