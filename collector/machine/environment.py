@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -131,13 +132,22 @@ def _version(package: str) -> str | None:
 
 
 def _driver() -> str | None:
-    """The GPU driver's version, from /proc."""
+    """The GPU driver's version: from /proc if it is there, since nvidia-smi is slow."""
     try:
-        # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
         words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
     except (OSError, IndexError):
+        return _ask_driver()
+    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
+    return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None) or _ask_driver()
+
+
+def _ask_driver() -> str | None:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None)
+    return done.stdout.splitlines()[0].strip() if done.stdout.strip() else None
 
 
 def main() -> None:
