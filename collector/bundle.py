@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from collector.bundle_file import LONGEST_LINE, both_paths, create, pack, path_of, read_lines, take_up
+from collector.bundle_file import both_paths, create, pack, path_of, read_lines, take_up
 from collector.code import Code, pack_text
 from collector.errors import BundleError as BundleError
 from collector.vocabulary import Cell, Measurement
@@ -238,8 +238,6 @@ def read_bundle(path: Path) -> BundleContents:
     contents = BundleContents(header, attempt=header.attempt, damage=damage)
     for number, line in enumerate(lines, start=2):
         try:
-            if len(line) > LONGEST_LINE:
-                raise ValueError(f"it is longer than {LONGEST_LINE >> 20} MiB")
             record = json.loads(line)
             if version == 1:
                 _rename_dtype(record)

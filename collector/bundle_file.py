@@ -22,10 +22,8 @@ from collector.errors import BundleError
 _PLAIN, _PACKED, _PARTIAL = ".jsonl", ".jsonl.gz", ".partial"
 #: Bytes of a run id: file systems take 255, of which the suffixes need some.
 _LONGEST_NAME = 200
-#: What is read of one bundle: bytes unpacked, and lines. A night of 1,800 cells has some 30 MB and 4,000 lines.
-LARGEST, MOST_LINES = 256 << 20, 1 << 20
-#: Bytes of a line that are read. A measurement with its evidence has some 20 kB.
-LONGEST_LINE = 4 << 20
+#: Bytes that are read of one bundle, unpacked. A night of 1,800 cells has some 30 MB.
+LARGEST = 256 << 20
 
 
 def path_of(folder: Path, run_id: str) -> Path:
@@ -107,28 +105,25 @@ def both_paths(path: Path) -> tuple[Path, Path]:
 def read_lines(path: Path, damage: list[str]) -> Iterator[bytes]:
     """Whole lines only, without their ends: what follows the last newline of a cut file is reported, not returned.
 
-    Of a line that is longer than `LONGEST_LINE` only the beginning is returned, a byte more than that.
-
     Raises:
         BundleError: the file cannot be read, is no regular file, or is larger than any bundle.
     """
     if path.exists() and not path.is_file():
         raise BundleError(f"cannot read {path}: it is no regular file")
-    pending, size, count = bytearray(), 0, 0
+    pending, size = bytearray(), 0
     try:
         for chunk in _chunks(path, damage):
-            *whole, rest = chunk.split(b"\n")
-            size, count = size + len(chunk), count + len(whole)
-            if size > LARGEST or count > MOST_LINES:
+            size += len(chunk)
+            if size > LARGEST:
                 raise BundleError(
-                    f"{path} is larger than any bundle ({LARGEST >> 20} MiB unpacked, {MOST_LINES} lines at most):"
-                    " it is damaged or no bundle of ours; leave it out"
+                    f"{path} is larger than any bundle ({LARGEST >> 20} MiB unpacked at most): it is damaged or no bundle of"
+                    " ours; leave it out"
                 )
-            for line in whole:
-                pending += line[: LONGEST_LINE + 1 - len(pending)]
+            first, *rest = chunk.split(b"\n")
+            pending += first
+            for line in rest:
                 yield bytes(pending)
-                pending.clear()
-            pending += rest[: LONGEST_LINE + 1 - len(pending)]
+                pending = bytearray(line)
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
     if pending:

@@ -11,8 +11,6 @@ from collector.own_models import OwnModel
 
 #: What a training step can end with.
 OPTIMIZERS = ("none", "sgd", "adam")
-#: Fields of older bundles that mean nothing any more.
-_FORMER_FIELDS = ("inject",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,8 @@ class Settings:
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """The inverse of `to_json`. Raises `TypeError` for a field that this version does not know."""
         flags = BackendFlags(**data.get("flags", {}))
-        kept = {name: value for name, value in data.items() if name not in _FORMER_FIELDS}
         own_models = tuple(map(OwnModel.from_json, data.get("own_models", ())))
-        return cls(**{**kept, "flags": flags, "own_models": own_models})
+        return cls(**{**data, "flags": flags, "own_models": own_models})
 
     def with_models(self, own_models: Iterable[OwnModel]) -> Settings:
         """The same with these models of the user's own besides those that it has."""

@@ -1,1 +1,1 @@
-"""The store: schema, migrations, ingest, queries."""
+"""The store: schema, ingest, queries."""

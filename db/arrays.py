@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Sequence
 from statistics import median
@@ -11,48 +12,25 @@ from numpy.typing import NDArray
 from sqlalchemy import Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
 
-_SINGLE, _DOUBLE, _MILLIONTHS = "<f4", "<f8", "<u4e-6"
-_DENOMINATOR = 1e6
+#: Samples as a JSON list: what clocks give has few decimals, and takes half as much room as its doubles.
+_JSON = "json"
 
 
 def pack(values: Sequence[float]) -> tuple[str, bytes]:
-    """The samples' number format and compressed bytes: what was measured comes back bit for bit.
-
-    Four bytes a value where that loses nothing. Else whole millionths where all are (latencies in ms, read from a clock
-    that counts nanoseconds): what each is above the smallest, sorted by the bytes' weight, shrinks by more than half.
-    Else eight bytes a value.
-    """
-    exact = np.asarray(values, dtype=_DOUBLE)
-    with np.errstate(over="ignore"):
-        small = exact.astype(_SINGLE)
-    if np.array_equal(small.astype(_DOUBLE), exact):
-        return _SINGLE, zlib.compress(small.tobytes(), 6)
-    if (millionths := _millionths(exact)) is not None:
-        planes = millionths.view(np.uint8).reshape(-1, 4).T
-        return _MILLIONTHS, zlib.compress(planes.tobytes(), 6)
-    return _DOUBLE, zlib.compress(exact.tobytes(), 6)
+    """The samples' number format and compressed bytes: what was measured comes back bit for bit."""
+    return _JSON, zlib.compress(json.dumps(list(values), separators=(",", ":")).encode(), 6)
 
 
 def unpack(number_format: str, data: bytes) -> NDArray[np.float64]:
-    """The inverse of `pack`, always as float64."""
+    """The inverse of `pack`, always as float64; also reads the binary formats of older rows."""
     raw = zlib.decompress(data)
-    if number_format == _MILLIONTHS:
+    if number_format == _JSON:
+        return np.array(json.loads(raw), dtype=np.float64)
+    if number_format == "<u4e-6":  # millionths by the bytes' weight: the smallest, then what each is above it
         planes = np.frombuffer(raw, dtype=np.uint8).reshape(4, -1)
         least, *above = np.ascontiguousarray(planes.T).view("<u4").ravel().astype(np.float64).tolist()
-        return (np.array(above) + least) / _DENOMINATOR
+        return (np.array(above) + least) / 1e6
     return np.frombuffer(raw, dtype=number_format).astype(np.float64)
-
-
-def _millionths(exact: NDArray[np.float64]) -> NDArray[np.uint32] | None:
-    """The smallest, then what each value is above it, in millionths; None where that would not be exact, or no gain."""
-    if len(exact) < 2:
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.rint(exact * _DENOMINATOR)
-        is_exact = np.array_equal(scaled / _DENOMINATOR, exact) and not np.signbit(exact).any()
-    if not is_exact or scaled.max() >= 2**32:
-        return None
-    return np.append(scaled.min(), scaled - scaled.min()).astype("<u4")
 
 
 def relative_spread(values: Sequence[float]) -> float | None:

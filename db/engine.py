@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
@@ -18,7 +17,6 @@ from db.maintenance import migrate
 VARIABLE = "INDUCTOR_WATCH_DB"
 DEFAULT = "inductor-watch.db"
 
-_MAGIC = b"SQLite format 3\x00"
 _ELSEWHERE = f"choose another place with --db or {VARIABLE}"
 _FILL_IT = "run `inductor-watch nightly`, or `inductor-watch ingest BUNDLE`"
 
@@ -27,19 +25,16 @@ _PATIENCE_S = 30
 _READING = ("query_only = 1", "mmap_size = 268435456", "cache_size = -65536", "temp_store = memory")
 _WRITING = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = 1", "cache_size = -65536")
 _CONNECT_S = 15
-#: A writer was killed in a file that nobody has opened for writing since: a reader cannot clear that away.
-_LEFT_OVER = (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY)
 #: Parts of a URL's query that nobody else should read.
 _SECRET = ("password", "sslpassword", "passfile", "sslkey", "service", "servicefile")
 
 
-def open_store(location: str | Path | None = None, *, write: bool, older: bool = False) -> Engine:
+def open_store(location: str | Path | None = None, *, write: bool) -> Engine:
     """The store at a path or database URL; without one, at INDUCTOR_WATCH_DB or `inductor-watch.db` in this folder.
 
     A writer creates the tables where there are none, and columns of new metrics; a reader can change nothing. A file is
-    made where there is none, a database on a server is not. `older` opens databases from before the baseline, too, for
-    `db.maintenance.rebuild`. Raises `StoreError` where it cannot be opened, or not for this; one line that says why and
-    what to do.
+    made where there is none, a database on a server is not. Raises `StoreError` where it cannot be opened, or not for
+    this; one line that says why and what to do.
     """
     url = _url(_place(location))
     if url.drivername == "sqlite" and url.database:
@@ -49,29 +44,14 @@ def open_store(location: str | Path | None = None, *, write: bool, older: bool =
     else:
         engine = _server(url, write=write)
     try:
-        _check_version(engine, shown(location), write=write, older=older)
+        _check_version(engine, shown(location), write=write)
     except DBAPIError as error:
         engine.dispose()
-        if not write and getattr(error.orig, "sqlite_errorcode", None) in _LEFT_OVER:
-            _roll_back(Path(str(url.database)))
-            return open_store(location, write=False)
         raise explain(error, shown(location)) from error
     except StoreError:
         engine.dispose()
         raise
     return engine
-
-
-def _roll_back(path: Path) -> None:
-    """Lets SQLite undo what a killed writer left half-done. Raises `StoreError` where the file cannot be written."""
-    try:
-        with closing(sqlite3.connect(path, timeout=_PATIENCE_S)) as connection:
-            connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error as error:
-        raise StoreError(
-            f"{one_line(str(path), 200)}: a writer was killed and the file cannot be written to undo what it left ({error}):"
-            " let a user who may write there run `inductor-watch db upgrade`"
-        ) from error
 
 
 def shown(location: str | Path | None = None) -> str:
@@ -140,24 +120,13 @@ def _check_file(path: Path, *, write: bool) -> None:
             raise StoreError(f"{shown}: no database here yet: {_FILL_IT}")
         if not path.parent.is_dir():
             raise StoreError(f"{shown}: its folder does not exist: create it, or {_ELSEWHERE}")
-    else:
-        _check_content(path, shown)
     if write and not (os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))):
         raise StoreError(f"{shown} cannot be written, it or its folder is read-only: {_ELSEWHERE}")
 
 
-def _check_content(path: Path, shown: str) -> None:
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(len(_MAGIC))
-    except OSError as error:
-        raise StoreError(f"{shown} cannot be read ({error.strerror}): {_ELSEWHERE}") from error
-    if start not in (b"", _MAGIC):
-        raise StoreError(f"{shown} is not a database: {_ELSEWHERE}; bundles are read by `inductor-watch ingest`")
-
-
 def _sqlite(path: Path, *, write: bool) -> Engine:
-    query = {"mode": "rwc" if write else "ro", "uri": "true"}
+    # A reader's connection may write, too, so that SQLite can undo what a killed writer left; `query_only` keeps to reading.
+    query = {"mode": "rwc" if write else "rw", "uri": "true"}
     if not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
         # A write-ahead log needs a file beside the database. Where none can be made, none can come into being either.
         query["immutable"] = "1"
@@ -180,7 +149,7 @@ def _sqlite(path: Path, *, write: bool) -> Engine:
     return engine
 
 
-def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> None:
+def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
     with engine.connect() as conn:
         # In this order: if somebody creates the tables meanwhile, they and their version are there together.
         is_empty = not inspect(conn).get_table_names()
@@ -190,15 +159,11 @@ def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> N
         return
     if version is None and not is_empty:
         raise StoreError(f"{shown} is a database of another program: {_ELSEWHERE}")
-    if version in migrate.OLDER:
-        if older:
-            return
-        raise StoreError(
-            f"{shown} is of an older kind (schema {version}): build a new database from the bundles with"
-            f" `inductor-watch db rebuild NEW_DB BUNDLES... --db {shown}`, which keeps commits and regressions"
-        )
     if version is not None and version not in migrate.VERSIONS:
-        raise StoreError(f"{shown} has schema {one_line(version)}, newer than this program's: update inductor-watch")
+        raise StoreError(
+            f"{shown} has schema {one_line(version)}, which this program does not know: update inductor-watch, or ingest"
+            " the bundles into a new database"
+        )
     if write:
         _check_encoding(engine, shown)
         migrate.upgrade(engine)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import sqlite3
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy.exc import DBAPIError
@@ -50,63 +49,59 @@ class ExportingError(ExpectedError):
     """A target that cannot be written, or a format that does not fit the target; the text is one line."""
 
 
-_AGAIN = "try again when that has ended"
+_WRITING = "another program is writing to it; try again when that has ended"
 _FULL = "the disk is full; make room and repeat, nothing was half-written"
 _READ_ONLY = "it was opened read-only"
+_ROLES = "docs/store.md lists the roles"
 _NO_CONNECTION = "the server has no connection left; try again, or raise max_connections"
 _CLOSED = "the server closed the connection; repeat when it is back, nothing was half-written"
 _NOT_OURS = "it is not a database of inductor-watch; choose another with --db"
+_DAMAGED = "it is damaged; ingest the bundles into a new database, they hold everything"
 
-#: Parts of SQLite's messages, and the advice for them.
-_OF_FILES = (
-    (("locked",), f"another program is writing to it; {_AGAIN}"),
-    (("is full",), _FULL),
-    (("readonly",), "the file or its folder cannot be written; choose another place with --db"),
-    (("query_only",), _READ_ONLY),
-    (("unable to open",), "its folder cannot be written or does not exist; choose another place with --db"),
-    (("not a database",), _NOT_OURS),
-    (("malformed",), "it is damaged; move it away and ingest the bundles again, they hold everything"),
-    (
-        ("disk i/o error",),
-        "the disk or its file system failed; nothing was half-written, see `inductor-watch db check`",
-    ),
-    (("no such table",), _NOT_OURS),
-)
-
-#: The same for PostgreSQL and its driver. The first match counts.
-_OF_SERVERS = (
-    (("no space left", "could not extend file", "could not write"), _FULL),
-    (("lock timeout",), f"another program is writing to it; {_AGAIN}"),
-    (("deadlock detected", "could not serialize"), "another program was writing too; repeat, nothing was half-written"),
-    (("read-only transaction",), _READ_ONLY),
-    (("permission denied",), "this user lacks the right to do it; docs/store.md lists the roles"),
-    (("must be owner",), "only the user who created the tables may change them; docs/store.md lists the roles"),
-    (("password authentication failed",), "correct the user or password in --db, PGPASSWORD or ~/.pgpass"),
-    (("no password supplied",), "put the password into PGPASSWORD or ~/.pgpass"),
-    (("peer authentication failed",), "name another user: postgresql://USER@HOST/NAME"),
-    (("no pg_hba.conf entry",), "the server does not let this user in from this host; its pg_hba.conf says who may"),
-    (("starting up",), f"the server is starting; {_AGAIN}"),
-    (("shutting down",), "the server is shutting down; try again when it is back"),
-    (("too many clients", "remaining connection slots"), _NO_CONNECTION),
-    (("failed to resolve",), "no such host; correct it in --db"),
-    (("connection to server", "connection failed"), "is the server up, and are host, port and name in --db right?"),
-    (("cannot contain nul",), "no name in the database has such a character"),
-    (("timeout expired",), "the server does not answer; correct host and port in --db"),
-    (("terminating connection", "server closed the connection", "connection is lost"), _CLOSED),
-    (
-        ("invalid page",),
-        "it is damaged; restore a backup or ingest the bundles into a new database, they hold everything",
-    ),
-    (("relation",), _NOT_OURS),
-)
+#: Parts of messages of SQLite, of PostgreSQL and of its driver, and the advice for them. The first match counts.
+_ADVICE = {
+    "locked": _WRITING,
+    "is full": _FULL,
+    "readonly": "the file or its folder cannot be written; choose another place with --db",
+    "query_only": _READ_ONLY,
+    "unable to open": "its folder cannot be written or does not exist; choose another place with --db",
+    "not a database": _NOT_OURS,
+    "malformed": _DAMAGED,
+    "disk i/o error": "the disk or its file system failed; nothing was half-written, see `inductor-watch db check`",
+    "no such table": _NOT_OURS,
+    "no space left": _FULL,
+    "could not extend file": _FULL,
+    "could not write": _FULL,
+    "lock timeout": _WRITING,
+    "deadlock detected": "another program was writing too; repeat, nothing was half-written",
+    "could not serialize": "another program was writing too; repeat, nothing was half-written",
+    "read-only transaction": _READ_ONLY,
+    "permission denied": f"this user lacks the right to do it; {_ROLES}",
+    "must be owner": f"only the user who created the tables may change them; {_ROLES}",
+    "password authentication failed": "correct the user or password in --db, PGPASSWORD or ~/.pgpass",
+    "no password supplied": "put the password into PGPASSWORD or ~/.pgpass",
+    "peer authentication failed": "name another user: postgresql://USER@HOST/NAME",
+    "no pg_hba.conf entry": "the server does not let this user in from this host; its pg_hba.conf says who may",
+    "too many clients": _NO_CONNECTION,
+    "remaining connection slots": _NO_CONNECTION,
+    "failed to resolve": "no such host; correct it in --db",
+    "connection to server": "is the server up, and are host, port and name in --db right?",
+    "connection failed": "is the server up, and are host, port and name in --db right?",
+    "cannot contain nul": "no name in the database has such a character",
+    "timeout expired": "the server does not answer; correct host and port in --db",
+    "terminating connection": _CLOSED,
+    "server closed the connection": _CLOSED,
+    "connection is lost": _CLOSED,
+    "invalid page": _DAMAGED,
+    "relation": _NOT_OURS,
+}
 _MISSING = re.compile(r'(database|role) "(.*)" does not exist')
 
 
 def explain(error: DBAPIError, where: str = "the database") -> StoreError:
     """One line for what a driver raised, with advice where the cause is known."""
     message = one_line(" ".join(str(error.orig).split()), 400)
-    known = _OF_FILES if isinstance(error.orig, sqlite3.Error) else _OF_SERVERS
-    fitting = (advice for parts, advice in known if any(part in message.lower() for part in parts))
+    fitting = (advice for part, advice in _ADVICE.items() if part in message.lower())
     advice = next(fitting, "see `inductor-watch doctor`")
     if missing := _MISSING.search(message):
         advice = f"create it: {'createdb' if missing[1] == 'database' else 'createuser'} {missing[2]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from db.connecting import changing
 from db.dimensions import branch_key, cell_keys, commit_key, ensure, record_keys
 from db.errors import StoreError, one_line
 from db.generated_code import store_code
-from db.incoming import Incoming, read_incoming
+from db.incoming import Incoming, IncomingMeasurement, read_incoming
 from db.queries.moments import from_epoch
-from db.schema import Base, Commit, Evidence, Planned, Run, Samples, Testbed, measurements
+from db.schema import Commit, Evidence, Planned, Run, Samples, Testbed, measurements
 from db.summaries import refresh
 
 
@@ -42,32 +42,8 @@ class IngestReport:
     damage: tuple[str, ...]
 
 
-#: Columns with this database's own numbers.
-_NUMBERED = frozenset({"run", "cell", "program", "environment"})
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows of one run in the three tables of measurements, each under its cell and replicate."""
-
-    measured: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
-    evidence: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
-    samples: dict[tuple[int, int], list[dict[str, Any]]] = field(default_factory=dict)
-
-    def supersedes(self, stored: _Rows, key: tuple[int, int]) -> bool:
-        """Whether what is here of a cell counts instead of what is stored.
-
-        The higher version does. Two bundles that have different things at one version are no states of one bundle;
-        then the greater text counts, so that every order ends the same. Samples that were thinned out stay out.
-        """
-        mine, theirs = self.measured[key]["version"], stored.measured[key]["version"]
-        return mine > theirs if mine != theirs else self._text_of(key) > stored._text_of(key)
-
-    def _text_of(self, key: tuple[int, int]) -> str:
-        row = {name: value for name, value in sorted(self.measured[key].items()) if name not in _NUMBERED}
-        evidence = {name: value for name, value in self.evidence.get(key, {}).items() if name not in _NUMBERED}
-        samples = [(sample["metric"], sample["count"], sample["spread"]) for sample in self.samples.get(key, ())]
-        return repr((row, sorted(evidence.items()), samples))
+#: A cell, by the database's number, and a replicate.
+_Key = tuple[int, int]
 
 
 def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: float = math.inf) -> IngestReport:
@@ -94,12 +70,20 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
     run, run_changed = _run(conn, incoming)
     store_code(conn, incoming, folder)
     cells = cell_keys(conn, incoming)
-    stored, given = _stored(conn, run), _rows(conn, run, incoming, cells)
-    new = [key for key in given.measured if key not in stored.measured]
-    updated = [key for key in given.measured if key in stored.measured and given.supersedes(stored, key)]
-    _replace(conn, run, given, new, updated)
+    given = {(cells[name], replicate): item for (name, replicate), item in incoming.measurements.items()}
+    row = measurements.c
+    rows = conn.execute(select(row.cell, row.replicate, row.version).where(row.run == run))
+    stored = {(cell, replicate): version for cell, replicate, version in rows}
+    new = [key for key in given if key not in stored]
+    # Of two measurements of a cell the one with the higher version counts.
+    updated = [key for key, item in given.items() if item.row["version"] > stored.get(key, math.inf)]
+    if updated:  # with their evidence and samples
+        gone = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in updated]
+        at = (row.run == run, row.cell == bindparam("at_cell"), row.replicate == bindparam("at_replicate"))
+        conn.execute(delete(measurements).where(*at), gone)
+    _insert(conn, run, incoming, {key: given[key] for key in sorted(new + updated)})
     planned = {cells[cell_id] for cell_id in incoming.planned}
-    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored.measured, *given.measured)})
+    newly_planned = _plan(conn, run, planned, {cell for cell, _ in (*stored, *given)})
     changed = bool(run_changed or newly_planned or new or updated)
     if changed:
         refresh(conn, run)
@@ -108,7 +92,7 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
         run_id=incoming.run["run_id"],
         new=len(new),
         updated=len(updated),
-        unchanged=len(given.measured) - len(new) - len(updated),
+        unchanged=len(given) - len(new) - len(updated),
         planned=of_run.planned,
         finished=of_run.finished_at is not None,
         changed=changed,
@@ -134,32 +118,24 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
             f" {one_line(known.branch)}@{one_line(sha[:12])} on its testbed: another branch, commit or testbed needs a run"
             " id of its own"
         )
-    grown = {"finished_at": _finished_at(row, known)}
-    if _rank(row) > _rank(known._asdict()):
-        grown |= {name: row[name] for name in _OF_THE_BUNDLE}
-    changed = any(getattr(known, name) != value for name, value in grown.items())
-    if changed:
-        conn.execute(update(Run).where(Run.id == known.id).values(grown))
-    return known.id, changed
+    counts = _rank(row) > _rank(known._asdict())
+    if counts:
+        conn.execute(update(Run).where(Run.id == known.id).values({name: row[name] for name in _OF_THE_BUNDLE}))
+    return known.id, counts
 
 
-#: Where bundles of one run differ in these, the bundle with most lines of the latest attempt counts.
-_OF_THE_BUNDLE = ("attempt", "lines", "bundle", "night", "started_at", "trigger", "label", "tool_version", "ci_url")
+_OF_THE_BUNDLE = (
+    *("attempt", "lines", "bundle", "night", "started_at", "finished_at", "trigger", "label", "tool_version"),
+    "ci_url",
+)
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which of two bundles of a run counts: a total order, so that the order of ingest does not matter."""
-    # A bundle that names no night has the run's own name as its night: one that names it counts.
-    return row["attempt"], row["lines"], row["night"] != row["run_id"], tuple(str(row[name]) for name in _OF_THE_BUNDLE)
+    """Which of two bundles of a run tells its facts: the one with most lines of the latest attempt, and rather a closed one.
 
-
-def _finished_at(row: dict[str, Any], known: Any) -> float | None:
-    """The end of the latest attempt: a resumed run is open again until it ends."""
-    stored: float | None = known.finished_at
-    incoming: float | None = row["finished_at"]
-    if row["attempt"] != known.attempt:
-        return incoming if row["attempt"] > known.attempt else stored
-    return max((end for end in (stored, incoming) if end is not None), default=None)
+    A bundle that names no night has the run's own name as its night: one that names it counts.
+    """
+    return row["attempt"], row["lines"], row["finished_at"] or 0.0, row["night"] != row["run_id"]
 
 
 def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> bool:
@@ -174,47 +150,22 @@ def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> 
     return bool(new)
 
 
-def _rows(conn: Connection, run: int, incoming: Incoming, cells: Mapping[str, int]) -> _Rows:
+def _insert(conn: Connection, run: int, incoming: Incoming, items: Mapping[_Key, IncomingMeasurement]) -> None:
+    """Writes measurements in the order of the clustered key, so that each page of the tables is written once."""
     programs = record_keys(conn, "program", incoming.programs)
     environments = record_keys(conn, "environment", incoming.environments)
-    rows = _Rows()
-    for (cell_id, replicate), item in incoming.measurements.items():
-        key = (cells[cell_id], replicate)
-        place = {"run": run, "cell": key[0], "replicate": replicate}
+    measured, evidence, samples = [], [], []
+    for (cell, replicate), item in items.items():
+        place = {"run": run, "cell": cell, "replicate": replicate}
         named = {"program": programs[item.row["program"]], "environment": environments[item.row["environment"]]}
-        rows.measured[key] = {**item.row, **place, **named}
-        if item.evidence:
-            rows.evidence[key] = {**place, **item.evidence}
-        if item.samples:
-            rows.samples[key] = [{**place, **sample} for sample in item.samples]
-    return rows
-
-
-def _stored(conn: Connection, run: int) -> _Rows:
-    rows = _Rows()
-    for row in conn.execute(select(measurements).where(measurements.c.run == run)).mappings():
-        rows.measured[row["cell"], row["replicate"]] = dict(row)
-    for row in conn.execute(select(Evidence).where(Evidence.run == run)).mappings():
-        rows.evidence[row["cell"], row["replicate"]] = dict(row)
-    for row in conn.execute(select(Samples).where(Samples.run == run).order_by(Samples.metric)).mappings():
-        rows.samples.setdefault((row["cell"], row["replicate"]), []).append(dict(row))
-    return rows
-
-
-def _replace(conn: Connection, run: int, rows: _Rows, new: list[tuple[int, int]], gone: list[tuple[int, int]]) -> None:
-    """Writes the rows of some cells, of which those of `gone` are removed first."""
-    places = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in gone]
-    for name in ("samples", "evidence", "measurements") if places else ():
-        row = Base.metadata.tables[name].c
-        at = (row.cell == bindparam("at_cell"), row.replicate == bindparam("at_replicate"))
-        conn.execute(delete(Base.metadata.tables[name]).where(row.run == run, *at), places)
-    # In the order of the clustered key: each page of the table is then written once.
-    in_order = sorted(new + gone)
+        measured.append({**item.row, **place, **named})
+        evidence += [{**place, **item.evidence}] if item.evidence else []
+        samples += [{**place, **sample} for sample in item.samples]
     tables: list[tuple[Any, list[dict[str, Any]]]] = [
-        (measurements, [rows.measured[key] for key in in_order]),
-        (Evidence, [rows.evidence[key] for key in in_order if key in rows.evidence]),
-        (Samples, [sample for key in in_order for sample in rows.samples.get(key, [])]),
+        (measurements, measured),
+        (Evidence, evidence),
+        (Samples, samples),
     ]
-    for table, of_table in tables:
-        if of_table:
-            conn.execute(insert(table), of_table)
+    for table, rows in tables:
+        if rows:
+            conn.execute(insert(table), rows)

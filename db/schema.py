@@ -57,6 +57,13 @@ class Base(DeclarativeBase):
     type_annotation_map = {str: TEXT, float: Double, dict[str, Any]: JSON, bytes: LargeBinary}  # noqa: RUF012
 
 
+class SchemaVersion(Base):
+    """One row: the version of the schema (`db.maintenance.migrate`). The names are those of the first databases."""
+
+    __tablename__ = "alembic_version"
+    version_num: Mapped[str] = mapped_column(primary_key=True)
+
+
 class Meta(Base):
     """Facts about the database itself; `revision` counts the changes of its data."""
 

@@ -69,8 +69,7 @@ def serve() -> None:
     for name in _IMPORTED:
         package = import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
-            if ".migrations." not in module.name:
-                import_module(module.name)
+            import_module(module.name)
     while line := sys.stdin.readline():
         if not (pid := os.fork()):
             _become(*json.loads(line))

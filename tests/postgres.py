@@ -26,7 +26,7 @@ import pytest
 from sqlalchemy import URL, Engine, make_url
 
 from db.engine import open_store
-from db.schema import Base
+from db.schema import Base, SchemaVersion
 
 #: The superuser of the server; a test that wants others creates them.
 ADMIN = "watch"
@@ -52,7 +52,8 @@ _SHAPE = (
     " || (SELECT version_num FROM alembic_version)"
     " FROM information_schema.columns WHERE table_schema = 'public'"
 )
-_EMPTY = ";".join(f'DELETE FROM "{table.name}"' for table in reversed(Base.metadata.sorted_tables))  # noqa: S608
+_FILLED = [table.name for table in reversed(Base.metadata.sorted_tables) if table is not SchemaVersion.__table__]
+_EMPTY = ";".join(f'DELETE FROM "{name}"' for name in _FILLED)  # noqa: S608
 _FIRST_ROW = "INSERT INTO meta (key, value) VALUES ('revision', '0')"
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 #: Reasons kept per kind, and characters per reason.
 _REASONS, _LENGTH = 20, 400
-#: How many of Inductor's own counters are kept, the largest first.
-_COUNTERS = 30
 #: Fields of torch's CompilationMetrics, in microseconds, and what their sum over the graphs is called here.
 _PHASES = {
     "dynamo_cumulative_compile_time_us": "dynamo",
@@ -93,7 +91,6 @@ def read(log: CompilerLog) -> tuple[dict[str, float], dict[str, Any]]:
         "cudagraph_skip_reasons": sorted(set(log.skips))[:_REASONS],
         "fusion": _fusion(metrics, counters),
         "compile_phases_s": _phases(),
-        "inductor_counters": dict(sorted(inductor.items(), key=lambda item: -item[1])[:_COUNTERS]),
     }
     found = {name: float(value) for name, value in values.items() if value is not None}
     return found, {name: value for name, value in details.items() if value}

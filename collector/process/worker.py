@@ -27,9 +27,6 @@ from collector.vocabulary import Cell, Stage
 
 #: On this signal a measuring process prints its Python stacks and goes on.
 STACK_SIGNAL = signal.SIGUSR1
-#: Fields of /proc/PID/stat after the command's name, counted from 0 (proc(5)): the session, then user and system time of the
-#: process and of its waited-for children, in clock ticks.
-_SESSION, _TIMES = 3, slice(11, 15)
 
 
 class PipeHost:
@@ -87,7 +84,6 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     outcome = measure(cell, spec.build, settings, host)
     if traced:
         outcome.measurement.details["trace"] = traced
-    outcome.measurement.details["cpu_s"] = session_cpu_s()
     host.send({"outcome": outcome.to_json()})
 
 
@@ -108,27 +104,6 @@ def start_trace(cell: Cell, root: str) -> str | None:
     folder.mkdir(parents=True, exist_ok=True)
     handler.root_dir = str(folder)
     return folder.name
-
-
-def session_cpu_s(proc: Path = Path("/proc")) -> float | None:
-    """CPU seconds of all processes in this process's session, ended children included; None where there is no /proc.
-
-    A process that left the session, or that nobody waited for, is not included.
-    """
-    session, ticks = os.getsid(0), 0
-    try:
-        entries = [entry for entry in proc.iterdir() if entry.name.isdigit()]
-    except OSError:
-        return None
-    for entry in entries:
-        try:
-            # The command's name may contain spaces and parentheses; the fields follow its closing parenthesis.
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has just ended
-        if int(fields[_SESSION]) == session:
-            ticks += sum(int(field) for field in fields[_TIMES])
-    return round(ticks / os.sysconf("SC_CLK_TCK"), 2)
 
 
 def tell_where_on_request() -> None:

@@ -9,7 +9,7 @@ from functools import cache
 from collector.errors import nearest
 from collector.own_models import USER, OwnModel, own_model
 from collector.own_models import is_user_model as is_user_model
-from collector.zoo.catalog import huggingface, llm, modern, timm, torchbench, torchvision
+from collector.zoo.catalog import huggingface, images, llm, modern, torchbench
 from collector.zoo.graphnet import SUITE as GRAPHNET
 from collector.zoo.graphnet import graphnet_model, graphnet_models
 from collector.zoo.spec import ModelSpec, ZooError, same_in_both_phases
@@ -45,7 +45,7 @@ _SEARCHED = {GRAPHNET: graphnet_models, TORCHBENCHMARK: torchbenchmark_models}
 @cache
 def all_models() -> tuple[ModelSpec, ...]:
     """Every model, suite by suite, whether or not what it needs is installed."""
-    return huggingface.MODELS + llm.MODELS + timm.MODELS + torchbench.MODELS + torchvision.MODELS + modern.MODELS
+    return huggingface.MODELS + llm.MODELS + images.MODELS + torchbench.MODELS + modern.MODELS
 
 
 def suites() -> tuple[str, ...]:

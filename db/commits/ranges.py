@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, or_, select, true
 from sqlalchemy.orm import aliased
 
 from db.commits.messages import read_subject
@@ -93,7 +93,7 @@ def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntr
     if not re.fullmatch(r"[0-9a-f]{4,64}", text):
         raise CommitError(f"{one_line(sha)!r} is no commit: write at least {_SHORTEST_SHA} digits of its sha")
     with connected(source) as conn:
-        entries = list(_listed(conn, _begins(text), _of(conn, repo), limit=4))
+        entries = list(_listed(conn, _begins(text), _of(repo), limit=4))
     whole = [entry for entry in entries if entry.sha == text] or entries
     if len(whole) == 1:
         return whole[0]
@@ -130,7 +130,7 @@ def commits_between(source: Source, repo: str, after: int, up_to: int) -> tuple[
 def landings(source: Source, pr_number: int, repo: str | None = None) -> list[Landing]:
     """The landings and reverts of a pull request in their order, with those under another number (that of a reland)."""
     with connected(source) as conn:
-        of_pr = select(Commit.id, Commit.title, Commit.position).where(Commit.pr_number == pr_number, _of(conn, repo))
+        of_pr = select(Commit.id, Commit.title, Commit.position).where(Commit.pr_number == pr_number, _of(repo))
         own = {row.id: row.title for row in conn.execute(of_pr) if row.position is not None}
         landed = [key for key, title in own.items() if not read_subject(title or "").undoes_its_own]
         # Commits linked to a landing, then commits linked to those: the revert of a reland under another number.
@@ -158,7 +158,7 @@ def find_commits(source: Source, text: str, limit: int = 20, repo: str | None = 
         exact.append(_begins(text.lower()))
     matches: dict[tuple[str, str], CommitEntry] = {}
     with connected(source) as conn:
-        where = _of(conn, repo)
+        where = _of(repo)
         for one in exact:
             matches |= {(entry.repo, entry.sha): entry for entry in _listed(conn, one, where, limit=limit)}
         if not matches and (words := text.split()[:_MOST_WORDS]):
@@ -173,7 +173,7 @@ def list_commits(
     """Imported commits, newest first; `since` (seconds since 1970) is of the moment of landing."""
     landed = None if since is None else Commit.committed_at >= since
     with connected(source) as conn:
-        return list(_listed(conn, Commit.position.is_not(None), _of(conn, repo), landed, limit=limit))
+        return list(_listed(conn, Commit.position.is_not(None), _of(repo), landed, limit=limit))
 
 
 def _position(entry: CommitEntry) -> int:
@@ -197,15 +197,8 @@ def _begins(text: str) -> ColumnElement[bool]:
     return and_(Commit.sha >= text, Commit.sha < text + _AFTER_HEX)
 
 
-def _of(conn: Connection, repo: str | None) -> ColumnElement[bool]:
-    """A condition for one repository, or for all: the indexes begin with the repository's name."""
-    if repo is not None:
-        return Commit.repo == repo
-    repos: list[str] = []
-    least = select(func.min(Commit.repo))
-    while (name := conn.execute(least.where(Commit.repo > repos[-1]) if repos else least).scalar()) is not None:
-        repos.append(name)
-    return Commit.repo == repos[0] if len(repos) == 1 else Commit.repo.in_(repos)
+def _of(repo: str | None) -> ColumnElement[bool]:
+    return true() if repo is None else Commit.repo == repo
 
 
 def _listed(

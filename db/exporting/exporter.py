@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from collector.bundle_file import both_paths
+from collector.bundle_file import both_paths, path_of
 from collector.output_file import write_output
 from db.connecting import Source
 from db.errors import ExportingError, one_line
@@ -18,18 +17,7 @@ from db.exporting.stored_runs import stored_run
 from db.importing.importer import pack_run
 from db.queries.sides import Side, resolve_side
 
-_TAKEN = "{} is there already: choose another {}, or say --force"
-
-
-def check_target(path: Path, force: bool) -> None:
-    """Raises `ExportingError` if there is something, or no folder to write into."""
-    shown = one_line(str(path), 200)
-    if path.is_dir():
-        raise ExportingError(f"{shown} is a folder: name a file in it")
-    if path.exists() and not force:
-        raise ExportingError(_TAKEN.format(shown, "name"))
-    if not Path(os.path.realpath(path)).parent.is_dir():
-        raise ExportingError(f"{shown}: its folder does not exist: create it first")
+_TAKEN = "{} is there already: choose another place, or say --force"
 
 
 def write_file(path: Path, force: bool, content: bytes | Callable[[BinaryIO], object]) -> None:
@@ -37,7 +25,7 @@ def write_file(path: Path, force: bool, content: bytes | Callable[[BinaryIO], ob
     try:
         write_output(path, content, force=force)
     except FileExistsError as error:
-        raise ExportingError(_TAKEN.format(one_line(str(path), 200), "name")) from error
+        raise ExportingError(_TAKEN.format(one_line(str(path), 200))) from error
     except OSError as error:
         raise ExportingError(f"{one_line(str(path), 200)} cannot be written: {error.strerror or error}") from error
 
@@ -62,16 +50,13 @@ def export_sides(source: Source, sides: Sequence[str], form: Format, target: Pat
     """
     if form == "bundle":
         return list(_bundles(source, _runs(source, sides), target, force))
-    check_target(target, force)
     counts: list[int] = []
     write_file(target, force, lambda stream: counts.append(write_stream(source, sides, form, stream)))
     return [Exported(str(target), form, counts[0], _runs(source, sides))]
 
 
 def write_stream(source: Source, sides: Sequence[str], form: Format, stream: BinaryIO) -> int:
-    """Writes some sides to an open stream, and returns the number of rows. Raises `ExportingError` for bundles."""
-    if form == "bundle":
-        raise ExportingError("a bundle is a file of its own: name a folder with -o")
+    """Writes some sides to an open stream in a format of one file, and returns the number of rows."""
     if form == "v3":
         count = 0
         for run in _runs(source, sides):
@@ -94,24 +79,20 @@ def _runs(source: Source, sides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _bundles(source: Source, runs: Sequence[str], folder: Path, force: bool) -> Iterable[Exported]:
-    if folder.exists() and not folder.is_dir():
-        raise ExportingError(f"{one_line(str(folder), 200)} is a file: bundles go into a folder")
-    for run in runs:
-        if "/" in run or run.startswith("."):
-            raise ExportingError(f"run {one_line(run)!r} has a name that no file can have: export it as v3")
-        for path in both_paths(folder / f"{run}.jsonl") if not force else ():
-            if path.exists():
-                raise ExportingError(_TAKEN.format(one_line(str(path), 200), "folder"))
+    files = {run: both_paths(path_of(folder, run)) for run in runs}
+    for path in (path for both in files.values() for path in both):
+        if path.exists() and not force:
+            raise ExportingError(_TAKEN.format(one_line(str(path), 200)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportingError(f"{one_line(str(folder), 200)} cannot be made: {error.strerror or error}") from error
     with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
-        for run in runs:
+        for run, both in files.items():
             contents = stored_run(source, run)
             made = pack_run(contents, Path(workshop))
             write_file(folder / made.name, force, made.read_bytes())
-            for other in both_paths(folder / made.name):
+            for other in both:
                 if other.name != made.name:
                     other.unlink(missing_ok=True)  # forced: of two files of a run the plain one would count
             yield Exported(str(folder / made.name), "bundle", len(contents.measurements), (run,))

@@ -1,4 +1,4 @@
-"""A side as a flat table, and a run as PyTorch's benchmark-v3 records, which `db.importing.records` reads back.
+"""A side as a flat table, and a run as PyTorch's benchmark-v3 records.
 
 A table has a row per cell and a column per metric. The published fields of a record: timestamp, repo, head_branch,
 head_sha, run_attempt, runners, dependencies, benchmark {name, mode, dtype, extra_info}, model {name, type, backend,
@@ -22,7 +22,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import Measurement, Status
 from db.connecting import Source
 from db.errors import ExportingError
-from db.importing.records import FORMAT, KEY, REQUEST
+from db.importing.records import REQUEST
 from db.queries.moments import to_epoch
 from db.queries.side_rows import side_rows
 from db.queries.sides import Side
@@ -99,23 +99,18 @@ _WORDS = {
 
 
 def v3_lines(contents: BundleContents) -> Iterator[str]:
-    """The records of a run, without line ends: one of the run, then for each measurement its status and its metrics.
+    """The records of a run, without line ends: for each measurement one of its status and one of each metric.
 
     What stands in an `extra_info` is a text: the published column is a map from texts to texts.
     """
     common = _common(contents)
-    yield compact({**common, **_of_run(contents)})
-    for order, measurement in enumerate(contents.measurements):
-        place = {**common, **_of_cell(measurement), "timestamp": int(to_epoch(measurement.started_at))}
-        names = list(dict.fromkeys([*measurement.metrics, *measurement.samples]))
-        own = measurement.to_json()
-        payload = {"kind": "measurement", "run_id": contents.header.run_id, "order": order, "values": len(names)}
-        payload["measurement"] = {key: value for key, value in own.items() if key not in ("metrics", "samples")}
+    for measurement in contents.measurements:
+        cell = {**common, **_of_cell(measurement), "timestamp": int(to_epoch(measurement.started_at))}
         word = _WORDS.get(measurement.status, measurement.status.value)
-        extra = {"benchmark_values": [word], KEY: compact(payload)}
-        yield compact({**place, "metric": {"name": "accuracy", "extra_info": extra}})
-        for name in names:
-            yield compact({**place, "metric": _metric(contents, measurement, order, name)})
+        yield compact({**cell, "metric": {"name": "accuracy", "extra_info": {"benchmark_values": [word]}}})
+        for name in dict.fromkeys([*measurement.metrics, *measurement.samples]):
+            if metric := _metric(measurement, name):
+                yield compact({**cell, "metric": metric})
 
 
 def _common(contents: BundleContents) -> dict[str, Any]:
@@ -156,29 +151,6 @@ def _dependencies(contents: BundleContents) -> dict[str, dict[str, str]]:
     return libraries
 
 
-def _of_run(contents: BundleContents) -> dict[str, Any]:
-    payload = {
-        "kind": "run",
-        "format": FORMAT,
-        "run_id": contents.header.run_id,
-        "header": contents.header.to_json(),
-        "planned": [cell.to_json() for cell in contents.planned],
-        "environments": contents.environments,
-        "programs": contents.programs,
-        "finished_at": contents.finished_at,
-        "measurements": len(contents.measurements),
-    }
-    return {
-        "benchmark": {"name": "inductor-watch", "mode": "", "dtype": "", "extra_info": {}},
-        "model": {"name": "inductor-watch", "type": "run", "backend": "", "origins": []},
-        "metric": {
-            "name": "cells_planned",
-            "benchmark_values": [len(contents.planned)],
-            "extra_info": {KEY: compact(payload)},
-        },
-    }
-
-
 def _of_cell(measurement: Measurement) -> dict[str, Any]:
     cell = measurement.cell
     return {
@@ -197,27 +169,12 @@ def _of_cell(measurement: Measurement) -> dict[str, Any]:
     }
 
 
-def _metric(contents: BundleContents, measurement: Measurement, order: int, name: str) -> dict[str, Any]:
-    """One metric: its samples where they are kept, else its value. What JSON cannot say as a number is told as a text."""
-    payload: dict[str, Any] = {"kind": "value", "run_id": contents.header.run_id, "order": order, "metric": name}
-    values: list[float] = []
-    if name in measurement.metrics:
-        payload["value"] = measurement.metrics[name]
+def _metric(measurement: Measurement, name: str) -> dict[str, Any] | None:
+    """One metric: its samples where they are kept, else its value; None where JSON can say neither as a number."""
+    values = [value for value in measurement.samples.get(name, ()) if math.isfinite(value)]
+    if not values and name in measurement.metrics:
         values = [measurement.metrics[name]]
-    if name in measurement.samples:
-        raw = measurement.samples[name]
-        finite = [value for value in raw if math.isfinite(value)]
-        values = finite or values
-        if finite and len(finite) == len(raw):
-            payload["is_sampled"] = True
-        else:
-            payload["samples"] = [value if math.isfinite(value) else str(value) for value in raw]
-    extra: dict[str, Any] = {KEY: compact(payload)}
-    if name in METRICS and METRICS[name].unit:
-        extra["unit"] = METRICS[name].unit
-    metric: dict[str, Any] = {"name": _NAMES.get(name, name), "extra_info": extra}
-    if values:
-        metric["benchmark_values"] = values
-    else:
-        extra["benchmark_values"] = ["not a number"]
-    return metric
+    if not values:
+        return None
+    extra = {"unit": METRICS[name].unit} if name in METRICS and METRICS[name].unit else {}
+    return {"name": _NAMES.get(name, name), "extra_info": extra, "benchmark_values": values}

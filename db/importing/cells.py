@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from collector.vocabulary import MARKED, Config, Dynamic, OptionValue, Phase, canonical_json
+from collector.vocabulary import MARKED, Config, OptionValue, Phase, canonical_json
 from db.errors import in_words
 from db.importing.records import REQUEST
 from db.importing.rows import Row, Target, meant, plain, spelled
@@ -54,34 +54,8 @@ _HARNESS = (
 HARNESS_PREFIX = "harness."
 
 
-@dataclass(slots=True)
-class _Request:
-    """A config in the making."""
-
-    backend: str = "inductor"
-    cudagraphs: bool = False
-    cpp_wrapper: bool = False
-    freezing: bool | None = None
-    dynamic: Dynamic = None
-    mode: str | None = None
-    fullgraph: bool = False
-    overrides: dict[str, OptionValue] = field(default_factory=dict)
-
-    def set(self, name: str, value: Any) -> None:
-        """Sets a field, or the option of that name."""
-        if name in self.__dataclass_fields__:
-            setattr(self, name, value)
-        else:
-            self.overrides[name] = value
-
-    def config(self) -> Config:
-        """The config. Cudagraphs and the C++ wrapper are templates here, and a config has only one template."""
-        template = "cudagraphs" if self.cudagraphs else "cpp_wrapper" if self.cpp_wrapper else None
-        if self.cudagraphs and self.cpp_wrapper:
-            self.overrides["cpp_wrapper"] = True
-        return Config(
-            self.backend, template, self.mode, self.overrides, self.freezing or None, self.dynamic, self.fullgraph
-        )
+#: What words and flags ask for: `cudagraphs`, `cpp_wrapper`, fields of `Config`, and options of Inductor.
+_Settings = dict[str, Any]
 
 
 def config_of(words: str, backend: str | None, arguments: Mapping[str, Any]) -> Config:
@@ -90,65 +64,62 @@ def config_of(words: str, backend: str | None, arguments: Mapping[str, Any]) -> 
     `words` are what its file's name has before the suite, e.g. `inductor_with_cudagraphs_freezing`, `backend` is what the
     record calls the model's back-end, `arguments` are the flags of the program; empty where only a table was kept.
     """
-    request = _Request(backend=backend or "inductor")
-    _read_words(request, words)
+    settings: _Settings = {"backend": backend or "inductor"}
+    _read_words(settings, words)
     if "disable_cudagraphs" in arguments:
-        _read_flags(request, {name: meant(value) for name, value in arguments.items()})
-    return request.config()
+        _read_flags(settings, {name: meant(value) for name, value in arguments.items()})
+    template = "cudagraphs" if settings.pop("cudagraphs", False) else None
+    # Cudagraphs and the C++ wrapper are templates here, and a config has only one template.
+    if not template and settings.pop("cpp_wrapper", False):
+        template = "cpp_wrapper"
+    fields = {name: settings.pop(name, None) for name in ("backend", "mode", "freezing", "dynamic", "fullgraph")}
+    fields |= {"freezing": fields["freezing"] or None, "fullgraph": bool(fields["fullgraph"])}
+    return Config(template=template, overrides=settings, **fields)
 
 
-def _read_words(request: _Request, words: str) -> None:
+def _read_words(settings: _Settings, words: str) -> None:
     rest = words
     for backend in _BACKENDS:
         if rest == backend or rest.startswith(f"{backend}_"):
-            request.backend, rest = backend, rest[len(backend) :].strip("_")
+            settings["backend"], rest = backend, rest[len(backend) :].strip("_")
             break
     unknown: list[str] = []
     while rest:
-        for word, settings in _WORDS:
+        for word, asked in _WORDS:
             if rest == word or rest.startswith(f"{word}_"):
-                for name, value in settings.items():
-                    request.set(name, value)
+                settings |= asked
                 rest = rest[len(word) :].strip("_")
                 break
         else:
             head, _, rest = rest.partition("_")
             unknown.append(head)
     if unknown:
-        request.overrides[f"{HARNESS_PREFIX}config"] = "_".join(unknown)
+        settings[f"{HARNESS_PREFIX}config"] = "_".join(unknown)
 
 
-def _read_flags(request: _Request, arguments: Mapping[str, Any]) -> None:
-    inductor = request.backend in ("inductor", "aot_inductor", "export")
-    request.cudagraphs = inductor and not arguments["disable_cudagraphs"]
+def _read_flags(settings: _Settings, arguments: Mapping[str, Any]) -> None:
+    inductor = settings["backend"] in ("inductor", "aot_inductor", "export")
+    settings["cudagraphs"] = inductor and not arguments["disable_cudagraphs"]
     if "freezing" in arguments:
-        request.freezing = bool(arguments["freezing"])
+        settings["freezing"] = bool(arguments["freezing"])
     if "dynamic_shapes" in arguments:
         # The nightly makes only the batch dynamic; dynamic dimensions everywhere are another config.
         is_marked = arguments.get("dynamic_batch_only") or arguments.get("unbacked_batch_only")
-        request.dynamic = (MARKED if is_marked else True) if arguments["dynamic_shapes"] else None
+        settings["dynamic"] = (MARKED if is_marked else True) if arguments["dynamic_shapes"] else None
     if mode := arguments.get("inductor_compile_mode"):
-        request.mode = str(mode)
-    request.fullgraph = bool(arguments.get("nopython"))
+        settings["mode"] = str(mode)
+    settings["fullgraph"] = bool(arguments.get("nopython"))
     if arguments.get("export_aot_inductor"):
-        request.backend = "aot_inductor"
+        settings["backend"] = "aot_inductor"
     elif arguments.get("export"):
-        request.backend = "export"
-    _read_options(request, arguments)
-
-
-def _read_options(request: _Request, arguments: Mapping[str, Any]) -> None:
-    for flag, (option, value) in _OPTIONS.items():
-        if arguments.get(flag):
-            request.overrides[option] = value
-    for flag in _HARNESS:
-        if value := arguments.get(flag):
-            request.overrides[f"{HARNESS_PREFIX}{flag}"] = _option(value)
+        settings["backend"] = "export"
+    settings |= {option: value for flag, (option, value) in _OPTIONS.items() if arguments.get(flag)}
+    settings |= {f"{HARNESS_PREFIX}{flag}": _option(value) for flag in _HARNESS if (value := arguments.get(flag))}
     listed = arguments.get("inductor_config")
     for text in listed if isinstance(listed, list) else [listed] if listed else []:
         key, _, value = str(text).partition("=")
         option = meant(value)
-        request.overrides[key] = spelled(option) if isinstance(option, str) else option
+        settings[key] = spelled(option) if isinstance(option, str) else option
 
 
 def _option(value: Any) -> OptionValue:

@@ -21,13 +21,11 @@ from db.errors import one_line
 from db.importing import graphnet
 from db.importing.cells import Given
 from db.importing.merging import join_pairs
-from db.importing.records import OwnRecords, RowsOfRecords, records_of
+from db.importing.records import read_records
 from db.importing.rows import ImportingError, Row, Source, find_files, read_source
 from db.importing.runs import Provenance, runs_of
 from db.importing.tables import read_table
-from db.incoming import read_incoming
 from db.ingest import IngestReport, ingest_bundle
-from db.texts import UNFIT, error_text
 
 
 def pack_run(contents: BundleContents, folder: Path) -> Path:
@@ -103,7 +101,6 @@ def import_files(places: Iterable[Path], asked: Provenance, given: Given, folder
     report = ImportReport()
     _ = asked.epoch  # a date that is none is refused before anything is read
     rows: list[Row] = []
-    runs: list[BundleContents] = []
     seen: set[tuple[str, int]] = set()
     for path in find_files(places):
         file = FileReport(one_line(str(path), 200))
@@ -114,21 +111,16 @@ def import_files(places: Iterable[Path], asked: Provenance, given: Given, folder
             if mark in seen:
                 raise ImportingError(f"{one_line(str(path), 200)}: read already, under the same name: left out")
             seen.add(mark)
-            of_file, own = _read(source, report.problems)
+            of_file = _read(source, report.problems)
         except ImportingError as error:
             file.problem = str(error)
             continue
         rows += of_file
-        runs += own
-        measured = [item for contents in own for item in contents.measurements]
-        file.rows = len(of_file) + len(measured)
+        file.rows = len(of_file)
         file.values = sum(len(values) for row in of_file for values in row.values.values())
-        file.values += sum(len(item.metrics) + sum(map(len, item.samples.values())) for item in measured)
-        if not of_file and not own:
+        if not of_file:
             file.problem = f"{source.name} holds no row that could be read"
-    for contents in [*runs, *runs_of(join_pairs(rows), asked, given, report.problems)]:
-        if run := _put(contents, folder, report.problems):
-            report.runs.append(run)
+    report.runs += [_put(run, folder) for run in runs_of(join_pairs(rows), asked, given, report.problems)]
     return report
 
 
@@ -147,55 +139,30 @@ def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> 
         report.problems += [f"{Path(run.bundle).name}: {line}" for line in run.stored.damage]
 
 
-def _read(source: Source, problems: list[str]) -> tuple[list[Row], list[BundleContents]]:
-    """The rows of a file, and the whole runs in it, which an export wrote."""
+def _read(source: Source, problems: list[str]) -> list[Row]:
     start = source.text.lstrip("\ufeff \t\r\n")[:1]
     is_log = graphnet.is_log(source.text)
     is_list = start == "[" and not (is_log and not source.name.endswith(".json"))
     # A file of records that lost its beginning still has whole lines.
     if start == "{" or is_list or (not is_log and re.search(r'^\{"', source.text, re.MULTILINE)):
-        return _read_records(source, problems)
-    return (graphnet.read_log(source, problems) if is_log else read_table(source, problems)), []
+        return read_records(source, problems)
+    return graphnet.read_log(source, problems) if is_log else read_table(source, problems)
 
 
-def _read_records(source: Source, problems: list[str]) -> tuple[list[Row], list[BundleContents]]:
-    rows, own = RowsOfRecords(source, problems), OwnRecords(source.name, problems)
-    for line, record in records_of(source, problems):
-        if line == 1 and isinstance(record, dict) and record.get("record") == "run":
-            raise ImportingError(f"{source.name} is a bundle: `inductor-watch ingest` takes it")
-        if not own.take(line, record):
-            rows.take(line, record)
-    runs, others = own.runs()
-    for line, record in others:
-        rows.take(line, record)
-    return rows.rows, runs
-
-
-def _put(contents: BundleContents, folder: Path, problems: list[str]) -> ImportedRun | None:
-    """Puts the run's bundle into the folder; None, with a problem, for a run that no database can store.
+def _put(contents: BundleContents, folder: Path) -> ImportedRun:
+    """Puts the run's bundle into the folder, whole or not at all.
 
     An existing bundle of the run is kept: a name stands for one run, and a measured bundle holds more than a copy.
     """
     header = contents.header
-    plain, packed = both_paths(folder / f"{header.run_id}.jsonl")
-    path = next((path for path in (plain, packed) if path.exists()), None)
+    path = next((path for path in both_paths(folder / f"{header.run_id}.jsonl") if path.exists()), None)
     is_new = path is None
     if path is None:
-        try:
-            path = _write_checked(contents, folder)
-        except (BundleError, *UNFIT) as error:
-            problems.append(f"run {one_line(str(header.run_id))} cannot be stored: {error_text(error)}: left out")
-            return None
+        with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
+            made = pack_run(contents, Path(workshop))
+            path = folder / made.name
+            folder.mkdir(parents=True, exist_ok=True)
+            write_output(path, made.read_bytes())
     counts = Counter(item.status.value for item in contents.latest().values())
     where = (one_line(header.branch), one_line(header.commit))
     return ImportedRun(header.run_id, str(path), is_new, *where, len(contents.measurements), dict(counts))
-
-
-def _write_checked(contents: BundleContents, folder: Path) -> Path:
-    """Writes the bundle elsewhere, reads it as a database will, and copies it: it appears whole or not at all."""
-    with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
-        made = pack_run(contents, Path(workshop))
-        read_incoming(made)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_output(folder / made.name, made.read_bytes())
-        return folder / made.name

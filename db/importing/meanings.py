@@ -18,7 +18,7 @@ from db.importing.tables import parse_name
 
 
 class Meaning(NamedTuple):
-    """Our status of a word, and where in a cell's life it happened. `is_known` is False for a guess by its spelling."""
+    """Our status of a word, and where in a cell's life it happened. `is_known` is False for a word that is not PyTorch's."""
 
     status: Status
     stage: Stage
@@ -50,18 +50,7 @@ _KNOWN = {
 #: Words with a number at their end.
 _NUMBERED = re.compile(r"(fail_batch_invariance_at|fail_to_run_at_batch)_\d+")
 _OURS = frozenset(status.value for status in Status)
-_GUESSES = (
-    ("oom", Meaning(Status.OOM, Stage.COMPILE, False)),
-    ("timeout", Meaning(Status.TIMEOUT, Stage.START, False)),
-    ("eager", Meaning(Status.EAGER_FAIL, Stage.EAGER, False)),
-    ("load", Meaning(Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, False)),
-    ("infra", Meaning(Status.CRASHED, Stage.START, False)),
-    ("crash", Meaning(Status.CRASHED, Stage.START, False)),
-    ("skip", Meaning(Status.SKIPPED, Stage.START, False)),
-    ("compile", Meaning(Status.FAIL_TO_COMPILE, Stage.COMPILE, False)),
-    ("accuracy", Meaning(Status.FAIL_ACCURACY, Stage.CORRECTNESS, False)),
-)
-#: What no rule knows did not pass: to call it anything better would be to invent a pass.
+#: What nobody knows did not pass: to call it anything better would be to invent a pass.
 _UNKNOWN = Meaning(Status.FAIL_TO_RUN, Stage.COMPILE, False)
 
 
@@ -74,7 +63,7 @@ def meaning_of(word: str) -> Meaning:
         return _KNOWN[word]
     if word in _OURS:
         return Meaning(Status(word), Stage.START)
-    return next((meaning for part, meaning in _GUESSES if part in word.lower()), _UNKNOWN)
+    return _UNKNOWN
 
 
 #: Gigabytes as PyTorch counts them.

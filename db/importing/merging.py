@@ -20,7 +20,7 @@ from db.errors import one_line
 from db.importing import graphnet
 from db.importing.cells import Identity
 from db.importing.meanings import METRIC_OF, meaning_of, metrics_of
-from db.importing.rows import Row, Target, Value, number, plain, spelled
+from db.importing.rows import Row, Target, Value, plain, spelled
 from db.importing.tables import parse_name
 from db.queries.moments import from_epoch
 
@@ -31,9 +31,6 @@ _SURROUNDINGS = ("runners", "dependencies")
 #: The leading row of a measurement is of the first of these kinds that the cell has.
 _LEADING = (Target.PERFORMANCE, Target.ACCURACY, Target.PHASES)
 _ACCURACY_PHASES = "accuracy_compile_phases"
-
-#: A table's numbers are rounded to six digits after the point.
-_ROUNDED = 5.01e-7
 
 #: The rows of one cell, of any batch size.
 _ByTarget: TypeAlias = dict[Target, list[Row]]
@@ -248,48 +245,27 @@ def _judge_word(measurement: Measurement, word: str, place: str, was_run: bool, 
 
 
 def join_pairs(rows: Sequence[Row]) -> list[Row]:
-    """The rows in their order, with each table's row joined to the JSON's row for it."""
+    """The rows in their order, with each table's row joined to the JSON's row for it: the one of its model in its file.
+
+    Where a table has more rows of a model, the last ones are joined: the JSON lacks rows that failed.
+    """
     records: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.benchmark is not None:
-            records[row.source.stem, row.target, row.model].append(row)
+            records[*_file(row), row.target, row.model].append(row)
     joined: set[int] = set()
-    for row in rows:
-        if row.benchmark is not None:
-            continue
-        waiting = records.get((row.source.stem, row.target, row.model), [])
-        near = sorted(waiting, key=lambda other: other.source.folder != row.source.folder)
-        partner = next((other for other in near if id(other) not in joined and _agree(row, other)), None)
-        if partner is not None:
-            joined |= {id(partner), id(row)}
-            _join(partner, row)
-    kept = [row for row in rows if row.benchmark is not None or id(row) not in joined]
+    for row in reversed(rows):
+        waiting = records[*_file(row), row.target, row.model] if row.benchmark is None else []
+        if waiting:
+            _join(waiting.pop(), row)
+            joined.add(id(row))
+    kept = [row for row in rows if id(row) not in joined]
     _inherit(kept)
     return kept
 
 
-def _agree(table: Row, record: Row) -> bool:
-    if table.device and record.device and table.device != record.device:
-        return False
-    if table.batch_size and record.batch_size and table.batch_size != record.batch_size:
-        return False
-    common = [name for name in table.values if name in record.values]
-    by_name = bool(common) and all(_same(table.values[name][0], record.values[name][0]) for name in common)
-    return _by_place(table, record) or by_name
-
-
-def _by_place(table: Row, record: Row) -> bool:
-    """Whether the table's fields are the record's values in the same order, whatever the header says."""
-    fields = [values[0] for values in table.values.values()]
-    exact = [values[0] for values in record.values.values() if len(values) == 1]
-    return len(fields) >= len(exact) > 0 and all(map(_same, fields, exact)) and not any(fields[len(exact) :])
-
-
-def _same(rounded: Value, exact: Value) -> bool:
-    one, other = number(rounded), number(exact)
-    if one is None or other is None:
-        return str(rounded) == str(exact)
-    return abs(one - other) <= _ROUNDED + 1e-12 * abs(other)
+def _file(row: Row) -> tuple[str, str]:
+    return row.source.folder, row.source.stem
 
 
 def _join(record: Row, table: Row) -> None:
@@ -298,40 +274,20 @@ def _join(record: Row, table: Row) -> None:
     record.device = record.device or table.device
     record.notes += [f"also {table.place}", *table.notes]
     record.padded |= table.padded
-    if _by_place(table, record):
-        if [*table.values][: len(record.values)] != [*record.values]:
-            record.notes.append("the table's header is another row's: names are those of the JSON")
-        return
     record.surplus |= {name: values[0] for name, values in table.values.items() if name not in record.values}
 
 
 def _inherit(rows: Sequence[Row]) -> None:
-    """Gives table rows without a record the values on which all records of the same file agree.
+    """Gives table rows without a record what a record of their file says of the command and the run.
 
     One command writes one file, so a failed model has the flags, the run and the runner of the others.
     """
-    by_file: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    of_file = {_file(row): row for row in reversed(rows) if row.benchmark is not None}
     for row in rows:
-        if row.benchmark is not None:
-            by_file[row.source.folder, row.source.stem].append(row)
-    common = {file: _in_common(records) for file, records in by_file.items()}
-    for row in rows:
-        file = (row.source.folder, row.source.stem)
-        if row.benchmark is not None or file not in common:
+        record = of_file.get(_file(row))
+        if row.benchmark is not None or record is None:
             continue
-        arguments, of_run = common[file]
-        if arguments is not None and not row.arguments:
-            row.arguments = arguments
-            row.notes.append("its arguments are those of the other rows of its file")
-        if of_run is not None and row.uploader.is_silent:
-            row.uploader = of_run.uploader
-            row.extra |= {name: of_run.extra[name] for name in _SURROUNDINGS if name in of_run.extra}
-
-
-def _in_common(records: Sequence[Row]) -> tuple[dict[str, Any] | None, Row | None]:
-    """The arguments of all records, and a record that names the run of all; None where the records disagree."""
-    first = records[0]
-    arguments = _shared_arguments(first)
-    agree = all(_shared_arguments(other) == arguments for other in records)
-    one_run = len({other.uploader.commit for other in records}) == 1
-    return arguments if agree else None, first if one_run else None
+        row.arguments = _shared_arguments(record)
+        row.notes.append("its arguments are those of the other rows of its file")
+        row.uploader = record.uploader
+        row.extra |= {name: record.extra[name] for name in _SURROUNDINGS if name in record.extra}

@@ -1,24 +1,15 @@
-"""benchmark-v3 records, a JSON object a line or an array of them: PyTorch's gathered to rows, our own read back as runs.
+"""benchmark-v3 records, a JSON object a line or an array of them, gathered to rows.
 
 A record has one metric of one model. Records that agree in everything else are one row. Where a metric comes again, the
 model was measured again and a new row begins.
-
-Our own records (`db.exporting` writes them) have under `metric.extra_info` a text under `KEY`: JSON with the kind of the
-record and what the published fields cannot say. A run is one record with its header, plan, environments and programs. A
-measurement is one record with all but its numbers. Each metric then has a record of its own.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from collector.bundle import BundleContents, RunHeader
-from collector.vocabulary import Cell, Measurement
-from db.errors import one_line
 from db.importing.rows import (
     ImportingError,
     Row,
@@ -36,8 +27,6 @@ from db.importing.tables import parse_name
 from db.queries.moments import to_epoch
 from db.texts import error_text
 
-#: The beginning of a line that holds a record.
-_RECORD = re.compile(r'^\{"', re.MULTILINE)
 #: A time above this many seconds would be in the year 5138: such a number counts milliseconds.
 _MILLISECONDS = 1e11
 #: Times up to the year 2255, as a database keeps them.
@@ -46,16 +35,46 @@ _END = 9e9
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
-def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
-    """Number and content of every record: of its line in a file of lines, of its place in an array.
+def read_records(source: Source, damage: list[str]) -> list[Row]:
+    """The rows of a file of records. A damaged record is left out and reported in `damage` as `FILE:LINE: ...`.
 
-    Raises `ImportingError` where nothing in it is JSON.
+    Raises `ImportingError` where nothing in it is JSON, and for a bundle.
     """
+    rows: list[Row] = []
+    unfinished: dict[str, Row] = {}
+    for line, record in _records(source, damage):
+        if line == 1 and isinstance(record, dict) and record.get("record") == "run":
+            raise ImportingError(f"{source.name} is a bundle: `inductor-watch ingest` takes it")
+        try:
+            row = _row(source, line, plain(record))
+        except _UNREADABLE as error:
+            damage.append(f"{source.name}:{line}: no benchmark-v3 record ({error_text(error, 120)}): left out")
+            continue
+        known = unfinished.get(key := _key(row))
+        if known is None or not known.values.keys().isdisjoint(row.values):
+            rows.append(row)
+            unfinished[key] = row
+            continue
+        known.values |= row.values
+        if metrics := row.extra.get("metrics"):
+            known.extra.setdefault("metrics", {}).update(metrics)
+    return rows
+
+
+def _records(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
+    """Number and content of every record: of its line in a file of lines, of its place in an array."""
     text = source.text.lstrip("\ufeff \t\r\n")
-    # Lines of records whose first one lost its beginning may start like an array.
-    if text.startswith("[") and (array := _array(source, text)) is not None:
-        yield from enumerate(array, start=1)
-        return
+    if not text:
+        raise ImportingError(f"{source.name} is empty: nothing to import")
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        yield from _lines(source, damage)
+    else:
+        yield from enumerate(whole if isinstance(whole, list) else [whole], start=1)
+
+
+def _lines(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
     problems: list[str] = []
     read = 0
     for line, content in enumerate(lines_of(source.text), start=1):
@@ -67,97 +86,54 @@ def records_of(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
                 continue
             read += 1
             yield line, record
-    if read:
-        damage += problems
-    elif not text:
-        raise ImportingError(f"{source.name} is empty: nothing to import")
-    else:  # one object over several lines
-        try:
-            yield 1, json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ImportingError(f"{source.name} holds no JSON: {error_text(error, 120)}") from error
+    if not read:
+        raise ImportingError(f"{source.name} holds no JSON: {problems[0]}")
+    damage += problems
 
 
-def _array(source: Source, text: str) -> list[Any] | None:
-    try:
-        array: list[Any] = json.loads(text)
-        return array
-    except (ValueError, RecursionError) as error:
-        if not _RECORD.search(text):
-            raise ImportingError(f"{source.name} is no JSON array: {error_text(error, 120)}") from error
-        return None
+def _row(source: Source, line: int, record: Mapping[str, Any]) -> Row:
+    """The row of one record alone."""
+    metric, benchmark, model = record["metric"], record["benchmark"], record["model"]
+    name = metric["name"]
+    if not isinstance(name, str) or not isinstance(model["name"], str):
+        raise TypeError("a name is no text")
+    values, is_text = _values(metric)
+    if not values:
+        raise ValueError(f"metric {name} has no values")
+    is_number_as_text = is_text and name not in ("accuracy", "tag") and number(values[0]) is not None
+    arguments = dict(benchmark.get("extra_info") or {})
+    origins = model.get("origins") or []
+    extra = _extra(record)
+    if rest := _rest(metric):
+        extra["metrics"] = {name: rest}
+    return Row(
+        source,
+        line,
+        _target(source, arguments, name, is_number_as_text),
+        model["name"],
+        {name: values},
+        device=_text(arguments.get("device")),
+        batch_size=whole_number(arguments.get("batch_size")) or None,
+        suite=_text(origins[0]) if origins else None,
+        mode=_text(benchmark.get("mode")),
+        dtype=_text(benchmark.get("dtype")),
+        backend=_text(model.get("backend")),
+        benchmark=_text(benchmark.get("name")) or "unnamed",
+        uploader=_uploader(record),
+        arguments=arguments,
+        extra=extra,
+    )
 
 
-class RowsOfRecords:
-    """Takes records one by one; `rows` are what they make up."""
-
-    def __init__(self, source: Source, damage: list[str]) -> None:
-        self.rows: list[Row] = []
-        self._source = source
-        self._damage = damage
-        self._open: dict[str, Row] = {}
-        self._name = parse_name(source.stem)
-
-    def take(self, line: int, record: Any) -> None:
-        """Adds one record; what is wrong with it goes to the damage."""
-        try:
-            self._take(line, plain(record))
-        except _UNREADABLE as error:
-            self._damage.append(
-                f"{self._source.name}:{line}: no benchmark-v3 record ({error_text(error, 120)}): left out"
-            )
-
-    def _take(self, line: int, record: Mapping[str, Any]) -> None:
-        metric = record["metric"]
-        name = metric["name"]
-        if not isinstance(name, str) or not isinstance(record["model"]["name"], str):
-            raise TypeError("a name is no text")
-        values, is_text = _values(metric)
-        if not values:
-            raise ValueError(f"metric {name} has no values")
-        is_number_as_text = is_text and name not in ("accuracy", "tag") and number(values[0]) is not None
-        row = self._begin(line, record, name, is_number_as_text)
-        key = _key(row)
-        known = self._open.get(key)
-        if known is None or name in known.values:
-            self.rows.append(row)
-            self._open[key] = known = row
-        known.values[name] = values
-        if rest := _rest(metric):
-            known.extra.setdefault("metrics", {})[name] = rest
-
-    def _begin(self, line: int, record: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Row:
-        benchmark, model = record["benchmark"], record["model"]
-        arguments = dict(benchmark.get("extra_info") or {})
-        origins = model.get("origins") or []
-        return Row(
-            self._source,
-            line,
-            self._target(arguments, metric, is_number_as_text),
-            model["name"],
-            {},
-            device=_text(arguments.get("device")),
-            batch_size=whole_number(arguments.get("batch_size")) or None,
-            suite=_text(origins[0]) if origins else None,
-            mode=_text(benchmark.get("mode")),
-            dtype=_text(benchmark.get("dtype")),
-            backend=_text(model.get("backend")),
-            benchmark=_text(benchmark.get("name")) or "unnamed",
-            uploader=_uploader(record),
-            arguments=arguments,
-            extra=_extra(record),
-        )
-
-    def _target(self, arguments: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Target:
-        # compile_times() hands over texts, so the times of the phases are the only numbers that come as such.
-        if self._name.target is Target.PHASES or is_number_as_text:
-            return Target.PHASES
-        for target in (Target.ACCURACY, Target.PERFORMANCE):
-            if meant(arguments.get(target.value)) is True:
-                return target
-        if self._name.target is not None:
-            return self._name.target
-        return Target.ACCURACY if metric == "accuracy" else Target.PERFORMANCE
+def _target(source: Source, arguments: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Target:
+    named = parse_name(source.stem).target
+    # compile_times() hands over texts, so the times of the phases are the only numbers that come as such.
+    if named is Target.PHASES or is_number_as_text:
+        return Target.PHASES
+    for target in (Target.ACCURACY, Target.PERFORMANCE):
+        if meant(arguments.get(target.value)) is True:
+            return target
+    return named or (Target.ACCURACY if metric == "accuracy" else Target.PERFORMANCE)
 
 
 def _values(metric: Mapping[str, Any]) -> tuple[list[Value], bool]:
@@ -235,100 +211,5 @@ def _key(row: Row) -> str:
     return repr((*of_cell, row.benchmark, of_run, sorted(row.arguments.items(), key=str)))
 
 
-KEY = "inductor_watch"
-#: Under `benchmark.extra_info`: the config as it was asked for, as JSON, for records that came without those of their run.
+#: Under `benchmark.extra_info` of what `db.exporting` writes: the config as it was asked for, as JSON.
 REQUEST = "inductor_watch_config"
-FORMAT = 1
-#: A run's name becomes a file's name.
-_SAFE_NAME = re.compile(r"[\w][\w.+@=~-]{0,199}")
-
-
-@dataclass(slots=True)
-class _Pieces:
-    """What was found of one run."""
-
-    run: dict[str, Any] | None = None
-    measurements: dict[int, dict[str, Any]] = field(default_factory=dict)
-    values: dict[int, dict[str, tuple[dict[str, Any], list[Any]]]] = field(default_factory=dict)
-    records: list[tuple[int, Any]] = field(default_factory=list)
-
-
-class OwnRecords:
-    """Takes records of one file; those that are ours are kept, and made into runs at the end."""
-
-    def __init__(self, name: str, damage: list[str]) -> None:
-        self._name = name
-        self._damage = damage
-        self._found: dict[str, _Pieces] = {}
-
-    def take(self, line: int, record: Any) -> bool:
-        """Whether this record is one of ours."""
-        try:
-            payload = plain(json.loads(record["metric"]["extra_info"][KEY]))
-            pieces = self._found.setdefault(str(payload["run_id"]), _Pieces())
-            match payload["kind"]:
-                case "run" if int(payload["format"]) <= FORMAT:
-                    pieces.run = payload
-                case "measurement":
-                    pieces.measurements[int(payload["order"])] = payload
-                case "value":
-                    values = list(record["metric"].get("benchmark_values") or [])
-                    named = pieces.values.setdefault(int(payload["order"]), {})
-                    named[str(payload["metric"])] = (payload, values)
-                case _:
-                    return False
-        except _UNREADABLE:
-            return False
-        pieces.records.append((line, record))
-        return True
-
-    def runs(self) -> tuple[list[BundleContents], list[tuple[int, Any]]]:
-        """The runs that are whole enough to be told as such, and the records of those that are not."""
-        whole: list[BundleContents] = []
-        others: list[tuple[int, Any]] = []
-        for run_id, pieces in self._found.items():
-            shown = one_line(run_id)
-            if pieces.run is None:
-                self._damage.append(f"{self._name}: run {shown} came without its own record: read as anybody's records")
-                others += pieces.records
-                continue
-            try:
-                whole.append(self._contents(run_id, pieces))
-            except _UNREADABLE as error:
-                self._damage.append(f"{self._name}: run {shown} cannot be read ({error_text(error, 120)}): left out")
-        return whole, others
-
-    def _contents(self, run_id: str, pieces: _Pieces) -> BundleContents:
-        run = pieces.run or {}
-        header = RunHeader.from_json(run["header"])
-        if header.run_id != run_id or not _SAFE_NAME.fullmatch(run_id):
-            raise ValueError("its name is not fit for a file")
-        contents = BundleContents(
-            header,
-            [Cell.from_json(cell) for cell in run["planned"]],
-            {str(name): dict(data) for name, data in run["environments"].items()},
-            {str(name): dict(data) for name, data in run["programs"].items()},
-            finished_at=run.get("finished_at"),
-            attempt=header.attempt,
-        )
-        for order, payload in sorted(pieces.measurements.items()):
-            contents.measurements.append(self._measurement(order, payload, pieces.values.get(order, {})))
-        if lost := int(run["measurements"]) - len(contents.measurements):
-            self._damage.append(
-                f"{self._name}: {lost} measurements of run {one_line(run_id)} are missing from the file"
-            )
-        return contents
-
-    def _measurement(
-        self, order: int, payload: Mapping[str, Any], values: Mapping[str, tuple[dict[str, Any], list[Any]]]
-    ) -> Measurement:
-        data = dict(payload["measurement"])
-        data["metrics"] = {name: payload["value"] for name, (payload, _) in values.items() if "value" in payload}
-        data["samples"] = {
-            name: payload.get("samples", numbers)
-            for name, (payload, numbers) in values.items()
-            if payload.get("is_sampled") or "samples" in payload
-        }
-        if lost := int(payload["values"]) - len(values):
-            self._damage.append(f"{self._name}: {lost} metrics of measurement {order} are missing from the file")
-        return Measurement.from_json(data)

@@ -126,11 +126,6 @@ class Uploader:
     workflow_id: str | None = None
     run_attempt: int | None = None
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether nothing is known about the run."""
-        return self == Uploader()
-
 
 @dataclass(slots=True)
 class Row:

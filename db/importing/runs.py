@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from collector.bundle import BundleContents, RunHeader
+from collector.errors import ExpectedError
 from collector.vocabulary import canonical_json, short_hash
+from db.commits.storing import LandedCommit
 from db.errors import counted, in_words, one_line
 from db.importing.cells import Given, Identity, identify
 from db.importing.merging import merge
@@ -21,15 +21,17 @@ from db.queries.moments import from_epoch, to_epoch
 _DEFAULT_REPO = "pytorch/pytorch"
 
 
-@dataclass(frozen=True, slots=True)
-class GitCommit:
-    """A commit in a git repository; dates are ISO 8601."""
+class Clone(Hashable, Protocol):
+    """A git repository to look commits up in, such as `jobs.git.log.Repository`."""
 
-    sha: str
-    branch: str | None
-    authored: str
-    committed: str
-    title: str
+    def sha_of(self, ref: str) -> str:
+        """The commit that a ref, tag or sha means. Raises `ExpectedError` if there is none."""
+
+    def branch_of(self, ref: str) -> str:
+        """The branch that a ref names, else the one that is checked out; empty if there is none."""
+
+    def commits(self, places: Iterable[tuple[int, str]]) -> Iterator[LandedCommit]:
+        """The facts of each commit (position and sha)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +42,22 @@ class Provenance:
     branch: str | None = None
     commit: str | None = None
     date: str | None = None
-    git: Path | None = None
+    git: Clone | None = None
     label: str = ""
     tool_version: str = ""
 
-    def repository(self, commit: str | None) -> GitCommit | None:
+    def look_up(self, commit: str | None) -> LandedCommit | None:
         """The repository's entry for the caller's commit, the given one, or HEAD; None without a repository.
 
-        Raises `ImportingError` where there is no such repository, or the caller's commit is not in it; a record's commit may
-        be unknown.
+        Raises `ExpectedError` where the caller's commit is not in it; a record's commit may be unknown.
         """
         if self.git is None:
             return None
         try:
-            return read_git(self.git, self.commit or commit or "HEAD")
-        except ImportingError:
+            return _look_up(self.git, self.commit or commit or "HEAD")
+        except ExpectedError:
             if self.commit or not commit:
                 raise
-            read_git(self.git, "HEAD")  # says whether it is a repository at all
             return None
 
     @property
@@ -82,11 +82,13 @@ def settle(uploader: Uploader, asked: Provenance) -> RunHeader | str:
         asked.branch or uploader.branch,
         asked.epoch or uploader.timestamp,
     )
-    here = asked.repository(uploader.commit)
-    if here is not None:
-        commit, branch = here.sha, branch or (here.branch if not uploader.commit else None)
-        date = to_epoch(here.committed) if date is None else date
-    if missing := [word for word, value in (("commit", commit), ("branch", branch), ("date", date)) if value is None]:
+    here = asked.look_up(uploader.commit)
+    if asked.git and here:
+        commit, branch = here.sha, branch or (asked.git.branch_of("HEAD") if not uploader.commit else None)
+        date = here.committed_at if date is None else date
+    if missing := [
+        word for word, value in (("commit", commit), ("branch", branch), ("date", date)) if value in (None, "")
+    ]:
         options = in_words([f"--{word}" for word in missing], "and")
         return f"no {in_words(missing, 'or')}: pass {options}, or --git PATH"
     assert commit and branch and date is not None  # noqa: S101 - all three were just looked at
@@ -104,44 +106,14 @@ def settle(uploader: Uploader, asked: Provenance) -> RunHeader | str:
         repo=asked.repo or uploader.repo or _DEFAULT_REPO,
         trigger=TRIGGER,
         label=asked.label,
-        commit_date=here.authored if here else None,
-        commit_title=here.title if here else None,
+        commit_date=from_epoch(here.author_date).isoformat() if here and here.author_date is not None else None,
+        commit_title=here.subject if here else None,
     )
 
 
-@cache
-def read_git(path: Path, revision: str) -> GitCommit:
-    """A commit of a repository. Raises `ImportingError` without a repository, such a commit, or git."""
-    shown = one_line(str(path), 200)
-    if revision.startswith("-"):
-        raise ImportingError(f"{one_line(revision)!r} is no commit")
-    sha, authored, committed, title = _git(path, "log", "-1", "--format=%H%n%aI%n%cI%n%s", revision, "--").split("\n")[
-        :4
-    ]
-    if not sha:
-        raise ImportingError(f"{shown} has no commit {one_line(revision)}")
-    branch = _git(path, "rev-parse", "--abbrev-ref", "HEAD").strip()
-    return GitCommit(sha, branch if branch != "HEAD" else None, authored, committed, title)
-
-
-def _git(path: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(path), *words],  # noqa: S607 - the caller's own git
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise ImportingError(
-            f"git does not run here ({type(error).__name__}): pass --commit, --branch and --date"
-        ) from error
-    if done.returncode:
-        message = one_line(" ".join(done.stderr.split()), 160)
-        raise ImportingError(f"--git {one_line(str(path), 200)}: {message}")
-    return done.stdout
+@cache  # every row of a file asks
+def _look_up(clone: Clone, ref: str) -> LandedCommit:
+    return next(clone.commits([(0, clone.sha_of(ref))]))
 
 
 @dataclass(slots=True)

@@ -8,11 +8,12 @@ Rows may be padded with zeros, shorter or longer than their header. PyTorch's ni
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from db.importing.rows import ImportingError, Row, Source, Target, Value, lines_of, number, spelled, whole_number
+from db.importing.rows import ImportingError, Row, Source, Target, Value, number, spelled, whole_number
 
 SUITES = ("torchbench", "huggingface", "timm_models")
 _NAME = re.compile(
@@ -65,10 +66,6 @@ def parse_name(stem: str) -> FileName:
 
 #: Characters of one field: the module's own limit is below what a stack trace in a table may have.
 _LONGEST_FIELD = 1 << 26
-#: Lines that one quoted field may span; a quote that is not closed by then was no quote.
-_LONGEST_ROW = 200
-#: In a table with at least so many columns, no line of plain text has as many commas.
-_TELLING_WIDTH = 5
 #: What PyTorch calls the columns that name a row, first those of its tables, then those of its lists of graph breaks.
 _NAMES, _DEVICES, _BATCHES = ("name", "model"), ("dev", "device"), ("batch_size",)
 _NAMING = {*_NAMES, *_DEVICES, *_BATCHES}
@@ -86,9 +83,9 @@ def read_table(source: Source, damage: list[str]) -> list[Row]:
     header: list[str] = []
     rows: list[Row] = []
     target = parse_name(source.stem).target
-    for line, cells in _records(source, header, damage):
+    for line, cells in _records(source, damage):
         if _is_header(cells):
-            header[:] = _distinct(cells)
+            header = _distinct(cells)
         elif not header:
             raise ImportingError(
                 f"{source.name}: its first line names no column `name`: not a table of benchmarks/dynamo"
@@ -102,47 +99,23 @@ def read_table(source: Source, damage: list[str]) -> list[Row]:
     return rows
 
 
-def _records(source: Source, header: Sequence[str], damage: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Number and fields of every line that is not empty; `header` is the current header."""
+def _records(source: Source, damage: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Number and fields of every line that is not empty; of a field of several lines it is the number of the last one."""
     before = csv.field_size_limit(_LONGEST_FIELD)
+    reader = csv.reader(io.StringIO(source.text, newline=""), strict=True)
     try:
-        lines = lines_of(source.text)
-        index = 0
-        while index < len(lines):
-            fields, taken = _fields(lines, index, len(header))
-            if fields is None:
-                damage.append(f"{source.name}:{index + 1}: an open quotation mark: its line is read as it stands")
-                fields = lines[index].split(",")
+        while True:
+            try:
+                fields = next(reader)
+            except csv.Error as error:
+                damage.append(f"{source.name}:{reader.line_num}: {error}: left out")
+                continue
             if any(field.strip() for field in fields):
-                yield index + 1, fields
-            index += taken
+                yield reader.line_num, fields
+    except StopIteration:
+        return
     finally:
         csv.field_size_limit(before)
-
-
-def _fields(lines: Sequence[str], start: int, width: int) -> tuple[list[str] | None, int]:
-    """The fields that start at a line, and their number of lines; None if a quotation is not closed.
-
-    Read line by line: csv's own reader makes one field of everything after a stray quotation mark.
-    """
-    text = lines[start]
-    taken = 1
-    while text.count('"') % 2:
-        if taken == _LONGEST_ROW or start + taken >= len(lines):
-            return None, 1
-        text += "\n" + lines[start + taken]
-        taken += 1
-    try:
-        fields = next(csv.reader([text] if taken == 1 else text.splitlines(keepends=True), strict=True), [])
-    except csv.Error:
-        return None, 1
-    is_row = taken == 1 or (len(fields) == width and not _swallows(lines[start + 1 : start + taken], width))
-    return (fields, taken) if is_row else (None, 1)
-
-
-def _swallows(lines: Sequence[str], width: int) -> bool:
-    """Whether two stray marks made one field of whole rows; a list of graph breaks has too few columns to know."""
-    return width >= _TELLING_WIDTH and any(line.count(",") == width - 1 for line in lines)
 
 
 def _is_header(cells: Sequence[str]) -> bool:

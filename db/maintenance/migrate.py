@@ -1,25 +1,20 @@
-"""The version of a database's schema, and the way to the newest one. Alembic, set up in code."""
+"""The version of a database's schema, and the way to the newest one: tables and columns that are missing are added.
+
+So a new table, or a column that may be NULL or has a default, needs a new version here and nothing else. For any other
+change a database is built anew from its bundles.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, insert, inspect, text
+from sqlalchemy import Column, Connection, Engine, delete, insert, inspect, text
 from sqlalchemy.schema import CreateColumn
 
-from db.schema import Base, Meta, create_results, measurements, summaries
+from db.schema import Base, Meta, SchemaVersion, create_results, measurements, summaries
 
-# Alembic takes longer to import than most queries take. Only a change of the schema needs it.
-if TYPE_CHECKING:
-    from alembic.config import Config
-
-#: The schemas from the baseline on, oldest first. This program reads and writes the last one.
+#: The schemas that can be brought up to date, oldest first. This program reads and writes the last one.
 VERSIONS = ("0007", "0008")
-#: Schemas from before the baseline: such a database is rebuilt from its bundles.
-OLDER = ("0001", "0002", "0003", "0004", "0005", "0006")
-
-_SCRIPTS = Path(__file__).parents[1] / "migrations"
 
 
 def current(source: Engine | Connection) -> str | None:
@@ -27,13 +22,13 @@ def current(source: Engine | Connection) -> str | None:
     if isinstance(source, Engine):
         with source.connect() as conn:
             return current(conn)
-    if not inspect(source).has_table("alembic_version"):
+    if not inspect(source).has_table(SchemaVersion.__tablename__):
         return None
-    return source.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return source.execute(text(f"SELECT version_num FROM {SchemaVersion.__tablename__}")).scalar()  # noqa: S608
 
 
 def missing_columns(conn: Connection) -> list[Column[Any]]:
-    """The columns of metrics that are newer than the database."""
+    """The columns that are newer than the database, such as those of new metrics."""
     missing: list[Column[Any]] = []
     for table in (measurements, summaries):
         known = set(conn.execute(text(f"SELECT * FROM {table.name} LIMIT 0")).keys())  # noqa: S608 -- our own name
@@ -43,37 +38,25 @@ def missing_columns(conn: Connection) -> list[Column[Any]]:
 
 def upgrade(engine: Engine) -> None:
     """Creates the schema, or brings it up to date, in one transaction. Nothing happens where it is up to date."""
-    from alembic import command
-
     with engine.begin() as conn:
         if conn.dialect.name == "postgresql":  # wait for anyone who does the same; in a file, a writer is alone
             conn.execute(text("SELECT pg_advisory_xact_lock(hashtext('inductor-watch schema'))"))
         version = current(conn)
+        Base.metadata.create_all(conn)
+        missing = missing_columns(conn)
         if version is None:
-            Base.metadata.create_all(conn)
-            conn.exec_driver_sql(create_results(conn.dialect))
             conn.execute(insert(Meta), {"key": "revision", "value": "0"})
-            command.stamp(_config(conn), "head")
-        elif version != VERSIONS[-1]:
-            command.upgrade(_config(conn), "head")
-        if missing := missing_columns(conn):
+        if version is None or missing:
             _add_columns(conn, missing)
+        if version != VERSIONS[-1]:
+            conn.execute(delete(SchemaVersion))
+            conn.execute(insert(SchemaVersion), {"version_num": VERSIONS[-1]})
 
 
 def _add_columns(conn: Connection, columns: list[Column[Any]]) -> None:
-    """Adds the columns of new metrics. Rows that are there already have NULL in them, or a count of 0."""
+    """Adds columns, and makes the view anew. Rows that are there already have NULL in them, or a count of 0."""
     conn.exec_driver_sql("DROP VIEW IF EXISTS results")
     for column in columns:
         declared = CreateColumn(column).compile(dialect=conn.dialect)
         conn.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {declared}")
     conn.exec_driver_sql(create_results(conn.dialect))
-
-
-def _config(conn: Connection) -> Config:
-    from alembic.config import Config
-
-    config = Config()
-    # A per cent sign in a path would be read as a variable.
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    config.attributes["connection"] = conn
-    return config

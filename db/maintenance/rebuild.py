@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Connection, Engine, func, insert, inspect, select, text, true, update
+from sqlalchemy import ColumnElement, Connection, Engine, func, insert, select, text, true, update
 from sqlalchemy.exc import DBAPIError
 
 from collector.bundle import BundleError
@@ -75,10 +75,10 @@ def rebuild(
     """Builds a new database from the bundles, in any order.
 
     Commits with their facts, links and tags, branches with their start, and regressions with their history come from
-    `old`, which may be of an older kind (`open_store(..., older=True)`). A file appears when it is complete; on a server
-    all of it is one transaction. `on_bundle` is called after each bundle. A file that is no bundle is reported, and the
-    others are stored. Raises `BundleError` where none of the files is a bundle, and `StoreError` where there is a database
-    with data already, or it cannot be written. There is then no new one.
+    `old`. A file appears when it is complete; on a server all of it is one transaction. `on_bundle` is called after each
+    bundle. A file that is no bundle is reported, and the others are stored. Raises `BundleError` where none of the files
+    is a bundle, and `StoreError` where there is a database with data already, or it cannot be written. There is then no
+    new one.
     """
     with _new(location) as engine:
         return _build(engine, bundles, old, on_bundle)
@@ -161,15 +161,13 @@ def _build(
 
 
 def _carry(old: Engine, conn: Connection) -> None:
-    """Copies what the tables of both databases have in common; regressions get their runs when these are stored."""
+    """Copies the tables that no bundle has; regressions get their runs when these are stored."""
     try:
         with old.connect() as source:
-            schema = inspect(source)
             for table, wanted in _CARRIED.items():
-                if not schema.has_table(table.__tablename__):
-                    continue
-                known = {column["name"] for column in schema.get_columns(table.__tablename__)} - set(_RUNS)
-                query = select(*(column for column in table.__table__.columns if column.name in known)).where(wanted)
+                query = select(*(column for column in table.__table__.columns if column.name not in _RUNS)).where(
+                    wanted
+                )
                 rows = source.execution_options(yield_per=_CHUNK).execute(query).mappings()
                 for part in rows.partitions(_CHUNK):
                     conn.execute(insert(table), [dict(row) for row in part])
@@ -184,8 +182,6 @@ def _carry(old: Engine, conn: Connection) -> None:
 def _pin_runs(old: Engine, conn: Connection) -> None:
     """Gives the copied regressions the runs at their base and onset, which have other numbers in the new database."""
     with connected(old) as source:
-        if not inspect(source).has_table(Regression.__tablename__):
-            return
         for name in _RUNS:
             column = Regression.__table__.c[name]
             for number, run_id in source.execute(select(Regression.id, Run.run_id).join(Run, Run.id == column)):

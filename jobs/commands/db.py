@@ -228,7 +228,7 @@ def rebuild(
         if not as_json:
             print_lines([f"{path}: run {report.run_id}: {report.new} new, {report.updated} updated"])
 
-    old = None if no_carry else open_store(database, write=False, older=True)
+    old = None if no_carry else open_store(database, write=False)
     report = build(new_db, find_bundles(bundles), old, on_bundle=show)
     if as_json:
         print_json({"database": shown(new_db), **asdict(report)})

@@ -166,8 +166,10 @@ def import_command(
     from db.importing.importer import import_files, store
     from db.importing.runs import Provenance
     from jobs import tool_version
+    from jobs.git.log import Repository
 
-    asked = Provenance(repo, branch, commit, date, git, label, tool_version())
+    clone = Repository(git) if git else None
+    asked = Provenance(repo, branch, commit, date, clone, label, tool_version())
     given = Given(suite, phase, dtype, device, parse_config(config) if config else None)
     report = import_files(files, asked, given, storage.out)
     if storage.target and report.runs:
@@ -226,7 +228,7 @@ def _line(run: ImportedRun) -> str:
 def export_command(
     sides: tuple[str, ...], form: str, output: Path | None, force: bool, database: str, as_json: bool
 ) -> None:
-    """Write SIDEs, as `compare` takes them, to a file [latest]. `import` reads v3 files back without loss.
+    """Write SIDEs, as `compare` takes them, to a file [latest].
 
     v3 and bundle have whole runs, csv and parquet the newest measurement of each cell of a side.
     """

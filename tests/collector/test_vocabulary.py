@@ -8,16 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from collector.vocabulary import (
-    MARKED,
-    Cell,
-    Config,
-    Measurement,
-    Phase,
-    Status,
-    canonical_json,
-    short_hash,
-)
+from collector.vocabulary import MARKED, Cell, Config, Measurement, Phase, Status, canonical_json, short_hash
 from tests.collector.words import cells, measurements
 
 

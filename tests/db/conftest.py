@@ -75,3 +75,15 @@ def file_store(tmp_path: Path) -> Iterator[Engine]:
     engine = new_store(tmp_path / "store.db")
     yield engine
     engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def blank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A place where no tables are yet."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "blank.db")
+        return
+    server: Server = request.getfixturevalue("postgres")
+    url = server.blank()
+    yield url
+    server.drop(url)

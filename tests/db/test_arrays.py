@@ -1,3 +1,5 @@
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,20 +26,13 @@ def test_one_sample_and_samples_without_a_positive_median_have_no_spread():
     assert relative_spread([0.0, 0.0, 1.0]) is None
 
 
-@given(st.lists(st.integers(min_value=0, max_value=2**32 - 1), min_size=2, max_size=40))
-def test_whole_millionths_come_back_bit_for_bit(counted):
-    values = [count / 1e6 for count in counted]
-    assert unpack(*pack(values)).tolist() == values
-
-
 @pytest.mark.parametrize(
-    ("values", "number_format"),
+    ("number_format", "data", "values"),
     [
-        ([0.5, 1.25, 3.0], "<f4"),
-        ([round(19.592943 + 0.000137 * (n * n % 31), 6) for n in range(30)], "<u4e-6"),
-        *(([0.1, other], "<f8") for other in (-0.1, -0.0, 1e9, 0.1234567, float("nan"))),
-        ([0.1], "<f8"),
+        ("<f4", np.array([0.5, 3.0], "<f4").tobytes(), [0.5, 3.0]),
+        ("<f8", np.array([0.1]).tobytes(), [0.1]),
+        ("<u4e-6", np.array([1_500_000, 0, 250], "<u4").view(np.uint8).reshape(-1, 4).T.tobytes(), [1.5, 1.50025]),
     ],
 )
-def test_the_shortest_format_that_loses_nothing_is_taken(values, number_format):
-    assert pack(values)[0] == number_format
+def test_the_formats_of_older_rows_are_read(number_format, data, values):
+    assert unpack(number_format, zlib.compress(data)).tolist() == values

@@ -146,25 +146,13 @@ def test_a_read_only_folder_can_be_read(file_store, tmp_path, monkeypatch):
     assert [path.name for path in folder.iterdir()] == ["store.db"]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def nothing_yet(request, tmp_path):
-    """A place where no tables are."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "new.db")
-        return
-    server = request.getfixturevalue("postgres")
-    url = server.blank()
-    yield url
-    server.drop(url)
-
-
-def test_first_writers_at_once_make_one_store(nothing_yet):
+def test_first_writers_at_once_make_one_store(blank):
     script = "import sys; from db.engine import open_store; open_store(sys.argv[1], write=True).dispose()"
-    command = [sys.executable, "-c", script, nothing_yet]
+    command = [sys.executable, "-c", script, blank]
     writers = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
     errors = [writer.communicate()[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0, 0], errors
-    reader = open_store(nothing_yet, write=False)
+    reader = open_store(blank, write=False)
     assert migrate.current(reader) == migrate.VERSIONS[-1]
     reader.dispose()
 

@@ -13,18 +13,7 @@ from db.queries import cells as queries
 from db.queries.moments import to_epoch
 from db.schema import Commit, Planned, measurements
 from tests.db.answers import answers
-from tests.factories import (
-    CONFIGS,
-    DEFAULT,
-    at,
-    cell,
-    failing,
-    header,
-    matrix,
-    night,
-    passing,
-    write_bundle,
-)
+from tests.factories import CONFIGS, DEFAULT, at, cell, failing, header, matrix, night, passing, write_bundle
 
 
 def test_a_first_ingest_stores_every_measurement(store, tmp_path):

@@ -6,12 +6,7 @@ import torch
 from torch import nn
 
 from collector.vocabulary import Phase
-from collector.zoo.builders.conditioning import (
-    calibrate_batch_norms,
-    settle,
-    silence_modules,
-    wake_dead_gains,
-)
+from collector.zoo.builders.conditioning import calibrate_batch_norms, settle, silence_modules, wake_dead_gains
 from collector.zoo.builders.losses import classification_loss
 from collector.zoo.spec import Built
 

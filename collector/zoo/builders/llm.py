@@ -19,29 +19,30 @@ from collector.zoo.spec import Built, MissingPackageError, is_cpu
 _CACHED = ("keys", "values", "conv_states", "recurrent_states")
 
 
-def build_prefill(
-    batch_size: int,
-    phase: Phase,
-    device: str,
-    *,
-    architecture: str,
-    config: Mapping[str, Any],
-    cpu_config: Mapping[str, Any],
-    length: int,
-    cpu_length: int,
-) -> Built:
-    """A prompt in one call: the scores of the next token and the cache. In training: the loss of all tokens, no cache."""
-    model = _model(architecture, {**config, **cpu_config} if is_cpu(device) else config, device)
-    ids = _tokens(model, batch_size, cpu_length if is_cpu(device) else length)
+def build_prefill(batch_size: int, phase: Phase, device: str, **sizes: Any) -> Built:
+    """A prompt in one call: the scores of the next token and the cache. In training: the loss of all tokens, no cache.
+
+    `sizes` are those of `_sized`.
+    """
+    model, length = _sized(device, **sizes)
+    ids = _tokens(model, batch_size, length)
     if phase is Phase.TRAINING:
         model.config.use_cache = False
         return Built(model, (), {"input_ids": ids, "labels": ids.clone()}, own_loss)
     return Built(Prefill(model), (ids,), {}, own_loss)
 
 
-def build_decode(
-    batch_size: int,
-    phase: Phase,
+def build_decode(batch_size: int, phase: Phase, device: str, **sizes: Any) -> Built:
+    """One token a row, behind a prompt that fills half of a static cache. `sizes` are those of `_sized`."""
+    model, length = _sized(device, **sizes)
+    cache = _static_cache(model.config, 2 * length)
+    prompt, token = _tokens(model, batch_size, length), _tokens(model, batch_size, 1)
+    with torch.no_grad():
+        model(prompt.to(model.device), use_cache=True, logits_to_keep=1, **{_cache_name(model): cache})
+    return Built(DecodeStep(model, cache), (torch.tensor(length),), {"input_ids": token}, own_loss)
+
+
+def _sized(
     device: str,
     *,
     architecture: str,
@@ -49,15 +50,11 @@ def build_decode(
     cpu_config: Mapping[str, Any],
     length: int,
     cpu_length: int,
-) -> Built:
-    """One token a row, behind a prompt that fills half of a static cache."""
-    model = _model(architecture, {**config, **cpu_config} if is_cpu(device) else config, device)
-    length = cpu_length if is_cpu(device) else length
-    cache = _static_cache(model.config, 2 * length)
-    prompt, token = _tokens(model, batch_size, length), _tokens(model, batch_size, 1)
-    with torch.no_grad():
-        model(prompt.to(model.device), use_cache=True, logits_to_keep=1, **{_cache_name(model): cache})
-    return Built(DecodeStep(model, cache), (torch.tensor(length),), {"input_ids": token}, own_loss)
+) -> tuple[Any, int]:
+    """The model and the length of its prompt for a device."""
+    if is_cpu(device):
+        config, length = {**config, **cpu_config}, cpu_length
+    return _model(architecture, config, device), length
 
 
 def build_whisper_encoder(
@@ -70,13 +67,7 @@ def build_whisper_encoder(
 
 
 def build_whisper_decode(
-    batch_size: int,
-    phase: Phase,
-    device: str,
-    *,
-    config: Mapping[str, Any],
-    cpu_config: Mapping[str, Any],
-    length: int,
+    batch_size: int, phase: Phase, device: str, *, config: Mapping[str, Any], cpu_config: Mapping[str, Any], length: int
 ) -> Built:
     """One token a row behind `length` others, with the keys and values of the encoder's output in the cache."""
     config = {**config, **cpu_config} if is_cpu(device) else config

@@ -81,8 +81,7 @@ def test_an_infinity_of_the_other_kind_is_a_problem(made):
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [({"a": EAGER}, {"b": EAGER}), ({"a": EAGER}, {"a": EAGER, "b": EAGER}), ({"a": EAGER}, {})],
+    ("first", "second"), [({"a": EAGER}, {"b": EAGER}), ({"a": EAGER}, {"a": EAGER, "b": EAGER}), ({"a": EAGER}, {})]
 )
 def test_another_structure_is_a_problem_named_by_its_path(first, second):
     found = compare(first, second, None, TIGHT)
@@ -158,8 +157,7 @@ def test_with_a_reference_no_gradient_is_too_small_to_be_judged():
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
-    [(wave(seed=3), None), (torch.zeros(2000), "root mean square 0"), (4 * wave(seed=3), "RMSE")],
+    ("made", "said"), [(wave(seed=3), None), (torch.zeros(2000), "root mean square 0"), (4 * wave(seed=3), "RMSE")]
 )
 def test_of_a_gradient_that_is_noise_in_eager_size_and_error_are_judged(made, said):
     # In a deep network under autocast rounding outweighs gradients: eager, compiled and reference share no direction.

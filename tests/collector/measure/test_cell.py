@@ -135,7 +135,6 @@ def test_details_say_what_surrounded_a_measurement_where_time_went_and_what_was_
     phases, fusion = details["compile_phases_s"], details["fusion"]
     assert 0 < phases["inductor"] <= phases["aot_autograd"] <= phases["dynamo"] <= found.wall_s
     assert fusion["nodes_before"] >= fusion["kernels"] == found.metrics["kernels_generated"]
-    assert details["inductor_counters"]["fxgraph_cache_miss"] == 2
 
 
 def test_with_a_precision_rounds_go_on_until_it_is_reached_or_there_are_ten_times_as_many():

@@ -106,7 +106,6 @@ def test_two_cells_of_one_server_compile_cold_and_generate_what_a_fresh_one_does
         assert found.status is Status.PASS, (found.failure, found.log_tail)
         assert found.metrics["compile_cold_s"] > 0.5
         assert found.metrics["graphs"] == 1
-        assert found.details["cpu_s"] > 0.5
         assert set(found.details["held_s"]) == {"device", "measure"}
     assert (first.program_id, first.environment_id) == (second.program_id, second.environment_id)
     # A cache that the first one left would make the second compile in a fraction of the time.

@@ -46,11 +46,7 @@ def script(launcher, folder):
 def test_a_process_has_exactly_the_environment_that_was_asked_for(script, kind):
     code = "import json, os; print(json.dumps(dict(os.environ, LARGE=len(os.environ['LARGE']))))"
     found = script(code, ODD="aé\udcff\n\t\\\"'=", LARGE="x" * 100_000)
-    added = {
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "TORCHINDUCTOR_WORKER_START": "fork",
-    }
+    added = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1", "TORCHINDUCTOR_WORKER_START": "fork"}
     assert found.result() == found.given | {"LARGE": 100_000} | (added if kind == "fork" else {})
 
 

@@ -48,29 +48,6 @@ def test_only_the_processes_of_the_tokens_given_are_killed(start):
     assert not dead(placeholder)
 
 
-#: Forks a child and ends, again and again: under each number it lives for a moment only.
-CHAIN = """
-import os, time
-print(flush=True)
-while True:
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    time.sleep(0.005)
-"""
-
-
-def test_one_that_keeps_forking_and_ending_is_caught():
-    environ = {"PATH": os.environ["PATH"], VARIABLE: TOKEN}
-    with subprocess.Popen([sys.executable, "-S", "-c", CHAIN], env=environ, stdout=subprocess.PIPE) as first:
-        first.stdout.readline()
-        wait_until(lambda: dead(first.pid))
-        wait_until(lambda: any(processes_with_token(TOKEN)))
-        kill_tokens([TOKEN])
-    # One that still lives is found in one search of many, if not in this one; who was killed takes a moment to be gone.
-    wait_until(lambda: not any(list(processes_with_token(TOKEN)) for _ in range(20)))
-
-
 #: Begins a program in children with a session of their own, one after the other.
 BEGINNING = """
 import os

@@ -57,10 +57,7 @@ def test_flags_without_an_option_of_inductor_keep_configs_apart():
     flags = {"disable_cudagraphs": True, "dynamic_shapes": True, "channels_last": True, "quantization": "int8"}
     found = config_of("", "inductor", flags)
     assert found.dynamic is True
-    assert found.overrides == {
-        "harness.channels_last": True,
-        "harness.quantization": "int8",
-    }
+    assert found.overrides == {"harness.channels_last": True, "harness.quantization": "int8"}
 
 
 def test_inductor_options_of_the_command_line_are_options_here():

@@ -10,7 +10,7 @@ from collector.vocabulary import Config, Status
 from db.importing.cells import Given
 from db.importing.importer import import_files
 from db.importing.runs import Provenance
-from tests.db.importing.foreign import FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
+from tests.db.importing.foreign import ACCURACY, FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
 
 UPLOADED = {
     "timestamp": 1_785_000_000,
@@ -91,21 +91,20 @@ def test_a_table_and_its_json_are_one_measurement_with_the_digits_of_the_json(tm
     assert kept["notes"] == [f"also {STEM}_performance.csv:2"]
 
 
-def test_a_table_and_a_json_in_other_folders_find_each_other(tmp_path):
-    paths = (
-        table(tmp_path / "a", "performance", PERFORMANCE, GOOD),
-        lines(tmp_path / "b", f"{STEM}_performance.json", record("speedup", EXACT)),
+def test_a_failure_that_both_tell_is_one_measurement_and_one_that_the_json_lacks_another(tmp_path):
+    accuracy = (
+        table(tmp_path, "accuracy", ACCURACY, "cuda,hf_Bert_large,4,fail_accuracy,1,1,0,0,0,0,0,3.5"),
+        lines(tmp_path, f"{STEM}_accuracy.json", record("accuracy", "fail_accuracy", flags={"accuracy": True})),
     )
-    assert only(read(tmp_path, *paths)).metrics["speedup"] == EXACT
-
-
-def test_a_row_that_the_json_contradicts_is_a_measurement_of_its_own(tmp_path):
-    paths = (
-        table(tmp_path, "performance", PERFORMANCE, GOOD),
-        lines(tmp_path, f"{STEM}_performance.json", record("speedup", 1.8)),
+    found = only(read(tmp_path, *accuracy))
+    assert (found.status, found.cell.batch_size) == (Status.FAIL_ACCURACY, 4)
+    again = FAILED.replace("timm_vit_x", "hf_Bert_large")
+    performance = (
+        table(tmp_path, "performance", PERFORMANCE, again, GOOD),
+        lines(tmp_path, f"{STEM}_performance.json", record("speedup", EXACT)),
     )
-    (run,) = runs(read(tmp_path, *paths))
-    assert sorted(item.metrics["speedup"] for item in run.measurements) == [1.8, 1.912345]
+    (run,) = runs(read(tmp_path, *performance))
+    assert [item.metrics.get("speedup") for item in run.measurements] == [None, EXACT]
 
 
 def test_names_of_a_replaced_header_are_corrected_from_the_json(tmp_path):

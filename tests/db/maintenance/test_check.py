@@ -34,8 +34,6 @@ def bundles(folder):
 
 def change(engine, statement):
     with engine.begin() as conn:
-        if conn.dialect.name == "postgresql":
-            conn.execute(text("SET session_replication_role = replica"))  # as after a restore that went wrong
         conn.execute(text(statement))
 
 
@@ -74,18 +72,12 @@ def test_what_contradicts_itself_is_found(filled, statement, kind, said):
     assert any(item.kind == kind and said in item.text for item in found), found
 
 
-@pytest.mark.parametrize("location", ["postgresql"], indirect=True)
-def test_rows_that_refer_to_nothing_are_found_on_a_server(filled):
-    change(filled, "DELETE FROM programs")
-    assert any("refer by program to no row of programs" in item.text for item in check_store(filled))
-
-
 def test_rows_that_refer_to_nothing_are_found_in_a_file(file_store, tmp_path):
     ingest_bundle(file_store, night(tmp_path, "r1"))
     with closing(sqlite3.connect(tmp_path / "store.db")) as other:  # another program, that minds no references
         other.execute("DELETE FROM environments")
         other.commit()
-    assert any("refer by environment to no row of environments" in item.text for item in check_store(file_store))
+    assert any("refer to no row of environments" in item.text for item in check_store(file_store))
 
 
 @IN_A_FILE

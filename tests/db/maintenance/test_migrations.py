@@ -1,18 +1,7 @@
-"""The schema: one baseline, columns of new metrics, and databases from before the baseline."""
-
-import os
-import sqlite3
-import subprocess
-import sys
-from contextlib import closing
-from pathlib import Path
+"""The schema: one baseline, and columns of new metrics."""
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect, select, text
+from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from collector.metrics import METRICS
@@ -20,27 +9,8 @@ from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance import migrate
-from db.maintenance.rebuild import rebuild
-from db.regressions.records import list_regressions
-from db.schema import Base, Commit, CommitLink, Tag, results
 from tests.db.answers import answers
-from tests.factories import COMMIT_A, COMMIT_B, cell, night
-
-OLD_STORE = Path(__file__).parents[1] / "data" / "store_0006.sql"
-
-
-def test_the_schema_is_the_declared_one(store):
-    with store.connect() as conn:
-        found = compare_metadata(MigrationContext.configure(conn, opts={"compare_type": True}), Base.metadata)
-        assert conn.execute(select(results)).all() == []
-    assert found == []
-
-
-def test_the_newest_script_is_the_version_that_the_program_claims():
-    config = Config()
-    config.set_main_option("script_location", str(migrate._SCRIPTS))
-    scripts = ScriptDirectory.from_config(config)
-    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == migrate.VERSIONS
+from tests.factories import night
 
 
 def test_upgrading_what_is_up_to_date_keeps_the_data(store, tmp_path):
@@ -75,42 +45,6 @@ def test_a_failing_creation_leaves_nothing_behind(tmp_path):
     assert migrate.current(engine) is None
 
 
-@pytest.fixture
-def old_store(tmp_path):
-    """A file of the last schema before the baseline: two runs, a line of commits, a tag and a regression."""
-    path = tmp_path / "old.db"
-    with closing(sqlite3.connect(path)) as conn:
-        conn.executescript(OLD_STORE.read_text())
-    return path
-
-
-@pytest.mark.parametrize("write", [True, False])
-def test_a_database_from_before_the_baseline_is_refused_with_the_command_that_rebuilds_it(old_store, write):
-    with pytest.raises(StoreError, match=r"older kind \(schema 0006\).*inductor-watch db rebuild NEW_DB") as caught:
-        open_store(old_store, write=write)
-    assert "\n" not in str(caught.value)
-    assert str(old_store) in str(caught.value)
-
-
-def test_a_rebuild_keeps_what_no_bundle_has_of_a_database_from_before_the_baseline(old_store, tmp_path):
-    bundles = [
-        night(tmp_path, name, minutes=minutes, commit=commit, cells=[cell()])
-        for name, commit, minutes in (("r1", COMMIT_A, 0), ("r2", COMMIT_B, 60))
-    ]
-    report = rebuild(tmp_path / "new.db", bundles, open_store(old_store, write=False, older=True))
-    assert (report.runs, report.measurements, report.regressions, report.lost) == (2, 2, 1, ())
-    new = open_store(tmp_path / "new.db", write=False)
-    (found,) = list_regressions(new)
-    assert (found.cell_id, found.state, found.base_run, found.onset_run) == (cell().cell_id, "acknowledged", "r1", "r2")
-    assert [(event.author, event.to_state) for event in found.events] == [("ann", "new"), ("bob", "acknowledged")]
-    with new.connect() as conn:
-        line = conn.execute(select(Commit.sha, Commit.committed_at).order_by(Commit.position)).all()
-        assert line == [(COMMIT_A, 2000.0), (COMMIT_B, 2001.0)]
-        assert conn.execute(select(Tag.name, Tag.sha)).all() == [("v1", COMMIT_A)]
-        assert conn.execute(select(CommitLink.kind)).scalars().all() == ["reverts"]
-    new.dispose()
-
-
 def test_a_server_that_sorts_by_another_language_still_gives_the_same_order(postgres):
     url = postgres.blank("TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'")
     engine = open_store(url, write=True)
@@ -127,14 +61,6 @@ def test_a_server_database_of_another_encoding_is_refused_with_the_way_to_make_o
     with pytest.raises(StoreError, match=r"LATIN1.*createdb --encoding=UTF8"):
         open_store(url, write=True)
     postgres.drop(url)
-
-
-def test_opening_from_another_folder_finds_the_migrations(tmp_path):
-    script = "from db.engine import open_store; open_store('here.db', write=True).dispose()"
-    environment = {key: value for key, value in os.environ.items() if key != "INDUCTOR_WATCH_DB"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[3])
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, env=environment)
-    assert migrate.current(open_store(tmp_path / "here.db", write=False)) == migrate.VERSIONS[-1]
 
 
 def test_every_metric_is_a_column_of_the_table_and_of_the_view(store):

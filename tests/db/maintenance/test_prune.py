@@ -173,10 +173,7 @@ def test_cells_of_other_branches_are_not_held(store, tmp_path):
 def test_a_run_is_removed_with_all_that_hangs_on_it_and_comes_back_with_its_bundle(nights, tmp_path):
     before, revision = answers(nights), queries.revision(nights)
     record = open_regression(
-        nights,
-        Finding(CELLS[0].cell_id, "old", "newest", "slower", "speedup", 2.0, 1.5),
-        at=NOW,
-        author="ann",
+        nights, Finding(CELLS[0].cell_id, "old", "newest", "slower", "speedup", 2.0, 1.5), at=NOW, author="ann"
     )
     dry = remove_run(nights, "newest", dry_run=True)
     assert (dry.measurements, dry.missing, dry.records) == (6, 0, (record.regression_id,))

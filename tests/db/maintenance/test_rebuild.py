@@ -68,22 +68,10 @@ def line_of(engine):
         }
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request, tmp_path):
-    """Where nothing is yet."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "rebuilt.db")
-        return
-    server = request.getfixturevalue("postgres")
-    url = server.blank()
-    yield url
-    server.drop(url)
-
-
-@pytest.mark.parametrize(("location", "place"), [("sqlite", "postgresql"), ("postgresql", "sqlite")], indirect=True)
-def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(old, place, tmp_path):
-    report = rebuild(place, paths(tmp_path)[::-1], old)
-    new = open_store(place, write=False)
+@pytest.mark.parametrize(("location", "blank"), [("sqlite", "postgresql"), ("postgresql", "sqlite")], indirect=True)
+def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(old, blank, tmp_path):
+    report = rebuild(blank, paths(tmp_path)[::-1], old)
+    new = open_store(blank, write=False)
     assert (report.runs, report.measurements, report.regressions, report.lost) == (3, 27, 1, ())
     assert answers(new) == answers(old)
     assert line_of(new) == line_of(old)
@@ -96,22 +84,22 @@ def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(o
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, place, tmp_path):
+def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, blank, tmp_path):
     (tmp_path / "x.jsonl").write_text("nonsense")
     with pytest.raises(BundleError):
-        rebuild(place, [tmp_path / "x.jsonl"], old)
-    assert not list(tmp_path.glob("rebuilt*"))
-    if place.startswith("postgresql"):
-        new = open_store(place, write=False)
+        rebuild(blank, [tmp_path / "x.jsonl"], old)
+    assert not list(tmp_path.glob("blank*"))
+    if blank.startswith("postgresql"):
+        new = open_store(blank, write=False)
         assert (list_runs(new), line_of(new)["commits"]) == ([], [])
         new.dispose()
 
 
-@pytest.mark.parametrize(("location", "place"), [("sqlite", "postgresql"), ("postgresql", "sqlite")], indirect=True)
-def test_records_outlive_runs_and_cells_that_no_bundle_has(old, place, tmp_path):
+@pytest.mark.parametrize(("location", "blank"), [("sqlite", "postgresql"), ("postgresql", "sqlite")], indirect=True)
+def test_records_outlive_runs_and_cells_that_no_bundle_has(old, blank, tmp_path):
     other = night(tmp_path / "more", "elsewhere", minutes=300, cells=[cell("zzz")])
-    rebuild(place, [other], old)
-    new = open_store(place, write=True)
+    rebuild(blank, [other], old)
+    new = open_store(blank, write=True)
     ((found,), (before,)) = list_regressions(new), list_regressions(old)
     assert found == replace(before, base_run=None, onset_run=None, onset_at=None)
     assert [model.name for model in axes(new).models] == [cell().model, "zzz"]
@@ -129,11 +117,11 @@ def test_nothing_is_replaced(old, location, tmp_path):
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_a_branch_start_that_a_person_set_is_carried(old, place, tmp_path):
+def test_a_branch_start_that_a_person_set_is_carried(old, blank, tmp_path):
     with old.begin() as conn:
         found = conn.execute(insert(Commit).values(repo=REPO, sha="f" * 40).returning(Commit.id)).scalar_one()
         conn.execute(update(Branch).where(Branch.name == "main").values(start=found))
-    rebuild(place, paths(tmp_path), old)
-    new = open_store(place, write=False)
+    rebuild(blank, paths(tmp_path), old)
+    new = open_store(blank, write=False)
     assert (REPO, "main", "f" * 40) in line_of(new)["branches"]
     new.dispose()

@@ -31,7 +31,7 @@ def test_a_file_is_written_and_told(called, tmp_path, form, count):
 
 def test_the_newest_night_as_v3_on_standard_output_where_nothing_is_said(called):
     first = json.loads(called().output.splitlines()[0])
-    assert (first["schema_version"], first["metric"]["name"]) == ("v3", "cells_planned")
+    assert (first["schema_version"], first["metric"]["name"]) == ("v3", "accuracy")
     assert called("latest", "--format", "csv", "-o", "-").output == called("--format", "csv").output
     assert called("--format", "csv").output.count("\n") == 4
 

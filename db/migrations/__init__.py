@@ -1,1 +1,0 @@
-"""Alembic's environment; `db.maintenance.migrate` drives it."""
