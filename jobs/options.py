@@ -5,7 +5,7 @@ A group of options reaches its verb as one object (`as_one`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -58,21 +58,6 @@ def as_one(name: str, make: Callable[..., Any], *options: Decorator[Any]) -> Dec
         return together(*options)(called)
 
     return decorate
-
-
-class Renamed(click.Option):
-    """An option whose `former` names still work and are not in the help."""
-
-    def __init__(self, *names: Any, former: Sequence[str], **how: Any) -> None:
-        super().__init__(*names, **how)
-        self._former = list(former)
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Lets the parser accept the former names as well."""
-        shown = self.opts
-        self.opts = shown + self._former
-        super().add_to_parser(parser, ctx)
-        self.opts = shown
 
 
 class Moment(click.ParamType[datetime]):
@@ -149,14 +134,7 @@ class Storage:
         return None if self.no_store else self.database
 
 
-_out_option = click.option(
-    "--out",
-    cls=Renamed,
-    former=["--runs"],  # `import` called it so
-    type=FOLDER,
-    default=Path("runs"),
-    help="The folder of the bundles.",
-)
+_out_option = click.option("--out", type=FOLDER, default=Path("runs"), help="The folder of the bundles.")
 storage_options = as_one(
     "storage",
     Storage,

@@ -23,7 +23,7 @@ from jobs.measuring_options import (
     shared_tuning_option,
     timeout_option,
 )
-from jobs.options import FOLDER, PHASES, Renamed, Storage, as_one, json_option, model_cell_options, storage_options
+from jobs.options import FOLDER, PHASES, Storage, as_one, json_option, model_cell_options, storage_options
 from jobs.output.terminal import one_line, print_json, tell
 from jobs.pool.requested_options import Selection
 
@@ -92,8 +92,6 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
 @click.option(
     "--git",
     "clone",
-    cls=Renamed,
-    former=["--repo-dir"],
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="PATH",
     help="Search the commits of this clone: without --run by their Python files over the installed torch.",
@@ -106,8 +104,6 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
 )
 @click.option(
     "--most-runs",
-    cls=Renamed,
-    former=["--most"],
     type=click.IntRange(min=2),
     default=12,
     help="At most so many runs of each, where fewer do not decide.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.options import POSITIVE, Moment, Renamed, db_option, json_option
+from jobs.options import POSITIVE, Moment, db_option, json_option
 from jobs.output.terminal import one_line, print_json, print_lines, several
 
 if TYPE_CHECKING:
@@ -164,8 +164,6 @@ def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
 @click.option(
     "--base",
     "start",
-    cls=Renamed,
-    former=["--start"],
     metavar="SHA",
     help="The commit at which the branch left the main line.",
 )

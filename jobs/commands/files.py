@@ -13,7 +13,7 @@ import click
 
 from collector.bundle import BundleError, check_bundle
 from jobs.measuring_options import label_option
-from jobs.options import INPUT_FILE, PHASES, Renamed, Storage, db_option, json_option, storage_options
+from jobs.options import INPUT_FILE, PHASES, Storage, db_option, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, several, tell
 
 if TYPE_CHECKING:
@@ -215,8 +215,6 @@ def _line(run: ImportedRun) -> str:
     "-o",
     "--out",
     "output",
-    cls=Renamed,
-    former=["--output"],
     type=click.Path(path_type=Path, allow_dash=True),
     help="The file, for bundles the folder; - is standard output. [standard output; none for bundle and parquet]",
 )

@@ -123,7 +123,7 @@ def nightly_command(
         plan = read_plan(plan_file, device) if plan_file else planned_night(device, selection, configs)
         shared = night or plan.night
         of_night = replace(names, trigger="nightly", night=check_night(shared) if shared else "")
-        return plan, of_night, requested.with_extra(plan.extra)
+        return plan, of_night, requested
 
     if executing.on_cluster:
         from jobs.cluster.session import measure_night

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.options import OUTPUT_FILE, POSITIVE, Renamed, cell_options, dashboard_option, db_option
+from jobs.options import OUTPUT_FILE, POSITIVE, cell_options, dashboard_option, db_option
 
 if TYPE_CHECKING:
     from analysis.reports.facts import Report
@@ -76,9 +76,7 @@ def _comment_writer(_: click.Context, __: click.Parameter, pull: str | None) -> 
     metavar="CONFIG CONFIG",
     help="Compare two configs of one side; BASE and NEW are then the same side.",
 )
-@click.option(
-    "--limit", "rows", cls=Renamed, former=["--rows"], type=POSITIVE, default=50, help="Rows of each Markdown table."
-)
+@click.option("--limit", "rows", type=POSITIVE, default=50, help="Rows of each Markdown table.")
 @click.option("--picture", type=OUTPUT_FILE, callback=_check_picture, help="Write a chart to this file, .svg or .png.")
 @click.option("--chart", type=click.Choice(("changes", "suites")), default="changes", help="Its chart.")
 @dashboard_option

@@ -80,8 +80,7 @@ def run_command(
     source.import_commits(names, storage.target)
     failing, first_runs = 0, list[str]()
     for plan in rounds.plans:
-        settings = requested.with_extra(plan.extra).settings
-        run_ids, progress = measure_and_store(plan, testbeds, names, settings, storage.out, storage.target)
+        run_ids, progress = measure_and_store(plan, testbeds, names, requested.settings, storage.out, storage.target)
         failing += progress.failing
         first_runs += run_ids[:1]
     if again:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from collector.bundle import BundleContents, BundleError
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.output.tables import FittingTable, console, say
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history
-from jobs.plan.duplicate_programs import SAME_PROGRAM, Identify, plan_work
+from jobs.plan.duplicate_programs import SAME_PROGRAM, plan_work
 from jobs.plan.planning import Plan
 from jobs.plan.schedule import longest_first, predict, shares
 from jobs.pool.requested_options import ExecutionOptions
@@ -125,25 +125,12 @@ class Forecast:
         }
 
 
-def forecast(
-    plan: Plan,
-    history: Iterable[BundleContents],
-    execution: ExecutionOptions,
-    gpus: int = 1,
-    identify: Identify | None = None,
-) -> Forecast:
-    """What a plan would take on so many GPUs, by the costs and the slack of a history of bundles.
-
-    `identify` is as in `jobs.plan.duplicate_programs.plan_work`.
-
-    Raises:
-        ValueError: no worker or no GPU.
-    """
-    history = list(history)
+def forecast(plan: Plan, history: Sequence[BundleContents], execution: ExecutionOptions, gpus: int = 1) -> Forecast:
+    """What a plan would take on so many GPUs, by the costs and the slack of a history of bundles."""
     model = CostModel.learn(item for contents in history for item in contents.measurements)
     nights = [night for contents in history if (night := backtest(contents))]
     slack = sum(took for took, _ in nights) / sum(predicted for _, predicted in nights) if nights else 1.0
-    cells = plan_work(plan.cells, identify=identify).cells
+    cells = plan_work(plan.cells).cells
     parts = [_gpu(part, model, execution, slack) for part in shares(cells, model, gpus)]
     return Forecast(plan, execution, parts, slack, len(nights), [(cell, model.estimate(cell)) for cell in cells])
 

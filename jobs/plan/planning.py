@@ -23,7 +23,7 @@ from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
 from jobs.plan.models_file import WatchedModel
 from jobs.plan.own_models import divide
-from jobs.pool.requested_options import ExtraMeasurements, Selection
+from jobs.pool.requested_options import Selection
 
 #: On a CPU the other templates are unavailable or, like `aten`, leave the program as it is.
 CPU_CONFIGS = tuple(Config(template=name) for name in ("triton", "cpp_wrapper", "freezing", "max_autotune"))
@@ -61,21 +61,19 @@ class NothingToDoError(click.ClickException):
 class Plan:
     """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
 
-    A plan from a file may have the `night` that it is a part of, `extra` measurements, and how many `runs` each cell needs
-    (by `cell_id`; one where it is not there). `own_models` are the user's own that cells are of by a short name.
+    A plan from a file may have the `night` that it is a part of, and how many `runs` each cell needs (by `cell_id`; one where
+    it is not there). `own_models` are the user's own that cells are of by a short name.
     """
 
     cells: list[Cell]
     left_out: list[str] = field(default_factory=list)
     night: str = ""
-    extra: ExtraMeasurements = field(default_factory=ExtraMeasurements)
     runs: Mapping[str, int] = field(default_factory=dict)
     own_models: tuple[OwnModel, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without the runs; `load_plan` reads it back."""
-        optional: dict[str, Any] = {"night": self.night, "measure": self.extra.to_json()}
-        optional["own_models"] = [model.to_json() for model in self.own_models]
+        optional = {"night": self.night, "own_models": [model.to_json() for model in self.own_models]}
         given = {name: value for name, value in optional.items() if value}
         return {**given, "cells": [cell.to_json() for cell in self.cells], "left_out": self.left_out}
 
@@ -255,10 +253,9 @@ def load_plan(path: Path) -> Plan:
     """The plan in a file as it stands, on a host that may have neither torch nor the models. Raises `ConfigError`."""
     try:
         data = json.loads(path.read_text())
-        cells, extra = map(Cell.from_json, data["cells"]), ExtraMeasurements.from_json(data.get("measure") or {})
-        own_models = tuple(map(OwnModel.from_json, data.get("own_models", ())))
-        night = str(data.get("night") or "")
-        plan = Plan(list(cells), night=night, extra=extra, runs=data.get("runs", {}), own_models=own_models)
+        cells, own_models = map(Cell.from_json, data["cells"]), map(OwnModel.from_json, data.get("own_models", ()))
+        night, runs = str(data.get("night") or ""), data.get("runs", {})
+        plan = Plan(list(cells), night=night, runs=runs, own_models=tuple(own_models))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
     if plan.runs != {}:

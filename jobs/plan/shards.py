@@ -20,7 +20,7 @@ from collector.vocabulary import Cell
 from jobs.github.ci import job_url
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
-from jobs.plan.duplicate_programs import Identify, plan_work
+from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.schedule import group_of, shares
 
@@ -66,21 +66,20 @@ class Shard:
         return {"shard": self.name, "plan": self.file, "cells": len(self.cells), "worker_minutes": minutes}
 
 
-def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = None) -> list[Shard]:
+def cut(plan: Plan, model: CostModel, count: int) -> list[Shard]:
     """At most `count` shards as even as `jobs.plan.schedule.shares` makes them, each in the plan's order.
 
-    A model in one phase stays in one shard. A duplicate of a program costs nothing, as it is not measured again (`identify`
-    as in `jobs.plan.duplicate_programs.plan_work`). The same plan and costs give the same shards.
+    A model in one phase stays in one shard. A duplicate of a program costs nothing, as it is not measured again. The same
+    plan and costs give the same shards.
 
     Raises:
         ConfigError: more shards than a matrix may have jobs.
-        ValueError: no shard.
     """
     if count > MOST_JOBS:
         raise ConfigError(
             f"{count} shards, GitHub Actions starts {MOST_JOBS} jobs of a matrix: ask for fewer with --shards"
         )
-    measured = plan_work(plan.cells, identify=identify).cells
+    measured = plan_work(plan.cells).cells
     parts = [part for part in shares(measured, model, count) if part]
     number_of = {group_of(cell): number for number, part in enumerate(parts) for cell in part}
     whole: list[list[Cell]] = [[] for _ in parts]

@@ -47,18 +47,6 @@ def test_a_wrong_command_line_is_answered_with_one_line(words, said, monkeypatch
     assert capsys.readouterr().err.startswith(said)
 
 
-def test_a_former_name_of_an_option_works_and_stands_in_no_help():
-    shown = CliRunner().invoke(app, ["bisect", "--help"]).output
-    assert "--git PATH" in shown
-    assert "--repo-dir" not in shown
-    with click.Context(app) as context:
-        found = app.get_command(context, "bisect").make_context(
-            "bisect",
-            ["--model", "m", "--config", "c", "--good", "2.9", "--bad", "2.10", "--repo-dir", ".", "--most", "5"],
-        )
-    assert (str(found.params["clone"]), found.params["most_runs"]) == (".", 5)
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_says_what_it_is_for(verb):
     with click.Context(app) as context:

@@ -37,8 +37,7 @@ def test_the_newest_night_as_v3_on_standard_output_where_nothing_is_said(called)
 
 
 def test_bundles_go_into_a_folder(called, tmp_path):
-    # --output is the former name of the option.
-    done = called("r1", "--format", "bundle", "--output", tmp_path / "out", "--json")
+    done = called("r1", "--format", "bundle", "--out", tmp_path / "out", "--json")
     assert json.loads(done.output)[0]["run_ids"] == ["r1"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["r1.jsonl.gz"]
 

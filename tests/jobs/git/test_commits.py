@@ -243,7 +243,7 @@ def test_what_there_is_not_and_options_that_exclude_each_other_are_a_line(say):
     assert "commits import --git PATH" in say("list")
     assert "use one of" in say("list", "--pr", "1", "--search", "x")
     assert "is no date" in say("list", "--since", "yesterday")
-    assert "needs the NAME" in say("branch", "--start", "abcdef1")
+    assert "needs the NAME" in say("branch", "--base", "abcdef1")
 
 
 def test_what_cannot_be_read_is_one_line_and_a_usage_error(say, store, clone, tmp_path):

@@ -74,9 +74,9 @@ PLAN = Plan([cell("a"), cell("a", MAX_AUTOTUNE), cell("b"), cell("b", MAX_AUTOTU
 HISTORY = [run_of([took(cell("a"), 3600.0), took(cell("a", MAX_AUTOTUNE), 7200.0), took(cell("b"), 1800.0)])]
 
 
-def told(*, history=HISTORY, gpus=1, identify=None, **execution):
+def told(*, history=HISTORY, gpus=1, **execution):
     """The forecast of the plan as JSON and as text."""
-    found, text = forecast(PLAN, history, ExecutionOptions(**execution), gpus, identify), io.StringIO()
+    found, text = forecast(PLAN, history, ExecutionOptions(**execution), gpus), io.StringIO()
     show(Console(file=text, width=200), found)
     return found.to_json(), text.getvalue()
 
@@ -100,8 +100,9 @@ def test_a_forecast_adds_up_what_the_cells_cost():
     assert text.index("huggingface/a inference bfloat16 cuda bs8 max-autotune") < text.index("huggingface/b")
 
 
-def test_a_program_under_two_names_is_counted_once():
-    found, text = told(identify=lambda config, device: "one")
+def test_a_program_under_two_names_is_counted_once(monkeypatch):
+    monkeypatch.setattr("jobs.plan.duplicate_programs.program_key", lambda config, device: "one")
+    found, text = told()
     assert (found["hours"], found["planned"], found["cells"], found["estimates"]["measured"]) == (1.5, 4, 2, 2)
     assert "4 cells, 2 models, 2 configs; 2 have the same program as another" in text
 
