@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import click
@@ -139,8 +138,7 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            # A host that only measures may lack SQLAlchemy.
-            if DATABASE in ctx.meta and is_bug(error) and find_spec("sqlalchemy"):
+            if DATABASE in ctx.meta and is_bug(error):
                 from db.maintenance.check import damage_of
 
                 if damage := damage_of(ctx.meta[DATABASE]):

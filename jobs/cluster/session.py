@@ -15,6 +15,7 @@ from rich.console import Console
 
 from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.output_file import write_output
+from db.engine import open_store
 from jobs import tool_version
 from jobs.cluster.night import ClusterNight, cut_shards
 from jobs.cluster.options import Executing
@@ -22,6 +23,7 @@ from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, 
 from jobs.output.terminal import several
 from jobs.plan.cost import newest_bundles, read_history
 from jobs.plan.planning import Plan
+from jobs.plan.shards import merge_night
 from jobs.pool.child import Request, bundle_files
 from jobs.pool.host import probe
 from jobs.pool.progress import RunProgress
@@ -79,9 +81,6 @@ def measure_night(
         if left:
             night.say(_missing(night, path))
         if database and run_ids:
-            from db.engine import open_store
-            from jobs.plan.shards import merge_night
-
             night.say(str(merge_night(open_store(database, write=True), plan, folder)))
         if error or (left and request.left_s):
             raise error or ClusterError(_missing(night, path))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from jobs.builds.backfill import Backfill, Build, SourceCommit, commits_of
+from jobs.builds.environment import Environments
+from jobs.builds.index import Listing, list_builds
 from jobs.builds.options import (
     BuildError,
     BuildOptions,
@@ -21,10 +23,10 @@ from jobs.builds.options import (
 from jobs.measuring_options import label_option, measuring_options, night_options
 from jobs.options import POSITIVE, Storage, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, tell
+from jobs.plan.planning import NothingToDoError
+from jobs.pool.child import Request
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
-
-if TYPE_CHECKING:
-    from jobs.builds.backfill import SourceCommit
+from jobs.pool.session import storing
 
 
 @click.command()
@@ -76,13 +78,6 @@ def backfill_command(
     With --source measure commits of a clone without a build, their Python files over the installed torch.
     They are stored under their own commits. The same command again continues where it was stopped.
     """
-    from jobs.builds.backfill import Backfill, Build, commits_of
-    from jobs.builds.environment import Environments
-    from jobs.builds.index import Listing, list_builds
-    from jobs.plan.planning import NothingToDoError
-    from jobs.pool.child import Request
-    from jobs.pool.session import storing
-
     builds = sorted(set(map(parse_build, versions)))
     if not builds and not sources:
         raise click.UsageError("name what to measure: --torch 2.9.1 --torch 2.10.0, or --source REPO@REF")

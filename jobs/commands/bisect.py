@@ -6,12 +6,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from analysis.history.bisection import level_of, looks
+from collector.configs.spelling import parse_config
 from collector.metrics import METRICS
 from collector.settings import Settings
+from db.engine import open_store
+from db.queries.filters import CellFilter
+from jobs.bisect.judges import OF_COMPILING, MetricJudge, StatusJudge
+from jobs.bisect.search import Answer, Bisection, BisectionLog
+from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
+from jobs.builds.environment import Environments
 from jobs.builds.options import BuildOptions, SourceOptions, build_options, overlay_options
 from jobs.measuring_options import (
     batch_size_option,
@@ -25,11 +33,11 @@ from jobs.measuring_options import (
 )
 from jobs.options import FOLDER, PHASES, Storage, as_one, json_option, model_cell_options, storage_options
 from jobs.output.terminal import one_line, print_json, tell
-from jobs.pool.requested_options import Selection
-
-if TYPE_CHECKING:
-    from db.queries.filters import CellFilter
-    from jobs.bisect.search import Answer
+from jobs.pool.child import Request
+from jobs.pool.explaining import explain, failing_cell, keep
+from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.resuming import bundle_named
+from jobs.pool.session import storing
 
 #: What looks for a cell that broke, instead of one that got slower.
 STATUS = "status"
@@ -136,15 +144,6 @@ def bisect_command(
     Both ends and builds between them are measured as often as it takes to tell a change from noise. The same command again
     continues a search that was stopped.
     """
-    from analysis.history.bisection import level_of, looks
-    from collector.configs.spelling import parse_config
-    from jobs.bisect.judges import OF_COMPILING, MetricJudge, StatusJudge
-    from jobs.bisect.search import Bisection, BisectionLog
-    from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
-    from jobs.builds.environment import Environments
-    from jobs.pool.child import Request
-    from jobs.pool.requested_options import RequestedOptions, RunNames
-
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
     if prepare is not None and clone is None:
@@ -261,11 +260,6 @@ def explain_command(run: str, cell: str, chosen: CellFilter, timeout_s: float, s
     some twenty times, each time in a new process. The answer is kept with the cell's evidence: in the bundle, which must be
     in --out, and in the database. Exit code 3 if nothing could be named.
     """
-    from db.engine import open_store
-    from jobs.pool.explaining import explain, failing_cell, keep
-    from jobs.pool.resuming import bundle_named
-    from jobs.pool.session import storing
-
     run_id, cell_id = failing_cell(open_store(storage.database, write=False), run, cell, chosen)
     path = bundle_named(storage.out, run_id)
     store = None if storage.no_store else storing(storage.database)

@@ -8,24 +8,31 @@ import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
+from rich.console import Console
 
+from analysis.reports.facts import Report
+from collector.output_file import write_output
+from collector.settings import Settings
+from db.errors import SideError
 from jobs.builds.options import SourceOptions, import_commits, overlay_options
+from jobs.checking.answer import Answer, build_answer
+from jobs.checking.rounds import Check
+from jobs.checking.run_time import acting, differing
+from jobs.checking.selection import planned_check
+from jobs.checking.sides import find_sides, make_overlays
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.measuring_options import label_option, measuring_options, night_options
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, stored_options
+from jobs.output.comparison import show_comparison
+from jobs.output.tables import console, say
 from jobs.output.terminal import tell
+from jobs.pool.device_slots import list_gpus
 from jobs.pool.requested_options import RequestedOptions, Selection
-
-if TYPE_CHECKING:
-    from analysis.reports.facts import Report
-    from collector.settings import Settings
-    from jobs.checking.answer import Answer
-    from jobs.checking.rounds import Check
+from jobs.pool.session import require_cells, storing
 
 #: Rows of the table of cells.
 _ROWS = 20
@@ -75,12 +82,6 @@ def check_command(
 
     Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
     """
-    from jobs.checking.rounds import Check
-    from jobs.checking.run_time import acting, differing
-    from jobs.checking.selection import planned_check
-    from jobs.checking.sides import find_sides, make_overlays
-    from jobs.pool.session import require_cells, storing
-
     began = time.monotonic()
     if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
         requested = _with_workers(requested, selection.device)
@@ -119,9 +120,6 @@ def _answer(
     check: Check, files: list[str], fail_on: frozenset[str], minutes: float, interrupted: bool, dashboard_url: str
 ) -> tuple[Report, Answer]:
     """The answer. Ends the command where a side has no run."""
-    from db.errors import SideError
-    from jobs.checking.answer import build_answer
-
     try:
         return build_answer(check, files, fail_on, minutes, interrupted, dashboard_url)
     except SideError as error:
@@ -136,8 +134,6 @@ def _sharing_tuning(requested: RequestedOptions, storage: Storage) -> Settings:
 
 
 def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:
-    from jobs.pool.device_slots import list_gpus
-
     on_gpu = device != "cpu" and bool(list_gpus())
     workers = max(1, min(_WORKERS, len(os.sched_getaffinity(0)) // 2)) if on_gpu else 1
     return replace(requested, execution=replace(requested.execution, workers=workers))
@@ -145,8 +141,6 @@ def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedO
 
 def _write(report: Report, answer: Answer, form: str, output: Path | None) -> None:
     """Prints the answer or writes it to the file, and prints the table then as well."""
-    from collector.output_file import write_output
-
     text = _text(report, answer)
     if form == "markdown":
         drawn = draw(report, "markdown", _ROWS) + answer.markdown()
@@ -160,11 +154,6 @@ def _write(report: Report, answer: Answer, form: str, output: Path | None) -> No
 
 
 def _text(report: Report, answer: Answer) -> str:
-    from rich.console import Console
-
-    from jobs.output.comparison import show_comparison
-    from jobs.output.tables import console, say
-
     out = Console(file=StringIO(), width=console().width)
     show_comparison(out, report.comparison, report.judgement, _ROWS)
     for line in answer.lines():

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from db.commits.ranges import CommitEntry, Landing, commit_range, find_commit, find_commits, landings, list_commits
+from db.commits.storing import branch_starts, check_repo, set_branch_start
+from db.engine import open_store
+from jobs.git.commit_import import read_history
+from jobs.git.log import Repository
 from jobs.options import POSITIVE, Moment, db_option, json_option
 from jobs.output.terminal import one_line, print_json, print_lines, several
-
-if TYPE_CHECKING:
-    from db.commits.ranges import CommitEntry, Landing
 
 _REPO = "pytorch/pytorch"
 _repo_option = click.option("--repo", help="Only this repository [all].")
@@ -62,11 +64,6 @@ def import_(
     as_json: bool,
 ) -> None:
     """Read a clone's history into the database, all of it or nothing. A later import adds what is new."""
-    from db.commits.storing import check_repo
-    from db.engine import open_store
-    from jobs.git.commit_import import read_history
-    from jobs.git.log import Repository
-
     # Before a database is made for nothing.
     history = read_history(Repository(clone), check_repo(repo), ref, path, branches)
     report = history.store(open_store(database, write=True), needed=needed, replace=replace)
@@ -115,9 +112,6 @@ def list_(
     as_json: bool,
 ) -> None:
     """Imported commits, newest first; a range, a pull request or a search."""
-    from db.commits.ranges import commit_range, find_commits, list_commits
-    from db.engine import open_store
-
     if sum(one is not None for one in (since, between, pr, search)) > 1:
         raise click.UsageError("use one of --since, --between, --pr and --search")
     engine = open_store(database, write=False)
@@ -143,9 +137,6 @@ def list_(
 @json_option
 def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
     """A commit with its links, or the story of a pull request. Digits that are both name the pull request."""
-    from db.commits.ranges import find_commit, landings
-    from db.engine import open_store
-
     engine = open_store(database, write=False)
     number = what.removeprefix("#")
     is_number = number.isascii() and number.isdigit() and len(number) < 10 and int(number) > 0
@@ -172,9 +163,6 @@ def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
 @json_option
 def branch(name: str | None, start: str | None, repo: str, database: str, as_json: bool) -> None:
     """Show where a branch left the main line, or store it with --base. Without NAME all branches."""
-    from db.commits.storing import branch_starts, check_repo, set_branch_start
-    from db.engine import open_store
-
     if start is not None and name is None:
         raise click.UsageError("--base needs the NAME of a branch")
     engine = open_store(database, write=start is not None)
@@ -192,8 +180,6 @@ def branch(name: str | None, start: str | None, repo: str, database: str, as_jso
 
 def _show_story(engine: Any, pr: int, repo: str | None, as_json: bool) -> None:
     """The landings and reverts of a pull request."""
-    from db.commits.ranges import landings
-
     events = landings(engine, pr, repo)
     if as_json:
         print_json([{"kind": one.kind, "again": one.again, **asdict(one.commit)} for one in events])

@@ -7,21 +7,26 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import click
+from sqlalchemy import Engine
 
 from collector.bundle import BundleError, check_bundle
+from collector.configs.spelling import parse_config
+from db.engine import open_store
+from db.exporting.exporter import Format, export_sides, write_stream
+from db.importing.cells import Given
+from db.importing.importer import ImportedRun, ImportReport, import_files, store
+from db.importing.runs import Provenance
+from db.ingest import ingest_bundle
+from jobs import tool_version
+from jobs.github.ci import write_outputs
 from jobs.measuring_options import label_option
 from jobs.options import INPUT_FILE, PHASES, Storage, db_option, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, several, tell
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from db.exporting.exporter import Format
-    from db.importing.importer import ImportedRun, ImportReport
-    from jobs.plan.planning import Plan
+from jobs.plan.planning import Plan, load_plan
+from jobs.plan.shards import merge_night, night_of
 
 #: Seconds by which the clock of a host that measured may be ahead of this one.
 _SKEW_S = 600
@@ -46,8 +51,6 @@ def ingest_command(
 
     Exit code 1 if some could not be stored, 2 if none could.
     """
-    from db.engine import open_store
-
     if github_output and not plan_file:
         raise click.UsageError("--github-output goes with --plan: name the night's plan.json, or leave it out")
     plan = _night_plan(plan_file) if plan_file else None
@@ -73,8 +76,6 @@ def ingest_command(
 
 
 def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
-    from db.ingest import ingest_bundle
-
     report = ingest_bundle(engine, path, not_after=_newest_start())
     if as_json:
         click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
@@ -85,9 +86,6 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
 
 
 def _night_plan(path: Path) -> Plan:
-    from jobs.plan.planning import load_plan
-    from jobs.plan.shards import night_of
-
     plan = load_plan(path)
     night_of(plan, path)
     return plan
@@ -95,9 +93,6 @@ def _night_plan(path: Path) -> Plan:
 
 def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:
     """Puts the shards of a night together; the bundle of its missing cells goes into `folder`."""
-    from jobs.github.ci import write_outputs
-    from jobs.plan.shards import merge_night
-
     merged = merge_night(engine, plan, folder)
     if as_json:
         click.echo(json.dumps({**asdict(merged), "bundle": str(merged.bundle or "")}))
@@ -160,13 +155,6 @@ def import_command(
 
     What cannot be read is a line each; exit code 2 if nothing can.
     """
-    from collector.configs.spelling import parse_config
-    from db.engine import open_store
-    from db.importing.cells import Given
-    from db.importing.importer import import_files, store
-    from db.importing.runs import Provenance
-    from jobs import tool_version
-
     asked = Provenance(repo, branch, commit, date, git, label, tool_version())
     given = Given(suite, phase, dtype, device, parse_config(config) if config else None)
     report = import_files(files, asked, given, storage.out)
@@ -228,9 +216,6 @@ def export_command(
 
     v3 and bundle have whole runs, csv and parquet the newest measurement of each cell of a side.
     """
-    from db.engine import open_store
-    from db.exporting.exporter import export_sides, write_stream
-
     if is_stream := output is None or str(output) == "-":
         if form in ("bundle", "parquet"):
             raise click.UsageError(f"{form} is binary: name {'a folder' if form == 'bundle' else 'a file'} with -o")

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from db.engine import open_store
+from db.runs import list_nights
 from jobs.builds.options import SourceOptions, source_options
 from jobs.cluster.options import Executing, executing_options
+from jobs.cluster.session import measure_night
 from jobs.measuring_options import naming_options, night_measuring_options, night_name_option, night_options
 from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, json_option, storage_options
+from jobs.plan.carrying import carrying_over
+from jobs.plan.dry_run import run_dry
+from jobs.plan.planning import Plan, planned_night, read_plan
+from jobs.plan.shards import check_night
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
-
-if TYPE_CHECKING:
-    from jobs.plan.planning import Plan
-    from jobs.pool.testbeds import Testbed
+from jobs.pool.runner import make_header, new_run_id
+from jobs.pool.session import measure_and_store, print_night, require_cells
+from jobs.pool.testbeds import Testbed, find_testbeds
 
 #: While a branch has fewer nights than this in the store, a night is measured twice: its runs show how noisy they are.
 _FIRST_NIGHTS = 7
@@ -32,8 +37,6 @@ class Carrying:
 
     def applied(self, requested: RequestedOptions, history: Path) -> RequestedOptions:
         """What a night is asked to do that carries over from these bundles. Raises what `carrying_over` raises."""
-        from jobs.plan.carrying import carrying_over
-
         return carrying_over(requested, self.at_least_every, history) if self.unchanged_code == "skip" else requested
 
 
@@ -99,12 +102,6 @@ def nightly_command(
     as_json: bool,
 ) -> None:
     """Measure the zoo under the night's configs, store it and show the summary."""
-    from jobs.plan.dry_run import run_dry
-    from jobs.plan.planning import planned_night, read_plan
-    from jobs.plan.shards import check_night
-    from jobs.pool.session import print_night, require_cells
-    from jobs.pool.testbeds import find_testbeds
-
     if executing.on_cluster:
         _check_cluster(source, carrying)
     requested = carrying.applied(requested, costs or storage.out)
@@ -126,8 +123,6 @@ def nightly_command(
         return plan, of_night, requested
 
     if executing.on_cluster:
-        from jobs.cluster.session import measure_night
-
         run_ids = measure_night(executing, selection.device, planned, storage.out, storage.target, costs)
     else:
         # A dry run may plan for a device that is not here.
@@ -165,9 +160,6 @@ def _measure(
     costs: Path | None,
 ) -> list[str]:
     """Measures the plan that many times, as runs of one night; returns the ids of the last runs."""
-    from jobs.pool.runner import new_run_id
-    from jobs.pool.session import measure_and_store
-
     if replicates > 1:
         names = replace(names, night=names.night or new_run_id())
     run_ids: list[str] = []
@@ -186,10 +178,6 @@ def _measure(
 
 def _replicates(database: str | None, names: RunNames, testbeds: Sequence[Testbed]) -> int:
     """How often a night is measured by default: twice while the store does not know the branch's noise."""
-    from db.engine import open_store
-    from db.runs import list_nights
-    from jobs.pool.runner import make_header
-
     if database is None:
         return 1
     branch = make_header(testbeds[0].environment, names).branch

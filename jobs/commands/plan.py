@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from jobs.github.ci import outputs_file, workflow_night, write_outputs
 from jobs.measuring_options import night_name_option, night_options
 from jobs.options import EXISTING, FOLDER, POSITIVE, json_option
 from jobs.output.terminal import print_json
+from jobs.plan.cost import CostModel, learn_from
+from jobs.plan.planning import Plan, planned_night
+from jobs.plan.shards import Shard, cut, matrix, write_plans
+from jobs.pool.host import probe
 from jobs.pool.requested_options import Selection
-
-if TYPE_CHECKING:
-    from jobs.plan.planning import Plan
-    from jobs.plan.shards import Shard
+from jobs.pool.runner import new_run_id
+from jobs.pool.session import require_cells
 
 
 @click.command()
@@ -49,10 +51,6 @@ def plan_command(
     With --shards, write a plan for each of several hosts: `nightly --plan` measures one of them, and `ingest --plan` puts the
     night together.
     """
-    from jobs.github.ci import outputs_file
-    from jobs.plan.planning import planned_night
-    from jobs.pool.host import probe
-
     if shards is None:
         _refuse_alone(context)
     elif as_json:
@@ -79,12 +77,6 @@ def _refuse_alone(context: click.Context) -> None:
 
 
 def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -> tuple[list[Shard], str]:
-    from jobs.github.ci import workflow_night
-    from jobs.plan.cost import CostModel, learn_from
-    from jobs.plan.shards import cut, write_plans
-    from jobs.pool.runner import new_run_id
-    from jobs.pool.session import require_cells
-
     require_cells(plan)
     model = learn_from(costs) if costs else CostModel.learn([])
     made, name = cut(plan, model, count), night or workflow_night() or new_run_id()
@@ -93,9 +85,6 @@ def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -
 
 
 def _hand_over(made: list[Shard], cells: int, night: str, github_output: bool, out: Path) -> None:
-    from jobs.github.ci import write_outputs
-    from jobs.plan.shards import matrix
-
     if github_output:
         write_outputs({"matrix": matrix(made), "shards": str(len(made)), "cells": str(cells), "night": night})
     for shard in made:

@@ -18,7 +18,13 @@ from jobs.measuring_options import (
     shared_tuning_option,
 )
 from jobs.options import POSITIVE, Storage, storage_options
+from jobs.plan.again import Rounds, check_arguments, plans_again
+from jobs.plan.planning import planned_run
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.resuming import find_night
+from jobs.pool.runner import new_run_id
+from jobs.pool.session import measure_and_store, print_next, print_night, resume_and_store
+from jobs.pool.testbeds import find_testbeds, testbeds_of
 
 
 @click.command()
@@ -51,12 +57,6 @@ def run_command(
     With --again, measure the cells that a comparison left open: those in FILE, which `report --again-plan` writes, or those of
     BASE and NEW [latest~1 latest].
     """
-    from jobs.plan.again import Rounds, check_arguments, plans_again
-    from jobs.plan.planning import planned_run
-    from jobs.pool.runner import new_run_id
-    from jobs.pool.session import measure_and_store, print_next
-    from jobs.pool.testbeds import find_testbeds
-
     if again and replicates > 1:
         raise click.UsageError("--again itself decides how often each cell is measured: leave out --replicates")
     check_arguments(named, again, is_selected=selection.is_narrowed or configs != [Config()])
@@ -102,10 +102,6 @@ def resume_command(run: str | None, storage: Storage, budget_s: float, retry_fai
 
     Its bundle has all options that it began with.
     """
-    from jobs.pool.resuming import find_night
-    from jobs.pool.session import print_night, resume_and_store
-    from jobs.pool.testbeds import testbeds_of
-
     unfinished = find_night(storage.out, run, retry_failed)
     if not unfinished:
         where = f"of {run}" if run else f"in {storage.out}"

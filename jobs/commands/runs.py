@@ -6,15 +6,13 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from db.engine import open_store
+from db.runs import NightInfo, RunInfo, device_name, list_nights
 from jobs.options import POSITIVE, branch_option, db_option, json_option
 from jobs.output.terminal import one_line, print_json, print_lines
-
-if TYPE_CHECKING:
-    from db.runs import NightInfo, RunInfo
 
 
 @click.command()
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
 @json_option
 def runs_command(branch: str | None, limit: int, database: str, as_json: bool) -> None:
     """The nights in the database with their runs, newest first."""
-    from db.engine import open_store
-    from db.runs import list_nights
-
     nights = list_nights(open_store(database, write=False), branch=branch, limit=limit)
     if as_json:
         print_json([{name: getattr(run, name) for name in _FIELDS} for night in nights for run in night.runs])
@@ -48,8 +43,6 @@ _FIELDS = (
 
 
 def _lines(night: NightInfo) -> list[str]:
-    from db.runs import device_name
-
     newest = night.runs[0]
     what = " + ".join(dict.fromkeys(f"{run.branch}@{run.commit[:10]}" for run in night.runs))
     labels = ", ".join(dict.fromkeys(run.label for run in night.runs if run.label))

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from collector.errors import ExpectedError
 from db.commits.links import CommitsReport
 from db.commits.storing import measured_commits, placed_commits, store_commits, unplaced_commits
+from db.engine import open_store
 from db.errors import CommitError, one_line
 from jobs.git.log import GitError, Repository
 
@@ -81,8 +82,6 @@ def import_around(database: str, clone: Repository, repo: str, refs: Iterable[st
     Reads nothing but their places where an earlier import placed them. Returns what was done, or why nothing could be, in
     a line: a run does not need its commits.
     """
-    from db.engine import open_store
-
     try:
         tip = clone.sha_of(clone.main_ref())
         starts = {sha: clone.merge_base(sha, tip) for sha in map(clone.sha_of, refs)}

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from collector.bundle import BundleContents, BundleWriter, read_bundle
 from collector.errors import ConfigError, ExpectedError
 from collector.explanation import EXPLAINABLE, Explanation
 from collector.vocabulary import Measurement
+from db.connecting import Source
+from db.queries import details
+from db.queries.filters import CellFilter, expand_patterns
+from db.queries.side_rows import side_rows
+from db.queries.sides import resolve_side
 from jobs.builds.overlay import Wheel
 from jobs.output.terminal import the_first
 from jobs.plan.duplicate_programs import SAME_PROGRAM
@@ -20,12 +26,6 @@ from jobs.pool.host import cell_variables
 from jobs.pool.resuming import Unfinished
 from jobs.pool.runner import now, scheduler_for
 from jobs.pool.testbeds import find_testbeds
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from db.connecting import Source
-    from db.queries.filters import CellFilter
 
 
 class NotExplainableError(ExpectedError):
@@ -39,11 +39,6 @@ def failing_cell(source: Source, run: str, cell: str, chosen: CellFilter) -> tup
         SideError, FilterError: the database knows no such run, model or config.
         NotExplainableError: no cell of that name failed in the run, or several did.
     """
-    from db.queries import details
-    from db.queries.filters import expand_patterns
-    from db.queries.side_rows import side_rows
-    from db.queries.sides import resolve_side
-
     side = resolve_side(source, run)
     is_id = details.cell(source, cell) is not None
     rows = side_rows(
