@@ -236,11 +236,5 @@ _MEASURING = (
 )
 #: What a run is asked to do, as `RequestedOptions`.
 measuring_options = as_one("requested", _requested, *_MEASURING)
-#: The same for a night, which may be cut short and may share the device in other ways.
-night_measuring_options = as_one(
-    "requested",
-    _requested,
-    *_MEASURING,
-    max_hours_option,
-    click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers."),
-)
+#: The same for a night, which may be cut short.
+night_measuring_options = as_one("requested", _requested, *_MEASURING, max_hours_option)

@@ -10,10 +10,8 @@ from collector.vocabulary import Cell, Config, Phase
 from jobs.plan.planning import CPU_TAG, CPU_TRAINING_TAG, Plan, joined, planned_night, planned_own, selected
 from jobs.pool.requested_options import Selection
 
-#: The most models of the default selection.
-_MOST = 12
-#: In the order of importance, one of a kind each; the first that can be measured here are taken. Each compiles in 5 to 20
-#: seconds, in training in 10 to 60; Qwen3, speech_transformer and yolov3 take more, and so are left out or not trained.
+#: In the order of importance, one of a kind each. Each compiles in 5 to 20 seconds, in training in 10 to 60; Qwen3,
+#: speech_transformer and yolov3 take more, and so are left out or not trained.
 _MODELS = (
     "huggingface/Qwen3ForCausalLM",  # rotary positions, grouped heads, SwiGLU: what is trained today
     "huggingface/BertForMaskedLM",  # encoder: attention, layer norm, GELU
@@ -27,16 +25,6 @@ _MODELS = (
     "timm/beit_base_patch16_224",  # relative positions as a table
     "torchvision/squeezenet1_1",  # concatenation
     "timm/visformer_small",  # convolutions and attention in one
-    # In place of those that cannot be measured here:
-    "huggingface/ResNetForImageClassification",
-    "huggingface/ViTForImageClassification",
-    "huggingface/MobileNetV2ForImageClassification",
-    "huggingface/YituTechConvBert",
-    "huggingface/XLNetLMHeadModel",
-    "timm/mobilevit_s",
-    "timm/convnextv2_nano.fcmae_ft_in22k_in1k",
-    "torchvision/resnet50",
-    "torchvision/densenet121",
 )
 #: Its 28 layers compile for 80 seconds in training.
 _NOT_TRAINED = "huggingface/Qwen3ForCausalLM"
@@ -84,9 +72,8 @@ def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
     def rank(cell: Cell) -> int:
         return order[f"{cell.suite}/{cell.model}"]
 
-    chosen = sorted({rank(cell) for cell in plan.cells})[:_MOST]
-    cells = [cell for cell in plan.cells if rank(cell) in chosen]
     # What takes long stands before what is short, and a model's two inference configs do not tune at the same time.
-    return Plan(
-        sorted(cells, key=lambda cell: (cell.config == inference[-1], cell.phase is Phase.TRAINING, rank(cell)))
+    cells = sorted(
+        plan.cells, key=lambda cell: (cell.config == inference[-1], cell.phase is Phase.TRAINING, rank(cell))
     )
+    return replace(plan, cells=cells)

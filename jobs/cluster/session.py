@@ -72,12 +72,12 @@ def measure_night(
         measured = {cell_id for run in earlier.values() for cell_id in run.latest()}
         left = {cell.cell_id: cell for cell in plan.cells if cell.cell_id not in measured}
         run_ids = [run.header.run_id for run in earlier.values()]
-        with RunProgress(console, len(left)) as progress:
-            night = ClusterNight(cluster, request, left, folder, progress, store, run_ids)
-            if store:
-                for bundle in earlier:
-                    night.say(store(bundle))
-            error = _measure(night, plan, path, executing.tasks, costs or folder)
+        progress = RunProgress(console, len(left))
+        night = ClusterNight(cluster, request, left, folder, progress, store, run_ids)
+        if store:
+            for bundle in earlier:
+                night.say(store(bundle))
+        error = _measure(night, plan, path, executing.tasks, costs or folder)
         if left:
             night.say(_missing(night, path))
         if database and run_ids:

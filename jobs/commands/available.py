@@ -20,7 +20,7 @@ from jobs.measuring_options import device_option
 from jobs.options import OUTPUT_FILE, json_option
 from jobs.output.terminal import print_json
 from jobs.plan.models_example import EXAMPLE, write_example
-from jobs.plan.models_file import check_functions, read_models_file
+from jobs.plan.models_file import read_models_file
 from jobs.plan.planning import check_configs, mode_configs, template_configs
 from jobs.pool.host import HostError, probe
 
@@ -204,7 +204,6 @@ def init_command(function: str | None, path: Path) -> None:
             raise click.UsageError(str(error)) from error
         click.echo(f"wrote {' and '.join(map(str, written))}")
     file = read_models_file(path)
-    check_functions(file)
     if find_spec("torch"):
         for watched in file.models:
             check_configs(watched, str(path), _device())

@@ -15,7 +15,6 @@ from jobs.measuring_options import (
     naming_options,
     replicates_option,
     selection_options,
-    shared_tuning_option,
 )
 from jobs.options import POSITIVE, Storage, storage_options
 from jobs.plan.again import Rounds, check_arguments, plans_again
@@ -96,8 +95,7 @@ def run_command(
 @storage_options
 @max_hours_option
 @click.option("--retry-failed", is_flag=True, help="Measure failed cells again, too; the new outcome counts.")
-@shared_tuning_option
-def resume_command(run: str | None, storage: Storage, budget_s: float, retry_failed: bool, shared_tuning: str) -> None:
+def resume_command(run: str | None, storage: Storage, budget_s: float, retry_failed: bool) -> None:
     """Go on with a run that was killed, interrupted or out of time; without RUN the newest unfinished one.
 
     Its bundle has all options that it began with.
@@ -107,7 +105,7 @@ def resume_command(run: str | None, storage: Storage, budget_s: float, retry_fai
         where = f"of {run}" if run else f"in {storage.out}"
         click.echo(f"nothing left to do: every planned cell {where} is measured")
         return
-    unfinished = [replace(item, budget_s=budget_s, shared_tuning=shared_tuning) for item in unfinished]
+    unfinished = [replace(item, budget_s=budget_s) for item in unfinished]
     run_ids, _ = resume_and_store(unfinished, testbeds_of(unfinished, serve=True), storage.target)
     if not storage.no_store:
         print_night(storage.database, run_ids)

@@ -105,7 +105,7 @@ class Forecast:
             "models": len({(cell.suite, cell.model) for cell in self.plan.cells}),
             "configs": len({cell.config for cell in self.plan.cells}),
             "left_out": self.plan.left_out,
-            "workers": self.execution.at_once,
+            "workers": self.execution.workers,
             "hours": max(gpu["hours"] for gpu in self.gpus),
             "gpus": self.gpus,
             "started": sum(gpu["started"] for gpu in self.gpus),
@@ -137,8 +137,8 @@ def forecast(plan: Plan, history: Sequence[BundleContents], execution: Execution
 
 def _gpu(cells: Sequence[Cell], model: CostModel, execution: ExecutionOptions, slack: float) -> dict[str, Any]:
     budget_s = execution.budget_s / slack
-    ordered = longest_first(cells, model, execution.at_once, budget_s)
-    prediction = predict(ordered, model, execution.at_once)
+    ordered = longest_first(cells, model, execution.workers, budget_s)
+    prediction = predict(ordered, model, execution.workers)
     # An unavailable cell holds the device for no second, which says nothing about the others.
     is_known = any(model.estimate(cell).device_s for cell in cells)
     return {

@@ -75,7 +75,7 @@ def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:
     if cell.config.backend != "inductor":
         raise NotExplainableError(f"{cell}: torch's compiler bisector takes back-end inductor only")
     requested = Unfinished(path, contents).requested
-    execution = replace(requested.execution, workers=1, exclusive=False, gpus=None)
+    execution = replace(requested.execution, workers=1, gpus=None)
     _check_torch(contents)
     (testbed,) = find_testbeds(cell.device, execution, serve=True)
     testbed.import_for([cell])

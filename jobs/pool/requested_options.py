@@ -70,24 +70,18 @@ class ExecutionOptions:
 
     Each GPU measures `workers` cells at once. After `budget_s` seconds no further cell starts. `start` is `fork` (from a
     process that has imported everything) or `spawn` (a new process a cell). `gpus` is as in
-    `jobs.pool.device_slots.choose_gpus`. `exclusive`: one cell at a time, on one worker's cores. `overlay` is a folder from
-    which torch is imported in place of the installed one, and `source` says what it is (`jobs.builds.overlay`). For
-    `carried_nights` nights a cell whose code did not change is carried over, 0 for none (`jobs.plan.carrying`).
+    `jobs.pool.device_slots.choose_gpus`. `overlay` is a folder from which torch is imported in place of the installed one,
+    and `source` says what it is (`jobs.builds.overlay`). For `carried_nights` nights a cell whose code did not change is
+    carried over, 0 for none (`jobs.plan.carrying`).
     """
 
     workers: int = 1
     budget_s: float = float("inf")
     start: str = "fork"
     gpus: str | None = None
-    exclusive: bool = False
     overlay: str = ""
     source: str = ""
     carried_nights: int = 0
-
-    @property
-    def at_once(self) -> int:
-        """Cells under way at once on each GPU."""
-        return 1 if self.exclusive else self.workers
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,12 @@ _SETTLED = NOT_APPLICABLE | {Status.PASS, Status.CONFIG_ERROR}
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that may have something left to do, and how it is resumed.
-
-    `shared_tuning` may only repeat the folder that the run began with; bundles written before the header had it need it.
-    """
+    """A run that may have something left to do, and how it is resumed."""
 
     path: Path
     contents: BundleContents
     retry_failed: bool = False
     budget_s: float = float("inf")
-    shared_tuning: str = ""
 
     def work(self, contents: BundleContents) -> Work:
         """What is left to do of a run when its bundle holds `contents`."""
@@ -50,26 +46,15 @@ class Unfinished:
         """The options that the run began with, with this attempt's budget.
 
         Raises:
-            ConfigError: the bundle lacks its options or has those of another version; or it began with another folder
-                for shared tuning.
+            ConfigError: the bundle lacks its options or has those of another version.
         """
-        header = self.contents.header
         try:
-            requested = RequestedOptions.from_json(header.asked or {}, self.budget_s)
+            return RequestedOptions.from_json(self.contents.header.asked or {}, self.budget_s)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(
                 f"{self.path} lacks the options of its run, or has those of another version of inductor-watch: "
                 "start a new run with `nightly`"
             ) from error
-        folder = requested.settings.shared_tuning
-        if not self.shared_tuning or self.shared_tuning == folder:
-            return requested
-        if folder or "tuning" not in header.testbed:
-            began = f"with --shared-tuning {folder}" if folder else "without --shared-tuning"
-            raise ConfigError(
-                f"run {header.run_id} began {began}, not with {self.shared_tuning}: leave the option out, the bundle has it"
-            )
-        return replace(requested, settings=replace(requested.settings, shared_tuning=self.shared_tuning))
 
 
 def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> list[Unfinished]:
@@ -110,7 +95,6 @@ def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
         pairs = ", ".join(f"{key} {header.testbed.get(key)} there and {here.get(key)} here" for key in differing)
         raise ConfigError(
             f"run {header.run_id} began on another testbed ({pairs}): resume it there, with as many workers"
-            + (" and the same --shared-tuning" if "tuning" in differing else "")
         )
 
 

@@ -78,7 +78,7 @@ def find_testbeds(
         ConfigError: a GPU that is not there, more workers than cores, or an overlay of torch that is gone.
     """
     gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else execution.gpus)
-    slots = make_slots(gpus, execution.workers, execution.start, execution.exclusive)
+    slots = make_slots(gpus, execution.workers, execution.start)
     if execution.overlay:
         variables = _overlay_variables(execution)
         slots = [replace(slot, variables={**slot.variables, **variables}) for slot in slots]

@@ -52,9 +52,9 @@ def test_an_unchanged_cell_is_compiled_and_not_timed(nights):
     assert "compile_cold_s" in carried.metrics
     assert carried.code_id == whole.code_id is not None
     assert (carried.details["only"], carried.details[SAME_CODE_AS]) == ("code", first.header.run_id)
-    assert "1 cell measured, 0 carried over; " in done[0].stdout
-    assert "0 cells measured, 0 carried over; " in done[1].stdout
-    assert f"0 cells measured, 1 carried over as same code as {first.header.run_id}; " in done[2].stdout
+    assert "1 cell measured, 0 carried over\n" in done[0].stdout
+    assert "0 cells measured, 0 carried over\n" in done[1].stdout
+    assert f"0 cells measured, 1 carried over as same code as {first.header.run_id}\n" in done[2].stdout
     assert first.header.testbed["tuning"] == second.header.testbed["tuning"] == "shared"
     assert (folder / "runs" / "tuning").is_dir()
 
