@@ -81,19 +81,6 @@ def test_pytorchs_pull_requests_show_their_landings_and_reverts(say, clone):
         assert told == say("show", str(number)) == say("show", f"#{number}")
 
 
-def test_the_same_import_again_changes_nothing_and_a_later_one_adds(say, store, clone):
-    with clone as writer:
-        writer.commit("First (#1)")
-    assert "1 commits: 1 new, 0 updated, 0 unchanged" in say("import", "--git", str(writer.path))
-    assert "0 new, 0 updated, 1 unchanged" in say("import", "--git", str(writer.path))
-    tree = run_git(writer.path, "rev-parse", "main^{tree}")
-    second = run_git(writer.path, "commit-tree", "-p", "main", "-m", "Second (#2)", tree)
-    run_git(writer.path, "update-ref", "refs/heads/main", second)
-    told = json.loads(say("import", "--git", str(writer.path), "--json"))
-    assert (told["new"], told["unchanged"], told["tip"], told["ref"]) == (1, 1, second, "main")
-    assert titles(store) == [(1, "Second (#2)"), (0, "First (#1)")]
-
-
 def history_with_merges(writer):
     """Main, a side branch that took main in before it was merged, and a merge on top; a clock that goes backwards."""
     root = writer.commit("Root", at=2_000_000_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,14 +128,6 @@ def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
     held = [run_of(took(item, 3600.0, held_s={"device": 3000.0}) for item in PLAN.cells)]
     _, text = told(history=held, workers=4)
     assert "GPU 0: 4 cells, 3.33 h with 4 workers, limited by the device (CPU 1.00 h, device 3.33 h)" in text
-
-
-def test_names_with_brackets_are_no_markup():
-    text = io.StringIO()
-    odd = replace(cell("m[red]"), config=Config(backend="[bold]"))
-    show(Console(file=text, width=200), forecast(Plan([odd]), [], ExecutionOptions()))
-    assert "m[red]" in text.getvalue()
-    assert "backend=[bold]" in text.getvalue()
 
 
 def call(*words, folder):

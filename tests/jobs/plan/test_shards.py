@@ -6,12 +6,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from collector.bundle import read_bundle
 from collector.errors import ConfigError
-from collector.settings import Settings
 from collector.vocabulary import Phase
 from db.engine import open_store
 from db.queries.side_rows import side_rows
@@ -23,13 +20,7 @@ from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
 from jobs.plan.schedule import group_of
 from jobs.plan.shards import MOST_JOBS, check_night, cut, matrix, write_plans
-from jobs.pool import session
-from jobs.pool.gpu_scheduler import DeviceSlot
-from jobs.pool.requested_options import ExecutionOptions, RunNames
-from jobs.pool.runner import Result
-from jobs.pool.session import measure_and_store
-from jobs.pool.testbeds import Testbed
-from tests.factories import CONFIGS, ENVIRONMENT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
+from tests.factories import CONFIGS, MAX_AUTOTUNE, cell, header, night, passing, write_bundle
 
 MODELS = [f"m{number:02}" for number in range(12)]
 PLAN = Plan([cell(model, config) for config in CONFIGS for model in MODELS], ["x: needs timm, not installed"])
@@ -51,20 +42,6 @@ def test_shards_are_of_like_cost_hold_all_cells_once_in_the_plans_order_and_no_m
         numbers = [number_of[item.cell_id] for item in shard.cells]
         assert numbers == sorted(numbers)
     assert len({(group_of(item), shard.number) for shard in found for item in shard.cells}) == 12
-
-
-@given(st.lists(st.floats(1, 1000), min_size=1, max_size=12), st.integers(1, 15), st.randoms())
-def test_the_same_plan_and_costs_give_the_same_shards_whatever_was_learned_first(costs, count, rng):
-    plan = Plan([cell(model) for model in MODELS[: len(costs)]])
-    measured = [passing(item, wall_s=cost, details={}) for item, cost in zip(plan.cells, costs, strict=True)]
-    one = cut(plan, CostModel.learn(measured), count)
-    rng.shuffle(measured)
-    two = cut(plan, CostModel.learn(measured), count)
-    assert matrix(one) == matrix(two)
-    assert [shard.cells for shard in one] == [shard.cells for shard in two]
-    assert len(one) == min(count, len(costs))
-    # What list scheduling never exceeds (Graham 1966).
-    assert max(shard.worker_s for shard in one) <= (sum(costs) / len(one) + max(costs) * (1 - 1 / len(one))) * 1.000001
 
 
 def test_phases_of_a_model_may_part_and_a_second_name_of_a_program_costs_nothing(monkeypatch):
@@ -239,26 +216,6 @@ def test_a_shard_that_was_cut_short_keeps_its_own_missing_cells(tmp_path, shards
     assert found.missing == len(first.cells) - 1
 
 
-def test_the_night_before_is_one_of_the_same_kind_and_branch_if_there_is_one(tmp_path, shards):
-    for number, shard in enumerate(shards):
-        arrived(tmp_path / "runs", number, shard, minutes=1000)
-    night(tmp_path / "runs", "adhoc", minutes=900, trigger="adhoc")
-    output = tmp_path / "output"
-
-    def base():
-        output.write_text("")
-        assert merge(tmp_path, "--github-output", GITHUB_OUTPUT=str(output)).exit_code == 0
-        return dict(line.split("=") for line in output.read_text().splitlines())
-
-    assert base() == {"night": "n-1", "base": "", "runs": "3", "lost": "0"}
-    night(tmp_path / "runs", "of-a-branch", minutes=800, trigger="nightly", branch="release/2.12")
-    assert base()["base"] == "of-a-branch"
-    night(tmp_path / "runs", "of-main", minutes=700, trigger="nightly")
-    assert base()["base"] == "of-main"
-    night(tmp_path / "runs", "later", minutes=2000, trigger="nightly")
-    assert base()["base"] == "of-main"
-
-
 def test_a_plan_without_a_night_and_outputs_without_a_plan_are_refused(tmp_path):
     place = tmp_path / "plan.json"
     place.write_text(json.dumps({"cells": []}))
@@ -268,27 +225,6 @@ def test_a_plan_without_a_night_and_outputs_without_a_plan_are_refused(tmp_path)
     done = call("ingest", bundle, "--github-output", "--db", tmp_path / "w.db")
     assert done.exit_code == 2
     assert not (tmp_path / "w.db").exists()
-
-
-def test_a_run_of_measurements_is_never_taken_for_promises(tmp_path, shards):
-    for number, shard in enumerate(shards):
-        arrived(tmp_path / "runs", number, shard)
-    night(tmp_path / "runs", "n-1-absent")  # somebody's own run of that name
-    done = merge(tmp_path)
-    assert "has measurements" in str(done.exception)
-    (found, *_), _ = stored(tmp_path)
-    assert found.missing == 0
-
-
-def test_runs_of_several_hosts_share_the_night_they_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "measure_devices", lambda runs, *_: Result([run.writer.close(at(1)) for run in runs]))
-    facts = {**ENVIRONMENT, "torch": "2.13.0", "torch_git": "f" * 40, "device": "cuda", "cores": 2}
-    for host in range(2):
-        testbed = Testbed(DeviceSlot([[0]]), {**facts, "node": f"host-{host}"}, ExecutionOptions())
-        plan, names = Plan([cell(f"m{host}")]), RunNames(night="n-1")
-        measure_and_store(plan, [testbed], names, Settings(), tmp_path / f"{host}", str(tmp_path / "w.db"))
-    (found,), _ = stored(tmp_path)
-    assert (found.night, len(found.runs)) == ("n-1", 2)
 
 
 def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(tmp_path, measured):
