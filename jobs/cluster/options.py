@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
@@ -22,16 +23,12 @@ class Executing:
         """Whether the nodes of a cluster measure."""
         return self.executor == "ray"
 
-    def check(self, gpus: str | None, dry_run: bool) -> None:
-        """Raises `click.UsageError` for options without effect under this executor."""
-        if not self.on_cluster:
-            if self.tasks is not None:
-                raise click.UsageError("--tasks goes with --executor ray: leave it out, or see --workers")
-            return
-        if gpus is not None:
-            raise click.UsageError("--gpus goes with --executor host: a task has all GPUs of its node")
-        if dry_run:
-            raise click.UsageError("--dry-run tells of one host: leave out --executor ray")
+    def check(self, of_a_host: Sequence[str]) -> None:
+        """Raises `click.UsageError` for options without effect under this executor; `of_a_host` are those of one host."""
+        if self.on_cluster and of_a_host:
+            raise click.UsageError(f"{of_a_host[0]} is for this host alone: leave it out, or --executor")
+        if not self.on_cluster and self.tasks is not None:
+            raise click.UsageError("--tasks goes with --executor ray: leave it out, or see --workers")
 
 
 executing_options = as_one(

@@ -20,6 +20,7 @@ from jobs import tool_version
 from jobs.cluster.night import ClusterNight, cut_shards
 from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, usable_nodes
+from jobs.options import Storage
 from jobs.output.terminal import several
 from jobs.plan.cost import newest_bundles, read_history
 from jobs.plan.planning import Plan
@@ -38,9 +39,9 @@ _SHARDS_A_NODE = 4
 def measure_night(
     executing: Executing,
     device: str | None,
-    planned: Callable[[str], tuple[Plan, RunNames, RequestedOptions]],
-    folder: Path,
-    database: str | None,
+    planned: Callable[[str], tuple[Plan, RunNames]],
+    requested: RequestedOptions,
+    storage: Storage,
     costs: Path | None,
     connect: Callable[[str | None], AbstractContextManager[RayCluster]] = connected,
 ) -> list[str]:
@@ -49,19 +50,18 @@ def measure_night(
     A night that has bundles in the folder is continued: its measured cells are not measured again.
 
     Raises:
-        click.UsageError: Ray is not installed, or traces are requested.
+        click.UsageError: Ray is not installed.
         NothingToDoError: the plan is empty.
         ClusterError: there is no such cluster, none of its nodes can measure, or cells were lost with their nodes; what was
             measured is stored.
     """
+    folder, database = storage.out, storage.target
     console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
     with connect(executing.address) as cluster:
         has_gpus = any(node.gpus for node in cluster.nodes())
-        plan, names, requested = planned(device or ("cuda" if has_gpus else "cpu"))
+        plan, names = planned(device or ("cuda" if has_gpus else "cpu"))
         require_cells(plan)
         _usable(cluster.nodes(), plan.cells[0].device)
-        if requested.settings.trace:
-            raise click.UsageError("--trace goes with --executor host: traces would stay on the nodes")
         plan = replace(plan, night=names.night or new_run_id())
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{plan.night}.plan.json"

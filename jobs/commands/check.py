@@ -101,30 +101,19 @@ def check_command(
     check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
-    interrupted = _run(check)
-    report, answer = _answer(check, files, fail_on, (time.monotonic() - began) / 60, interrupted, dashboard_url)
-    _write(report, answer, form, output)
-    raise SystemExit(130 if interrupted else answer.exit_code)
-
-
-def _run(check: Check) -> bool:
-    """Measures, and returns whether the user ended it."""
+    interrupted = False
     try:
         check.run()
     except KeyboardInterrupt:
-        return True
-    return False
-
-
-def _answer(
-    check: Check, files: list[str], fail_on: frozenset[str], minutes: float, interrupted: bool, dashboard_url: str
-) -> tuple[Report, Answer]:
-    """The answer. Ends the command where a side has no run."""
+        interrupted = True
+    minutes = (time.monotonic() - began) / 60
     try:
-        return build_answer(check, files, fail_on, minutes, interrupted, dashboard_url)
+        report, answer = build_answer(check, files, fail_on, minutes, interrupted, dashboard_url)
     except SideError as error:
         tell(f"nothing was measured on both sides: {error}")
         raise SystemExit(130 if interrupted else 3) from None
+    _write(report, answer, form, output)
+    raise SystemExit(130 if interrupted else answer.exit_code)
 
 
 def _sharing_tuning(requested: RequestedOptions, storage: Storage) -> Settings:
@@ -155,9 +144,8 @@ def _write(report: Report, answer: Answer, form: str, output: Path | None) -> No
 
 def _text(report: Report, answer: Answer) -> str:
     out = Console(file=StringIO(), width=console().width)
-    show_comparison(out, report.comparison, report.judgement, _ROWS)
-    for line in answer.lines():
-        say(out, line)
-    stream = out.file
-    assert isinstance(stream, StringIO)  # noqa: S101 - made above
-    return stream.getvalue()
+    with out.capture() as captured:
+        show_comparison(out, report.comparison, report.judgement, _ROWS)
+        for line in answer.lines():
+            say(out, line)
+    return captured.get()

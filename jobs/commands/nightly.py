@@ -102,32 +102,37 @@ def nightly_command(
     as_json: bool,
 ) -> None:
     """Measure the zoo under the night's configs, store it and show the summary."""
-    if executing.on_cluster:
-        _check_cluster(source, carrying)
+    elsewhere = {
+        "--gpus": requested.execution.gpus is not None,
+        "--dry-run": dry_run,
+        "--source": source.source,
+        "--unchanged-code skip": carrying.unchanged_code == "skip",
+        "--trace": requested.settings.trace,
+    }
+    executing.check([option for option, is_given in elsewhere.items() if is_given])
     requested = carrying.applied(requested, costs or storage.out)
     names, requested = source.applied(names, requested)
     execution = requested.execution
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
-    executing.check(execution.gpus, dry_run)
     is_bounded = executing.on_cluster or dry_run or execution.budget_s != float("inf")
     if is_bounded and (replicates or 1) > 1:
         raise click.UsageError(
             "--replicates repeats a whole night on this host: leave out --max-hours, --executor and --dry-run"
         )
 
-    def planned(device: str) -> tuple[Plan, RunNames, RequestedOptions]:
+    def planned(device: str) -> tuple[Plan, RunNames]:
         plan = read_plan(plan_file, device) if plan_file else planned_night(device, selection, configs)
         shared = night or plan.night
         of_night = replace(names, trigger="nightly", night=check_night(shared) if shared else "")
-        return plan, of_night, requested
+        return plan, of_night
 
     if executing.on_cluster:
-        run_ids = measure_night(executing, selection.device, planned, storage.out, storage.target, costs)
+        run_ids = measure_night(executing, selection.device, planned, requested, storage, costs)
     else:
         # A dry run may plan for a device that is not here.
         testbeds = [] if dry_run and selection.device else find_testbeds(selection.device, execution, serve=not dry_run)
-        plan, names, requested = planned(testbeds[0].device if testbeds else str(selection.device))
+        plan, names = planned(testbeds[0].device if testbeds else str(selection.device))
         if dry_run:
             require_cells(plan)
             run_dry(plan, costs, storage.out, execution, as_json, len(testbeds) or 1)
@@ -138,16 +143,6 @@ def nightly_command(
         run_ids = _measure(replicates, plan, testbeds, names, requested, storage, costs)
     if storage.target and run_ids:
         print_night(storage.target, run_ids)
-
-
-def _check_cluster(source: SourceOptions, carrying: Carrying) -> None:
-    """Raises `click.UsageError` for what a cluster does not do."""
-    for option, is_given in {
-        "--source": source.source,
-        "--unchanged-code skip": carrying.unchanged_code == "skip",
-    }.items():
-        if is_given:
-            raise click.UsageError(f"{option} measures on this host: leave out --executor")
 
 
 def _measure(

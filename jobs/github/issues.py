@@ -14,6 +14,7 @@ from analysis.reports.markdown import BODY_BYTES, cut, render
 from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.github.api import GitHub, has_body, page_of
+from jobs.output.terminal import one_line
 from jobs.regressions.text import blame_lines, change_of
 from jobs.regressions.text import page_of as page_of_record
 
@@ -107,8 +108,7 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
 
 def _title(text: str) -> str:
     """Titles are no Markdown, and yet call people who are named in them."""
-    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text).replace("@", "@\u200b")
-    return flat if len(flat) <= _TITLE else f"{flat[: _TITLE - 3]}..."
+    return one_line(text, _TITLE).replace("@", "@\u200b")
 
 
 def _growth(info: RegressionInfo) -> float:

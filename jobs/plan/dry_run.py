@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 
 from collector.bundle import BundleContents, BundleError
-from collector.vocabulary import Cell, Measurement, Status
+from collector.vocabulary import Cell
 from jobs.output.tables import FittingTable, console, say
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history
 from jobs.plan.duplicate_programs import SAME_PROGRAM, plan_work
@@ -40,30 +40,17 @@ AXES: Mapping[str, Callable[[Cell], str]] = {
 def backtest(contents: BundleContents) -> tuple[float, float] | None:
     """Seconds that a run took and those that its cells predict; None where it has too few cells to keep its workers busy."""
     items = [item for item in contents.measurements if SAME_PROGRAM not in item.details]
-    spans = sorted(span for item in items if (span := _span(item)))
     if any("only" in item.details for item in items):
         return None  # a cell that was carried over tells nothing of what it takes to measure it
-    # Waiting does not count against the time limit, and the first bundles do not say how long it was.
-    if not spans or any(item.status is Status.TIMEOUT and "waited_s" not in item.details for item in items):
-        return None
+    starts = {item.cell: datetime.fromisoformat(item.started_at).timestamp() for item in items}
     workers = contents.header.testbed.get("workers") or 1
-    took_s = max(end for _, end in spans) - spans[0][0]
-    if len(spans) < 2 * workers or took_s <= 0:
+    if len(items) < 2 * workers:
         return None
+    took_s = max(starts[item.cell] + item.wall_s for item in items) - min(starts.values())
     # A bundle has cells in the order in which they ended; they were started in another.
-    cells = [item.cell for item in sorted(items, key=lambda item: item.started_at)]
-    model = CostModel.learn(items)
-    predicted_s = predict(cells, model, workers).total_s
+    cells = sorted(starts, key=lambda cell: starts[cell])
+    predicted_s = predict(cells, CostModel.learn(items), workers).total_s
     return (took_s, predicted_s) if predicted_s > 0 else None
-
-
-def _span(item: Measurement) -> tuple[float, float] | None:
-    """Start and end of a cell, in seconds since the epoch."""
-    try:
-        start = datetime.fromisoformat(item.started_at).timestamp()
-    except ValueError:
-        return None
-    return start, start + item.wall_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from jobs.cluster import session
 from jobs.cluster.night import ClusterNight, cut_shards
 from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, check_address, connected, usable_nodes
+from jobs.options import Storage
 from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan, load_plan
 from jobs.pool import child
@@ -105,9 +106,9 @@ def measure(tmp_path, monkeypatch, capsys):
             session.measure_night(
                 Executing("ray", tasks=4),
                 None,
-                lambda device: (plan, names, RequestedOptions()),
-                tmp_path / "runs",
-                store,
+                lambda device: (plan, names),
+                RequestedOptions(),
+                Storage(tmp_path / "runs", store is None, store or ""),
                 None,
                 connect=lambda address: nullcontext(cluster),
             )
@@ -263,8 +264,8 @@ def test_without_ray_the_message_says_what_to_install(monkeypatch):
     ("words", "said"),
     [
         (["--tasks", "3"], "--executor ray"),
-        (["--executor", "ray", "--gpus", "all"], "--gpus"),
-        (["--executor", "ray", "--dry-run"], "--dry-run"),
+        (["--executor", "ray", "--gpus", "all"], "--gpus is for this host"),
+        (["--executor", "ray", "--dry-run"], "--dry-run is for this host"),
         (["--executor", "slurm"], "ray"),
     ],
 )
