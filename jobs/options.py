@@ -11,11 +11,11 @@ from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
 from collector.vocabulary import Phase
+from jobs.output.addresses import split_address
 
 if TYPE_CHECKING:
     from db.queries.filters import CellFilter
@@ -95,16 +95,12 @@ db_option = click.option(
 
 
 def _check_dashboard(_: click.Context, __: click.Parameter, url: str) -> str:
-    """The address as it is given. Raises `click.UsageError` if it is no http(s) address."""
-    if not url:
-        return ""
-    try:
-        parts = urlsplit(url)
-        is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
-    except ValueError:
-        is_fine = False
-    if not is_fine or not url.isprintable() or any(char in url for char in " <>\"'`|\\"):
-        raise click.UsageError(f"--dashboard-url: {url[:80]!r} is no address such as https://host/path")
+    """The address as it is given. Raises `click.UsageError` if it is no http(s) address, or cannot stand in a link."""
+    parts = split_address("--dashboard-url", url) if url else None
+    if parts and (
+        parts.scheme not in ("http", "https") or parts.query or parts.fragment or set(url) & set(" <>\"'`|\\")
+    ):
+        raise click.UsageError("--dashboard-url is no address such as https://host/path")
     return url
 
 

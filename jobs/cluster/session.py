@@ -22,7 +22,7 @@ from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, usable_nodes
 from jobs.options import Storage
 from jobs.output.terminal import several
-from jobs.plan.cost import newest_bundles, read_history
+from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan
 from jobs.plan.shards import merge_night
 from jobs.pool.child import Request, bundle_files
@@ -93,7 +93,6 @@ def _measure(night: ClusterNight, plan: Plan, path: Path, tasks: int | None, cos
     usable = _usable(nodes, plan.cells[0].device)
     history, left = read_history(costs), list(night.left.values())
     shards = cut_shards(left, usable, tasks or _SHARDS_A_NODE * len(usable), history) if left else []
-    night.costs = night.cluster.share({bundle.name: bundle.read_bytes() for bundle in newest_bundles(costs)})
     _announce(night, plan, len(shards), nodes, usable)
     try:
         night.run(shards)

@@ -15,12 +15,12 @@ from typing import Any
 import click
 import httpx
 
+from jobs.output.addresses import LOOPBACK, check_secret_address, check_token
 from jobs.output.terminal import one_line
 
 #: GitHub Actions sets both; elsewhere a person does.
 TOKEN_VARIABLE, URL_VARIABLE = "GITHUB_TOKEN", "GITHUB_API_URL"
 DEFAULT_URL = "https://api.github.com"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: Seconds: a rate limit that ends later is not waited for.
 _PATIENCE_S = 60.0
 _RIGHT = f"is {URL_VARIABLE} right?"
@@ -59,16 +59,8 @@ class GitHub:
             raise click.UsageError(
                 f"{TOKEN_VARIABLE} is not set: set it to a token that may write issues and pull requests"
             )
-        if not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise click.UsageError(f"{TOKEN_VARIABLE} holds characters that no token has: copy it again")
         base = environ.get(URL_VARIABLE, "").strip() or DEFAULT_URL
-        try:
-            url = httpx.URL(base)
-        except httpx.InvalidURL:
-            raise click.UsageError(f"{URL_VARIABLE} is no address") from None
-        if url.scheme != "https" and not (url.scheme == "http" and url.host in _LOOPBACK):
-            raise click.UsageError(f"{URL_VARIABLE} must be an https:// address: a token is sent there")
-        return cls(token, base.rstrip("/"))
+        return cls(check_token(TOKEN_VARIABLE, token), check_secret_address(URL_VARIABLE, base).rstrip("/"))
 
     def pages(self, path: str, **query: str) -> Iterator[dict[str, Any]]:
         """The objects of a list, page by page."""
@@ -108,7 +100,7 @@ class GitHub:
         for tried_twice in (False, True):
             try:
                 # A server on this host needs no proxy; for all others the proxies of the environment count.
-                with_proxy = url.host not in _LOOPBACK
+                with_proxy = url.host not in LOOPBACK
                 response = httpx.request(
                     method, url, json=body, headers=headers, timeout=self.timeout_s, trust_env=with_proxy
                 )

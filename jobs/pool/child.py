@@ -47,7 +47,7 @@ _QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROG
 #: The packages of this program that measuring imports.
 _PACKAGES = ("collector", "jobs", "db", "analysis")
 #: The fields of a request that its JSON has only where they say something, as its cells.
-_OPTIONAL = ("torch_git", "tool", "until", "costs")
+_OPTIONAL = ("torch_git", "tool", "until")
 
 
 class ChildError(click.ClickException):
@@ -62,8 +62,7 @@ class Request:
 
     `selection` and `configs` are as the user typed them, since their meaning depends on the torch that measures; `cells`
     are measured instead where there are any. The child refuses where its torch or its inductor-watch differ from
-    `torch_git` and `tool`, unless these are empty. No cell starts after `until` (seconds since the epoch). `costs` is a
-    folder of bundles to learn from what cells take.
+    `torch_git` and `tool`, unless these are empty. No cell starts after `until` (seconds since the epoch).
     """
 
     selection: Selection
@@ -75,7 +74,6 @@ class Request:
     torch_git: str = ""
     tool: str = ""
     until: float | None = None
-    costs: str = ""
 
     @property
     def key(self) -> str:
@@ -260,8 +258,7 @@ def measure(request: Request) -> None:
     plan = Plan(list(request.cells))
     if not request.cells:
         plan = planned_night(testbeds[0].device, request.selection, request.configs)
-    costs = Path(request.costs) if request.costs else None
-    measure_and_store(plan, testbeds, request.names, request.requested.settings, folder, None, costs)
+    measure_and_store(plan, testbeds, request.names, request.requested.settings, folder, None)
 
 
 def _check_requirements(request: Request, torch_git: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from collector.bundle import BundleContents, BundleWriter, read_bundle
-from collector.errors import ConfigError, ExpectedError
+from collector.errors import ExpectedError
 from collector.explanation import EXPLAINABLE, Explanation
 from collector.vocabulary import Measurement
 from db.connecting import Source
@@ -23,7 +23,7 @@ from jobs.output.terminal import the_first
 from jobs.plan.duplicate_programs import SAME_PROGRAM
 from jobs.pool.device_pool import Pool
 from jobs.pool.host import cell_variables
-from jobs.pool.resuming import Unfinished
+from jobs.pool.resuming import Unfinished, check_torch
 from jobs.pool.runner import now, scheduler_for
 from jobs.pool.testbeds import find_testbeds
 
@@ -76,7 +76,7 @@ def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:
         raise NotExplainableError(f"{cell}: torch's compiler bisector takes back-end inductor only")
     requested = Unfinished(path, contents).requested
     execution = replace(requested.execution, workers=1, gpus=None)
-    _check_torch(contents)
+    check_torch(contents.header, Wheel.installed().commit)
     (testbed,) = find_testbeds(cell.device, execution, serve=True)
     testbed.import_for([cell])
     settings = replace(requested.settings, explain=True, timeout_s=timeout_s, trace="")
@@ -88,14 +88,6 @@ def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:
     failure = outcome.measurement.failure
     why = f"{failure.exception}: {failure.message}" if failure else "no answer"
     raise NotExplainableError(f"the process that looked for the cause of {cell} ended without one: {why}")
-
-
-def _check_torch(contents: BundleContents) -> None:
-    theirs, ours = str((contents.header.asked or {}).get("torch_git")), Wheel.installed().commit
-    if theirs != ours:
-        raise ConfigError(
-            f"run {contents.header.run_id} measured torch {theirs[:12]}, installed is {ours[:12]}: install that torch again"
-        )
 
 
 def keep(path: Path, cell_id: str, explanation: Explanation) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.bundle import BundleContents, BundleError, check_bundle, read_bundle
+from collector.bundle import BundleContents, BundleError, RunHeader, check_bundle, read_bundle
 from collector.bundle_file import both_paths
 from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
@@ -83,18 +83,23 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
 def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
     """Raises `ConfigError` where this machine or its torch is not the one that the run began on."""
     header = run.contents.header
-    theirs, ours = str((header.asked or {}).get("torch_git")), str(environment["torch_git"])
-    if theirs != ours:
-        raise ConfigError(
-            f"run {header.run_id} measures torch {theirs[:12]}, installed is {ours[:12]}: "
-            "install that torch again, or start a new run with `nightly`"
-        )
+    check_torch(header, str(environment["torch_git"]))
     here = extract_testbed(environment) | run.requested.settings.testbed()
     differing = [key for key in {**header.testbed, **here} if header.testbed.get(key) != here.get(key)]
     if differing:
         pairs = ", ".join(f"{key} {header.testbed.get(key)} there and {here.get(key)} here" for key in differing)
         raise ConfigError(
             f"run {header.run_id} began on another testbed ({pairs}): resume it there, with as many workers"
+        )
+
+
+def check_torch(header: RunHeader, installed: str) -> None:
+    """Raises `ConfigError` where the installed torch, by its git commit, is not the one that a run measures."""
+    theirs = str((header.asked or {}).get("torch_git"))
+    if theirs != installed:
+        raise ConfigError(
+            f"run {header.run_id} measures torch {theirs[:12]}, installed is {installed[:12]}: "
+            "install that torch again, or start a new run with `nightly`"
         )
 
 

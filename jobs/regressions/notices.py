@@ -6,6 +6,7 @@ record's own history remembers it, as a note; so a delivery that fails leaves th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -88,23 +89,15 @@ def notice_of(
         ],
         more=len(records) - len(records[:_ROWS]),
     )
-    document = {
+    document: dict[str, Any] = {
         "source": "inductor-watch",
         "title": title,
         "text": text,
         "report": {"sentence": first.sentence, "link": first.link} if first else None,
         "regressions": [
-            {**_plain(info_json(one.info, one.name)), "change": change_of(one.info), "page": page_of(one, dashboard)}
+            {**info_json(one.info, one.name), "change": change_of(one.info), "page": page_of(one, dashboard)}
             for one in records
         ],
     }
-    return Notice(title, text, document, tuple(infos))
-
-
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """Without its history; moments as text."""
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in record.items()
-        if name != "events"
-    }
+    plain = json.loads(json.dumps(document, default=datetime.isoformat))
+    return Notice(title, text, plain, tuple(infos))

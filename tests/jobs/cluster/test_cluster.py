@@ -54,11 +54,7 @@ class PlayedCluster:
     def nodes(self):
         return list(self.alive)
 
-    def share(self, value):
-        return value
-
-    def start(self, node, request, costs):
-        self.costs = costs
+    def start(self, node, request):
         request = Request.from_json(json.loads(request))
         self.started.append((node, request))
         self.tasks[len(self.started)] = self._play(node, request, len(self.started))
@@ -200,7 +196,6 @@ def test_the_store_has_the_whole_night_and_what_was_lost_as_missing(measure, tmp
     cluster.started = [(NODES[0], None)] * 10  # so that its runs have other names
     measure(cluster, store=store, plan=load_plan(tmp_path / "runs" / "n1.plan.json"))
     assert Counter(item.model for _, request in cluster.started[10:] for item in request.cells) == {"m0": 3}
-    assert "run-4.jsonl.gz" in cluster.costs  # from which a node learns what its cells take
     (stored,) = list_nights(engine)
     assert (sum(run.measured for run in stored.runs), sum(run.planned for run in stored.runs)) == (12, 12)
 
