@@ -75,6 +75,11 @@ class Moment(click.ParamType[datetime]):
             return self.fail(f"{value!r} is no date: write 2026-08-01 or 2026-08-01T12:00", param, ctx)
 
 
+def example(words: str) -> str:
+    """The end of a verb's --help: a command line that it takes."""
+    return f"\b\nExample:\n  inductor-watch {words}"  # \b: Click leaves the lines as they are
+
+
 # Store, output and links
 
 

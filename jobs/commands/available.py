@@ -17,7 +17,7 @@ from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, select, suites
 from collector.zoo.spec import ModelSpec
 from jobs.measuring_options import device_option
-from jobs.options import OUTPUT_FILE, json_option
+from jobs.options import OUTPUT_FILE, example, json_option
 from jobs.output.terminal import print_json
 from jobs.plan.models_example import EXAMPLE, write_example
 from jobs.plan.models_file import read_models_file
@@ -25,7 +25,7 @@ from jobs.plan.planning import check_configs, mode_configs, template_configs
 from jobs.pool.host import HostError, probe
 
 
-@click.command()
+@click.command(epilog=example("templates --device cuda"))
 @device_option
 @json_option
 def templates_command(device: str | None, as_json: bool) -> None:
@@ -33,7 +33,7 @@ def templates_command(device: str | None, as_json: bool) -> None:
     _list(template_configs(), device, as_json, {name: template.note for name, template in TEMPLATES.items()})
 
 
-@click.command()
+@click.command(epilog=example("modes --json"))
 @device_option
 @json_option
 def modes_command(device: str | None, as_json: bool) -> None:
@@ -88,7 +88,7 @@ def _why_unavailable(config: Config, device: str) -> str | None:
     return None
 
 
-@click.command()
+@click.command(epilog=example("zoo --suite timm"))
 @click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
 @click.option(
     "--model", "models", multiple=True, metavar="NAME", help="Only this model, by name or pattern; repeatable."
@@ -132,7 +132,7 @@ def _model_row(spec: ModelSpec) -> dict[str, Any]:
 _Finding = tuple[bool, str, str]
 
 
-@click.command()
+@click.command(epilog=example("doctor"))
 @json_option
 def doctor_command(as_json: bool) -> None:
     """What this machine can measure, and what it lacks. Exit code 1 if nothing can be measured."""
@@ -185,7 +185,7 @@ def _suites() -> Iterator[_Finding]:
         yield ready > 0, suite, f"{ready} of {len(models)} models can be built{advice}"
 
 
-@click.command()
+@click.command(epilog=example("init my_models:small"))
 @click.argument("function", required=False, metavar="[MODULE:FUNCTION]")
 @click.option("--models-file", "path", type=OUTPUT_FILE, default=Path("models.toml"), help="The file.")
 def init_command(function: str | None, path: Path) -> None:

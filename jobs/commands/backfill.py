@@ -21,7 +21,7 @@ from jobs.builds.options import (
     parse_build,
 )
 from jobs.measuring_options import label_option, measuring_options, night_options
-from jobs.options import POSITIVE, Storage, json_option, storage_options
+from jobs.options import POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, tell
 from jobs.plan.planning import NothingToDoError
 from jobs.pool.child import Request
@@ -29,7 +29,7 @@ from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.session import storing
 
 
-@click.command()
+@click.command(epilog=example("backfill --torch 2.12.1 --torch 2.13.0"))
 @click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build of torch, e.g. 2.9.1; repeatable.")
 @click.option(
     "--source",

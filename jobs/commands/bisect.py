@@ -31,7 +31,7 @@ from jobs.measuring_options import (
     shared_tuning_option,
     timeout_option,
 )
-from jobs.options import FOLDER, PHASES, Storage, as_one, json_option, model_cell_options, storage_options
+from jobs.options import FOLDER, PHASES, Storage, as_one, example, json_option, model_cell_options, storage_options
 from jobs.output.terminal import one_line, print_json, tell
 from jobs.pool.child import Request
 from jobs.pool.explaining import explain, failing_cell, keep
@@ -53,7 +53,7 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
     return Selection(suites=(suite,) if suite else (), phases=(phase,) if phase else (), **form)
 
 
-@click.command()
+@click.command(epilog=example("bisect --model T5Small --config triton --good 2.12.1 --bad 2.13.0"))
 @click.option("--model", required=True, help="A model of `zoo` or of --models-file, or your own as module:function.")
 @click.option(
     "--config", required=True, metavar="NAME[+key=value...]", help="A config of `templates` or `modes`, with overrides."
@@ -246,7 +246,7 @@ def _why(answer: Answer, is_status: bool) -> str:
     return f"inconclusive: good and bad cannot be told apart: {answer.ends.text}; more runs (--most-runs) may help"
 
 
-@click.command()
+@click.command(epilog=example("explain latest T5Small --config max_autotune"))
 @click.argument("run")
 @click.argument("cell")
 @model_cell_options

@@ -17,7 +17,7 @@ from db.engine import open_store
 from db.queries.cells import branches
 from db.queries.filters import CellFilter, expand_patterns
 from db.queries.sides import resolve_side
-from jobs.options import POSITIVE, Moment, branch_option, cell_options, db_option, json_option
+from jobs.options import POSITIVE, Moment, branch_option, cell_options, db_option, example, json_option
 from jobs.output.terminal import print_json, print_lines
 from jobs.regressions.alert_lines import alert_lines, drift_line
 
@@ -37,7 +37,7 @@ def _judged_metrics(_: click.Context, __: click.Parameter, metrics: tuple[str, .
     return metrics
 
 
-@click.command()
+@click.command(epilog=example("changepoints --branch main --model T5Small"))
 @branch_option
 @cell_options
 @click.option(

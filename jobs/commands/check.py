@@ -26,7 +26,7 @@ from jobs.checking.sides import find_sides, make_overlays
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.measuring_options import label_option, measuring_options, night_options
-from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, stored_options
+from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
 from jobs.output.comparison import show_comparison
 from jobs.output.tables import console, say
 from jobs.output.terminal import tell
@@ -40,7 +40,7 @@ _ROWS = 20
 _WORKERS = 8
 
 
-@click.command()
+@click.command(epilog=example("check main my-branch --repo ~/pytorch --minutes 10"))
 @click.argument("base")
 @click.argument("new")
 @click.option("--repo", type=FOLDER, default=Path(), help="The clone of PyTorch [this folder].")

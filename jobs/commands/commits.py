@@ -15,14 +15,14 @@ from db.commits.storing import branch_starts, check_repo, set_branch_start
 from db.engine import open_store
 from jobs.git.commit_import import read_history
 from jobs.git.log import Repository
-from jobs.options import POSITIVE, Moment, db_option, json_option
+from jobs.options import POSITIVE, Moment, db_option, example, json_option
 from jobs.output.terminal import one_line, print_json, print_lines, several
 
 _REPO = "pytorch/pytorch"
 _repo_option = click.option("--repo", help="Only this repository [all].")
 
 
-@click.group()
+@click.group(epilog=example("commits import --git pytorch"))
 def commits_command() -> None:
     """The commits of the repository under watch: import, list, show; where branches started."""
 
@@ -39,7 +39,6 @@ def commits_command() -> None:
 @click.option("--path", help="Only commits that touch this path in the repository, e.g. torch/_inductor.")
 @click.option("--ref", help="The main line [origin/main, main, origin/master, master or HEAD].")
 @click.option("--repo", default=_REPO, help="The repository's name in the database.")
-@click.option("--needed", is_flag=True, help="Only the commits from the oldest to the newest measured one.")
 @click.option(
     "--branch",
     "branches",
@@ -57,7 +56,6 @@ def import_(
     path: str | None,
     ref: str | None,
     repo: str,
-    needed: bool,
     branches: tuple[str, ...],
     replace: bool,
     database: str,
@@ -66,7 +64,7 @@ def import_(
     """Read a clone's history into the database, all of it or nothing. A later import adds what is new."""
     # Before a database is made for nothing.
     history = read_history(Repository(clone), check_repo(repo), ref, path, branches)
-    report = history.store(open_store(database, write=True), needed=needed, replace=replace)
+    report = history.store(open_store(database, write=True), replace=replace)
     if as_json:
         names = {"repo": history.repo, "ref": history.ref, "tip": history.tip}
         print_json({**names, **asdict(report), "starts": history.starts})

@@ -13,7 +13,7 @@ from analysis.reports.words import called
 from collector.errors import nearest
 from db.engine import open_store
 from db.queries.filters import CellFilter, expand_patterns
-from jobs.options import POSITIVE, Decorator, cell_options, db_option, json_option
+from jobs.options import POSITIVE, Decorator, cell_options, db_option, example, json_option
 from jobs.output.comparison import show_comparison
 from jobs.output.tables import console
 from jobs.output.terminal import print_json, print_lines
@@ -22,7 +22,7 @@ from jobs.output.terminal import print_json, print_lines
 _NAMED = 20
 
 
-@click.command()
+@click.command(epilog=example("compare latest~1 latest"))
 @click.argument("base")
 @click.argument("new")
 @cell_options
@@ -74,7 +74,7 @@ def fail_on_option(default: str) -> Decorator[Any]:
     )
 
 
-@click.command()
+@click.command(epilog=example("gate main my-branch --fail-on regressed,broke"))
 @click.argument("base")
 @click.argument("new")
 @fail_on_option("regressed,broke,missing")

@@ -22,7 +22,7 @@ from db.maintenance.rebuild import RebuildReport
 from db.maintenance.rebuild import rebuild as build
 from db.queries.cells import list_runs, revision
 from jobs.commands.files import find_bundles
-from jobs.options import EXISTING, db_option, json_option
+from jobs.options import EXISTING, db_option, example, json_option
 from jobs.output.terminal import print_json, print_lines, tell
 
 #: Findings that are printed; `--json` has all of them.
@@ -42,7 +42,7 @@ class Age(click.ParamType[timedelta]):
         return self.fail(f"{value!r} is no age: write 90d, 12h or 8w", param, ctx)
 
 
-@click.group()
+@click.group(epilog=example("db check"))
 def db_command() -> None:
     """Create, upgrade, describe, check, thin out or rebuild the database, or remove a run."""
 

@@ -23,7 +23,7 @@ from db.ingest import ingest_bundle
 from jobs import tool_version
 from jobs.github.ci import write_outputs
 from jobs.measuring_options import label_option
-from jobs.options import INPUT_FILE, PHASES, Storage, db_option, json_option, storage_options
+from jobs.options import INPUT_FILE, PHASES, Storage, db_option, example, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, several, tell
 from jobs.plan.planning import Plan, load_plan
 from jobs.plan.shards import merge_night, night_of
@@ -32,7 +32,7 @@ from jobs.plan.shards import merge_night, night_of
 _SKEW_S = 600
 
 
-@click.command()
+@click.command(epilog=example("ingest runs"))
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--plan",
@@ -115,7 +115,7 @@ def find_bundles(paths: tuple[Path, ...]) -> list[Path]:
     return [file for file in files if not file.name.endswith(".partial")]
 
 
-@click.command()
+@click.command(epilog=example("import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20"))
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--commit", help="The commit that was measured [the file's own, else that of --git].")
 @click.option("--branch", help="Its branch [the file's own, else that of --git].")
@@ -190,7 +190,7 @@ def _line(run: ImportedRun) -> str:
     return line
 
 
-@click.command()
+@click.command(epilog=example("export latest --format csv --out night.csv"))
 @click.argument("sides", nargs=-1, metavar="[SIDE]...")
 @click.option(
     "--format",

@@ -14,7 +14,7 @@ from jobs.builds.options import SourceOptions, source_options
 from jobs.cluster.options import Executing, executing_options
 from jobs.cluster.session import measure_night
 from jobs.measuring_options import naming_options, night_measuring_options, night_name_option, night_options
-from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, json_option, storage_options
+from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, example, json_option, storage_options
 from jobs.plan.carrying import carrying_over
 from jobs.plan.dry_run import run_dry
 from jobs.plan.planning import Plan, planned_night, read_plan
@@ -60,7 +60,7 @@ carrying_options = as_one(
 )
 
 
-@click.command()
+@click.command(epilog=example("nightly --gpus all --workers 8 --max-hours 2"))
 @night_options
 @naming_options
 @source_options

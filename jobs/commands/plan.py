@@ -9,7 +9,7 @@ import click
 
 from jobs.github.ci import outputs_file, workflow_night, write_outputs
 from jobs.measuring_options import night_name_option, night_options
-from jobs.options import EXISTING, FOLDER, POSITIVE, json_option
+from jobs.options import EXISTING, FOLDER, POSITIVE, example, json_option
 from jobs.output.terminal import print_json
 from jobs.plan.cost import CostModel, learn_from
 from jobs.plan.planning import Plan, planned_night
@@ -20,7 +20,7 @@ from jobs.pool.runner import new_run_id
 from jobs.pool.session import require_cells
 
 
-@click.command()
+@click.command(epilog=example("plan --model T5Small --config triton --json"))
 @night_options
 @click.option("--shards", type=POSITIVE, metavar="N", help="Divide the night among N hosts; a model stays on one host.")
 @click.option(

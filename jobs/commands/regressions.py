@@ -23,7 +23,7 @@ from db.regressions.records import RegressionInfo, change_state, find_regression
 from jobs.git.authors import author_of
 from jobs.github.api import GitHub, check_repo
 from jobs.github.issues import issues_of, publish_issues
-from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, json_option, together
+from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, example, json_option, together
 from jobs.output.tables import FittingTable, console
 from jobs.output.terminal import print_json, print_lines
 from jobs.regressions.channels import NotDeliveredError, channels_of, tell_channels
@@ -50,7 +50,7 @@ _link = click.option("--link", help="Where it is dealt with: an http(s) address;
 _moving = together(_ids, _note, _author, _owner, _link, db_option)
 
 
-@click.group()
+@click.group(epilog=example("regressions list"))
 def regressions_command() -> None:
     """The records of what got worse. ID is a record's name or a unique beginning of it.
 

@@ -19,7 +19,7 @@ from db.engine import open_store
 from db.queries.filters import CellFilter, expand_patterns
 from jobs.github.api import GitHub, check_pull
 from jobs.github.comment import put_comment
-from jobs.options import OUTPUT_FILE, POSITIVE, cell_options, dashboard_option, db_option
+from jobs.options import OUTPUT_FILE, POSITIVE, cell_options, dashboard_option, db_option, example
 
 #: The file that GitHub Actions shows as the summary of a step.
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -59,7 +59,7 @@ def _comment_writer(_: click.Context, __: click.Parameter, pull: str | None) -> 
 
 
 # All that can be wrong with the request is found by these callbacks, before anything is written.
-@click.command()
+@click.command(epilog=example("report main my-branch --format html --out report.html"))
 @click.argument("base")
 @click.argument("new")
 @click.option(

@@ -16,7 +16,7 @@ from jobs.measuring_options import (
     replicates_option,
     selection_options,
 )
-from jobs.options import POSITIVE, Storage, storage_options
+from jobs.options import POSITIVE, Storage, example, storage_options
 from jobs.plan.again import Rounds, check_arguments, plans_again
 from jobs.plan.planning import planned_run
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
@@ -26,7 +26,7 @@ from jobs.pool.session import measure_and_store, print_next, print_night, resume
 from jobs.pool.testbeds import find_testbeds, testbeds_of
 
 
-@click.command()
+@click.command(epilog=example("run --model 'Bert*' --config cudagraphs --config max_autotune"))
 @click.argument("named", nargs=-1, metavar="[FILE | BASE NEW]")
 @click.option("--again", is_flag=True, help="Measure again what a comparison left open, as often as each cell needs.")
 @click.option("--most-runs", type=POSITIVE, default=5, help="With --again: at most so many runs.")
@@ -90,7 +90,7 @@ def run_command(
         raise SystemExit(1)
 
 
-@click.command()
+@click.command(epilog=example("resume --retry-failed"))
 @click.argument("run", required=False, metavar="[RUN_ID|BUNDLE]")
 @storage_options
 @max_hours_option

@@ -11,11 +11,11 @@ import click
 
 from db.engine import open_store
 from db.runs import NightInfo, RunInfo, device_name, list_nights
-from jobs.options import POSITIVE, branch_option, db_option, json_option
+from jobs.options import POSITIVE, branch_option, db_option, example, json_option
 from jobs.output.terminal import one_line, print_json, print_lines
 
 
-@click.command()
+@click.command(epilog=example("runs --branch main"))
 @branch_option
 @click.option("--limit", type=POSITIVE, default=30, help="Nights to show.")
 @db_option
@@ -65,7 +65,7 @@ def _counts(of: NightInfo | RunInfo) -> str:
     return (counts or "nothing") + (f", {of.missing} missing" if of.missing > 0 else "")
 
 
-@click.command()
+@click.command(epilog=example("dashboard --db inductor-watch.db"))
 @db_option
 @click.option("--port", type=click.IntRange(1, 65535), default=8501, help="The port on which it listens.")
 def dashboard_command(database: str, port: int) -> None:

@@ -21,10 +21,9 @@ def parse(command, words, name):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_ends_with_its_example_which_is_taken(verb, tmp_path, monkeypatch):
-    example = VERBS[verb].example
     shown = CliRunner().invoke(app, [verb, "--help"])
     assert shown.exit_code == 0
-    assert shown.output.rstrip().endswith(f"Example:\n    inductor-watch {example}")
+    _, example = shown.output.rstrip().split("\n\n  Example:\n    inductor-watch ")
     for name in ("test-reports", "pytorch", "runs"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)

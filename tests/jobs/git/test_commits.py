@@ -136,15 +136,6 @@ def test_a_path_takes_what_touches_it_and_what_was_measured_at_the_places_of_the
     assert [place for place, _ in titles(store)] == [3, 2, 1, 0]
 
 
-def test_needed_takes_what_lies_between_the_commits_that_were_measured(say, store, clone, tmp_path):
-    with clone as writer:
-        shas = [writer.commit(f"Number {number}", touches=f"f{number}") for number in range(6)]
-    for number in (1, 4):
-        ingest_bundle(store, night(tmp_path, f"run{number}", cells=[cell()], commit=shas[number], minutes=number))
-    assert "6 commits: 2 new, 2 updated" in say("import", "--git", str(writer.path), "--needed")
-    assert [one.title for one in commit_range(store, shas[1], shas[4]).commits] == ["Number 2", "Number 3", "Number 4"]
-
-
 def test_a_branch_starts_where_it_left_the_main_line(say, store, clone):
     with clone as writer:
         start = writer.commit("Start")
@@ -255,7 +246,6 @@ def test_what_cannot_be_read_is_one_line_and_a_usage_error(say, store, clone, tm
         (path, "--path", "nosuch"): "touches 'nosuch'",
         (path, "--branch", "nosuch"): "has no commit 'nosuch'",
         (path, "--branch", "orphan"): "no commit in common",
-        (path, "--needed"): "import without --needed",
         (path, "--repo", " "): "owner/name",
     }.items():
         with pytest.raises(Exception, match=re.escape(said)) as found:
