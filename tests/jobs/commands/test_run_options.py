@@ -76,11 +76,11 @@ def test_a_plan_has_cells_and_what_is_left_out():
     assert set(planned) == {"cells", "left_out"}
 
 
-def test_a_run_that_is_resumed_is_measured_as_carefully_as_it_was_begun():
+def test_options_of_a_bundle_from_before_there_was_one_are_read():
     settings = Settings(precision=0.01, warm_compile=True, trace="traces")
     asked = json.loads(json.dumps(RequestedOptions(settings).to_json()))
     assert RequestedOptions.from_json(asked).settings == settings
-    del asked["settings"]["trace"]  # as it was written before there was one
+    del asked["settings"]["trace"]
     assert RequestedOptions.from_json(asked).settings.trace == ""
 
 

@@ -149,18 +149,10 @@ def test_the_command_line_forecasts_a_gpu_night_where_no_gpu_is(tmp_path):
     write_bundle(tmp_path / "costs", header("gpu"), items)
     found = json.loads(call("--device", "cuda", "--workers", "5", "--costs", "costs", "--json", folder=tmp_path))
     assert found["planned"] > found["cells"] == sum(gpu["cells"] for gpu in found["gpus"]) > 100
-    assert found["hours"] > 0.1
-    assert found["slack"] > 0.9
-    assert found["slack_from_nights"] > 0
     assert sum(found["estimates"].values()) == found["cells"]
-    assert found["estimates"]["measured"] > 0
-    assert found["estimates"]["default"] == 0
-    assert len(found["longest"]) == 10
+    assert (found["estimates"]["default"], len(found["longest"])) == (0, 10)
     total = sum(found["worker_hours"]["config"].values())
-    for axis in ("config", "phase", "suite"):
-        hours = list(found["worker_hours"][axis].values())
-        assert hours == sorted(hours, reverse=True)
-        assert sum(hours) == pytest.approx(total, abs=0.01)
+    assert [sum(hours.values()) for hours in found["worker_hours"].values()] == pytest.approx([total] * 3, abs=0.01)
 
 
 def test_without_bundles_every_cell_costs_the_default(tmp_path):
