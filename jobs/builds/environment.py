@@ -14,6 +14,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from collector.output_file import write_output
 from collector.vocabulary import short_hash
 from jobs.builds.installer import Installer, torch_of
 from jobs.builds.options import BuildError, BuildOptions
@@ -87,10 +88,7 @@ class Environments:
             raise BuildError(f"{requirement} was asked for and torch {torch} is imported: see PYTHONPATH")
         if self._packages:
             installer.install(python, [f"torch=={torch}", *self._packages], of_torch=False)
-        contents = {"torch": torch, "commit": commit, "requirement": requirement, "with": self._packages}
-        partial = path / f"{_MARKER}.partial"
-        partial.write_text(json.dumps(contents) + "\n")
-        partial.replace(path / _MARKER)
+        write_output(path / _MARKER, json.dumps({"torch": torch, "commit": commit}) + "\n")
         return Environment(python, torch, commit, is_new=True)
 
 

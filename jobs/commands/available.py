@@ -17,7 +17,7 @@ from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, select, suites
 from collector.zoo.spec import ModelSpec
 from jobs.measuring_options import device_option
-from jobs.options import OUTPUT_FILE, example, json_option
+from jobs.options import OUTPUT_FILE, example, json_option, repeatable
 from jobs.output.terminal import print_json
 from jobs.plan.models_example import EXAMPLE, write_example
 from jobs.plan.models_file import read_models_file
@@ -89,10 +89,8 @@ def _why_unavailable(config: Config, device: str) -> str | None:
 
 
 @click.command(epilog=example("zoo --suite timm"))
-@click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
-@click.option(
-    "--model", "models", multiple=True, metavar="NAME", help="Only this model, by name or pattern; repeatable."
-)
+@repeatable("suite", "suites", "Only this suite")
+@repeatable("model", "models", "Only this model, by name or pattern")
 @json_option
 def zoo_command(suites: tuple[str, ...], models: tuple[str, ...], as_json: bool) -> None:
     """The models: suite, batch sizes, what each needs and whether that is installed."""

@@ -194,14 +194,14 @@ def bisect_command(
         print_json({**answer.to_json(), "commits": shas, "log": str(log.path)})
     else:
         both = [log.runs_of(search.measured(name))[0].commit for name in found]
-        for line in _lines(answer, shas, both, out, _again(answer.first_bad, clone, prepare, source, model, config)):
+        for line in _lines(answer, shas, both, out):
             click.echo(line)
     if answer.word == "inconclusive":
         raise InconclusiveError(_why(answer, metric == STATUS))
 
 
-def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path, again: str) -> list[str]:
-    """The answer for a person; `both` are the commits whose runs show it, `again` is the command that measures one of them."""
+def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path) -> list[str]:
+    """The answer for a person; `both` are the commits whose runs show it."""
     if answer.step is None:
         return []
     last, first = answer.last_good, answer.first_bad
@@ -212,28 +212,11 @@ def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path,
         f"between them: {answer.step.text}",
         *(f"not decided: {name}: {why}" for name, why in answer.between.items()),
         "look at both:",
-        f"  inductor-watch ingest {_quoted(out)}",
+        f"  inductor-watch ingest {shlex.quote(str(out))}",
         f"  inductor-watch compare bisect@{both[0][:12]} bisect@{both[1][:12]}",
         "what landed between them:",
         f"  git log {shas[last]}..{shas[first]}",
-        "measure one of them again:",
-        f"  {again}",
     ]
-
-
-def _again(first: str, clone: Path | None, prepare: str | None, source: SourceOptions, model: str, config: str) -> str:
-    """The command that measures the first bad build once more, or checks out the first bad commit."""
-    if prepare is not None:
-        return f"git checkout {first}"
-    which = f"backfill --torch {_quoted(first)}"
-    if clone:
-        wheel = f" --wheel-commit {_quoted(source.wheel_commit)}" if source.wheel_commit else ""
-        which = f"run --source {_quoted(f'{clone}@{first[:12]}')}{wheel}"
-    return f"inductor-watch {which} --model {_quoted(model)} --config {_quoted(config)}"
-
-
-def _quoted(text: Any) -> str:
-    return one_line(shlex.quote(str(text)))
 
 
 def _why(answer: Answer, is_status: bool) -> str:

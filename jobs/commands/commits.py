@@ -15,7 +15,7 @@ from db.commits.storing import branch_starts, check_repo, set_branch_start
 from db.engine import open_store
 from jobs.git.commit_import import read_history
 from jobs.git.log import Repository
-from jobs.options import POSITIVE, Moment, db_option, example, json_option
+from jobs.options import POSITIVE, Moment, db_option, example, json_option, repeatable
 from jobs.output.terminal import one_line, print_json, print_lines, several
 
 _REPO = "pytorch/pytorch"
@@ -39,13 +39,7 @@ def commits_command() -> None:
 @click.option("--path", help="Only commits that touch this path in the repository, e.g. torch/_inductor.")
 @click.option("--ref", help="The main line [origin/main, main, origin/master, master or HEAD].")
 @click.option("--repo", default=_REPO, help="The repository's name in the database.")
-@click.option(
-    "--branch",
-    "branches",
-    multiple=True,
-    metavar="NAME",
-    help="Store where this branch left the main line; repeatable.",
-)
+@repeatable("branch", "branches", "Store where this branch left the main line")
 @click.option(
     "--replace", is_flag=True, help="Accept a rewritten main line: commits that are not on it lose their place."
 )

@@ -108,8 +108,6 @@ def gate_command(
         print_json({**facts, **judgement.to_json()})
     else:
         click.echo(", ".join(f"{count} {called(word)}" for word, count in counts.items()) or "neither side has a cell")
-        print_lines(failed[:_NAMED])
-        if len(failed) > _NAMED:
-            click.echo(f"... and {len(failed) - _NAMED} more (--json has all)")
+        print_lines(failed, most=_NAMED)
         click.echo(f"gate: {reason}")
     raise SystemExit(code)

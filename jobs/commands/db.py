@@ -98,9 +98,7 @@ def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: st
     if as_json:
         print_json(asdict(compared) | {"findings": [asdict(item) for item in findings]})
         ctx.exit(1 if findings else 0)
-    print_lines(f"{item.kind}: {item.text}" for item in findings[:_SHOWN])
-    if len(findings) > _SHOWN:
-        click.echo(f"... and {len(findings) - _SHOWN} more (--json has them all)")
+    print_lines((f"{item.kind}: {item.text}" for item in findings), most=_SHOWN)
     print_lines((f"{line}; what was whole was compared" for line in compared.damage), err=True)
     click.echo(f"against itself: {len(own) or 'nothing'} found")
     thinned = f", {compared.thinned} samples and texts thinned out by age" if compared.thinned else ""

@@ -9,11 +9,11 @@ import click
 
 from jobs.github.ci import outputs_file, workflow_night, write_outputs
 from jobs.measuring_options import night_name_option, night_options
-from jobs.options import EXISTING, FOLDER, POSITIVE, example, json_option
+from jobs.options import EXISTING, FOLDER, example, json_option
 from jobs.output.terminal import print_json
 from jobs.plan.cost import CostModel, learn_from
 from jobs.plan.planning import Plan, planned_night
-from jobs.plan.shards import Shard, cut, matrix, write_plans
+from jobs.plan.shards import MOST_JOBS, Shard, cut, matrix, write_plans
 from jobs.pool.host import probe
 from jobs.pool.requested_options import Selection
 from jobs.pool.runner import new_run_id
@@ -22,7 +22,11 @@ from jobs.pool.session import require_cells
 
 @click.command(epilog=example("plan --model T5Small --config triton --json"))
 @night_options
-@click.option("--shards", type=POSITIVE, metavar="N", help="Divide the night among N hosts; a model stays on one host.")
+@click.option(
+    "--shards",
+    type=click.IntRange(1, MOST_JOBS),
+    help="Divide the night among so many hosts; a model stays on one host.",
+)
 @click.option(
     "--github-output", is_flag=True, help="With --shards: matrix, shards, cells and night as a step's outputs."
 )

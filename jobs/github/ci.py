@@ -9,10 +9,6 @@ from pathlib import Path
 from collector.errors import ConfigError
 
 
-class CiError(ConfigError):
-    """The CI service is not there."""
-
-
 def job_url(environ: Mapping[str, str] = os.environ) -> str:
     """The page of the job, so that a run leads to its log; empty outside a service that tells.
 
@@ -38,15 +34,15 @@ def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.env
     """Hands values to the later steps and jobs of a workflow, `name=value` a line in the file `GITHUB_OUTPUT`.
 
     Raises:
-        CiError: no such file is named.
+        ConfigError: no such file is named.
     """
     with outputs_file(environ).open("a", encoding="utf-8") as stream:
         stream.write("".join(f"{name}={text}\n" for name, text in values.items()))
 
 
 def outputs_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where a step's outputs go. Raises `CiError` outside a step of GitHub Actions."""
+    """Where a step's outputs go. Raises `ConfigError` outside a step of GitHub Actions."""
     path = environ.get("GITHUB_OUTPUT")
     if not path:
-        raise CiError("GITHUB_OUTPUT names no file: --github-output is for a step of GitHub Actions")
+        raise ConfigError("GITHUB_OUTPUT names no file: --github-output is for a step of GitHub Actions")
     return Path(path)

@@ -71,14 +71,7 @@ def cut(plan: Plan, model: CostModel, count: int) -> list[Shard]:
 
     A model in one phase stays in one shard. A duplicate of a program costs nothing, as it is not measured again. The same
     plan and costs give the same shards.
-
-    Raises:
-        ConfigError: more shards than a matrix may have jobs.
     """
-    if count > MOST_JOBS:
-        raise ConfigError(
-            f"{count} shards, GitHub Actions starts {MOST_JOBS} jobs of a matrix: ask for fewer with --shards"
-        )
     measured = plan_work(plan.cells).cells
     parts = [part for part in shares(measured, model, count) if part]
     number_of = {group_of(cell): number for number, part in enumerate(parts) for cell in part}
