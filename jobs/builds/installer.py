@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -26,8 +25,6 @@ class Installer:
     def __init__(self, options: BuildOptions) -> None:
         self._options = options
         self._uv = shutil.which("uv")
-        # pip installs from here into any environment; where this one has none the new one gets its own.
-        self._own_pip = importlib.util.find_spec("pip") is None
 
     def create(self, folder: Path) -> Path:
         """An empty environment of the base Python; returns its interpreter."""
@@ -35,7 +32,7 @@ class Installer:
         if self._uv:
             command = [self._uv, "venv", "--quiet", "--python", base, str(folder)]
         else:
-            command = [base, "-m", "venv", *([] if self._own_pip else ["--without-pip"]), str(folder)]
+            command = [base, "-m", "venv", "--without-pip", str(folder)]
         _run(command, f"no environment can be made with {base}")
         return folder / "bin" / "python"
 
@@ -64,9 +61,7 @@ class Installer:
     def _command(self, python: Path) -> list[str]:
         if self._uv:
             return [self._uv, "pip"]
-        if self._own_pip:
-            return [str(python), "-m", "pip"]
-        return [sys.executable, "-m", "pip", "--python", str(python)]
+        return [sys.executable, "-m", "pip", "--python", str(python)]  # pip installs from here into any environment
 
     def _target(self, python: Path) -> list[str]:
         return ["--python", str(python)] if self._uv else []

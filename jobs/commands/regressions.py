@@ -20,7 +20,7 @@ from collector.output_file import write_output
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
 from db.regressions.records import RegressionInfo, change_state, find_regression, note_regression
-from jobs.git.authors import author_of
+from jobs.git.authors import default_author
 from jobs.github.api import GitHub, check_repo
 from jobs.github.issues import issues_of, publish_issues
 from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, example, json_option, together
@@ -40,7 +40,9 @@ _REOPENED = {"fixed": "returned", "expected": "acknowledged", "false_alarm": "ac
 _ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 _author = click.option(
     "--author",
-    callback=lambda _, __, given: author_of(given),
+    envvar=["INDUCTOR_WATCH_AUTHOR", "GITHUB_ACTOR"],
+    default=default_author,
+    show_default=False,
     help="Who says so [INDUCTOR_WATCH_AUTHOR, GITHUB_ACTOR, git's user.name, the user].",
 )
 _note = click.option("--note", "text", default="", show_default=False, help="Why.")
