@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -18,9 +18,8 @@ from collector.output_file import write_output
 from db.engine import open_store
 from jobs import tool_version
 from jobs.cluster.night import ClusterNight, cut_shards
-from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, usable_nodes
-from jobs.options import Storage
+from jobs.options import POSITIVE, Storage, as_one
 from jobs.output.terminal import several
 from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan
@@ -34,6 +33,46 @@ from jobs.pool.session import require_cells, storing
 
 #: Shards a node that a night is cut into. With more, less is lost with a node; each imports torch anew.
 _SHARDS_A_NODE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """Who measures; the fields are the names of the options."""
+
+    executor: str = "host"
+    address: str | None = None
+    tasks: int | None = None
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the nodes of a cluster measure."""
+        return self.executor == "ray"
+
+    def check(self, of_a_host: Sequence[str]) -> None:
+        """Raises `click.UsageError` for options without effect under this executor; `of_a_host` are those of one host."""
+        if self.on_cluster and of_a_host:
+            raise click.UsageError(f"{of_a_host[0]} is for this host alone: leave it out, or --executor")
+        if not self.on_cluster and self.tasks is not None:
+            raise click.UsageError("--tasks goes with --executor ray: leave it out, or see --workers")
+
+
+executing_options = as_one(
+    "executing",
+    Executing,
+    click.option(
+        "--executor",
+        type=click.Choice(["host", "ray"]),
+        default="host",
+        help="Who measures: this host, or the nodes of a Ray cluster, a task a shard of the plan.",
+    ),
+    click.option(
+        "--address",
+        envvar="RAY_ADDRESS",
+        metavar="HOST:PORT|auto",
+        help="With --executor ray: the cluster (or RAY_ADDRESS). [one of this host alone]",
+    ),
+    click.option("--tasks", type=POSITIVE, help="With --executor ray: shards to cut the night into. [4 a node]"),
+)
 
 
 def measure_night(

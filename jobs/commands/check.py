@@ -15,7 +15,6 @@ from rich.console import Console
 
 from analysis.reports.facts import Report
 from collector.output_file import write_output
-from collector.settings import Settings
 from db.errors import SideError
 from jobs.builds.options import SourceOptions, import_commits, overlay_options
 from jobs.checking.answer import Answer, build_answer
@@ -97,7 +96,9 @@ def check_command(
     require_cells(plan)
     for side in (of_base, of_new):
         import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)
-    settings = _sharing_tuning(requested, storage).with_models(plan.own_models)
+    # Both sides share what autotuning chose: beside the bundles unless the user names a folder.
+    tuning = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
+    settings = replace(requested.settings, shared_tuning=tuning).with_models(plan.own_models)
     check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
@@ -114,12 +115,6 @@ def check_command(
         raise SystemExit(130 if interrupted else 3) from None
     _write(report, answer, form, output)
     raise SystemExit(130 if interrupted else answer.exit_code)
-
-
-def _sharing_tuning(requested: RequestedOptions, storage: Storage) -> Settings:
-    """The settings, in which both sides share what autotuning chose: beside the bundles unless the user names a folder."""
-    folder = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
-    return replace(requested.settings, shared_tuning=folder)
 
 
 def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:

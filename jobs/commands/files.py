@@ -25,8 +25,8 @@ from jobs.github.ci import write_outputs
 from jobs.measuring_options import label_option
 from jobs.options import INPUT_FILE, PHASES, Storage, db_option, example, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, several, tell
-from jobs.plan.planning import Plan, load_plan
-from jobs.plan.shards import merge_night, night_of
+from jobs.plan.planning import Plan
+from jobs.plan.shards import load_night, merge_night
 
 #: Seconds by which the clock of a host that measured may be ahead of this one.
 _SKEW_S = 600
@@ -53,7 +53,7 @@ def ingest_command(
     """
     if github_output and not plan_file:
         raise click.UsageError("--github-output goes with --plan: name the night's plan.json, or leave it out")
-    plan = _night_plan(plan_file) if plan_file else None
+    plan = load_night(plan_file) if plan_file else None
     paths, bad, engine = find_bundles(bundles), 0, None
     for path in paths:
         try:
@@ -83,12 +83,6 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
     counts = f"{report.new} new, {report.updated} updated, {report.unchanged} unchanged"
     print_lines([f"{path}: run {report.run_id}: {counts}"])
     print_lines((f"{path}: {problem}; what was whole is in the database" for problem in report.damage), err=True)
-
-
-def _night_plan(path: Path) -> Plan:
-    plan = load_plan(path)
-    night_of(plan, path)
-    return plan
 
 
 def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:

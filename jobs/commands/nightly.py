@@ -11,8 +11,7 @@ import click
 from db.engine import open_store
 from db.runs import list_nights
 from jobs.builds.options import SourceOptions, source_options
-from jobs.cluster.options import Executing, executing_options
-from jobs.cluster.session import measure_night
+from jobs.cluster.session import Executing, executing_options, measure_night
 from jobs.measuring_options import naming_options, night_measuring_options, night_name_option, night_options
 from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, example, json_option, storage_options
 from jobs.plan.carrying import carrying_over

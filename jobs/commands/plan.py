@@ -13,7 +13,7 @@ from jobs.options import EXISTING, FOLDER, example, json_option
 from jobs.output.terminal import print_json
 from jobs.plan.cost import CostModel, learn_from
 from jobs.plan.planning import Plan, planned_night
-from jobs.plan.shards import MOST_JOBS, Shard, cut, matrix, write_plans
+from jobs.plan.shards import MOST_JOBS, cut, matrix, write_plans
 from jobs.pool.host import probe
 from jobs.pool.requested_options import Selection
 from jobs.pool.runner import new_run_id
@@ -63,8 +63,7 @@ def plan_command(
         outputs_file()  # before anything is written
     plan = planned_night(selection.device or str(probe(None)["device"]), selection, configs)
     if shards is not None:
-        made, night = _divide(plan, shards, costs, out, night)
-        _hand_over(made, len(plan.cells), night, github_output, out)
+        _divide(plan, shards, costs, out, night, github_output)
     elif as_json:
         print_json(plan.to_json())
     else:
@@ -80,15 +79,13 @@ def _refuse_alone(context: click.Context) -> None:
             raise click.UsageError(f"{option} goes with --shards: add --shards N, or leave it out")
 
 
-def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -> tuple[list[Shard], str]:
+def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str, github_output: bool) -> None:
+    """Writes a plan for each of so many hosts and says what each takes."""
     require_cells(plan)
     model = learn_from(costs) if costs else CostModel.learn([])
-    made, name = cut(plan, model, count), night or workflow_night() or new_run_id()
-    write_plans(out, name, plan, made)
-    return made, name
-
-
-def _hand_over(made: list[Shard], cells: int, night: str, github_output: bool, out: Path) -> None:
+    made, night = cut(plan, model, count), night or workflow_night() or new_run_id()
+    write_plans(out, night, plan, made)
+    cells = len(plan.cells)
     if github_output:
         write_outputs({"matrix": matrix(made), "shards": str(len(made)), "cells": str(cells), "night": night})
     for shard in made:

@@ -39,11 +39,6 @@ class Issue:
         """Whether a record of it is open."""
         return any(record.is_open for record in self.records)
 
-    @property
-    def has_returned(self) -> bool:
-        """Whether something that was fixed is back."""
-        return any(record.state == "returned" for record in self.records)
-
 
 def issues_of(conn: Connection, branch: str | None = None, dashboard: str = "") -> list[Issue]:
     """An issue for the records of each repository, branch, base and onset commit, newest alert first."""
@@ -73,7 +68,11 @@ def publish_issues(
         existing = known.get(issue.marker)
         if existing is None and not issue.is_open:
             continue
-        done = _created(github, repo, issue) if existing is None else _updated(github, repo, issue, existing)
+        if existing is None:
+            wanted = {"title": issue.title, "body": issue.body, "labels": [LABEL]}
+            done = "opened", github.create(f"repos/{repo}/issues", wanted)
+        else:
+            done = _updated(github, repo, issue, existing)
         with engine.begin() as conn:
             for record in issue.records:
                 if not record.link:
@@ -103,12 +102,8 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
         commands=list(dict.fromkeys(record.repro for record in records if record.repro))[:_COMMITS],
     )
     body = f"{marker}\n{cut(text, BODY_BYTES - len(marker) - 1)}"
-    return Issue(marker, _title(title), body, tuple(infos))
-
-
-def _title(text: str) -> str:
-    """Titles are no Markdown, and yet call people who are named in them."""
-    return one_line(text, _TITLE).replace("@", "@\u200b")
+    # Titles are no Markdown, and yet call people who are named in them.
+    return Issue(marker, one_line(title, _TITLE).replace("@", "@\u200b"), body, tuple(infos))
 
 
 def _growth(info: RegressionInfo) -> float:
@@ -127,11 +122,6 @@ def _labelled(github: GitHub, repo: str) -> dict[str, dict[str, Any]]:
     return by_marker
 
 
-def _created(github: GitHub, repo: str, issue: Issue) -> tuple[str, str]:
-    wanted = {"title": issue.title, "body": issue.body, "labels": [LABEL]}
-    return "opened", github.create(f"repos/{repo}/issues", wanted)
-
-
 def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any]) -> tuple[str, str]:
     is_open = existing.get("state") != "closed"
     changes: dict[str, Any] = {} if has_body(existing, issue.body) else {"body": issue.body}
@@ -140,6 +130,6 @@ def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any
     word = "updated" if changes else "unchanged"
     if is_open and not issue.is_open:
         changes["state"], word = "closed", "closed"
-    elif not is_open and issue.has_returned:
+    elif not is_open and any(record.state == "returned" for record in issue.records):
         changes["state"], word = "open", "reopened"
     return word, github.patch(f"repos/{repo}/issues/{existing['number']}", changes) if changes else page_of(existing)

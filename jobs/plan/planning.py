@@ -173,13 +173,11 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
         dtypes = {spec: selection.dtype or default_dtype(spec, device, phase) for spec in specs}
         reasons = {spec: _unfit(spec, phase, device, dtypes[spec]) for spec in specs}
         # Config by config, so that a run that ends early has measured its first configs on every model.
+        fit = {spec: selection.batch_size or spec.batch_size(phase, device) for spec in specs if not reasons[spec]}
         cells = [
-            Cell(
-                spec.suite, spec.name, phase, dtypes[spec], device, _batch_size(spec, phase, device, selection), config
-            )
+            Cell(spec.suite, spec.name, phase, dtypes[spec], device, size, config)
             for config in configs
-            for spec, reason in reasons.items()
-            if reason is None
+            for spec, size in fit.items()
         ]
         plans.append(Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason]))
     return joined(*plans)
@@ -200,10 +198,6 @@ def joined(*plans: Plan) -> Plan:
     left_out = dict.fromkeys(line for plan in plans for line in plan.left_out)
     own_models = {model.name: model for plan in plans for model in plan.own_models}
     return Plan(list(cells.values()), list(left_out), own_models=tuple(own_models.values()))
-
-
-def _batch_size(spec: ModelSpec, phase: Phase, device: str, selection: Selection) -> int:
-    return selection.batch_size or spec.batch_size(phase, device)
 
 
 def _unfit(spec: ModelSpec, phase: Phase, device: str, dtype: str) -> str | None:

@@ -21,7 +21,7 @@ from jobs.github.ci import job_url
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
 from jobs.plan.duplicate_programs import plan_work
-from jobs.plan.planning import NothingToDoError, Plan
+from jobs.plan.planning import NothingToDoError, Plan, load_plan
 from jobs.plan.schedule import group_of, shares
 
 if TYPE_CHECKING:
@@ -127,11 +127,13 @@ class Merged:
         return f"{arrived}; {self.lost} cells never arrived and count as missing ({self.bundle})"
 
 
-def night_of(plan: Plan, path: Path) -> str:
-    """The night that a plan is of. Raises `ConfigError` if its file names none."""
+def load_night(path: Path) -> Plan:
+    """The plan of a night. Raises `ConfigError` if there is none in the file, or it names no night."""
+    plan = load_plan(path)
     if not plan.night:
         raise ConfigError(f"{path} names no night: `inductor-watch plan --shards N` writes one that does")
-    return check_night(plan.night)
+    check_night(plan.night)
+    return plan
 
 
 def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:

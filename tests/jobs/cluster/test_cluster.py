@@ -23,7 +23,6 @@ from db.runs import list_nights
 from jobs.cli import app
 from jobs.cluster import session
 from jobs.cluster.night import ClusterNight, cut_shards
-from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, check_address, connected, usable_nodes
 from jobs.options import Storage
 from jobs.plan.cost import read_history
@@ -100,7 +99,7 @@ def measure(tmp_path, monkeypatch, capsys):
         names = RunNames(night="n1")
         with pytest.raises(ClusterError, match=fails) if fails else nullcontext():
             session.measure_night(
-                Executing("ray", tasks=4),
+                session.Executing("ray", tasks=4),
                 None,
                 lambda device: (plan, names),
                 RequestedOptions(),
