@@ -56,7 +56,7 @@ def cut_shards(
     `history` are earlier runs, the newest first. Where it has nodes of the cluster, a model goes back to the node that
     measured it last as long as that leaves no node much longer than the others (`jobs.plan.schedule.shares`).
     """
-    model = CostModel.learn(item for run in history for item in run.measurements)
+    model = CostModel.of_history(history)
     homes = _homes(nodes, history)
     if homes.keys() & {group_of(cell) for cell in cells}:
         each = math.ceil(count / len(nodes))

@@ -158,6 +158,11 @@ class CostModel:
                     samples[name].append((measurement.cell, value))
         return cls(samples, {name: median(values) for name, values in no_work.items()})
 
+    @classmethod
+    def of_history(cls, history: Iterable[BundleContents]) -> CostModel:
+        """A model of all that these bundles measured."""
+        return cls.learn(item for contents in history for item in contents.measurements)
+
     def estimate(self, cell: Cell) -> Cost:
         """What the cell will take: as measured, else from the nearest cells, else `DEFAULT_WORKER_S`."""
         if cell.cell_id not in self._known:
@@ -200,7 +205,7 @@ _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
 
 def learn_from(path: Path) -> CostModel:
     """The model of the bundles of `read_history`."""
-    return CostModel.learn(item for contents in read_history(path) for item in contents.measurements)
+    return CostModel.of_history(read_history(path))
 
 
 def read_history(path: Path) -> list[BundleContents]:

@@ -114,7 +114,7 @@ class Forecast:
 
 def forecast(plan: Plan, history: Sequence[BundleContents], execution: ExecutionOptions, gpus: int = 1) -> Forecast:
     """What a plan would take on so many GPUs, by the costs and the slack of a history of bundles."""
-    model = CostModel.learn(item for contents in history for item in contents.measurements)
+    model = CostModel.of_history(history)
     nights = [night for contents in history if (night := backtest(contents))]
     slack = sum(took for took, _ in nights) / sum(predicted for _, predicted in nights) if nights else 1.0
     cells = plan_work(plan.cells).cells

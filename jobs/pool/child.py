@@ -46,8 +46,6 @@ _MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROGRESS": "1"}
 #: The packages of this program that measuring imports.
 _PACKAGES = ("collector", "jobs", "db", "analysis")
-#: The fields of a request that its JSON has only where they say something, as its cells.
-_OPTIONAL = ("torch_git", "tool", "until")
 
 
 class ChildError(click.ClickException):
@@ -88,16 +86,17 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back. The budget is not in it: `until` is."""
-        optional = {name: getattr(self, name) for name in _OPTIONAL} | {
-            "cells": [cell.to_json() for cell in self.cells]
-        }
         return {
             "selection": self.selection.to_json(),
             "configs": list(self.configs),
             "names": asdict(self.names),
             **self.requested.to_json(),
             "folder": self.folder,
-        } | {name: value for name, value in optional.items() if value}
+            "cells": [cell.to_json() for cell in self.cells],
+            "torch_git": self.torch_git,
+            "tool": self.tool,
+            "until": self.until,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Request:
@@ -107,9 +106,11 @@ class Request:
             tuple(data["configs"]),
             RunNames(**data["names"]),
             RequestedOptions.from_json(data),
-            str(data["folder"]),
-            tuple(Cell.from_json(cell) for cell in data.get("cells", ())),
-            **{name: data[name] for name in _OPTIONAL if name in data},
+            data["folder"],
+            tuple(map(Cell.from_json, data["cells"])),
+            data["torch_git"],
+            data["tool"],
+            data["until"],
         )
 
     def called(self, **names: Any) -> Request:

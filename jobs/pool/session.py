@@ -52,7 +52,7 @@ def measure_and_store(
         testbed.import_for(plan.cells)
     store = storing(database) if database else None
     history = read_history(costs or folder)
-    model = CostModel.learn(measurement for run in history for measurement in run.measurements)
+    model = CostModel.of_history(history)
     if len(testbeds) > 1:
         names = replace(names, night=names.night or new_run_id())
     headers, runs = [], []
