@@ -15,7 +15,7 @@ from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.github.api import GitHub, has_body, page_of
 from jobs.output.terminal import one_line
-from jobs.regressions.text import blame_lines, change_of
+from jobs.regressions.text import blame_lines, by_onset, change_of
 from jobs.regressions.text import page_of as page_of_record
 
 #: Issues are looked for by it.
@@ -42,10 +42,7 @@ class Issue:
 
 def issues_of(conn: Connection, branch: str | None = None, dashboard: str = "") -> list[Issue]:
     """An issue for the records of each repository, branch, base and onset commit, newest alert first."""
-    groups: dict[tuple[str, ...], list[RegressionInfo]] = {}
-    for info in list_regressions(conn, branch=branch):
-        base, onset = info.base_commit or info.base_run or "", info.onset_commit or info.onset_run or ""
-        groups.setdefault((info.repo, info.branch, base, onset), []).append(info)
+    groups = by_onset(list_regressions(conn, branch=branch))
     return [_issue(conn, key, infos, dashboard) for key, infos in groups.items()]
 
 

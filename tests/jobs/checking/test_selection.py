@@ -23,7 +23,10 @@ def test_the_default_of_a_gpu_is_twelve_models_under_three_configs_the_most_impo
     assert len({cell.model for cell in cells}) == 12
     forms = Counter((cell.phase.value, cell.config.name) for cell in cells)
     assert forms.keys() == {("inference", "triton"), ("inference", "cudagraphs"), ("training", "triton")}
-    assert {cell.model for cell in cells} == {name.partition("/")[2] for name in default._MODELS}
+    names = {name.partition("/")[2] for name in default._MODELS}
+    assert {cell.model for cell in cells} == names
+    asked = planned_check("cuda", Selection(), ("max_autotune",)).cells
+    assert {(cell.model, cell.config.name) for cell in asked} == {(name, "max_autotune") for name in names}
 
 
 def test_a_model_that_cannot_be_measured_here_is_left_out_and_named(monkeypatch):
