@@ -31,7 +31,6 @@ def _check_picture(_: click.Context, __: click.Parameter, path: Path | None) -> 
     """Raises `click.UsageError` if no picture can be made of that kind, here."""
     if path is None:
         return None
-
     if path.suffix.lower() not in (".svg", ".png"):
         raise click.UsageError(f"--picture {path.name}: end it in .svg or .png")
     try:
