@@ -223,7 +223,7 @@ def test_one_real_cell_from_the_command_line_to_the_comparison(tmp_path):
     assert done.returncode == 0, tell(done)
     assert "[1/1]" in done.stdout
     assert "pass" in done.stdout
-    (bundle,) = (tmp_path / "runs").iterdir()
+    (bundle,) = (tmp_path / "runs").glob("*.jsonl*")
     assert bundle.name.endswith(".jsonl.gz")
     found = json.loads(call("compare", "latest", "latest", "--json", folder=tmp_path).stdout)
     assert found["transitions"]["both_pass"] == 1
