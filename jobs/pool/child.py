@@ -7,8 +7,10 @@ The child writes bundles to the request's folder.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -41,6 +44,8 @@ _PATIENCE_S = 20
 #: Variables that would lead an interpreter to the packages of another environment.
 _MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROGRESS": "1"}
+#: The packages of this program that measuring imports.
+_PACKAGES = ("collector", "jobs", "db", "analysis")
 
 
 class ChildError(click.ClickException):
@@ -197,9 +202,9 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def code_path() -> dict[str, str]:
-    """PYTHONPATH with this checkout first: other environments have torch and the models, but not this program."""
+    """PYTHONPATH with this program first: other environments have torch and the models, but not this program."""
     rest = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parents[2]), *([rest] if rest else [])])}
+    return {"PYTHONPATH": os.pathsep.join([str(_code_folder()), *([rest] if rest else [])])}
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -212,6 +217,22 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
+
+
+@cache
+def _code_folder() -> Path:
+    """A folder that holds this program and no torch. An installed program is copied for as long as this process lives."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "torch").exists() and not root.name.endswith("-packages"):
+        return root
+    folder = Path(tempfile.mkdtemp(prefix="inductor-watch-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for package in _PACKAGES:
+        shutil.copytree(root / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    info = folder / f"inductor_watch-{tool_version()}.dist-info"  # where importlib.metadata finds the version
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: inductor-watch\nVersion: {tool_version()}\n")
+    return folder
 
 
 def measure(request: Request) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -89,6 +90,31 @@ def test_without_an_index_no_build_is_listed(tmp_path, monkeypatch):
         list_builds(["--no-index", "--find-links", str(tmp_path)])
     make_wheel(tmp_path, "9.2.0")
     assert list_builds(["--no-index", "--find-links", f"{tmp_path}/"]) == Listing(("9.2.0",))
+
+
+def test_an_installed_program_is_copied_away_from_the_torch_beside_it(tmp_path):
+    packages, root = tmp_path / "site-packages", Path(__file__).resolve().parents[3]
+    for room in ("collector", "jobs", "db", "analysis"):
+        shutil.copytree(root / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
+    (packages / "torch").mkdir()
+    code = (
+        "import os, sys; from jobs.pool.child import code_path; first = code_path()['PYTHONPATH'].split(os.pathsep)[0];"
+        "from importlib.metadata import distribution; sys.path.insert(0, first);"
+        "print(first); print(sorted(os.listdir(first))); print(distribution('inductor-watch').locate_file(''))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    first, listed, found = done.stdout.splitlines()
+    assert "site-packages" not in first
+    assert found.rstrip("/") == first
+    assert "'collector', 'db'" in listed
+    assert "torch" not in listed
+    assert not Path(first).exists()  # it goes with the process
 
 
 ENDS = ("--model", "m", "--config", "triton", "--good", "2.9.0", "--bad", "2.10.0")
