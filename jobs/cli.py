@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -16,97 +15,33 @@ from jobs import tool_version
 from jobs.errors import is_bug, report_error
 from jobs.options import DATABASE
 
-
-class Verb(NamedTuple):
-    """Where a verb is (its command is `VERB_command` there), its line of help, and the example at the end of its --help."""
-
-    module: str
-    text: str
-    example: str
-
-
+#: By verb the module whose VERB_command it is, and its line of help.
 VERBS = {
-    "run": Verb(
-        "run",
-        "measure some cells now, store and show them",
-        "run --model 'Bert*' --config cudagraphs --config max_autotune",
-    ),
-    "check": Verb(
-        "check",
-        "is a branch slower? two commits of a clone over the installed torch, measured in turn",
-        "check main my-branch --repo ~/pytorch --minutes 10",
-    ),
-    "init": Verb("available", "write or check models.toml, your own models for every night", "init my_models:small"),
-    "nightly": Verb(
-        "nightly",
-        "measure the zoo under the night's configs, store and show them",
-        "nightly --gpus all --workers 8 --max-hours 2",
-    ),
-    "resume": Verb("run", "go on with a run that was killed, interrupted or out of time", "resume --retry-failed"),
-    "plan": Verb("plan", "the cells a nightly would measure", "plan --model T5Small --config triton --json"),
-    "ingest": Verb("files", "put bundles into the database", "ingest runs"),
-    "import": Verb(
-        "files",
-        "read PyTorch's own files: benchmarks/dynamo, benchmark-v3, GraphNet",
-        "import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20",
-    ),
-    "export": Verb(
-        "files",
-        "write sides as benchmark-v3 JSON, CSV, bundles or Parquet",
-        "export latest --format csv --out night.csv",
-    ),
-    "compare": Verb(
-        "compare", "two sides: suites, then what changed, and whether it is real", "compare latest~1 latest"
-    ),
-    "gate": Verb(
-        "compare",
-        "judge two sides; the exit code says whether the new one may pass",
-        "gate main my-branch --fail-on regressed,broke",
-    ),
-    "report": Verb(
-        "report",
-        "two sides for a job summary, a pull request, a file: Markdown, JSON or HTML",
-        "report main my-branch --format html --out report.html",
-    ),
-    "regressions": Verb(
-        "regressions",
-        "the records of what got worse: list, open, acknowledge, close, publish as issues",
-        "regressions list",
-    ),
-    "changepoints": Verb(
-        "changepoints",
-        "what changed in the histories, since when, and which commits can be to blame",
-        "changepoints --branch main --model T5Small",
-    ),
-    "backfill": Verb(
-        "backfill",
-        "measure builds of torch that are not installed, or commits without a build",
-        "backfill --torch 2.12.1 --torch 2.13.0",
-    ),
-    "bisect": Verb(
-        "bisect",
-        "which build, or commit, made one cell slower or broke it",
-        "bisect --model T5Small --config triton --good 2.12.1 --bad 2.13.0",
-    ),
-    "explain": Verb(
-        "bisect",
-        "which part of the compiler a cell fails with, by torch's own compiler bisector",
-        "explain latest T5Small --config max_autotune",
-    ),
-    "runs": Verb("runs", "what the database holds", "runs --branch main"),
-    "commits": Verb(
-        "commits",
-        "the repository's history: import, list, show what was reverted and landed again",
-        "commits import --git pytorch",
-    ),
-    "templates": Verb(
-        "available", "the templates and what the installed torch makes of them", "templates --device cuda"
-    ),
-    "modes": Verb("available", "the modes of the installed torch, likewise", "modes --json"),
-    "zoo": Verb("available", "the models, their batch sizes and what each needs", "zoo --suite timm"),
-    "doctor": Verb("available", "what this machine can measure, and what it lacks", "doctor"),
-    "dashboard": Verb("runs", "open the dashboard on a database", "dashboard --db inductor-watch.db"),
-    "db": Verb("db", "create, upgrade, describe, check, thin out or rebuild the database, remove a run", "db check"),
+    "run": ("run", "measure some cells now, store and show them"),
+    "check": ("check", "is a branch slower? two commits of a clone over the installed torch, measured in turn"),
+    "init": ("available", "write or check models.toml, your own models for every night"),
+    "nightly": ("nightly", "measure the zoo under the night's configs, store and show them"),
+    "resume": ("run", "go on with a run that was killed, interrupted or out of time"),
+    "plan": ("plan", "the cells a nightly would measure"),
+    "ingest": ("files", "put bundles into the database"),
+    "import": ("files", "read PyTorch's own files: benchmarks/dynamo, benchmark-v3, GraphNet"),
+    "export": ("files", "write sides as benchmark-v3 JSON, CSV, bundles or Parquet"),
+    "compare": ("compare", "two sides: suites, then what changed, and whether it is real"),
+    "gate": ("compare", "judge two sides; the exit code says whether the new one may pass"),
+    "report": ("report", "two sides for a job summary, a pull request, a file: Markdown, JSON or HTML"),
+    "regressions": ("regressions", "the records of what got worse: list, open, acknowledge, close, publish as issues"),
+    "changepoints": ("changepoints", "what changed in the histories, since when, and which commits can be to blame"),
+    "backfill": ("backfill", "measure builds of torch that are not installed, or commits without a build"),
+    "bisect": ("bisect", "which build, or commit, made one cell slower or broke it"),
+    "explain": ("bisect", "which part of the compiler a cell fails with, by torch's own compiler bisector"),
+    "runs": ("runs", "what the database holds"),
+    "commits": ("commits", "the repository's history: import, list, show what was reverted and landed again"),
+    "templates": ("available", "the templates and what the installed torch makes of them"),
+    "modes": ("available", "the modes of the installed torch, likewise"),
+    "zoo": ("available", "the models, their batch sizes and what each needs"),
+    "doctor": ("available", "what this machine can measure, and what it lacks"),
+    "dashboard": ("runs", "open the dashboard on a database"),
+    "db": ("db", "create, upgrade, describe, check, thin out or rebuild the database, remove a run"),
 }
 
 
@@ -121,9 +56,8 @@ class Verbs(click.Group):
         """The verb's command, or None if there is none of that name."""
         if cmd_name not in VERBS:
             return None
-        verb = VERBS[cmd_name]
-        command: click.Command = getattr(import_module(f"jobs.commands.{verb.module}"), f"{cmd_name}_command")
-        command.epilog = f"\b\nExample:\n  inductor-watch {verb.example}"  # \b: Click leaves the lines as they are
+        module, _ = VERBS[cmd_name]
+        command: click.Command = getattr(import_module(f"jobs.commands.{module}"), f"{cmd_name}_command")
         return command
 
     def resolve_command(
@@ -139,8 +73,7 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            # A host that only measures may lack SQLAlchemy.
-            if DATABASE in ctx.meta and is_bug(error) and find_spec("sqlalchemy"):
+            if DATABASE in ctx.meta and is_bug(error):
                 from db.maintenance.check import damage_of
 
                 if damage := damage_of(ctx.meta[DATABASE]):
@@ -150,7 +83,7 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, verb.text) for name, verb in VERBS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
 
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}

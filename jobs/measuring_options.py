@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from collector.configs.backend_flags import BackendFlags
-from collector.configs.spelling import parse_config, parse_value
+from collector.configs.spelling import parse_config
 from collector.settings import OPTIMIZERS, Settings
-from collector.vocabulary import DTYPES, MARKED, Config, OptionValue
+from collector.vocabulary import DTYPES, Config
 from jobs.options import FOLDER, INPUT_FILE, PHASES, POSITIVE, Decorator, as_one, repeatable, together
-from jobs.pool.requested_options import ExecutionOptions, ExtraMeasurements, RequestedOptions, RunNames, Selection
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 
 device_option = click.option(
     "--device", type=click.Choice(["cuda", "cpu"]), help="Where to measure [the GPU if there is one]."
@@ -84,53 +84,25 @@ night_options = together(
 )
 
 
-def build_configs(configs: tuple[str, ...], overrides: tuple[str, ...], **single: Any) -> list[Config]:
-    """The configs that the options spell: every `--config`, or the one that the single options make up.
-
-    Raises:
-        click.UsageError: both forms at once, or an override without `=`.
-    """
-    is_all, dynamic = single.pop("dynamic_all"), single.pop("dynamic")
-    if is_all and dynamic is not None:
-        raise click.UsageError("use --dynamic, --no-dynamic or --dynamic-all, not two of them")
-    single["dynamic"] = True if is_all else MARKED if dynamic else dynamic
-    alone = Config(**single, overrides=dict(_override(text) for text in overrides))
-    if configs and alone != Config():
-        raise click.UsageError("use --config NAME+key=value, or --backend, --template, --mode and -c, not both")
-    return [parse_config(text) for text in configs] or [alone]
+def build_configs(configs: tuple[str, ...], backend: str | None) -> list[Config]:
+    """Every `--config`, or that of `torch.compile` without options; each under the back-end if one is named."""
+    named = [parse_config(text) for text in configs] or [Config()]
+    return [replace(config, backend=backend) for config in named] if backend else named
 
 
-def _override(text: str) -> tuple[str, OptionValue]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise click.UsageError(f"-c {text!r}: write KEY=VALUE, e.g. -c triton.cudagraphs=true")
-    return key, parse_value(value)
-
-
-#: Configs by name, or one option by option.
+#: Configs by name, and their back-end.
 config_options = as_one(
     "configs",
     build_configs,
     _config_option(
-        "A template or a mode with overrides, e.g. cudagraphs+graph_partition=false, or GraphNet's JSON, in base64 or "
-        "not; repeatable."
+        "A template or a mode with options, e.g. cudagraphs+graph_partition=false, default+freezing=true, triton+dynamic, "
+        "aten+fullgraph, or GraphNet's JSON, in base64 or not; repeatable."
     ),
     click.option(
         "--backend",
-        default="inductor",
-        help="Any back-end that torch has registered, or aot_inductor: exported, compiled into a library, loaded again.",
+        help="Any back-end that torch has registered, or aot_inductor: exported, compiled into a library, loaded again. "
+        "[inductor, or what --config says]",
     ),
-    click.option("--template", help="One of `inductor-watch templates`."),
-    click.option("--mode", help="One of `inductor-watch modes`."),
-    click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="An Inductor option by its dotted name."),
-    click.option("--freezing/--no-freezing", default=None, help="Inline weights as constants."),
-    click.option(
-        "--dynamic/--no-dynamic",
-        default=None,
-        help="Mark the batch and the sequence as dynamic, and measure at a second size, too.",
-    ),
-    click.option("--dynamic-all", is_flag=True, help="Make every dimension dynamic: torch.compile(dynamic=True)."),
-    click.option("--fullgraph", is_flag=True, help="Fail on a graph break."),
 )
 
 
@@ -215,23 +187,6 @@ max_hours_option = click.option(
     callback=lambda _, __, hours: float("inf") if hours is None else 3600 * hours,
     help="Start no cell after so many hours; `resume` measures the rest.",
 )
-_EXTRA = (
-    click.option(
-        "--precision",
-        type=click.FloatRange(min=0.0001, max=1),
-        callback=lambda _, __, fraction: fraction or 0.0,
-        help="Sample until both medians are known to this fraction (at 95 % confidence), up to ten times --samples or 30 s.",
-    ),
-    click.option("--warm-compile", is_flag=True, help="Compile a second time, in a new process with full caches."),
-    click.option(
-        "--trace",
-        type=FOLDER,
-        callback=_relative,
-        help="A folder for torch's trace of each compilation, to be read with tlparse; compiling takes longer.",
-    ),
-)
-#: Measurements that a plan in a file can ask for.
-extra_options = as_one("extra", ExtraMeasurements, *_EXTRA)
 _MEASURING = (
     samples_option,
     timeout_option,
@@ -264,16 +219,22 @@ _MEASURING = (
         default="none",
         help="The optimizer in a training step; PyTorch's own runner has Adam, or SGD for some models.",
     ),
-    *_EXTRA,
+    click.option(
+        "--precision",
+        type=click.FloatRange(min=0.0001, max=1),
+        callback=lambda _, __, fraction: fraction or 0.0,
+        help="Sample until both medians are known to this fraction (at 95 % confidence), up to ten times --samples or 30 s.",
+    ),
+    click.option("--warm-compile", is_flag=True, help="Compile a second time, in a new process with full caches."),
+    click.option(
+        "--trace",
+        type=FOLDER,
+        callback=_relative,
+        help="A folder for torch's trace of each compilation, to be read with tlparse; compiling takes longer.",
+    ),
     shared_tuning_option,
 )
 #: What a run is asked to do, as `RequestedOptions`.
 measuring_options = as_one("requested", _requested, *_MEASURING)
-#: The same for a night, which may be cut short and may share the device in other ways.
-night_measuring_options = as_one(
-    "requested",
-    _requested,
-    *_MEASURING,
-    max_hours_option,
-    click.option("--exclusive", is_flag=True, help="One cell at a time, on the cores of one of the --workers."),
-)
+#: The same for a night, which may be cut short.
+night_measuring_options = as_one("requested", _requested, *_MEASURING, max_hours_option)

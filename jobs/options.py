@@ -5,17 +5,17 @@ A group of options reaches its verb as one object (`as_one`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
 from collector.vocabulary import Phase
+from jobs.output.addresses import split_address
 
 if TYPE_CHECKING:
     from db.queries.filters import CellFilter
@@ -60,21 +60,6 @@ def as_one(name: str, make: Callable[..., Any], *options: Decorator[Any]) -> Dec
     return decorate
 
 
-class Renamed(click.Option):
-    """An option whose `former` names still work and are not in the help."""
-
-    def __init__(self, *names: Any, former: Sequence[str], **how: Any) -> None:
-        super().__init__(*names, **how)
-        self._former = list(former)
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Lets the parser accept the former names as well."""
-        shown = self.opts
-        self.opts = shown + self._former
-        super().add_to_parser(parser, ctx)
-        self.opts = shown
-
-
 class Moment(click.ParamType[datetime]):
     """A day or moment from the command line, in UTC unless it says otherwise."""
 
@@ -88,6 +73,11 @@ class Moment(click.ParamType[datetime]):
             return from_epoch(to_epoch(value))
         except ValueError:
             return self.fail(f"{value!r} is no date: write 2026-08-01 or 2026-08-01T12:00", param, ctx)
+
+
+def example(words: str) -> str:
+    """The end of a verb's --help: a command line that it takes."""
+    return f"\b\nExample:\n  inductor-watch {words}"  # \b: Click leaves the lines as they are
 
 
 # Store, output and links
@@ -110,16 +100,12 @@ db_option = click.option(
 
 
 def _check_dashboard(_: click.Context, __: click.Parameter, url: str) -> str:
-    """The address as it is given. Raises `click.UsageError` if it is no http(s) address."""
-    if not url:
-        return ""
-    try:
-        parts = urlsplit(url)
-        is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
-    except ValueError:
-        is_fine = False
-    if not is_fine or not url.isprintable() or any(char in url for char in " <>\"'`|\\"):
-        raise click.UsageError(f"--dashboard-url: {url[:80]!r} is no address such as https://host/path")
+    """The address as it is given. Raises `click.UsageError` if it is no http(s) address, or cannot stand in a link."""
+    parts = split_address("--dashboard-url", url) if url else None
+    if parts and (
+        parts.scheme not in ("http", "https") or parts.query or parts.fragment or set(url) & set(" <>\"'`|\\")
+    ):
+        raise click.UsageError("--dashboard-url is no address such as https://host/path")
     return url
 
 
@@ -149,14 +135,7 @@ class Storage:
         return None if self.no_store else self.database
 
 
-_out_option = click.option(
-    "--out",
-    cls=Renamed,
-    former=["--runs"],  # `import` called it so
-    type=FOLDER,
-    default=Path("runs"),
-    help="The folder of the bundles.",
-)
+_out_option = click.option("--out", type=FOLDER, default=Path("runs"), help="The folder of the bundles.")
 storage_options = as_one(
     "storage",
     Storage,

@@ -39,7 +39,7 @@ def check_ahead_of_time(options: dict[str, OptionValue], dynamic: Dynamic, phase
             "aot_inductor records no cudagraphs: take a template or mode without them, e.g. max-autotune-no-cudagraphs"
         )
     if dynamic:
-        raise ConfigError("aot_inductor is measured at the shapes of the batch: leave out --dynamic")
+        raise ConfigError("aot_inductor is measured at the shapes of the batch: leave out dynamic")
 
 
 class Program:

@@ -50,7 +50,8 @@ class BisectionLog:
             raise BuildError(f"{path} is no log of a bisection: name another folder with --out") from error
         if events and events[0].get("asked") != json.loads(json.dumps(asked)):
             raise BuildError(f"{path} is the log of another bisection: name another folder with --out")
-        self._decided = [_without_moment(event) for event in events if event["event"] == "decided"]
+        decided = [event for event in events if event["event"] == "decided"]
+        self._decided = [{name: value for name, value in event.items() if name != "at"} for event in decided]
         if not events:
             self.write("asked", asked=asked)
 
@@ -87,10 +88,6 @@ def _read_events(path: Path) -> list[dict[str, Any]]:
     if complete != data:
         os.truncate(path, len(complete))
     return [json.loads(line) for line in complete.splitlines()]
-
-
-def _without_moment(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in event.items() if name != "at"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import json
-import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distributions, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from collector.output_file import write_output
 from collector.vocabulary import short_hash
 from jobs.builds.installer import Installer, torch_of
-from jobs.builds.options import BuildError, BuildOptions, parse_build
+from jobs.builds.options import BuildError, BuildOptions
 from jobs.pool.child import code_path
 from jobs.pool.device_slots import list_gpus
 
@@ -27,10 +25,6 @@ from jobs.pool.device_slots import list_gpus
 _MARKER = "inductor-watch.json"
 #: What measuring needs: the libraries of the command line, and those of the models where they are installed here.
 _NEEDED = ("click", "rich", "numpy", "transformers")
-#: Packages that belong to one torch build.
-_OF_TORCH = re.compile(r"(torch|triton|torchvision|torchaudio|inductor-watch)$|(nvidia|cuda)-|pytorch-triton")
-#: What torch requires, also where it is not installed here.
-_TORCH_REQUIRES = {"filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +40,21 @@ class Environment:
 class Environments:
     """The environments below a folder, each named for its build and a hash of all that was requested in it.
 
-    Besides torch each gets `options.packages`, else those of `pins_here`, with all that they require in the versions
-    installed here. CUDA builds are refused on a host without a GPU, or as `cuda_builds` says.
+    Besides torch each gets `options.packages`, else those of `pins_here`. CUDA builds are refused on a host without a GPU,
+    or as `cuda_builds` says.
     """
 
     def __init__(self, options: BuildOptions, device: str | None) -> None:
         # Links in the folder are not resolved: a Python that is called by its real name forgets its environment.
         self.folder, self._options = options.envs.absolute(), options
         self._packages = options.packages or tuple(pins_here())
-        self._constraints = () if options.packages else tuple(constraints_here())
         has_gpu = device != "cpu" and bool(list_gpus())
         self._cuda_builds = has_gpu if options.cuda_builds is None else options.cuda_builds
 
     def path_of(self, build: Version) -> Path:
         """The folder of a build's environment, whether it is there or not."""
         options = self._options
-        requested = [f"torch=={build}", str(options.base), self._packages, self._constraints, options.words()]
+        requested = [f"torch=={build}", str(options.base), self._packages, options.words()]
         return self.folder / f"torch-{build}-{short_hash(requested)[:8]}"
 
     def ready(self, build: Version) -> Environment:
@@ -81,19 +74,6 @@ class Environments:
                 shutil.rmtree(path, ignore_errors=True)
                 raise
 
-    def remove(self, builds: Sequence[Version] = ()) -> list[str]:
-        """Deletes the environments of these builds, or all that were made here; returns the names of the folders."""
-        removed = []
-        for path in sorted(self.folder.glob("torch-*/")):
-            build = _build_of(path.name)
-            if build is None or (builds and build not in builds):
-                continue
-            with _locked(path):
-                shutil.rmtree(path)
-            _lock_of(path).unlink(missing_ok=True)
-            removed.append(path.name)
-        return removed
-
     def _make(self, path: Path, build: Version) -> Environment:
         installer, requirement = Installer(self._options), f"torch=={build}"
         python = installer.create(path)
@@ -107,11 +87,8 @@ class Environments:
         if torch.partition("+")[0] != build.public:
             raise BuildError(f"{requirement} was asked for and torch {torch} is imported: see PYTHONPATH")
         if self._packages:
-            installer.install(python, self._packages, [f"torch=={torch}", *self._constraints], of_torch=False)
-        contents = {"torch": torch, "commit": commit, "requirement": requirement, "with": self._packages}
-        partial = path / f"{_MARKER}.partial"
-        partial.write_text(json.dumps(contents) + "\n")
-        partial.replace(path / _MARKER)
+            installer.install(python, [f"torch=={torch}", *self._packages], of_torch=False)
+        write_output(path / _MARKER, json.dumps({"torch": torch, "commit": commit}) + "\n")
         return Environment(python, torch, commit, is_new=True)
 
 
@@ -125,24 +102,6 @@ def pins_here() -> list[str]:
     return [*pins, "setuptools"]
 
 
-def constraints_here() -> list[str]:
-    """`name==version` of all that is installed here, without torch and its requirements, of which builds need different ones.
-
-    Local versions such as 0.28.0+cpu are left out, since an index may not have them.
-    """
-    of_torch = set(_TORCH_REQUIRES)
-    with suppress(PackageNotFoundError):
-        of_torch |= {canonicalize_name(Requirement(text).name) for text in requires("torch") or []}
-    installed = {
-        canonicalize_name(dist.metadata["Name"]): dist.version for dist in distributions() if dist.metadata["Name"]
-    }
-    return [
-        f"{name}=={number}"
-        for name, number in sorted(installed.items())
-        if "+" not in number and name not in of_torch and not _OF_TORCH.match(name)
-    ]
-
-
 def _read(path: Path) -> Environment | None:
     """The environment in a folder; None where there is none that is complete."""
     python = path / "bin" / "python"
@@ -153,22 +112,10 @@ def _read(path: Path) -> Environment | None:
     return None
 
 
-def _build_of(name: str) -> Version | None:
-    """The build of a folder's name, None for a folder that was not made here."""
-    version, _, digest = name.removeprefix("torch-").rpartition("-")
-    with suppress(BuildError):
-        return parse_build(version) if len(digest) == 8 else None
-    return None
-
-
-def _lock_of(path: Path) -> Path:
-    return path.with_name(path.name + ".lock")
-
-
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Waits until no other process makes or removes this environment; the lock of a dead process is free."""
+    """Waits until no other process makes this environment; the lock of a dead process is free."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _lock_of(path).open("a") as stream:
+    with path.with_name(path.name + ".lock").open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield

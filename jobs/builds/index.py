@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
 
 import httpx
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -45,19 +44,6 @@ class Listing:
 
 def list_builds(words: Sequence[str]) -> Listing:
     """What the index that these options name offers; raises `BuildError` where pip lists no torch for this machine."""
-    return _list_builds(tuple(words))
-
-
-def list_or_nothing(words: Sequence[str]) -> Listing:
-    """As `list_builds`; an empty listing, without dates, where that fails."""
-    try:
-        return list_builds(words)
-    except BuildError:
-        return Listing()
-
-
-@cache
-def _list_builds(words: tuple[str, ...]) -> Listing:
     command = [sys.executable, "-m", "pip", "index", "versions", "torch", "--pre", "-vv", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     versions = _VERSIONS.search(done.stdout)

@@ -122,20 +122,17 @@ def make_overlay(
         contents = dict(zip(there, repository.contents(there), strict=True))
         _make(folder, wheel, {name: contents[blob] if blob else None for name, blob in files.items()})
     (landed,) = repository.commits([(0, head)])
+    has_date = not is_dirty and landed.committed_at is not None
     return Overlay(
         folder=folder,
         commit=f"{head}-dirty-{tree[:8]}" if is_dirty else head,
         branch=repository.branch_of("HEAD" if ref == "." else ref),
         title=landed.subject,
-        date=None if is_dirty or landed.committed_at is None else _iso(landed.committed_at),
+        date=datetime.fromtimestamp(landed.committed_at or 0, UTC).isoformat() if has_date else None,
         wheel_commit=wheel.commit,
         files=len(files),
         left_out=len(built),
     )
-
-
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
 
 
 def _is_laid(name: str, wheel: Wheel) -> bool:

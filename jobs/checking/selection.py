@@ -10,10 +10,8 @@ from collector.vocabulary import Cell, Config, Phase
 from jobs.plan.planning import CPU_TAG, CPU_TRAINING_TAG, Plan, joined, planned_night, planned_own, selected
 from jobs.pool.requested_options import Selection
 
-#: The most models of the default selection.
-_MOST = 12
-#: In the order of importance, one of a kind each; the first that can be measured here are taken. Each compiles in 5 to 20
-#: seconds, in training in 10 to 60; Qwen3, speech_transformer and yolov3 take more, and so are left out or not trained.
+#: In the order of importance, one of a kind each. Each compiles in 5 to 20 seconds, in training in 10 to 60; Qwen3,
+#: speech_transformer and yolov3 take more, and so are left out or not trained.
 _MODELS = (
     "huggingface/Qwen3ForCausalLM",  # rotary positions, grouped heads, SwiGLU: what is trained today
     "huggingface/BertForMaskedLM",  # encoder: attention, layer norm, GELU
@@ -27,16 +25,6 @@ _MODELS = (
     "timm/beit_base_patch16_224",  # relative positions as a table
     "torchvision/squeezenet1_1",  # concatenation
     "timm/visformer_small",  # convolutions and attention in one
-    # In place of those that cannot be measured here:
-    "huggingface/ResNetForImageClassification",
-    "huggingface/ViTForImageClassification",
-    "huggingface/MobileNetV2ForImageClassification",
-    "huggingface/YituTechConvBert",
-    "huggingface/XLNetLMHeadModel",
-    "timm/mobilevit_s",
-    "timm/convnextv2_nano.fcmae_ft_in22k_in1k",
-    "torchvision/resnet50",
-    "torchvision/densenet121",
 )
 #: Its 28 layers compile for 80 seconds in training.
 _NOT_TRAINED = "huggingface/Qwen3ForCausalLM"
@@ -63,30 +51,26 @@ def planned_check(device: str, selection: Selection, configs: tuple[str, ...]) -
 
 
 def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
-    inference, training = (INFERENCE, TRAINING) if device == "cuda" else (CPU_INFERENCE, TRAINING)
-    if selection.phases:
-        default = training if selection.phases == (Phase.TRAINING.value,) else inference
-        return selected(device, selection, asked or default)
-    trained = replace(selection, phases=(Phase.TRAINING.value,))
-    if asked:
-        return selected(device, selection, asked)
-    if selection.is_narrowed:
-        return joined(selected(device, selection, inference), selected(device, trained, training))
-    if device == "cpu":
-        return joined(
-            selected(device, selection, inference, CPU_TAG), selected(device, trained, training, CPU_TRAINING_TAG)
-        )
-    named = replace(selection, models=_MODELS)
-    to_train = replace(trained, models=tuple(name for name in _MODELS if name != _NOT_TRAINED))
-    plan = joined(selected(device, named, inference), selected(device, to_train, training))
+    """What is selected of the zoo, where no model or suite is named the default models, phase by phase."""
+    on_gpu, is_default = device == "cuda", not (selection.suites or selection.models)
+    inference = INFERENCE if on_gpu else CPU_INFERENCE
+    plans = []
+    for phase in map(Phase, selection.phases or ((Phase.INFERENCE,) if asked else Phase)):
+        is_training = phase is Phase.TRAINING
+        chosen, tags = replace(selection, phases=(phase.value,)), list[str]()
+        if is_default and on_gpu:
+            left_out = (_NOT_TRAINED,) if is_training else ()
+            chosen = replace(chosen, models=tuple(name for name in _MODELS if name not in left_out))
+        elif is_default:
+            tags = [CPU_TRAINING_TAG if is_training else CPU_TAG]
+        plans.append(selected(device, chosen, asked or (TRAINING if is_training else inference), *tags))
+    plan = joined(*plans)
+    if not (is_default and on_gpu):
+        return plan
+    # What takes long stands before what is short, and a model's two inference configs do not tune at the same time.
     order = {name: number for number, name in enumerate(_MODELS)}
 
-    def rank(cell: Cell) -> int:
-        return order[f"{cell.suite}/{cell.model}"]
+    def rank(cell: Cell) -> tuple[bool, bool, int]:
+        return cell.config == inference[-1], cell.phase is Phase.TRAINING, order[f"{cell.suite}/{cell.model}"]
 
-    chosen = sorted({rank(cell) for cell in plan.cells})[:_MOST]
-    cells = [cell for cell in plan.cells if rank(cell) in chosen]
-    # What takes long stands before what is short, and a model's two inference configs do not tune at the same time.
-    return Plan(
-        sorted(cells, key=lambda cell: (cell.config == inference[-1], cell.phase is Phase.TRAINING, rank(cell)))
-    )
+    return replace(plan, cells=sorted(plan.cells, key=rank))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,18 +47,11 @@ def make_overlays(
 def find_sides(
     refs: tuple[str, str], overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None
 ) -> tuple[CheckedSide, CheckedSide]:
-    """Both sides with their testbeds, whose fork servers start together; this process plans with the base's torch.
-
-    Raises what `find_testbeds` raises.
-    """
-    with ThreadPoolExecutor(len(overlays)) as threads:
-        testbeds = threads.map(
-            lambda number: find_testbeds(device, overlays[number][1].execution, serve=True, plans=number == 0), range(2)
-        )
-        base, new = (
-            CheckedSide(word, ref, names, found)
-            for word, ref, (names, _), found in zip(("base", "new"), refs, overlays, testbeds, strict=True)
-        )
+    """Both sides with their testbeds; this process plans with the base's torch. Raises what `find_testbeds` raises."""
+    base, new = (
+        CheckedSide(word, ref, names, find_testbeds(device, requested.execution, serve=True, plans=word == "base"))
+        for word, ref, (names, requested) in zip(("base", "new"), refs, overlays, strict=True)
+    )
     return base, new
 
 

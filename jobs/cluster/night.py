@@ -56,7 +56,7 @@ def cut_shards(
     `history` are earlier runs, the newest first. Where it has nodes of the cluster, a model goes back to the node that
     measured it last as long as that leaves no node much longer than the others (`jobs.plan.schedule.shares`).
     """
-    model = CostModel.learn(item for run in history for item in run.measurements)
+    model = CostModel.of_history(history)
     homes = _homes(nodes, history)
     if homes.keys() & {group_of(cell) for cell in cells}:
         each = math.ceil(count / len(nodes))
@@ -79,8 +79,7 @@ def _homes(nodes: Sequence[Node], history: Sequence[BundleContents]) -> dict[Gro
 class ClusterNight:
     """Measures the shards of a night and stores their bundles; `left` has the cells without an outcome, by `cell_id`.
 
-    `folder` takes the bundles; `store` ingests one and returns a line about it. `costs` are bundles by file name from which
-    the nodes learn what cells take, as `RayCluster.share` returns them.
+    `folder` takes the bundles; `store` ingests one and returns a line about it.
     """
 
     cluster: RayCluster
@@ -90,7 +89,6 @@ class ClusterNight:
     progress: RunProgress
     store: Callable[[Path], str] | None = None
     run_ids: list[str] = field(default_factory=list)
-    costs: Any = None
     _queue: list[Shard] = field(default_factory=list)
     _running: dict[Any, Shard] = field(default_factory=dict)
     #: The nodes that get no further shard, with the reason; empty for those that died.
@@ -136,7 +134,7 @@ class ClusterNight:
                 self._queue.remove(shard)
                 shard.node, shard.name = node.node_id, ""
                 request = replace(self.request, cells=shard.cells)
-                self._running[self.cluster.start(node, json.dumps(request.to_json()), self.costs)] = shard
+                self._running[self.cluster.start(node, json.dumps(request.to_json()))] = shard
         if usable or self._running:
             self._idle_since = None
             return

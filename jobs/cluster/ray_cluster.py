@@ -64,11 +64,7 @@ class RayCluster:
         ]
         return sorted(nodes)
 
-    def share(self, value: Any) -> Any:
-        """What `start` takes in place of a value that many tasks need."""
-        return self._ray.put(value)
-
-    def start(self, node: Node, request: str, costs: Any) -> Any:
+    def start(self, node: Node, request: str) -> Any:
         """Starts `jobs.cluster.task.measure_shard` with all of a node's CPUs and GPUs; returns the handle."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -77,7 +73,7 @@ class RayCluster:
             num_gpus=node.gpus,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
         )
-        return task.remote(request, costs)
+        return task.remote(request)
 
     def ready(self, handles: Sequence[Any], timeout_s: float) -> list[Any]:
         """The tasks that have a message, after at most `timeout_s` seconds."""

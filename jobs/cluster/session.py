@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -15,13 +15,15 @@ from rich.console import Console
 
 from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.output_file import write_output
+from db.engine import open_store
 from jobs import tool_version
 from jobs.cluster.night import ClusterNight, cut_shards
-from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, Node, RayCluster, connected, usable_nodes
+from jobs.options import POSITIVE, Storage, as_one
 from jobs.output.terminal import several
-from jobs.plan.cost import newest_bundles, read_history
+from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan
+from jobs.plan.shards import merge_night
 from jobs.pool.child import Request, bundle_files
 from jobs.pool.host import probe
 from jobs.pool.progress import RunProgress
@@ -33,12 +35,52 @@ from jobs.pool.session import require_cells, storing
 _SHARDS_A_NODE = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """Who measures; the fields are the names of the options."""
+
+    executor: str = "host"
+    address: str | None = None
+    tasks: int | None = None
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the nodes of a cluster measure."""
+        return self.executor == "ray"
+
+    def check(self, of_a_host: Sequence[str]) -> None:
+        """Raises `click.UsageError` for options without effect under this executor; `of_a_host` are those of one host."""
+        if self.on_cluster and of_a_host:
+            raise click.UsageError(f"{of_a_host[0]} is for this host alone: leave it out, or --executor")
+        if not self.on_cluster and self.tasks is not None:
+            raise click.UsageError("--tasks goes with --executor ray: leave it out, or see --workers")
+
+
+executing_options = as_one(
+    "executing",
+    Executing,
+    click.option(
+        "--executor",
+        type=click.Choice(["host", "ray"]),
+        default="host",
+        help="Who measures: this host, or the nodes of a Ray cluster, a task a shard of the plan.",
+    ),
+    click.option(
+        "--address",
+        envvar="RAY_ADDRESS",
+        metavar="HOST:PORT|auto",
+        help="With --executor ray: the cluster (or RAY_ADDRESS). [one of this host alone]",
+    ),
+    click.option("--tasks", type=POSITIVE, help="With --executor ray: shards to cut the night into. [4 a node]"),
+)
+
+
 def measure_night(
     executing: Executing,
     device: str | None,
-    planned: Callable[[str], tuple[Plan, RunNames, RequestedOptions]],
-    folder: Path,
-    database: str | None,
+    planned: Callable[[str], tuple[Plan, RunNames]],
+    requested: RequestedOptions,
+    storage: Storage,
     costs: Path | None,
     connect: Callable[[str | None], AbstractContextManager[RayCluster]] = connected,
 ) -> list[str]:
@@ -47,19 +89,18 @@ def measure_night(
     A night that has bundles in the folder is continued: its measured cells are not measured again.
 
     Raises:
-        click.UsageError: Ray is not installed, or traces are requested.
+        click.UsageError: Ray is not installed.
         NothingToDoError: the plan is empty.
         ClusterError: there is no such cluster, none of its nodes can measure, or cells were lost with their nodes; what was
             measured is stored.
     """
+    folder, database = storage.out, storage.target
     console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
     with connect(executing.address) as cluster:
         has_gpus = any(node.gpus for node in cluster.nodes())
-        plan, names, requested = planned(device or ("cuda" if has_gpus else "cpu"))
+        plan, names = planned(device or ("cuda" if has_gpus else "cpu"))
         require_cells(plan)
         _usable(cluster.nodes(), plan.cells[0].device)
-        if requested.settings.trace:
-            raise click.UsageError("--trace goes with --executor host: traces would stay on the nodes")
         plan = replace(plan, night=names.night or new_run_id())
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{plan.night}.plan.json"
@@ -70,18 +111,15 @@ def measure_night(
         measured = {cell_id for run in earlier.values() for cell_id in run.latest()}
         left = {cell.cell_id: cell for cell in plan.cells if cell.cell_id not in measured}
         run_ids = [run.header.run_id for run in earlier.values()]
-        with RunProgress(console, len(left)) as progress:
-            night = ClusterNight(cluster, request, left, folder, progress, store, run_ids)
-            if store:
-                for bundle in earlier:
-                    night.say(store(bundle))
-            error = _measure(night, plan, path, executing.tasks, costs or folder)
+        progress = RunProgress(console, len(left))
+        night = ClusterNight(cluster, request, left, folder, progress, store, run_ids)
+        if store:
+            for bundle in earlier:
+                night.say(store(bundle))
+        error = _measure(night, plan, path, executing.tasks, costs or folder)
         if left:
             night.say(_missing(night, path))
         if database and run_ids:
-            from db.engine import open_store
-            from jobs.plan.shards import merge_night
-
             night.say(str(merge_night(open_store(database, write=True), plan, folder)))
         if error or (left and request.left_s):
             raise error or ClusterError(_missing(night, path))
@@ -94,7 +132,6 @@ def _measure(night: ClusterNight, plan: Plan, path: Path, tasks: int | None, cos
     usable = _usable(nodes, plan.cells[0].device)
     history, left = read_history(costs), list(night.left.values())
     shards = cut_shards(left, usable, tasks or _SHARDS_A_NODE * len(usable), history) if left else []
-    night.costs = night.cluster.share({bundle.name: bundle.read_bytes() for bundle in newest_bundles(costs)})
     _announce(night, plan, len(shards), nodes, usable)
     try:
         night.run(shards)

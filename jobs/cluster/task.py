@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,21 +19,16 @@ from jobs.pool.child import Request, bundle_files, clean_environment, code_path,
 _THREADS = "OMP_NUM_THREADS"
 
 
-def measure_shard(request: str, costs: Mapping[str, bytes]) -> Generator[dict[str, Any]]:
+def measure_shard(request: str) -> Generator[dict[str, Any]]:
     """Yields `{"node": NAME, "note": TEXT}` when it begins, then `{"bundles": {NAME: BYTES}, "code": EXIT, "reason": TEXT}`.
 
-    `request` is the JSON of a `Request` without folders, `costs` bundles by file name.
+    `request` is the JSON of a `Request` without its folder.
     """
     yield {"node": os.environ.get("INDUCTOR_WATCH_NODE") or platform.node(), "note": _reset_niceness()}
     with TemporaryDirectory(prefix="inductor-watch-") as folder:
-        runs, known = Path(folder) / "runs", Path(folder) / "costs"
-        for path in (runs, known):
-            path.mkdir()
-        for name, data in costs.items():
-            (known / name).write_bytes(data)
-        shard = replace(Request.from_json(json.loads(request)), folder=str(runs), costs=str(known))
+        shard = replace(Request.from_json(json.loads(request)), folder=folder)
         code, reason = run_child(Path(sys.executable), shard, _environment())
-        bundles = {path.name: path.read_bytes() for path in bundle_files(runs)}
+        bundles = {path.name: path.read_bytes() for path in bundle_files(Path(folder))}
     yield {"bundles": bundles, "code": code, "reason": reason.removeprefix("inductor-watch: ").removeprefix("Error: ")}
 
 

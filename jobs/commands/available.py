@@ -10,33 +10,34 @@ from typing import Any
 
 import click
 
+from collector.configs import availability
+from collector.configs.templates import TEMPLATES, resolve_config
 from collector.errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, select, suites
 from collector.zoo.spec import ModelSpec
 from jobs.measuring_options import device_option
-from jobs.options import OUTPUT_FILE, json_option
+from jobs.options import OUTPUT_FILE, example, json_option, repeatable
 from jobs.output.terminal import print_json
+from jobs.plan.models_example import EXAMPLE, write_example
+from jobs.plan.models_file import read_models_file
+from jobs.plan.planning import check_configs, mode_configs, template_configs
+from jobs.pool.host import HostError, probe
 
 
-@click.command()
+@click.command(epilog=example("templates --device cuda"))
 @device_option
 @json_option
 def templates_command(device: str | None, as_json: bool) -> None:
     """The eight templates: effective options, config_id, program_id, and what is missing here."""
-    from collector.configs.templates import TEMPLATES
-    from jobs.plan.planning import template_configs
-
     _list(template_configs(), device, as_json, {name: template.note for name, template in TEMPLATES.items()})
 
 
-@click.command()
+@click.command(epilog=example("modes --json"))
 @device_option
 @json_option
 def modes_command(device: str | None, as_json: bool) -> None:
     """The modes of the installed torch: effective options, config_id and program_id."""
-    from jobs.plan.planning import mode_configs
-
     _list(mode_configs(), device, as_json, {})
 
 
@@ -64,8 +65,6 @@ def _device() -> str:
 
 
 def _config_row(config: Config, device: str, note: str) -> dict[str, Any]:
-    from collector.configs.templates import resolve_config
-
     effective = resolve_config(config, device)
     return {
         "name": config.name,
@@ -81,8 +80,6 @@ def _config_row(config: Config, device: str, note: str) -> dict[str, Any]:
 
 def _why_unavailable(config: Config, device: str) -> str | None:
     # Judged for what a template is meant for: a forward pass in the dtype that its kernels take.
-    from collector.configs import availability
-    from collector.configs.templates import resolve_config
 
     try:
         availability.check(resolve_config(config, device), device, Phase.INFERENCE, "bfloat16")
@@ -91,11 +88,9 @@ def _why_unavailable(config: Config, device: str) -> str | None:
     return None
 
 
-@click.command()
-@click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
-@click.option(
-    "--model", "models", multiple=True, metavar="NAME", help="Only this model, by name or pattern; repeatable."
-)
+@click.command(epilog=example("zoo --suite timm"))
+@repeatable("suite", "suites", "Only this suite")
+@repeatable("model", "models", "Only this model, by name or pattern")
 @json_option
 def zoo_command(suites: tuple[str, ...], models: tuple[str, ...], as_json: bool) -> None:
     """The models: suite, batch sizes, what each needs and whether that is installed."""
@@ -135,7 +130,7 @@ def _model_row(spec: ModelSpec) -> dict[str, Any]:
 _Finding = tuple[bool, str, str]
 
 
-@click.command()
+@click.command(epilog=example("doctor"))
 @json_option
 def doctor_command(as_json: bool) -> None:
     """What this machine can measure, and what it lacks. Exit code 1 if nothing can be measured."""
@@ -150,8 +145,6 @@ def doctor_command(as_json: bool) -> None:
 
 
 def _torch() -> Iterator[_Finding]:
-    from jobs.pool.host import HostError, probe
-
     try:
         environment = probe(None)
     except HostError as error:
@@ -175,7 +168,6 @@ def _templates() -> Iterator[_Finding]:
         device = _device()
     except ImportError:
         return
-    from collector.configs.templates import TEMPLATES
 
     for name in TEMPLATES:
         lacking = _why_unavailable(Config(template=name), device)
@@ -191,7 +183,7 @@ def _suites() -> Iterator[_Finding]:
         yield ready > 0, suite, f"{ready} of {len(models)} models can be built{advice}"
 
 
-@click.command()
+@click.command(epilog=example("init my_models:small"))
 @click.argument("function", required=False, metavar="[MODULE:FUNCTION]")
 @click.option("--models-file", "path", type=OUTPUT_FILE, default=Path("models.toml"), help="The file.")
 def init_command(function: str | None, path: Path) -> None:
@@ -200,9 +192,6 @@ def init_command(function: str | None, path: Path) -> None:
     Without a function it gets an example, and my_models.py with a model if there is none. Nothing of yours is imported. An
     existing file is never changed.
     """
-    from jobs.plan.models_example import EXAMPLE, write_example
-    from jobs.plan.models_file import check_functions, read_models_file
-
     is_there = path.exists()
     if is_there and function:
         raise click.UsageError(f'{path} is there already: add a table [models.NAME] with function = "{function}" to it')
@@ -213,10 +202,7 @@ def init_command(function: str | None, path: Path) -> None:
             raise click.UsageError(str(error)) from error
         click.echo(f"wrote {' and '.join(map(str, written))}")
     file = read_models_file(path)
-    check_functions(file)
     if find_spec("torch"):
-        from jobs.plan.planning import check_configs
-
         for watched in file.models:
             check_configs(watched, str(path), _device())
     names = ", ".join(watched.model.name for watched in file.models)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from jobs.builds.backfill import Backfill, Build, SourceCommit, commits_of
+from jobs.builds.environment import Environments
+from jobs.builds.index import Listing, list_builds
 from jobs.builds.options import (
+    BuildError,
     BuildOptions,
     SourceOptions,
     build_options,
@@ -17,15 +21,15 @@ from jobs.builds.options import (
     parse_build,
 )
 from jobs.measuring_options import label_option, measuring_options, night_options
-from jobs.options import POSITIVE, Storage, json_option, storage_options
+from jobs.options import POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, tell
+from jobs.plan.planning import NothingToDoError
+from jobs.pool.child import Request
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
-
-if TYPE_CHECKING:
-    from jobs.builds.backfill import SourceCommit
+from jobs.pool.session import storing
 
 
-@click.command()
+@click.command(epilog=example("backfill --torch 2.12.1 --torch 2.13.0"))
 @click.option("--torch", "versions", multiple=True, metavar="VERSION", help="A build of torch, e.g. 2.9.1; repeatable.")
 @click.option(
     "--source",
@@ -52,9 +56,6 @@ if TYPE_CHECKING:
 @click.option("--replicates", type=POSITIVE, default=1, help="Measure each build so many times, as runs of one night.")
 @click.option("--branch", help="The branch under which the builds are stored [releases, or nightly].")
 @label_option
-@click.option(
-    "--remove", is_flag=True, help="Only delete the environments of these builds; without --torch, all in --envs."
-)
 @json_option
 def backfill_command(
     versions: tuple[str, ...],
@@ -70,7 +71,6 @@ def backfill_command(
     replicates: int,
     branch: str | None,
     label: str,
-    remove: bool,
     as_json: bool,
 ) -> None:
     """Measure builds of torch that are not installed, oldest first, each in an environment made for it.
@@ -78,19 +78,7 @@ def backfill_command(
     With --source measure commits of a clone without a build, their Python files over the installed torch.
     They are stored under their own commits. The same command again continues where it was stopped.
     """
-    from jobs.builds.backfill import Backfill, Build, commits_of
-    from jobs.builds.environment import Environments
-    from jobs.builds.index import Listing, list_or_nothing
-    from jobs.plan.planning import NothingToDoError
-    from jobs.pool.child import Request
-    from jobs.pool.session import storing
-
     builds = sorted(set(map(parse_build, versions)))
-    environments = Environments(options, selection.device)
-    if remove:
-        for name in environments.remove(builds):
-            click.echo(f"removed {name}")
-        return
     if not builds and not sources:
         raise click.UsageError("name what to measure: --torch 2.9.1 --torch 2.10.0, or --source REPO@REF")
     if (last or touching) and not sources:
@@ -98,7 +86,9 @@ def backfill_command(
     commits = [one for text in sources for one in commits_of(replace(source, source=text), touching, last)]
     request = Request(selection, configs, RunNames(branch=branch, trigger="backfill", label=label), requested)
     store = None if storage.no_store else storing(storage.database)
-    listing = list_or_nothing(options.words()) if builds else Listing()
+    environments, listing = Environments(options, selection.device), Listing()
+    with suppress(BuildError):  # then no date is known
+        listing = list_builds(options.words()) if builds else listing
     candidates: list[Build | SourceCommit] = [*(Build(build, environments, listing) for build in builds), *commits]
     backfill = Backfill(request, storage.out, replicates, store, tell)
     if storage.target:

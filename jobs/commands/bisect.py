@@ -6,12 +6,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from analysis.history.bisection import level_of, looks
+from collector.configs.spelling import parse_config
 from collector.metrics import METRICS
 from collector.settings import Settings
+from db.engine import open_store
+from db.queries.filters import CellFilter
+from jobs.bisect.judges import OF_COMPILING, MetricJudge, StatusJudge
+from jobs.bisect.search import Answer, Bisection, BisectionLog
+from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
+from jobs.builds.environment import Environments
 from jobs.builds.options import BuildOptions, SourceOptions, build_options, overlay_options
 from jobs.measuring_options import (
     batch_size_option,
@@ -23,13 +31,13 @@ from jobs.measuring_options import (
     shared_tuning_option,
     timeout_option,
 )
-from jobs.options import FOLDER, PHASES, Renamed, Storage, as_one, json_option, model_cell_options, storage_options
+from jobs.options import FOLDER, PHASES, Storage, as_one, example, json_option, model_cell_options, storage_options
 from jobs.output.terminal import one_line, print_json, tell
-from jobs.pool.requested_options import Selection
-
-if TYPE_CHECKING:
-    from db.queries.filters import CellFilter
-    from jobs.bisect.search import Answer
+from jobs.pool.child import Request
+from jobs.pool.explaining import explain, failing_cell, keep
+from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.resuming import bundle_named
+from jobs.pool.session import storing
 
 #: What looks for a cell that broke, instead of one that got slower.
 STATUS = "status"
@@ -45,7 +53,7 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
     return Selection(suites=(suite,) if suite else (), phases=(phase,) if phase else (), **form)
 
 
-@click.command()
+@click.command(epilog=example("bisect --model T5Small --config triton --good 2.12.1 --bad 2.13.0"))
 @click.option("--model", required=True, help="A model of `zoo` or of --models-file, or your own as module:function.")
 @click.option(
     "--config", required=True, metavar="NAME[+key=value...]", help="A config of `templates` or `modes`, with overrides."
@@ -92,8 +100,6 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
 @click.option(
     "--git",
     "clone",
-    cls=Renamed,
-    former=["--repo-dir"],
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="PATH",
     help="Search the commits of this clone: without --run by their Python files over the installed torch.",
@@ -106,8 +112,6 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
 )
 @click.option(
     "--most-runs",
-    cls=Renamed,
-    former=["--most"],
     type=click.IntRange(min=2),
     default=12,
     help="At most so many runs of each, where fewer do not decide.",
@@ -140,15 +144,6 @@ def bisect_command(
     Both ends and builds between them are measured as often as it takes to tell a change from noise. The same command again
     continues a search that was stopped.
     """
-    from analysis.history.bisection import level_of, looks
-    from collector.configs.spelling import parse_config
-    from jobs.bisect.judges import OF_COMPILING, MetricJudge, StatusJudge
-    from jobs.bisect.search import Bisection, BisectionLog
-    from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
-    from jobs.builds.environment import Environments
-    from jobs.pool.child import Request
-    from jobs.pool.requested_options import RequestedOptions, RunNames
-
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
     if prepare is not None and clone is None:
@@ -199,14 +194,14 @@ def bisect_command(
         print_json({**answer.to_json(), "commits": shas, "log": str(log.path)})
     else:
         both = [log.runs_of(search.measured(name))[0].commit for name in found]
-        for line in _lines(answer, shas, both, out, _again(answer.first_bad, clone, prepare, source, model, config)):
+        for line in _lines(answer, shas, both, out):
             click.echo(line)
     if answer.word == "inconclusive":
         raise InconclusiveError(_why(answer, metric == STATUS))
 
 
-def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path, again: str) -> list[str]:
-    """The answer for a person; `both` are the commits whose runs show it, `again` is the command that measures one of them."""
+def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path) -> list[str]:
+    """The answer for a person; `both` are the commits whose runs show it."""
     if answer.step is None:
         return []
     last, first = answer.last_good, answer.first_bad
@@ -217,28 +212,11 @@ def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path,
         f"between them: {answer.step.text}",
         *(f"not decided: {name}: {why}" for name, why in answer.between.items()),
         "look at both:",
-        f"  inductor-watch ingest {_quoted(out)}",
+        f"  inductor-watch ingest {shlex.quote(str(out))}",
         f"  inductor-watch compare bisect@{both[0][:12]} bisect@{both[1][:12]}",
         "what landed between them:",
         f"  git log {shas[last]}..{shas[first]}",
-        "measure one of them again:",
-        f"  {again}",
     ]
-
-
-def _again(first: str, clone: Path | None, prepare: str | None, source: SourceOptions, model: str, config: str) -> str:
-    """The command that measures the first bad build once more, or checks out the first bad commit."""
-    if prepare is not None:
-        return f"git checkout {first}"
-    which = f"backfill --torch {_quoted(first)}"
-    if clone:
-        wheel = f" --wheel-commit {_quoted(source.wheel_commit)}" if source.wheel_commit else ""
-        which = f"run --source {_quoted(f'{clone}@{first[:12]}')}{wheel}"
-    return f"inductor-watch {which} --model {_quoted(model)} --config {_quoted(config)}"
-
-
-def _quoted(text: Any) -> str:
-    return one_line(shlex.quote(str(text)))
 
 
 def _why(answer: Answer, is_status: bool) -> str:
@@ -251,7 +229,7 @@ def _why(answer: Answer, is_status: bool) -> str:
     return f"inconclusive: good and bad cannot be told apart: {answer.ends.text}; more runs (--most-runs) may help"
 
 
-@click.command()
+@click.command(epilog=example("explain latest T5Small --config max_autotune"))
 @click.argument("run")
 @click.argument("cell")
 @model_cell_options
@@ -265,11 +243,6 @@ def explain_command(run: str, cell: str, chosen: CellFilter, timeout_s: float, s
     some twenty times, each time in a new process. The answer is kept with the cell's evidence: in the bundle, which must be
     in --out, and in the database. Exit code 3 if nothing could be named.
     """
-    from db.engine import open_store
-    from jobs.pool.explaining import explain, failing_cell, keep
-    from jobs.pool.resuming import bundle_named
-    from jobs.pool.session import storing
-
     run_id, cell_id = failing_cell(open_store(storage.database, write=False), run, cell, chosen)
     path = bundle_named(storage.out, run_id)
     store = None if storage.no_store else storing(storage.database)

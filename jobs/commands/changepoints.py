@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from sqlalchemy import Connection
 
+from analysis.history.alerts import Alert, Survey, survey
+from analysis.history.alerts_evidence import Evidence, evidence_of
+from analysis.history.drift import DriftSurvey, slow_drift
 from collector.errors import nearest
 from collector.metrics import MIN_EFFECT
-from jobs.options import POSITIVE, Moment, branch_option, cell_options, db_option, json_option
+from db.engine import open_store
+from db.queries.cells import branches
+from db.queries.filters import CellFilter, expand_patterns
+from db.queries.sides import resolve_side
+from jobs.options import POSITIVE, Moment, branch_option, cell_options, db_option, example, json_option
 from jobs.output.terminal import print_json, print_lines
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from analysis.history.alerts import Alert, Survey
-    from analysis.history.alerts_evidence import Evidence
-    from analysis.history.drift import DriftSurvey
-    from db.queries.filters import CellFilter
+from jobs.regressions.alert_lines import alert_lines, drift_line
 
 _NEED = "need ten measured commits, or two with repeats (`nightly --replicates 2`)"
 _NOTHING = (
@@ -28,22 +29,15 @@ _NOTHING = (
 )
 
 
-def _judged_metrics(_: click.Context, __: click.Parameter, metrics: tuple[str, ...]) -> tuple[str, ...]:
-    known = [*MIN_EFFECT, "status"]
-    for metric in metrics:
-        if metric not in known:
-            raise click.UsageError(f"no metric {metric!r} is judged: {nearest(metric, known)}")
-    return metrics
-
-
-@click.command()
+@click.command(epilog=example("changepoints --branch main --model T5Small"))
 @branch_option
 @cell_options
 @click.option(
     "--metric",
     "metrics",
     multiple=True,
-    callback=_judged_metrics,
+    type=click.Choice([*MIN_EFFECT, "status"]),
+    metavar="NAME",
     help="Only changes of this metric, or of `status`; repeatable.",
 )
 @click.option(
@@ -78,13 +72,6 @@ def changepoints_command(
 
     Exit code 0 even if something got worse; 3 if there was nothing to judge.
     """
-    from analysis.history.alerts import survey
-    from analysis.history.alerts_evidence import evidence_of
-    from analysis.history.drift import slow_drift
-    from db.engine import open_store
-    from db.queries.filters import expand_patterns
-    from db.queries.sides import resolve_side
-
     with open_store(database, write=False).connect() as conn:
         filters = expand_patterns(conn, chosen)
         _check_branch(conn, branch)
@@ -103,8 +90,6 @@ def changepoints_command(
 
 
 def _check_branch(conn: Connection, branch: str | None) -> None:
-    from db.queries.cells import branches
-
     if branch is not None and branch not in (known := branches(conn)):
         raise click.UsageError(f"no runs of branch {branch!r}: {nearest(branch, known)}")
 
@@ -123,8 +108,6 @@ def _as_json(judged: Survey, drifts: DriftSurvey | None, evidence: list[Evidence
 def _show(
     judged: Survey, drifts: DriftSurvey | None, alerts: list[tuple[Alert, Evidence | None]], cells: int, limit: int
 ) -> None:
-    from jobs.regressions.alert_lines import alert_lines, drift_line
-
     series = sum(judged.history.series.values()) + sum(judged.history.first.values())
     click.echo(f"{judged.cells} cells judged; {series} series by metric; {len(judged.alerts)} alerts")
     if judged.cells and not series:

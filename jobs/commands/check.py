@@ -8,24 +8,30 @@ import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
+from rich.console import Console
 
+from analysis.reports.facts import Report
+from collector.output_file import write_output
+from db.errors import SideError
 from jobs.builds.options import SourceOptions, import_commits, overlay_options
+from jobs.checking.answer import Answer, build_answer
+from jobs.checking.rounds import Check
+from jobs.checking.run_time import acting, differing
+from jobs.checking.selection import planned_check
+from jobs.checking.sides import find_sides, make_overlays
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.measuring_options import label_option, measuring_options, night_options
-from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, stored_options
+from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
+from jobs.output.comparison import show_comparison
+from jobs.output.tables import console, say
 from jobs.output.terminal import tell
+from jobs.pool.device_slots import list_gpus
 from jobs.pool.requested_options import RequestedOptions, Selection
-
-if TYPE_CHECKING:
-    from analysis.reports.facts import Report
-    from collector.settings import Settings
-    from jobs.checking.answer import Answer
-    from jobs.checking.rounds import Check
+from jobs.pool.session import require_cells, storing
 
 #: Rows of the table of cells.
 _ROWS = 20
@@ -33,7 +39,7 @@ _ROWS = 20
 _WORKERS = 8
 
 
-@click.command()
+@click.command(epilog=example("check main my-branch --repo ~/pytorch --minutes 10"))
 @click.argument("base")
 @click.argument("new")
 @click.option("--repo", type=FOLDER, default=Path(), help="The clone of PyTorch [this folder].")
@@ -75,12 +81,6 @@ def check_command(
 
     Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
     """
-    from jobs.checking.rounds import Check
-    from jobs.checking.run_time import acting, differing
-    from jobs.checking.selection import planned_check
-    from jobs.checking.sides import find_sides, make_overlays
-    from jobs.pool.session import require_cells, storing
-
     began = time.monotonic()
     if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
         requested = _with_workers(requested, selection.device)
@@ -96,48 +96,28 @@ def check_command(
     require_cells(plan)
     for side in (of_base, of_new):
         import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)
-    settings = _sharing_tuning(requested, storage).with_models(plan.own_models)
+    # Both sides share what autotuning chose: beside the bundles unless the user names a folder.
+    tuning = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
+    settings = replace(requested.settings, shared_tuning=tuning).with_models(plan.own_models)
     check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
-    interrupted = _run(check)
-    report, answer = _answer(check, files, fail_on, (time.monotonic() - began) / 60, interrupted, dashboard_url)
+    interrupted = False
+    try:
+        check.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    minutes = (time.monotonic() - began) / 60
+    try:
+        report, answer = build_answer(check, files, fail_on, minutes, interrupted, dashboard_url)
+    except SideError as error:
+        tell(f"nothing was measured on both sides: {error}")
+        raise SystemExit(130 if interrupted else 3) from None
     _write(report, answer, form, output)
     raise SystemExit(130 if interrupted else answer.exit_code)
 
 
-def _run(check: Check) -> bool:
-    """Measures, and returns whether the user ended it."""
-    try:
-        check.run()
-    except KeyboardInterrupt:
-        return True
-    return False
-
-
-def _answer(
-    check: Check, files: list[str], fail_on: frozenset[str], minutes: float, interrupted: bool, dashboard_url: str
-) -> tuple[Report, Answer]:
-    """The answer. Ends the command where a side has no run."""
-    from db.errors import SideError
-    from jobs.checking.answer import build_answer
-
-    try:
-        return build_answer(check, files, fail_on, minutes, interrupted, dashboard_url)
-    except SideError as error:
-        tell(f"nothing was measured on both sides: {error}")
-        raise SystemExit(130 if interrupted else 3) from None
-
-
-def _sharing_tuning(requested: RequestedOptions, storage: Storage) -> Settings:
-    """The settings, in which both sides share what autotuning chose: beside the bundles unless the user names a folder."""
-    folder = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
-    return replace(requested.settings, shared_tuning=folder)
-
-
 def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:
-    from jobs.pool.device_slots import list_gpus
-
     on_gpu = device != "cpu" and bool(list_gpus())
     workers = max(1, min(_WORKERS, len(os.sched_getaffinity(0)) // 2)) if on_gpu else 1
     return replace(requested, execution=replace(requested.execution, workers=workers))
@@ -145,8 +125,6 @@ def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedO
 
 def _write(report: Report, answer: Answer, form: str, output: Path | None) -> None:
     """Prints the answer or writes it to the file, and prints the table then as well."""
-    from collector.output_file import write_output
-
     text = _text(report, answer)
     if form == "markdown":
         drawn = draw(report, "markdown", _ROWS) + answer.markdown()
@@ -160,15 +138,9 @@ def _write(report: Report, answer: Answer, form: str, output: Path | None) -> No
 
 
 def _text(report: Report, answer: Answer) -> str:
-    from rich.console import Console
-
-    from jobs.output.comparison import show_comparison
-    from jobs.output.tables import console, say
-
     out = Console(file=StringIO(), width=console().width)
-    show_comparison(out, report.comparison, report.judgement, _ROWS)
-    for line in answer.lines():
-        say(out, line)
-    stream = out.file
-    assert isinstance(stream, StringIO)  # noqa: S101 - made above
-    return stream.getvalue()
+    with out.capture() as captured:
+        show_comparison(out, report.comparison, report.judgement, _ROWS)
+        for line in answer.lines():
+            say(out, line)
+    return captured.get()

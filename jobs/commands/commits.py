@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from jobs.options import POSITIVE, Moment, Renamed, db_option, json_option
+from db.commits.ranges import CommitEntry, Landing, commit_range, find_commit, find_commits, landings, list_commits
+from db.commits.storing import branch_starts, check_repo, set_branch_start
+from db.engine import open_store
+from jobs.git.commit_import import read_history
+from jobs.git.log import Repository
+from jobs.options import POSITIVE, Moment, db_option, example, json_option, repeatable
 from jobs.output.terminal import one_line, print_json, print_lines, several
-
-if TYPE_CHECKING:
-    from db.commits.ranges import CommitEntry, Landing
 
 _REPO = "pytorch/pytorch"
 _repo_option = click.option("--repo", help="Only this repository [all].")
 
 
-@click.group()
+@click.group(epilog=example("commits import --git pytorch"))
 def commits_command() -> None:
     """The commits of the repository under watch: import, list, show; where branches started."""
 
@@ -37,14 +39,7 @@ def commits_command() -> None:
 @click.option("--path", help="Only commits that touch this path in the repository, e.g. torch/_inductor.")
 @click.option("--ref", help="The main line [origin/main, main, origin/master, master or HEAD].")
 @click.option("--repo", default=_REPO, help="The repository's name in the database.")
-@click.option("--needed", is_flag=True, help="Only the commits from the oldest to the newest measured one.")
-@click.option(
-    "--branch",
-    "branches",
-    multiple=True,
-    metavar="NAME",
-    help="Store where this branch left the main line; repeatable.",
-)
+@repeatable("branch", "branches", "Store where this branch left the main line")
 @click.option(
     "--replace", is_flag=True, help="Accept a rewritten main line: commits that are not on it lose their place."
 )
@@ -55,21 +50,15 @@ def import_(
     path: str | None,
     ref: str | None,
     repo: str,
-    needed: bool,
     branches: tuple[str, ...],
     replace: bool,
     database: str,
     as_json: bool,
 ) -> None:
     """Read a clone's history into the database, all of it or nothing. A later import adds what is new."""
-    from db.commits.storing import check_repo
-    from db.engine import open_store
-    from jobs.git.commit_import import read_history
-    from jobs.git.log import Repository
-
     # Before a database is made for nothing.
     history = read_history(Repository(clone), check_repo(repo), ref, path, branches)
-    report = history.store(open_store(database, write=True), needed=needed, replace=replace)
+    report = history.store(open_store(database, write=True), replace=replace)
     if as_json:
         names = {"repo": history.repo, "ref": history.ref, "tip": history.tip}
         print_json({**names, **asdict(report), "starts": history.starts})
@@ -115,9 +104,6 @@ def list_(
     as_json: bool,
 ) -> None:
     """Imported commits, newest first; a range, a pull request or a search."""
-    from db.commits.ranges import commit_range, find_commits, list_commits
-    from db.engine import open_store
-
     if sum(one is not None for one in (since, between, pr, search)) > 1:
         raise click.UsageError("use one of --since, --between, --pr and --search")
     engine = open_store(database, write=False)
@@ -143,9 +129,6 @@ def list_(
 @json_option
 def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
     """A commit with its links, or the story of a pull request. Digits that are both name the pull request."""
-    from db.commits.ranges import find_commit, landings
-    from db.engine import open_store
-
     engine = open_store(database, write=False)
     number = what.removeprefix("#")
     is_number = number.isascii() and number.isdigit() and len(number) < 10 and int(number) > 0
@@ -164,8 +147,6 @@ def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
 @click.option(
     "--base",
     "start",
-    cls=Renamed,
-    former=["--start"],
     metavar="SHA",
     help="The commit at which the branch left the main line.",
 )
@@ -174,9 +155,6 @@ def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
 @json_option
 def branch(name: str | None, start: str | None, repo: str, database: str, as_json: bool) -> None:
     """Show where a branch left the main line, or store it with --base. Without NAME all branches."""
-    from db.commits.storing import branch_starts, check_repo, set_branch_start
-    from db.engine import open_store
-
     if start is not None and name is None:
         raise click.UsageError("--base needs the NAME of a branch")
     engine = open_store(database, write=start is not None)
@@ -194,8 +172,6 @@ def branch(name: str | None, start: str | None, repo: str, database: str, as_jso
 
 def _show_story(engine: Any, pr: int, repo: str | None, as_json: bool) -> None:
     """The landings and reverts of a pull request."""
-    from db.commits.ranges import landings
-
     events = landings(engine, pr, repo)
     if as_json:
         print_json([{"kind": one.kind, "again": one.again, **asdict(one.commit)} for one in events])

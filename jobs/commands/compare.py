@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from analysis.compare.results import Comparison
+from analysis.compare.transitions import Transition
+from analysis.compare.verdicts import Judgement, Outcome, compare_and_judge, decide, with_verdicts
+from analysis.reports.words import called
 from collector.errors import nearest
-from jobs.options import POSITIVE, Decorator, cell_options, db_option, json_option
+from db.engine import open_store
+from db.queries.filters import CellFilter, expand_patterns
+from jobs.options import POSITIVE, Decorator, cell_options, db_option, example, json_option
+from jobs.output.comparison import show_comparison
+from jobs.output.tables import console
 from jobs.output.terminal import print_json, print_lines
-
-if TYPE_CHECKING:
-    from analysis.compare.results import Comparison
-    from analysis.compare.verdicts import Judgement
-    from db.queries.filters import CellFilter
 
 #: What is shown of the cells that a gate failed on; all of them are in `--json`.
 _NAMED = 20
 
 
-@click.command()
+@click.command(epilog=example("compare latest~1 latest"))
 @click.argument("base")
 @click.argument("new")
 @cell_options
@@ -32,11 +35,6 @@ def compare_command(base: str, new: str, chosen: CellFilter, limit: int, databas
     A side is `latest` (the newest night), `latest~1` (the night before), a night, a run id, a commit, a branch, a tag, or
     branch@commit.
     """
-    from analysis.compare.transitions import Transition
-    from analysis.compare.verdicts import with_verdicts
-    from jobs.output.comparison import show_comparison
-    from jobs.output.tables import console
-
     comparison, judgement = _compare(database, base, new, chosen)
     if as_json:
         print_json(with_verdicts(comparison, judgement))
@@ -49,18 +47,12 @@ def compare_command(base: str, new: str, chosen: CellFilter, limit: int, databas
 
 
 def _compare(database: str, base: str, new: str, chosen: CellFilter) -> tuple[Comparison, Judgement]:
-    from analysis.compare.verdicts import compare_and_judge
-    from db.engine import open_store
-    from db.queries.filters import expand_patterns
-
     with open_store(database, write=False).connect() as connection:
         return compare_and_judge(connection, base, new, expand_patterns(connection, chosen))
 
 
 def _outcomes(_: click.Context, __: click.Parameter, text: str) -> frozenset[str]:
     """The outcomes that `--fail-on` names. Raises `click.UsageError` for none, or one that is no outcome."""
-    from analysis.compare.verdicts import Outcome
-
     known = [outcome.value for outcome in Outcome]
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not words:
@@ -82,7 +74,7 @@ def fail_on_option(default: str) -> Decorator[Any]:
     )
 
 
-@click.command()
+@click.command(epilog=example("gate main my-branch --fail-on regressed,broke"))
 @click.argument("base")
 @click.argument("new")
 @fail_on_option("regressed,broke,missing")
@@ -103,9 +95,6 @@ def gate_command(
 
     Too little is no cell in common, only cells without a clear change, or more missing than --max-missing.
     """
-    from analysis.compare.verdicts import decide
-    from analysis.reports.words import called
-
     comparison, judgement = _compare(database, base, new, chosen)
     counts = judgement.counts()
     code, reason = decide(counts, fail_on, max_missing)
@@ -119,8 +108,6 @@ def gate_command(
         print_json({**facts, **judgement.to_json()})
     else:
         click.echo(", ".join(f"{count} {called(word)}" for word, count in counts.items()) or "neither side has a cell")
-        print_lines(failed[:_NAMED])
-        if len(failed) > _NAMED:
-            click.echo(f"... and {len(failed) - _NAMED} more (--json has all)")
+        print_lines(failed, most=_NAMED)
         click.echo(f"gate: {reason}")
     raise SystemExit(code)

@@ -7,18 +7,23 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from db.engine import open_store, shown
+from db.ingest import IngestReport
+from db.maintenance import prune as pruning
+from db.maintenance.check import check_store
+from db.maintenance.check_bundles import check_bundles
+from db.maintenance.migrate import current
+from db.maintenance.prune import PruneReport, RemovedRun, remove_run
+from db.maintenance.rebuild import RebuildReport
+from db.maintenance.rebuild import rebuild as build
+from db.queries.cells import list_runs, revision
 from jobs.commands.files import find_bundles
-from jobs.options import EXISTING, db_option, json_option
+from jobs.options import EXISTING, db_option, example, json_option
 from jobs.output.terminal import print_json, print_lines, tell
-
-if TYPE_CHECKING:
-    from db.ingest import IngestReport
-    from db.maintenance.prune import PruneReport, RemovedRun
-    from db.maintenance.rebuild import RebuildReport
 
 #: Findings that are printed; `--json` has all of them.
 _SHOWN = 50
@@ -37,7 +42,7 @@ class Age(click.ParamType[timedelta]):
         return self.fail(f"{value!r} is no age: write 90d, 12h or 8w", param, ctx)
 
 
-@click.group()
+@click.group(epilog=example("db check"))
 def db_command() -> None:
     """Create, upgrade, describe, check, thin out or rebuild the database, or remove a run."""
 
@@ -46,9 +51,6 @@ def db_command() -> None:
 @db_option
 def upgrade(database: str) -> None:
     """Create the database or bring its schema up to date; nothing that it holds is lost."""
-    from db.engine import open_store, shown
-    from db.maintenance.migrate import current
-
     engine = open_store(database, write=True)
     click.echo(f"{shown(database)}: schema {current(engine)}")
 
@@ -58,10 +60,6 @@ def upgrade(database: str) -> None:
 @json_option
 def info(database: str, as_json: bool) -> None:
     """Schema, revision of the data, nights, runs and measurements."""
-    from db.engine import open_store, shown
-    from db.maintenance.migrate import current
-    from db.queries.cells import list_runs, revision
-
     engine = open_store(database, write=False)
     runs = list_runs(engine)
     facts = {
@@ -92,10 +90,6 @@ def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: st
 
     Without BUNDLES those of the folder --out are read, if there is one.
     """
-    from db.engine import open_store
-    from db.maintenance.check import check_store
-    from db.maintenance.check_bundles import check_bundles
-
     engine = open_store(database, write=False)
     paths = find_bundles(bundles or ((out,) if out.is_dir() else ()))
     own = check_store(engine)
@@ -104,9 +98,7 @@ def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: st
     if as_json:
         print_json(asdict(compared) | {"findings": [asdict(item) for item in findings]})
         ctx.exit(1 if findings else 0)
-    print_lines(f"{item.kind}: {item.text}" for item in findings[:_SHOWN])
-    if len(findings) > _SHOWN:
-        click.echo(f"... and {len(findings) - _SHOWN} more (--json has them all)")
+    print_lines((f"{item.kind}: {item.text}" for item in findings), most=_SHOWN)
     print_lines((f"{line}; what was whole was compared" for line in compared.damage), err=True)
     click.echo(f"against itself: {len(own) or 'nothing'} found")
     thinned = f", {compared.thinned} samples and texts thinned out by age" if compared.thinned else ""
@@ -140,9 +132,6 @@ def prune(
 
     The measurements of open regressions stay.
     """
-    from db.engine import open_store
-    from db.maintenance import prune as pruning
-
     engine = open_store(database, write=not dry_run)
     ages = pruning.Ages(keep_samples or older_than, older_than, drop_runs_older_than)
     report = pruning.prune(engine, ages, datetime.now(UTC), dry_run=dry_run)
@@ -174,9 +163,6 @@ def remove(ctx: click.Context, run: str, yes: bool, database: str, as_json: bool
 
     RUN is the whole name that `runs` shows.
     """
-    from db.engine import open_store
-    from db.maintenance.prune import remove_run
-
     engine = open_store(database, write=True)
     removed = remove_run(engine, run, dry_run=True)
     if not as_json:
@@ -221,8 +207,6 @@ def rebuild(
 
     NEW_DB is a path or URL where nothing is yet; the old database is read only.
     """
-    from db.engine import open_store, shown
-    from db.maintenance.rebuild import rebuild as build
 
     def show(path: Path, report: IngestReport) -> None:
         if not as_json:

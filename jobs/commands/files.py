@@ -7,27 +7,33 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import click
+from sqlalchemy import Engine
 
 from collector.bundle import BundleError, check_bundle
+from collector.configs.spelling import parse_config
+from db.engine import open_store
+from db.exporting.exporter import Format, export_sides, write_stream
+from db.importing.cells import Given
+from db.importing.importer import ImportedRun, ImportReport, import_files, store
+from db.importing.runs import Provenance
+from db.ingest import ingest_bundle
+from jobs import tool_version
+from jobs.git.log import Repository
+from jobs.github.ci import write_outputs
 from jobs.measuring_options import label_option
-from jobs.options import INPUT_FILE, PHASES, Renamed, Storage, db_option, json_option, storage_options
+from jobs.options import INPUT_FILE, PHASES, Storage, db_option, example, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, several, tell
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from db.exporting.exporter import Format
-    from db.importing.importer import ImportedRun, ImportReport
-    from jobs.plan.planning import Plan
+from jobs.plan.planning import Plan
+from jobs.plan.shards import load_night, merge_night
 
 #: Seconds by which the clock of a host that measured may be ahead of this one.
 _SKEW_S = 600
 
 
-@click.command()
+@click.command(epilog=example("ingest runs"))
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--plan",
@@ -46,11 +52,9 @@ def ingest_command(
 
     Exit code 1 if some could not be stored, 2 if none could.
     """
-    from db.engine import open_store
-
     if github_output and not plan_file:
         raise click.UsageError("--github-output goes with --plan: name the night's plan.json, or leave it out")
-    plan = _night_plan(plan_file) if plan_file else None
+    plan = load_night(plan_file) if plan_file else None
     paths, bad, engine = find_bundles(bundles), 0, None
     for path in paths:
         try:
@@ -73,8 +77,6 @@ def ingest_command(
 
 
 def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
-    from db.ingest import ingest_bundle
-
     report = ingest_bundle(engine, path, not_after=_newest_start())
     if as_json:
         click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
@@ -84,20 +86,8 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
     print_lines((f"{path}: {problem}; what was whole is in the database" for problem in report.damage), err=True)
 
 
-def _night_plan(path: Path) -> Plan:
-    from jobs.plan.planning import load_plan
-    from jobs.plan.shards import night_of
-
-    plan = load_plan(path)
-    night_of(plan, path)
-    return plan
-
-
 def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:
     """Puts the shards of a night together; the bundle of its missing cells goes into `folder`."""
-    from jobs.github.ci import write_outputs
-    from jobs.plan.shards import merge_night
-
     merged = merge_night(engine, plan, folder)
     if as_json:
         click.echo(json.dumps({**asdict(merged), "bundle": str(merged.bundle or "")}))
@@ -120,7 +110,7 @@ def find_bundles(paths: tuple[Path, ...]) -> list[Path]:
     return [file for file in files if not file.name.endswith(".partial")]
 
 
-@click.command()
+@click.command(epilog=example("import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20"))
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--commit", help="The commit that was measured [the file's own, else that of --git].")
 @click.option("--branch", help="Its branch [the file's own, else that of --git].")
@@ -160,14 +150,6 @@ def import_command(
 
     What cannot be read is a line each; exit code 2 if nothing can.
     """
-    from collector.configs.spelling import parse_config
-    from db.engine import open_store
-    from db.importing.cells import Given
-    from db.importing.importer import import_files, store
-    from db.importing.runs import Provenance
-    from jobs import tool_version
-    from jobs.git.log import Repository
-
     clone = Repository(git) if git else None
     asked = Provenance(repo, branch, commit, date, clone, label, tool_version())
     given = Given(suite, phase, dtype, device, parse_config(config) if config else None)
@@ -204,7 +186,7 @@ def _line(run: ImportedRun) -> str:
     return line
 
 
-@click.command()
+@click.command(epilog=example("export latest --format csv --out night.csv"))
 @click.argument("sides", nargs=-1, metavar="[SIDE]...")
 @click.option(
     "--format",
@@ -217,8 +199,6 @@ def _line(run: ImportedRun) -> str:
     "-o",
     "--out",
     "output",
-    cls=Renamed,
-    former=["--output"],
     type=click.Path(path_type=Path, allow_dash=True),
     help="The file, for bundles the folder; - is standard output. [standard output; none for bundle and parquet]",
 )
@@ -232,9 +212,6 @@ def export_command(
 
     v3 and bundle have whole runs, csv and parquet the newest measurement of each cell of a side.
     """
-    from db.engine import open_store
-    from db.exporting.exporter import export_sides, write_stream
-
     if is_stream := output is None or str(output) == "-":
         if form in ("bundle", "parquet"):
             raise click.UsageError(f"{form} is binary: name {'a folder' if form == 'bundle' else 'a file'} with -o")

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from db.engine import open_store
+from db.runs import list_nights
 from jobs.builds.options import SourceOptions, source_options
-from jobs.cluster.options import Executing, executing_options
+from jobs.cluster.session import Executing, executing_options, measure_night
 from jobs.measuring_options import naming_options, night_measuring_options, night_name_option, night_options
-from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, json_option, storage_options
+from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, example, json_option, storage_options
+from jobs.plan.carrying import carrying_over
+from jobs.plan.dry_run import run_dry
+from jobs.plan.planning import Plan, planned_night, read_plan
+from jobs.plan.shards import check_night
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
-
-if TYPE_CHECKING:
-    from jobs.plan.planning import Plan
-    from jobs.pool.testbeds import Testbed
+from jobs.pool.runner import make_header, new_run_id
+from jobs.pool.session import measure_and_store, print_night, require_cells
+from jobs.pool.testbeds import Testbed, find_testbeds
 
 #: While a branch has fewer nights than this in the store, a night is measured twice: its runs show how noisy they are.
 _FIRST_NIGHTS = 7
@@ -32,8 +36,6 @@ class Carrying:
 
     def applied(self, requested: RequestedOptions, history: Path) -> RequestedOptions:
         """What a night is asked to do that carries over from these bundles. Raises what `carrying_over` raises."""
-        from jobs.plan.carrying import carrying_over
-
         return carrying_over(requested, self.at_least_every, history) if self.unchanged_code == "skip" else requested
 
 
@@ -57,7 +59,7 @@ carrying_options = as_one(
 )
 
 
-@click.command()
+@click.command(epilog=example("nightly --gpus all --workers 8 --max-hours 2"))
 @night_options
 @naming_options
 @source_options
@@ -99,40 +101,37 @@ def nightly_command(
     as_json: bool,
 ) -> None:
     """Measure the zoo under the night's configs, store it and show the summary."""
-    from jobs.plan.dry_run import run_dry
-    from jobs.plan.planning import planned_night, read_plan
-    from jobs.plan.shards import check_night
-    from jobs.pool.session import print_night, require_cells
-    from jobs.pool.testbeds import find_testbeds
-
-    if executing.on_cluster:
-        _check_cluster(source, carrying)
+    elsewhere = {
+        "--gpus": requested.execution.gpus is not None,
+        "--dry-run": dry_run,
+        "--source": source.source,
+        "--unchanged-code skip": carrying.unchanged_code == "skip",
+        "--trace": requested.settings.trace,
+    }
+    executing.check([option for option, is_given in elsewhere.items() if is_given])
     requested = carrying.applied(requested, costs or storage.out)
     names, requested = source.applied(names, requested)
     execution = requested.execution
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
-    executing.check(execution.gpus, dry_run)
     is_bounded = executing.on_cluster or dry_run or execution.budget_s != float("inf")
     if is_bounded and (replicates or 1) > 1:
         raise click.UsageError(
             "--replicates repeats a whole night on this host: leave out --max-hours, --executor and --dry-run"
         )
 
-    def planned(device: str) -> tuple[Plan, RunNames, RequestedOptions]:
+    def planned(device: str) -> tuple[Plan, RunNames]:
         plan = read_plan(plan_file, device) if plan_file else planned_night(device, selection, configs)
         shared = night or plan.night
         of_night = replace(names, trigger="nightly", night=check_night(shared) if shared else "")
-        return plan, of_night, requested.with_extra(plan.extra)
+        return plan, of_night
 
     if executing.on_cluster:
-        from jobs.cluster.session import measure_night
-
-        run_ids = measure_night(executing, selection.device, planned, storage.out, storage.target, costs)
+        run_ids = measure_night(executing, selection.device, planned, requested, storage, costs)
     else:
         # A dry run may plan for a device that is not here.
         testbeds = [] if dry_run and selection.device else find_testbeds(selection.device, execution, serve=not dry_run)
-        plan, names, requested = planned(testbeds[0].device if testbeds else str(selection.device))
+        plan, names = planned(testbeds[0].device if testbeds else str(selection.device))
         if dry_run:
             require_cells(plan)
             run_dry(plan, costs, storage.out, execution, as_json, len(testbeds) or 1)
@@ -145,16 +144,6 @@ def nightly_command(
         print_night(storage.target, run_ids)
 
 
-def _check_cluster(source: SourceOptions, carrying: Carrying) -> None:
-    """Raises `click.UsageError` for what a cluster does not do."""
-    for option, is_given in {
-        "--source": source.source,
-        "--unchanged-code skip": carrying.unchanged_code == "skip",
-    }.items():
-        if is_given:
-            raise click.UsageError(f"{option} measures on this host: leave out --executor")
-
-
 def _measure(
     replicates: int,
     plan: Plan,
@@ -165,9 +154,6 @@ def _measure(
     costs: Path | None,
 ) -> list[str]:
     """Measures the plan that many times, as runs of one night; returns the ids of the last runs."""
-    from jobs.pool.runner import new_run_id
-    from jobs.pool.session import measure_and_store
-
     if replicates > 1:
         names = replace(names, night=names.night or new_run_id())
     run_ids: list[str] = []
@@ -186,10 +172,6 @@ def _measure(
 
 def _replicates(database: str | None, names: RunNames, testbeds: Sequence[Testbed]) -> int:
     """How often a night is measured by default: twice while the store does not know the branch's noise."""
-    from db.engine import open_store
-    from db.runs import list_nights
-    from jobs.pool.runner import make_header
-
     if database is None:
         return 1
     branch = make_header(testbeds[0].environment, names).branch

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from jobs.measuring_options import extra_options, night_name_option, night_options
-from jobs.options import EXISTING, FOLDER, POSITIVE, json_option
+from jobs.github.ci import outputs_file, workflow_night, write_outputs
+from jobs.measuring_options import night_name_option, night_options
+from jobs.options import EXISTING, FOLDER, example, json_option
 from jobs.output.terminal import print_json
-from jobs.pool.requested_options import ExtraMeasurements, Selection
+from jobs.plan.cost import CostModel, learn_from
+from jobs.plan.planning import Plan, planned_night
+from jobs.plan.shards import MOST_JOBS, cut, matrix, write_plans
+from jobs.pool.host import probe
+from jobs.pool.requested_options import Selection
+from jobs.pool.runner import new_run_id
+from jobs.pool.session import require_cells
 
-if TYPE_CHECKING:
-    from jobs.plan.planning import Plan
-    from jobs.plan.shards import Shard
 
-
-@click.command()
+@click.command(epilog=example("plan --model T5Small --config triton --json"))
 @night_options
-@extra_options
-@click.option("--max-cells", type=POSITIVE, help="Only so many cells, the first of the plan: those matter most.")
-@click.option("--shards", type=POSITIVE, metavar="N", help="Divide the night among N hosts; a model stays on one host.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "github"]),
-    default="text",
-    help="With --shards: what is printed, for people or as a matrix for GitHub Actions' fromJSON.",
+    "--shards",
+    type=click.IntRange(1, MOST_JOBS),
+    help="Divide the night among so many hosts; a model stays on one host.",
 )
 @click.option(
     "--github-output", is_flag=True, help="With --shards: matrix, shards, cells and night as a step's outputs."
@@ -47,10 +43,7 @@ def plan_command(
     context: click.Context,
     selection: Selection,
     configs: tuple[str, ...],
-    extra: ExtraMeasurements,
-    max_cells: int | None,
     shards: int | None,
-    form: str,
     github_output: bool,
     costs: Path | None,
     out: Path,
@@ -62,21 +55,15 @@ def plan_command(
     With --shards, write a plan for each of several hosts: `nightly --plan` measures one of them, and `ingest --plan` puts the
     night together.
     """
-    from jobs.github.ci import outputs_file
-    from jobs.plan.planning import planned_night
-    from jobs.pool.host import probe
-
     if shards is None:
         _refuse_alone(context)
     elif as_json:
-        raise click.UsageError("--json prints the whole plan: with --shards use --format github")
+        raise click.UsageError("--json prints the whole plan: with --shards it is in plan.json")
     if github_output:
         outputs_file()  # before anything is written
     plan = planned_night(selection.device or str(probe(None)["device"]), selection, configs)
-    plan = replace(plan, cells=plan.cells[:max_cells], extra=extra)
     if shards is not None:
-        made, night = _divide(plan, shards, costs, out, night)
-        _hand_over(made, len(plan.cells), night, form, github_output, out)
+        _divide(plan, shards, costs, out, night, github_output)
     elif as_json:
         print_json(plan.to_json())
     else:
@@ -86,35 +73,21 @@ def plan_command(
 def _refuse_alone(context: click.Context) -> None:
     """Options of a divided night say nothing of a whole one."""
     given = click.core.ParameterSource.COMMANDLINE
-    for name in ("form", "github_output", "costs", "out", "night"):
+    for name in ("github_output", "costs", "out", "night"):
         if context.get_parameter_source(name) is given:
             option = next(item for item in context.command.params if item.name == name).opts[0]
             raise click.UsageError(f"{option} goes with --shards: add --shards N, or leave it out")
 
 
-def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str) -> tuple[list[Shard], str]:
-    from jobs.github.ci import workflow_night
-    from jobs.plan.cost import CostModel, learn_from
-    from jobs.plan.shards import cut, write_plans
-    from jobs.pool.runner import new_run_id
-    from jobs.pool.session import require_cells
-
+def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str, github_output: bool) -> None:
+    """Writes a plan for each of so many hosts and says what each takes."""
     require_cells(plan)
     model = learn_from(costs) if costs else CostModel.learn([])
-    made, name = cut(plan, model, count), night or workflow_night() or new_run_id()
-    write_plans(out, name, plan, made)
-    return made, name
-
-
-def _hand_over(made: list[Shard], cells: int, night: str, form: str, github_output: bool, out: Path) -> None:
-    from jobs.github.ci import write_outputs
-    from jobs.plan.shards import matrix
-
+    made, night = cut(plan, model, count), night or workflow_night() or new_run_id()
+    write_plans(out, night, plan, made)
+    cells = len(plan.cells)
     if github_output:
         write_outputs({"matrix": matrix(made), "shards": str(len(made)), "cells": str(cells), "night": night})
-    if form == "github":
-        click.echo(matrix(made))
-        return
     for shard in made:
         minutes = shard.worker_s / 60
         click.echo(

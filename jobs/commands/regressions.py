@@ -9,17 +9,28 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from jobs.git.authors import author_of
-from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, json_option, together
+from analysis.history.alerts import survey
+from analysis.history.record import Listed, listed, record_of
+from analysis.reports.facts import build_report
+from collector.output_file import write_output
+from db.engine import open_store
+from db.queries.filters import EVERYTHING
+from db.regressions.records import RegressionInfo, change_state, find_regression, note_regression
+from jobs.git.authors import default_author
+from jobs.github.api import GitHub, check_repo
+from jobs.github.issues import issues_of, publish_issues
+from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, example, json_option, together
+from jobs.output.tables import FittingTable, console
 from jobs.output.terminal import print_json, print_lines
-
-if TYPE_CHECKING:
-    from analysis.history.record import Listed
-    from db.regressions.records import RegressionInfo
+from jobs.regressions.channels import NotDeliveredError, channels_of, tell_channels
+from jobs.regressions.notices import due, notice_of
+from jobs.regressions.opening import open_from_sides
+from jobs.regressions.recording import record_alerts
+from jobs.regressions.text import atom, change_of, info_json, record_json, record_text
 
 #: What `close --as` says, and the state that it means.
 _CLOSINGS = {"fixed": "fixed", "expected": "expected", "false-alarm": "false_alarm"}
@@ -29,7 +40,9 @@ _REOPENED = {"fixed": "returned", "expected": "acknowledged", "false_alarm": "ac
 _ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 _author = click.option(
     "--author",
-    callback=lambda _, __, given: author_of(given),
+    envvar=["INDUCTOR_WATCH_AUTHOR", "GITHUB_ACTOR"],
+    default=default_author,
+    show_default=False,
     help="Who says so [INDUCTOR_WATCH_AUTHOR, GITHUB_ACTOR, git's user.name, the user].",
 )
 _note = click.option("--note", "text", default="", show_default=False, help="Why.")
@@ -39,7 +52,7 @@ _link = click.option("--link", help="Where it is dealt with: an http(s) address;
 _moving = together(_ids, _note, _author, _owner, _link, db_option)
 
 
-@click.group()
+@click.group(epilog=example("regressions list"))
 def regressions_command() -> None:
     """The records of what got worse. ID is a record's name or a unique beginning of it.
 
@@ -54,9 +67,6 @@ def regressions_command() -> None:
 @json_option
 def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -> None:
     """Records, the one opened last first; open ones unless --all."""
-    from jobs.output.tables import FittingTable, console
-    from jobs.regressions.text import change_of, info_json
-
     records = _records(database, branch, with_closed)
     if as_json:
         print_json([info_json(one.info, one.name) for one in records])
@@ -74,9 +84,6 @@ def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -
 
 
 def _records(database: str, branch: str | None, with_closed: bool) -> list[Listed]:
-    from analysis.history.record import listed
-    from db.engine import open_store
-
     records = listed(open_store(database, write=False), with_closed=with_closed)
     return [one for one in records if branch in (None, one.info.branch)]
 
@@ -87,11 +94,6 @@ def _records(database: str, branch: str | None, with_closed: bool) -> list[Liste
 @json_option
 def show(name: str, database: str, as_json: bool) -> None:
     """One record: state, pinned base, onset, the commits in between, history, how to measure it again."""
-    from analysis.history.record import record_of
-    from db.engine import open_store
-    from db.regressions.records import find_regression
-    from jobs.regressions.text import record_json, record_text
-
     with open_store(database, write=False).connect() as connection:
         record = record_of(connection, find_regression(connection, name))
     if as_json:
@@ -107,9 +109,6 @@ def show(name: str, database: str, as_json: bool) -> None:
 @db_option
 def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> None:
     """Write the records as an Atom feed, for any feed reader."""
-    from collector.output_file import write_output
-    from jobs.regressions.text import atom
-
     records = _records(database, branch, with_closed=True)
     write_output(out, atom(records, dashboard_url))
     click.echo(f"{out}: {len(records)} records")
@@ -122,10 +121,6 @@ def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> No
 @json_option
 def detect(branch: str | None, author: str, database: str, as_json: bool) -> None:
     """Look for change points in the histories and bring the records up to date."""
-    from analysis.history.alerts import survey
-    from db.engine import open_store
-    from jobs.regressions.recording import record_alerts
-
     engine = open_store(database, write=True)
     alerts = survey(engine, branch=branch).alerts
     done = record_alerts(engine, alerts, author=author, now=datetime.now(UTC))
@@ -150,9 +145,6 @@ def detect(branch: str | None, author: str, database: str, as_json: bool) -> Non
 @json_option
 def open_(base: str, new: str, cells: tuple[str, ...], text: str, author: str, database: str, as_json: bool) -> None:
     """Open a record for every cell that regressed or broke from BASE to NEW, or for those named."""
-    from db.engine import open_store
-    from jobs.regressions.opening import open_from_sides
-
     engine = open_store(database, write=True)
     done = open_from_sides(engine, base, new, cells, at=datetime.now(UTC), author=author, text=text)
     if as_json:
@@ -220,9 +212,6 @@ def set_(owner: str | None, link: str | None, **options: Any) -> None:
 
 def _move(state_after: Callable[[str], str] | None, ids: tuple[str, ...], database: str, **event: Any) -> None:
     """Adds an event to all records or none, which moves each to the state after its own; prints the state of each."""
-    from db.engine import open_store
-    from db.regressions.records import change_state, find_regression, note_regression
-
     event["at"] = datetime.now(UTC)
     done: list[RegressionInfo] = []
     with open_store(database, write=True).begin() as connection:
@@ -248,10 +237,6 @@ def publish(repo: str, branch: str | None, dashboard_url: str, dry_run: bool, au
 
     The records remember the addresses of their issues.
     """
-    from db.engine import open_store
-    from jobs.github.api import GitHub, check_repo
-    from jobs.github.issues import issues_of, publish_issues
-
     check_repo(repo)
     github = None if dry_run else GitHub.from_environment()
     engine = open_store(database, write=not dry_run)
@@ -281,12 +266,6 @@ def notify(
 
     The channels are those that the environment names (docs/ci.md). What a channel does not take is told by the next call.
     """
-    from analysis.reports.facts import build_report
-    from db.engine import open_store
-    from db.queries.filters import EVERYTHING
-    from jobs.regressions.channels import NotDeliveredError, channels_of, tell_channels
-    from jobs.regressions.notices import due, notice_of
-
     if len(sides) not in (0, 2):
         raise click.UsageError("name two sides, BASE and NEW, or none")
     channels = [] if dry_run else channels_of()

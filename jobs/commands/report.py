@@ -7,15 +7,19 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from jobs.options import OUTPUT_FILE, POSITIVE, Renamed, cell_options, dashboard_option, db_option
-
-if TYPE_CHECKING:
-    from analysis.reports.facts import Report
-    from db.queries.filters import CellFilter
+from analysis.reports.charts import PictureError, converter, png, svg
+from analysis.reports.facts import Report, build_report
+from analysis.reports.html import html
+from analysis.reports.markdown import BODY_BYTES, SUMMARY_BYTES, markdown
+from collector.output_file import write_output
+from db.engine import open_store
+from db.queries.filters import CellFilter, expand_patterns
+from jobs.github.api import GitHub, check_pull
+from jobs.github.comment import put_comment
+from jobs.options import OUTPUT_FILE, POSITIVE, cell_options, dashboard_option, db_option, example
 
 #: The file that GitHub Actions shows as the summary of a step.
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -27,8 +31,6 @@ def _check_picture(_: click.Context, __: click.Parameter, path: Path | None) -> 
     """Raises `click.UsageError` if no picture can be made of that kind, here."""
     if path is None:
         return None
-    from analysis.reports.charts import PictureError, converter
-
     if path.suffix.lower() not in (".svg", ".png"):
         raise click.UsageError(f"--picture {path.name}: end it in .svg or .png")
     try:
@@ -50,15 +52,13 @@ def _comment_writer(_: click.Context, __: click.Parameter, pull: str | None) -> 
     """What writes a text into our comment on a pull request. Raises `click.UsageError` for a wrong one or without a token."""
     if pull is None:
         return None
-    from jobs.github.api import GitHub, check_pull
-    from jobs.github.comment import put_comment
 
     repo, number = check_pull(pull)
     return partial(put_comment, GitHub.from_environment(), repo, number)
 
 
 # All that can be wrong with the request is found by these callbacks, before anything is written.
-@click.command()
+@click.command(epilog=example("report main my-branch --format html --out report.html"))
 @click.argument("base")
 @click.argument("new")
 @click.option(
@@ -76,9 +76,7 @@ def _comment_writer(_: click.Context, __: click.Parameter, pull: str | None) -> 
     metavar="CONFIG CONFIG",
     help="Compare two configs of one side; BASE and NEW are then the same side.",
 )
-@click.option(
-    "--limit", "rows", cls=Renamed, former=["--rows"], type=POSITIVE, default=50, help="Rows of each Markdown table."
-)
+@click.option("--limit", "rows", type=POSITIVE, default=50, help="Rows of each Markdown table.")
 @click.option("--picture", type=OUTPUT_FILE, callback=_check_picture, help="Write a chart to this file, .svg or .png.")
 @click.option("--chart", type=click.Choice(("changes", "suites")), default="changes", help="Its chart.")
 @dashboard_option
@@ -120,12 +118,6 @@ def report_command(
     Each cell has a link and the command that measures it again. Suites, environment, and what to measure again follow.
     Exit code 3 if the two have no cell in common.
     """
-    from analysis.reports.facts import build_report
-    from analysis.reports.markdown import BODY_BYTES, markdown
-    from collector.output_file import write_output
-    from db.engine import open_store
-    from db.queries.filters import expand_patterns
-
     if across and base != new:
         raise click.UsageError(f"--across compares two configs of one side: write `report {new} {new} --across ...`")
     with open_store(database, write=False).connect() as connection:
@@ -156,8 +148,6 @@ def report_command(
 
 def _picture(report: Report, chart: str, path: Path) -> bytes:
     """The chart as the file's name asks for it; empty where it would show nothing."""
-    from analysis.reports.charts import png, svg
-
     drawn = svg(report, chart)
     return png(drawn) if drawn and path.suffix.lower() == ".png" else drawn.encode()
 
@@ -168,8 +158,6 @@ def _append_summary(path: Path, report: Report, rows: int) -> None:
     Raises:
         click.UsageError: earlier commands of the step have left no room.
     """
-    from analysis.reports.markdown import SUMMARY_BYTES, markdown
-
     used = path.stat().st_size if path.exists() else 0
     room = SUMMARY_BYTES - used - 2
     if room < _LEAST_BYTES:
@@ -185,9 +173,6 @@ def draw(report: Report, form: str, rows: int) -> str:
     if form == "json":
         return json.dumps(report.to_json(), indent=2) + "\n"
     if form == "html":
-        from analysis.reports.html import html
-
         return html(report)
-    from analysis.reports.markdown import markdown
 
     return markdown(report, rows=rows)

@@ -15,13 +15,18 @@ from jobs.measuring_options import (
     naming_options,
     replicates_option,
     selection_options,
-    shared_tuning_option,
 )
-from jobs.options import POSITIVE, Storage, storage_options
+from jobs.options import POSITIVE, Storage, example, storage_options
+from jobs.plan.again import Rounds, check_arguments, plans_again
+from jobs.plan.planning import planned_run
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.resuming import find_night
+from jobs.pool.runner import new_run_id
+from jobs.pool.session import measure_and_store, print_next, print_night, resume_and_store
+from jobs.pool.testbeds import find_testbeds, testbeds_of
 
 
-@click.command()
+@click.command(epilog=example("run --model 'Bert*' --config cudagraphs --config max_autotune"))
 @click.argument("named", nargs=-1, metavar="[FILE | BASE NEW]")
 @click.option("--again", is_flag=True, help="Measure again what a comparison left open, as often as each cell needs.")
 @click.option("--most-runs", type=POSITIVE, default=5, help="With --again: at most so many runs.")
@@ -51,12 +56,6 @@ def run_command(
     With --again, measure the cells that a comparison left open: those in FILE, which `report --again-plan` writes, or those of
     BASE and NEW [latest~1 latest].
     """
-    from jobs.plan.again import Rounds, check_arguments, plans_again
-    from jobs.plan.planning import planned_run
-    from jobs.pool.runner import new_run_id
-    from jobs.pool.session import measure_and_store, print_next
-    from jobs.pool.testbeds import find_testbeds
-
     if again and replicates > 1:
         raise click.UsageError("--again itself decides how often each cell is measured: leave out --replicates")
     check_arguments(named, again, is_selected=selection.is_narrowed or configs != [Config()])
@@ -80,8 +79,7 @@ def run_command(
     source.import_commits(names, storage.target)
     failing, first_runs = 0, list[str]()
     for plan in rounds.plans:
-        settings = requested.with_extra(plan.extra).settings
-        run_ids, progress = measure_and_store(plan, testbeds, names, settings, storage.out, storage.target)
+        run_ids, progress = measure_and_store(plan, testbeds, names, requested.settings, storage.out, storage.target)
         failing += progress.failing
         first_runs += run_ids[:1]
     if again:
@@ -92,27 +90,22 @@ def run_command(
         raise SystemExit(1)
 
 
-@click.command()
+@click.command(epilog=example("resume --retry-failed"))
 @click.argument("run", required=False, metavar="[RUN_ID|BUNDLE]")
 @storage_options
 @max_hours_option
 @click.option("--retry-failed", is_flag=True, help="Measure failed cells again, too; the new outcome counts.")
-@shared_tuning_option
-def resume_command(run: str | None, storage: Storage, budget_s: float, retry_failed: bool, shared_tuning: str) -> None:
+def resume_command(run: str | None, storage: Storage, budget_s: float, retry_failed: bool) -> None:
     """Go on with a run that was killed, interrupted or out of time; without RUN the newest unfinished one.
 
     Its bundle has all options that it began with.
     """
-    from jobs.pool.resuming import find_night
-    from jobs.pool.session import print_night, resume_and_store
-    from jobs.pool.testbeds import testbeds_of
-
     unfinished = find_night(storage.out, run, retry_failed)
     if not unfinished:
         where = f"of {run}" if run else f"in {storage.out}"
         click.echo(f"nothing left to do: every planned cell {where} is measured")
         return
-    unfinished = [replace(item, budget_s=budget_s, shared_tuning=shared_tuning) for item in unfinished]
+    unfinished = [replace(item, budget_s=budget_s) for item in unfinished]
     run_ids, _ = resume_and_store(unfinished, testbeds_of(unfinished, serve=True), storage.target)
     if not storage.no_store:
         print_night(storage.database, run_ids)

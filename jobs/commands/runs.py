@@ -6,27 +6,22 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from jobs.options import POSITIVE, branch_option, db_option, json_option
+from db.engine import open_store
+from db.runs import NightInfo, RunInfo, device_name, list_nights
+from jobs.options import POSITIVE, branch_option, db_option, example, json_option
 from jobs.output.terminal import one_line, print_json, print_lines
 
-if TYPE_CHECKING:
-    from db.runs import NightInfo, RunInfo
 
-
-@click.command()
+@click.command(epilog=example("runs --branch main"))
 @branch_option
 @click.option("--limit", type=POSITIVE, default=30, help="Nights to show.")
 @db_option
 @json_option
 def runs_command(branch: str | None, limit: int, database: str, as_json: bool) -> None:
     """The nights in the database with their runs, newest first."""
-    from db.engine import open_store
-    from db.runs import list_nights
-
     nights = list_nights(open_store(database, write=False), branch=branch, limit=limit)
     if as_json:
         print_json([{name: getattr(run, name) for name in _FIELDS} for night in nights for run in night.runs])
@@ -48,8 +43,6 @@ _FIELDS = (
 
 
 def _lines(night: NightInfo) -> list[str]:
-    from db.runs import device_name
-
     newest = night.runs[0]
     what = " + ".join(dict.fromkeys(f"{run.branch}@{run.commit[:10]}" for run in night.runs))
     labels = ", ".join(dict.fromkeys(run.label for run in night.runs if run.label))
@@ -72,7 +65,7 @@ def _counts(of: NightInfo | RunInfo) -> str:
     return (counts or "nothing") + (f", {of.missing} missing" if of.missing > 0 else "")
 
 
-@click.command()
+@click.command(epilog=example("dashboard --db inductor-watch.db"))
 @db_option
 @click.option("--port", type=click.IntRange(1, 65535), default=8501, help="The port on which it listens.")
 def dashboard_command(database: str, port: int) -> None:

@@ -10,7 +10,8 @@ from sqlalchemy import Engine
 from collector.errors import ExpectedError
 from db.commits.links import CommitsReport
 from db.commits.storing import measured_commits, placed_commits, store_commits, unplaced_commits
-from db.errors import CommitError, one_line
+from db.engine import open_store
+from db.errors import one_line
 from jobs.git.log import GitError, Repository
 
 
@@ -30,40 +31,25 @@ class History:
     starts: dict[str, str]
     tags: dict[str, str]
 
-    def store(
-        self, engine: Engine, *, needed: bool = False, around: Collection[str] = (), replace: bool = False
-    ) -> CommitsReport:
-        """Stores the commits of the line, or what is `needed` of it, starts of branches and tags, in one transaction.
+    def store(self, engine: Engine, *, around: Collection[str] = (), replace: bool = False) -> CommitsReport:
+        """Stores the commits of the line, starts of branches and tags, in one transaction.
 
         Commits that the database knows already are always stored, so that their facts are git's. With `around` only these
         commits of the line are stored besides, and what landed between each and the next measured ones. `replace` lets
         this line replace the stored one.
 
         Raises:
-            CommitError: nothing was measured of this line (`needed`), or it is another than the stored one.
+            CommitError: the line is another than the stored one.
         """
-        chosen = self._around(engine, around) if around else self._chosen(engine, needed)
+        chosen = set(self.line)
+        if around:
+            chosen = self._around(engine, around)
+        elif self.touching is not None:
+            chosen = self.touching | unplaced_commits(engine, self.repo) | set(self.starts.values())
         wanted = ((position, sha) for position, sha in enumerate(self.line) if sha in chosen)
         others = ((position, sha) for position, sha in enumerate(self.line) if sha not in chosen)
         commits = self.clone.commits(wanted)
         return store_commits(engine, self.repo, commits, others, starts=self.starts, tags=self.tags, replace=replace)
-
-    def _chosen(self, engine: Engine, needed: bool) -> set[str]:
-        if not needed and self.touching is None:
-            return set(self.line)
-        known = unplaced_commits(engine, self.repo) | set(self.starts.values())
-        within = self.line
-        if needed:
-            measured = measured_commits(engine, self.repo)
-            positions = [position for position, sha in enumerate(self.line) if sha in measured]
-            if not positions:
-                raise CommitError(
-                    f"no run in the database measured a commit of {one_line(self.ref)}: import without --needed, or"
-                    " name the line that was measured with --ref"
-                )
-            known |= measured
-            within = self.line[positions[0] : positions[-1] + 1]
-        return known | (set(within) if self.touching is None else self.touching.intersection(within))
 
     def _around(self, engine: Engine, shas: Collection[str]) -> set[str]:
         measured = measured_commits(engine, self.repo)
@@ -81,8 +67,6 @@ def import_around(database: str, clone: Repository, repo: str, refs: Iterable[st
     Reads nothing but their places where an earlier import placed them. Returns what was done, or why nothing could be, in
     a line: a run does not need its commits.
     """
-    from db.engine import open_store
-
     try:
         tip = clone.sha_of(clone.main_ref())
         starts = {sha: clone.merge_base(sha, tip) for sha in map(clone.sha_of, refs)}

@@ -8,13 +8,6 @@ from pathlib import Path
 
 from collector.errors import ConfigError
 
-#: Characters (UTF-16 code units) that GitHub Actions takes as one output of a job: 1 MB in its "Usage limits".
-OUTPUT_LIMIT = 1_048_576 // 2
-
-
-class CiError(ConfigError):
-    """The CI service is not there, or does not take what it is told."""
-
 
 def job_url(environ: Mapping[str, str] = os.environ) -> str:
     """The page of the job, so that a run leads to its log; empty outside a service that tells.
@@ -41,25 +34,15 @@ def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.env
     """Hands values to the later steps and jobs of a workflow, `name=value` a line in the file `GITHUB_OUTPUT`.
 
     Raises:
-        CiError: no such file is named, or a value is longer than an output may be or has lines. Nothing is written then.
+        ConfigError: no such file is named.
     """
-    path = outputs_file(environ)
-    lines = []
-    for name, text in values.items():
-        if not text.isprintable():
-            raise CiError(f"the output {name} has characters that would end its line: {text[:60]!r}")
-        if len(text.encode("utf-16-le")) // 2 > OUTPUT_LIMIT:
-            raise CiError(
-                f"the output {name} has {len(text)} characters, GitHub Actions takes {OUTPUT_LIMIT}: fewer shards"
-            )
-        lines.append(f"{name}={text}\n")
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write("".join(lines))
+    with outputs_file(environ).open("a", encoding="utf-8") as stream:
+        stream.write("".join(f"{name}={text}\n" for name, text in values.items()))
 
 
 def outputs_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where a step's outputs go. Raises `CiError` outside a step of GitHub Actions."""
+    """Where a step's outputs go. Raises `ConfigError` outside a step of GitHub Actions."""
     path = environ.get("GITHUB_OUTPUT")
     if not path:
-        raise CiError("GITHUB_OUTPUT names no file: --github-output is for a step of GitHub Actions")
+        raise ConfigError("GITHUB_OUTPUT names no file: --github-output is for a step of GitHub Actions")
     return Path(path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jobs.github.api import GitHub, has_body, number_of, page_of
+from jobs.github.api import GitHub, has_body, page_of
 
 #: The first line of the comment: an HTML comment, which GitHub does not show.
 MARKER = "<!-- inductor-watch report -->"
@@ -21,14 +19,10 @@ def put_comment(github: GitHub, repo: str, number: int, text: str) -> tuple[str,
     """
     body = f"{MARKER}\n{text}"
     comments = f"repos/{repo}/issues/{number}/comments"
-    existing = _ours(github, comments)
+    ours = (item for item in github.pages(comments) if str(item.get("body") or "").startswith(MARKER))
+    existing = next(ours, None)
     if existing is None:
-        return "created", github.create(comments, {"body": body}, lambda: _ours(github, comments))
+        return "created", github.create(comments, {"body": body})
     if has_body(existing, body):
         return "unchanged", page_of(existing)
-    return "updated", github.patch(f"repos/{repo}/issues/comments/{number_of(existing, 'id')}", {"body": body})
-
-
-def _ours(github: GitHub, comments: str) -> dict[str, Any] | None:
-    objects = (item for item in github.pages(comments) if isinstance(item, dict))
-    return next((item for item in objects if str(item.get("body") or "").startswith(MARKER)), None)
+    return "updated", github.patch(f"repos/{repo}/issues/comments/{existing['id']}", {"body": body})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,11 +13,12 @@ from analysis.history.record import record_of
 from analysis.reports.markdown import BODY_BYTES, cut, render
 from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
-from jobs.github.api import GitHub, has_body, number_of, page_of
-from jobs.regressions.text import blame_lines, change_of
+from jobs.github.api import GitHub, has_body, page_of
+from jobs.output.terminal import one_line
+from jobs.regressions.text import blame_lines, by_onset, change_of
 from jobs.regressions.text import page_of as page_of_record
 
-#: Issues are looked for by it if a record has lost its link.
+#: Issues are looked for by it.
 LABEL = "inductor-watch"
 _ROWS = 100
 _COMMITS = 50
@@ -39,18 +39,10 @@ class Issue:
         """Whether a record of it is open."""
         return any(record.is_open for record in self.records)
 
-    @property
-    def has_returned(self) -> bool:
-        """Whether something that was fixed is back."""
-        return any(record.state == "returned" for record in self.records)
-
 
 def issues_of(conn: Connection, branch: str | None = None, dashboard: str = "") -> list[Issue]:
     """An issue for the records of each repository, branch, base and onset commit, newest alert first."""
-    groups: dict[tuple[str, ...], list[RegressionInfo]] = {}
-    for info in list_regressions(conn, branch=branch):
-        base, onset = info.base_commit or info.base_run or "", info.onset_commit or info.onset_run or ""
-        groups.setdefault((info.repo, info.branch, base, onset), []).append(info)
+    groups = by_onset(list_regressions(conn, branch=branch))
     return [_issue(conn, key, infos, dashboard) for key, infos in groups.items()]
 
 
@@ -61,18 +53,23 @@ def publish_issues(
 
     Yields what was done (`opened`, `updated`, `closed`, `reopened` or `unchanged`) and the address.
 
-    An issue is known by the marker that its body begins with. Alerts of which all records are closed get no new issue. An
-    issue that a person closed stays closed, unless something that was fixed returned. A link that a record has keeps.
+    An issue is known by its label and the marker that its body begins with. Alerts of which all records are closed get no
+    new issue. An issue that a person closed stays closed, unless something that was fixed returned. A link that a record has
+    keeps.
 
     Raises:
         GitHubError: GitHub refused or did not answer; what was written before is remembered.
     """
     known = _labelled(github, repo)
     for issue in issues:
-        existing = known.get(issue.marker) or _linked(github, repo, issue)
+        existing = known.get(issue.marker)
         if existing is None and not issue.is_open:
             continue
-        done = _created(github, repo, issue) if existing is None else _updated(github, repo, issue, existing)
+        if existing is None:
+            wanted = {"title": issue.title, "body": issue.body, "labels": [LABEL]}
+            done = "opened", github.create(f"repos/{repo}/issues", wanted)
+        else:
+            done = _updated(github, repo, issue, existing)
         with engine.begin() as conn:
             for record in issue.records:
                 if not record.link:
@@ -102,13 +99,8 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
         commands=list(dict.fromkeys(record.repro for record in records if record.repro))[:_COMMITS],
     )
     body = f"{marker}\n{cut(text, BODY_BYTES - len(marker) - 1)}"
-    return Issue(marker, _title(title), body, tuple(infos))
-
-
-def _title(text: str) -> str:
-    """Titles are no Markdown, and yet call people who are named in them."""
-    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text).replace("@", "@\u200b")
-    return flat if len(flat) <= _TITLE else f"{flat[: _TITLE - 3]}..."
+    # Titles are no Markdown, and yet call people who are named in them.
+    return Issue(marker, one_line(title, _TITLE).replace("@", "@\u200b"), body, tuple(infos))
 
 
 def _growth(info: RegressionInfo) -> float:
@@ -122,49 +114,19 @@ def _labelled(github: GitHub, repo: str) -> dict[str, dict[str, Any]]:
     """Our issues by their marker; of several with one marker the oldest."""
     by_marker: dict[str, dict[str, Any]] = {}
     for issue in github.pages(f"repos/{repo}/issues", state="all", labels=LABEL, direction="asc"):
-        if marker := _marker(issue):
-            by_marker.setdefault(marker, issue)
+        if "pull_request" not in issue:
+            by_marker.setdefault(str(issue.get("body") or "").partition("\n")[0].strip(), issue)
     return by_marker
 
 
-def _marker(issue: Any) -> str:
-    body = str(issue.get("body") or "") if isinstance(issue, dict) and "pull_request" not in issue else ""
-    return body.partition("\n")[0].strip() if body.startswith("<!-- inductor-watch alert ") else ""
-
-
-def _linked(github: GitHub, repo: str, issue: Issue) -> dict[str, Any] | None:
-    """The issue that a record links to, if it is ours: somebody may have taken the label away."""
-    for record in issue.records:
-        match = re.fullmatch(
-            rf"https?://[^/]+/{re.escape(repo)}/issues/([1-9][0-9]{{0,8}})", record.link, re.IGNORECASE
-        )
-        if match:
-            existing: dict[str, Any] = github.get(f"repos/{repo}/issues/{match[1]}")
-            if _marker(existing) == issue.marker:
-                return existing
-    return None
-
-
-def _created(github: GitHub, repo: str, issue: Issue) -> tuple[str, str]:
-    path = f"repos/{repo}/issues"
-
-    def find() -> Mapping[str, Any] | None:
-        newest = github.get(path, state="all", sort="created", direction="desc", per_page=100)
-        ours = (item for item in newest if _marker(item) == issue.marker) if isinstance(newest, list) else iter(())
-        return next(ours, None)
-
-    wanted = {"title": issue.title, "body": issue.body, "labels": [LABEL]}
-    return "opened", github.create(path, wanted, find)
-
-
 def _updated(github: GitHub, repo: str, issue: Issue, existing: Mapping[str, Any]) -> tuple[str, str]:
-    number, is_open = number_of(existing, "number"), existing.get("state") != "closed"
+    is_open = existing.get("state") != "closed"
     changes: dict[str, Any] = {} if has_body(existing, issue.body) else {"body": issue.body}
     if str(existing.get("title")) != issue.title:
         changes["title"] = issue.title
     word = "updated" if changes else "unchanged"
     if is_open and not issue.is_open:
         changes["state"], word = "closed", "closed"
-    elif not is_open and issue.has_returned:
+    elif not is_open and any(record.state == "returned" for record in issue.records):
         changes["state"], word = "open", "reopened"
-    return word, github.patch(f"repos/{repo}/issues/{number}", changes) if changes else page_of(existing)
+    return word, github.patch(f"repos/{repo}/issues/{existing['number']}", changes) if changes else page_of(existing)

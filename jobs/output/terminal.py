@@ -32,10 +32,13 @@ def the_first(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def print_lines(lines: Iterable[str], err: bool = False) -> None:
-    """Prints each text as one line."""
-    for line in lines:
+def print_lines(lines: Iterable[str], err: bool = False, most: int | None = None) -> None:
+    """Prints each text as one line; of more than `most` how many others there are."""
+    lines = list(lines)
+    for line in lines[:most]:
         click.echo(one_line(line), err=err)
+    if most is not None and len(lines) > most:
+        click.echo(f"... and {len(lines) - most} more (--json has all)", err=err)
 
 
 def tell(line: str) -> None:

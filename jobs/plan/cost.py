@@ -28,9 +28,6 @@ from collector.vocabulary import NOT_APPLICABLE, Cell, Measurement, Phase, Statu
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
 #: session, templates without autotuning on an H200.
 DEFAULT_WORKER_S = 25.0
-#: Peak of a cell over the peak of its model, where a bundle does not say what was reserved: the float64 reference of the
-#: correctness check needs four times a bfloat16 model's weights, but only for a moment and without the compiled program.
-FLOAT64_FACTOR = 2.5
 #: Bundles that a folder's history goes back.
 NEWEST = 20
 
@@ -89,21 +86,6 @@ class Estimates:
         groups = _groups(cell.device, cell.phase, config)
         return next(((self._medians[group], source) for source, group in groups if group in self._medians), None)
 
-    def of_other_phases(self, cell: Cell) -> float | None:
-        """The model's value in another phase, times the ratio of the phases on the models that have both; else None."""
-        here = {key[:3]: median(values.values()) for key, values in self._models.items() if key[3] == cell.phase}
-        ratios: dict[Phase, list[float]] = defaultdict(list)
-        own: dict[Phase, float] = {}
-        for (device, suite, model, phase), values in self._models.items():
-            if phase == cell.phase or device != cell.device or (there := median(values.values())) <= 0:
-                continue
-            if (value := here.get((device, suite, model))) is not None:
-                ratios[phase].append(value / there)
-            if (suite, model) == (cell.suite, cell.model):
-                own[phase] = there
-        scaled = [value * median(ratios[phase]) for phase, value in own.items() if ratios[phase]]
-        return median(scaled) if scaled else None
-
     def _from_model(self, cell: Cell, config: str) -> float | None:
         known = self._models.get(_model_key(cell), {})
         if config in known:  # under another dtype or batch size: nearer than any other config
@@ -113,15 +95,14 @@ class Estimates:
         return median(scaled) if scaled else None
 
     def _find_ratio(self, device: str, phase: Phase, config: str, other: str) -> float | None:
-        """The ratio of `config` to `other` in this phase; over all phases where no model of this one has both."""
-        for within in (phase, None):
-            both = [
-                (values[config], values[other])
-                for key, values in self._models.items()
-                if key[0] == device and within in (None, key[3]) and config in values and other in values
-            ]
-            if both and (under := median(value for _, value in both)) > 0:
-                return median(value for value, _ in both) / under
+        """The ratio of `config` to `other` in this phase, by the models that have both; None where it is not known."""
+        both = [
+            (values[config], values[other])
+            for key, values in self._models.items()
+            if (key[0], key[3]) == (device, phase) and config in values and other in values
+        ]
+        if both and (under := median(value for _, value in both)) > 0:
+            return median(value for value, _ in both) / under
         return None
 
 
@@ -143,7 +124,7 @@ class Cost:
 
     `worker_s` is without waiting. `device_s` is the time for which it holds the device: `alone_s` of it, to measure
     and to tune, with every other cell stopped. `memory_bytes` is the most reserved on the device, known only where the
-    model was measured under some config or in its other phase. `source` is where `worker_s` comes from.
+    model was measured in this phase. `source` is where `worker_s` comes from.
     """
 
     worker_s: float
@@ -177,6 +158,11 @@ class CostModel:
                     samples[name].append((measurement.cell, value))
         return cls(samples, {name: median(values) for name, values in no_work.items()})
 
+    @classmethod
+    def of_history(cls, history: Iterable[BundleContents]) -> CostModel:
+        """A model of all that these bundles measured."""
+        return cls.learn(item for contents in history for item in contents.measurements)
+
     def estimate(self, cell: Cell) -> Cost:
         """What the cell will take: as measured, else from the nearest cells, else `DEFAULT_WORKER_S`."""
         if cell.cell_id not in self._known:
@@ -189,29 +175,15 @@ class CostModel:
         if source is not Source.MEASURED and cell.cell_id in self._no_work:
             return Cost(self._no_work[cell.cell_id], 0.0, 0, Source.MEASURED, 0.0)
         plain = {name: answer[0] if answer else None for name, answer in estimates.items()}
-        memory = plain["memory_bytes"]
-        if not estimates["memory_bytes"] or estimates["memory_bytes"][1] not in (Source.MEASURED, Source.MODEL):
-            memory = self._estimates["memory_bytes"].of_other_phases(cell)  # what other models need says nothing
-        memory_bytes = None if memory is None else int(memory)
+        memory, of = estimates["memory_bytes"] or (0.0, Source.DEFAULT)
+        # What other models need says nothing.
+        memory_bytes = int(memory) if of in (Source.MEASURED, Source.MODEL) else None
         return Cost(seconds, plain["device_s"], memory_bytes, source, plain["alone_s"])
 
 
 def worker_s(measurement: Measurement) -> float:
     """Seconds for which a measured cell occupied a worker, without waiting."""
-    details = measurement.details
-    # Bundles before `waited_s` say only what a cell stood while it compiled, which is most of it.
-    waited = _number(details.get("waited_s", details.get("stood_s"))) or 0.0
-    return max(0.0, measurement.wall_s - waited)
-
-
-def memory_bytes(measurement: Measurement) -> float | None:
-    """Most bytes a measured cell had reserved on its device; estimated from the model's peaks in older bundles."""
-    if (reserved := _number(measurement.details.get("device_bytes"))) is not None:
-        return reserved
-    peaks = [
-        measurement.metrics[name] for name in ("eager_peak_bytes", "compiled_peak_bytes") if name in measurement.metrics
-    ]
-    return max(peaks) * FLOAT64_FACTOR if peaks else None
+    return max(0.0, measurement.wall_s - (_number(measurement.details.get("waited_s")) or 0.0))
 
 
 def held_s(measurement: Measurement, *purposes: str) -> float | None:
@@ -227,13 +199,13 @@ _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
     "worker_s": worker_s,
     "device_s": held_s,
     "alone_s": lambda measurement: held_s(measurement, "measure", "tune"),
-    "memory_bytes": memory_bytes,
+    "memory_bytes": lambda measurement: _number(measurement.details.get("device_bytes")),
 }
 
 
 def learn_from(path: Path) -> CostModel:
     """The model of the bundles of `read_history`."""
-    return CostModel.learn(item for contents in read_history(path) for item in contents.measurements)
+    return CostModel.of_history(read_history(path))
 
 
 def read_history(path: Path) -> list[BundleContents]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,10 +19,10 @@ import click
 from rich.console import Console
 
 from collector.bundle import BundleContents, BundleError
-from collector.vocabulary import Cell, Measurement, Status
+from collector.vocabulary import Cell
 from jobs.output.tables import FittingTable, console, say
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history
-from jobs.plan.duplicate_programs import SAME_PROGRAM, Identify, plan_work
+from jobs.plan.duplicate_programs import SAME_PROGRAM, plan_work
 from jobs.plan.planning import Plan
 from jobs.plan.schedule import longest_first, predict, shares
 from jobs.pool.requested_options import ExecutionOptions
@@ -40,30 +40,17 @@ AXES: Mapping[str, Callable[[Cell], str]] = {
 def backtest(contents: BundleContents) -> tuple[float, float] | None:
     """Seconds that a run took and those that its cells predict; None where it has too few cells to keep its workers busy."""
     items = [item for item in contents.measurements if SAME_PROGRAM not in item.details]
-    spans = sorted(span for item in items if (span := _span(item)))
     if any("only" in item.details for item in items):
         return None  # a cell that was carried over tells nothing of what it takes to measure it
-    # Waiting does not count against the time limit, and the first bundles do not say how long it was.
-    if not spans or any(item.status is Status.TIMEOUT and "waited_s" not in item.details for item in items):
-        return None
+    starts = {item.cell: datetime.fromisoformat(item.started_at).timestamp() for item in items}
     workers = contents.header.testbed.get("workers") or 1
-    took_s = max(end for _, end in spans) - spans[0][0]
-    if len(spans) < 2 * workers or took_s <= 0:
+    if len(items) < 2 * workers:
         return None
+    took_s = max(starts[item.cell] + item.wall_s for item in items) - min(starts.values())
     # A bundle has cells in the order in which they ended; they were started in another.
-    cells = [item.cell for item in sorted(items, key=lambda item: item.started_at)]
-    model = CostModel.learn(items)
-    predicted_s = predict(cells, model, workers).total_s
+    cells = sorted(starts, key=lambda cell: starts[cell])
+    predicted_s = predict(cells, CostModel.learn(items), workers).total_s
     return (took_s, predicted_s) if predicted_s > 0 else None
-
-
-def _span(item: Measurement) -> tuple[float, float] | None:
-    """Start and end of a cell, in seconds since the epoch."""
-    try:
-        start = datetime.fromisoformat(item.started_at).timestamp()
-    except ValueError:
-        return None
-    return start, start + item.wall_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +92,7 @@ class Forecast:
             "models": len({(cell.suite, cell.model) for cell in self.plan.cells}),
             "configs": len({cell.config for cell in self.plan.cells}),
             "left_out": self.plan.left_out,
-            "workers": self.execution.at_once,
+            "workers": self.execution.workers,
             "hours": max(gpu["hours"] for gpu in self.gpus),
             "gpus": self.gpus,
             "started": sum(gpu["started"] for gpu in self.gpus),
@@ -125,33 +112,20 @@ class Forecast:
         }
 
 
-def forecast(
-    plan: Plan,
-    history: Iterable[BundleContents],
-    execution: ExecutionOptions,
-    gpus: int = 1,
-    identify: Identify | None = None,
-) -> Forecast:
-    """What a plan would take on so many GPUs, by the costs and the slack of a history of bundles.
-
-    `identify` is as in `jobs.plan.duplicate_programs.plan_work`.
-
-    Raises:
-        ValueError: no worker or no GPU.
-    """
-    history = list(history)
-    model = CostModel.learn(item for contents in history for item in contents.measurements)
+def forecast(plan: Plan, history: Sequence[BundleContents], execution: ExecutionOptions, gpus: int = 1) -> Forecast:
+    """What a plan would take on so many GPUs, by the costs and the slack of a history of bundles."""
+    model = CostModel.of_history(history)
     nights = [night for contents in history if (night := backtest(contents))]
     slack = sum(took for took, _ in nights) / sum(predicted for _, predicted in nights) if nights else 1.0
-    cells = plan_work(plan.cells, identify=identify).cells
+    cells = plan_work(plan.cells).cells
     parts = [_gpu(part, model, execution, slack) for part in shares(cells, model, gpus)]
     return Forecast(plan, execution, parts, slack, len(nights), [(cell, model.estimate(cell)) for cell in cells])
 
 
 def _gpu(cells: Sequence[Cell], model: CostModel, execution: ExecutionOptions, slack: float) -> dict[str, Any]:
     budget_s = execution.budget_s / slack
-    ordered = longest_first(cells, model, execution.at_once, budget_s)
-    prediction = predict(ordered, model, execution.at_once)
+    ordered = longest_first(cells, model, execution.workers, budget_s)
+    prediction = predict(ordered, model, execution.workers)
     # An unavailable cell holds the device for no second, which says nothing about the others.
     is_known = any(model.estimate(cell).device_s for cell in cells)
     return {

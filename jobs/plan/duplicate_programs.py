@@ -7,7 +7,7 @@ program measured twice on purpose, so that every night has a comparison of equal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -18,9 +18,6 @@ from collector.vocabulary import Cell, Config, Measurement, canonical_json
 SAME_PROGRAM = "same_program_as"
 #: The half of the A/A pair that is never the duplicate of another config.
 _CONTROL = Config(template="triton")
-
-#: Returns equal texts for configs that are one program on a device.
-Identify = Callable[[Config, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +43,24 @@ class Work:
         return sum(map(len, self.duplicates.values()))
 
 
-def find_duplicates(planned: Sequence[Cell], identify: Identify | None = None) -> dict[str, list[Cell]]:
+def find_duplicates(planned: Sequence[Cell]) -> dict[str, list[Cell]]:
     """The duplicates of every cell that is measured for others, by its `cell_id`; it comes before them in the plan."""
-    known = identify or program_key
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in {cell.cell_id: cell for cell in planned}.values():
         subject = (cell.suite, cell.model, cell.phase, cell.dtype, cell.device, cell.batch_size)
-        groups.setdefault((*subject, known(cell.config, cell.device)), []).append(cell)
+        groups.setdefault((*subject, program_key(cell.config, cell.device)), []).append(cell)
     return {first.cell_id: others for first, *others in groups.values() if others}
 
 
 def plan_work(
-    planned: Sequence[Cell],
-    done: Mapping[str, Measurement] | None = None,
-    again: Collection[str] = (),
-    identify: Identify | None = None,
+    planned: Sequence[Cell], done: Mapping[str, Measurement] | None = None, again: Collection[str] = ()
 ) -> Work:
     """What is left of a plan when `done` is recorded, by `cell_id`, of which `again` is to be measured once more.
 
     A duplicate gets the new outcome of its cell, or the recorded one where its copy is lost or out of date.
     """
     done = done or {}
-    duplicates = find_duplicates(planned, identify)
+    duplicates = find_duplicates(planned)
     follows = {cell.cell_id for others in duplicates.values() for cell in others}
     work = Work([])
     for cell_id, cell in {cell.cell_id: cell for cell in planned}.items():

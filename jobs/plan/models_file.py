@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import tomllib
@@ -13,7 +12,7 @@ from typing import Any
 
 from collector.configs.spelling import parse_config
 from collector.errors import ConfigError, nearest
-from collector.own_models import BATCH_ARGUMENTS, OwnModel, find_package, is_user_model
+from collector.own_models import BATCH_ARGUMENTS, OwnModel, is_user_model
 from collector.vocabulary import DTYPES, Config, OptionValue, Phase
 
 #: The file that is read where none is named.
@@ -21,8 +20,6 @@ DEFAULT = "models.toml"
 _TOP = {"models": "tables [models.NAME]", "with_zoo": "true or false"}
 #: A name of a model or a shape; a dot separates the two.
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
-#: What every function is given that takes it by name.
-_ALWAYS_GIVEN = {"batch_size", "phase", "device"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,64 +171,3 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "tolerance": ("a number above 0, e.g. 0.01", lambda value: type(value) in (int, float) and 0 < value < 1e6),
     "source": ("a text: a folder, whose commit is the model's version, or a package, whose content is", _is_text),
 }
-
-
-def check_functions(file: ModelsFile) -> None:
-    """Looks for each function in the source of its module, which is not imported, and at the names of its parameters.
-
-    A function that the module does not define itself is taken as it is. Raises `ConfigError` for the first that is wrong.
-    """
-    for watched in file.models:
-        model = watched.model
-        where = f"{file.path}: [models.{watched.table}]"
-        module, _, name = model.target.partition(":")
-        if (source := _source_of(module, model.folder)) is None:
-            raise ConfigError(
-                f"{where} function: there is no module {module} beside the file, in this folder or on PYTHONPATH"
-            )
-        try:
-            tree = ast.parse(source.read_bytes(), str(source))
-        except (SyntaxError, ValueError) as error:
-            raise ConfigError(f"{where} function: {source} is no Python: {error}") from error
-        defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        if name in defined:
-            _check_parameters(where, model, defined[name])
-        elif not any(_binds(node, name) for node in tree.body):
-            raise ConfigError(f"{where} function: {source} has no function {name}: {nearest(name, defined)}")
-
-
-def _source_of(module: str, folder: str) -> Path | None:
-    """The file of a module, found without importing it or its package."""
-    rest = module.split(".")[1:]
-    for place in find_package(module, folder):
-        if place.is_file():
-            return place if not rest else None
-        for path in (place.joinpath(*rest, "__init__.py"), place.joinpath(*rest).with_suffix(".py")):
-            if path.is_file():
-                return path
-    return None
-
-
-def _binds(node: ast.stmt, name: str) -> bool:
-    """Whether a statement may give this name a meaning without defining a plain function: `from x import *` does, too."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return isinstance(node, ast.ClassDef) and node.name == name
-    names = {item.asname or item.name for item in ast.walk(node) if isinstance(item, ast.alias)}
-    names |= {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
-    names |= {item.name for item in ast.walk(node) if isinstance(item, ast.FunctionDef)}
-    return bool(names & {name, "*"})
-
-
-def _check_parameters(where: str, model: OwnModel, function: ast.FunctionDef) -> None:
-    taken = function.args
-    names = [argument.arg for argument in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)]
-    for name in model.arguments:
-        if name not in names and not taken.kwarg:
-            shape = model.name.rpartition(".")[2]
-            raise ConfigError(f"{where} shapes.{shape}: {function.name} takes no {name}: {nearest(name, names)}")
-    without_default = [argument.arg for argument in taken.args[: len(taken.args) - len(taken.defaults)]]
-    without_default += [
-        argument.arg for argument, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True) if default is None
-    ]
-    if lacking := [name for name in without_default if name not in _ALWAYS_GIVEN and name not in model.arguments]:
-        raise ConfigError(f"{where}: {function.name} needs {', '.join(lacking)}: give each shape a value for it")

@@ -23,7 +23,7 @@ from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
 from jobs.plan.models_file import WatchedModel
 from jobs.plan.own_models import divide
-from jobs.pool.requested_options import ExtraMeasurements, Selection
+from jobs.pool.requested_options import Selection
 
 #: On a CPU the other templates are unavailable or, like `aten`, leave the program as it is.
 CPU_CONFIGS = tuple(Config(template=name) for name in ("triton", "cpp_wrapper", "freezing", "max_autotune"))
@@ -61,21 +61,19 @@ class NothingToDoError(click.ClickException):
 class Plan:
     """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
 
-    A plan from a file may have the `night` that it is a part of, `extra` measurements, and how many `runs` each cell needs
-    (by `cell_id`; one where it is not there). `own_models` are the user's own that cells are of by a short name.
+    A plan from a file may have the `night` that it is a part of, and how many `runs` each cell needs (by `cell_id`; one where
+    it is not there). `own_models` are the user's own that cells are of by a short name.
     """
 
     cells: list[Cell]
     left_out: list[str] = field(default_factory=list)
     night: str = ""
-    extra: ExtraMeasurements = field(default_factory=ExtraMeasurements)
     runs: Mapping[str, int] = field(default_factory=dict)
     own_models: tuple[OwnModel, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without the runs; `load_plan` reads it back."""
-        optional: dict[str, Any] = {"night": self.night, "measure": self.extra.to_json()}
-        optional["own_models"] = [model.to_json() for model in self.own_models]
+        optional = {"night": self.night, "own_models": [model.to_json() for model in self.own_models]}
         given = {name: value for name, value in optional.items() if value}
         return {**given, "cells": [cell.to_json() for cell in self.cells], "left_out": self.left_out}
 
@@ -175,13 +173,11 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
         dtypes = {spec: selection.dtype or default_dtype(spec, device, phase) for spec in specs}
         reasons = {spec: _unfit(spec, phase, device, dtypes[spec]) for spec in specs}
         # Config by config, so that a run that ends early has measured its first configs on every model.
+        fit = {spec: selection.batch_size or spec.batch_size(phase, device) for spec in specs if not reasons[spec]}
         cells = [
-            Cell(
-                spec.suite, spec.name, phase, dtypes[spec], device, _batch_size(spec, phase, device, selection), config
-            )
+            Cell(spec.suite, spec.name, phase, dtypes[spec], device, size, config)
             for config in configs
-            for spec, reason in reasons.items()
-            if reason is None
+            for spec, size in fit.items()
         ]
         plans.append(Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason]))
     return joined(*plans)
@@ -202,10 +198,6 @@ def joined(*plans: Plan) -> Plan:
     left_out = dict.fromkeys(line for plan in plans for line in plan.left_out)
     own_models = {model.name: model for plan in plans for model in plan.own_models}
     return Plan(list(cells.values()), list(left_out), own_models=tuple(own_models.values()))
-
-
-def _batch_size(spec: ModelSpec, phase: Phase, device: str, selection: Selection) -> int:
-    return selection.batch_size or spec.batch_size(phase, device)
 
 
 def _unfit(spec: ModelSpec, phase: Phase, device: str, dtype: str) -> str | None:
@@ -255,24 +247,11 @@ def load_plan(path: Path) -> Plan:
     """The plan in a file as it stands, on a host that may have neither torch nor the models. Raises `ConfigError`."""
     try:
         data = json.loads(path.read_text())
-        cells, extra = map(Cell.from_json, data["cells"]), ExtraMeasurements.from_json(data.get("measure") or {})
-        own_models = tuple(map(OwnModel.from_json, data.get("own_models", ())))
-        night = str(data.get("night") or "")
-        plan = Plan(list(cells), night=night, extra=extra, runs=data.get("runs", {}), own_models=own_models)
+        cells, own_models = map(Cell.from_json, data["cells"]), map(OwnModel.from_json, data.get("own_models", ()))
+        night, runs = str(data.get("night") or ""), {name: int(count) for name, count in data.get("runs", {}).items()}
+        return Plan(list(cells), night=night, runs=runs, own_models=tuple(own_models))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
-    if plan.runs != {}:
-        _check_runs(plan.runs, path)
-    return plan
-
-
-def _check_runs(runs: Any, path: Path) -> None:
-    from analysis.stats.verdicts import MOST_RUNS
-
-    if not isinstance(runs, dict) or not all(type(count) is int and 0 < count <= MOST_RUNS for count in runs.values()):
-        raise ConfigError(
-            f"{path}: `runs` gives a cell_id a number from 1 to {MOST_RUNS}: write it with `report --again-plan`"
-        )
 
 
 def check_config(config: Config, device: str) -> None:

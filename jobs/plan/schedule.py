@@ -53,13 +53,7 @@ class Prediction:
 
 
 def predict(cells: Sequence[Cell], model: CostModel, workers: int) -> Prediction:
-    """What a plan takes in its order.
-
-    Raises:
-        ValueError: no worker.
-    """
-    if workers < 1:
-        raise ValueError("a plan needs at least one worker")
+    """What a plan takes in its order."""
     free = [0.0] * workers
     starts, shared_s, device_s, end = [], 0.0, 0.0, 0.0
     for cell in cells:
@@ -93,12 +87,7 @@ def shares(
 
     The most expensive group goes first, to the GPU with the least so far. Groups in `sticky` keep the GPU that measured
     them last, unless the longest share then gets more than a tenth longer.
-
-    Raises:
-        ValueError: no GPU.
     """
-    if gpus < 1:
-        raise ValueError("a plan is divided among at least one GPU")
     costs: dict[Group, float] = defaultdict(float)
     for cell in cells:
         costs[group_of(cell)] += model.estimate(cell).worker_s

@@ -20,8 +20,8 @@ from collector.vocabulary import Cell
 from jobs.github.ci import job_url
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
-from jobs.plan.duplicate_programs import Identify, plan_work
-from jobs.plan.planning import NothingToDoError, Plan
+from jobs.plan.duplicate_programs import plan_work
+from jobs.plan.planning import NothingToDoError, Plan, load_plan
 from jobs.plan.schedule import group_of, shares
 
 if TYPE_CHECKING:
@@ -66,21 +66,13 @@ class Shard:
         return {"shard": self.name, "plan": self.file, "cells": len(self.cells), "worker_minutes": minutes}
 
 
-def cut(plan: Plan, model: CostModel, count: int, identify: Identify | None = None) -> list[Shard]:
+def cut(plan: Plan, model: CostModel, count: int) -> list[Shard]:
     """At most `count` shards as even as `jobs.plan.schedule.shares` makes them, each in the plan's order.
 
-    A model in one phase stays in one shard. A duplicate of a program costs nothing, as it is not measured again (`identify`
-    as in `jobs.plan.duplicate_programs.plan_work`). The same plan and costs give the same shards.
-
-    Raises:
-        ConfigError: more shards than a matrix may have jobs.
-        ValueError: no shard.
+    A model in one phase stays in one shard. A duplicate of a program costs nothing, as it is not measured again. The same
+    plan and costs give the same shards.
     """
-    if count > MOST_JOBS:
-        raise ConfigError(
-            f"{count} shards, GitHub Actions starts {MOST_JOBS} jobs of a matrix: ask for fewer with --shards"
-        )
-    measured = plan_work(plan.cells, identify=identify).cells
+    measured = plan_work(plan.cells).cells
     parts = [part for part in shares(measured, model, count) if part]
     number_of = {group_of(cell): number for number, part in enumerate(parts) for cell in part}
     whole: list[list[Cell]] = [[] for _ in parts]
@@ -135,11 +127,13 @@ class Merged:
         return f"{arrived}; {self.lost} cells never arrived and count as missing ({self.bundle})"
 
 
-def night_of(plan: Plan, path: Path) -> str:
-    """The night that a plan is of. Raises `ConfigError` if its file names none."""
+def load_night(path: Path) -> Plan:
+    """The plan of a night. Raises `ConfigError` if there is none in the file, or it names no night."""
+    plan = load_plan(path)
     if not plan.night:
         raise ConfigError(f"{path} names no night: `inductor-watch plan --shards N` writes one that does")
-    return check_night(plan.night)
+    check_night(plan.night)
+    return plan
 
 
 def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:

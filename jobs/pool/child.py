@@ -46,8 +46,6 @@ _MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROGRESS": "1"}
 #: The packages of this program that measuring imports.
 _PACKAGES = ("collector", "jobs", "db", "analysis")
-#: The fields of a request that its JSON has only where they say something, as its cells.
-_OPTIONAL = ("torch_git", "tool", "until", "costs")
 
 
 class ChildError(click.ClickException):
@@ -62,8 +60,7 @@ class Request:
 
     `selection` and `configs` are as the user typed them, since their meaning depends on the torch that measures; `cells`
     are measured instead where there are any. The child refuses where its torch or its inductor-watch differ from
-    `torch_git` and `tool`, unless these are empty. No cell starts after `until` (seconds since the epoch). `costs` is a
-    folder of bundles to learn from what cells take.
+    `torch_git` and `tool`, unless these are empty. No cell starts after `until` (seconds since the epoch).
     """
 
     selection: Selection
@@ -75,7 +72,6 @@ class Request:
     torch_git: str = ""
     tool: str = ""
     until: float | None = None
-    costs: str = ""
 
     @property
     def key(self) -> str:
@@ -90,16 +86,17 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back. The budget is not in it: `until` is."""
-        optional = {name: getattr(self, name) for name in _OPTIONAL} | {
-            "cells": [cell.to_json() for cell in self.cells]
-        }
         return {
             "selection": self.selection.to_json(),
             "configs": list(self.configs),
             "names": asdict(self.names),
             **self.requested.to_json(),
             "folder": self.folder,
-        } | {name: value for name, value in optional.items() if value}
+            "cells": [cell.to_json() for cell in self.cells],
+            "torch_git": self.torch_git,
+            "tool": self.tool,
+            "until": self.until,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Request:
@@ -109,9 +106,11 @@ class Request:
             tuple(data["configs"]),
             RunNames(**data["names"]),
             RequestedOptions.from_json(data),
-            str(data["folder"]),
-            tuple(Cell.from_json(cell) for cell in data.get("cells", ())),
-            **{name: data[name] for name in _OPTIONAL if name in data},
+            data["folder"],
+            tuple(map(Cell.from_json, data["cells"])),
+            data["torch_git"],
+            data["tool"],
+            data["until"],
         )
 
     def called(self, **names: Any) -> Request:
@@ -260,8 +259,7 @@ def measure(request: Request) -> None:
     plan = Plan(list(request.cells))
     if not request.cells:
         plan = planned_night(testbeds[0].device, request.selection, request.configs)
-    costs = Path(request.costs) if request.costs else None
-    measure_and_store(plan, testbeds, request.names, request.requested.settings, folder, None, costs)
+    measure_and_store(plan, testbeds, request.names, request.requested.settings, folder, None)
 
 
 def _check_requirements(request: Request, torch_git: str) -> None:

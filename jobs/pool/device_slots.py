@@ -94,16 +94,15 @@ def choose_gpus(gpus: Sequence[Gpu], requested: str | None) -> list[Gpu]:
     return [by_index[name] for name in dict.fromkeys(names)]
 
 
-def make_slots(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = False) -> list[DeviceSlot]:
+def make_slots(gpus: Sequence[Gpu], workers: int, start: str) -> list[DeviceSlot]:
     """A slot for each GPU, or one for a host without GPUs; each with `workers` workers on cores of their own.
 
-    With `exclusive` only the first of them works: its compile times are those of such a worker without neighbours. A single
-    worker of a single slot keeps all cores and is not pinned, since no other process competes for them.
+    A single worker of a single slot keeps all cores and is not pinned, since no other process competes for them.
 
     Raises:
         ConfigError: more workers than cores.
     """
-    facts = {WORKERS_VARIABLE: str(1 if exclusive else workers), START_VARIABLE: start}
+    facts = {WORKERS_VARIABLE: str(workers), START_VARIABLE: start}
     if len(gpus) > 1:
         facts[GPUS_VARIABLE] = str(len(gpus))
     devices: list[Gpu | None] = [*gpus] or [None]
@@ -112,10 +111,7 @@ def make_slots(gpus: Sequence[Gpu], workers: int, start: str, exclusive: bool = 
     cores = sorted(os.sched_getaffinity(0), key=_core_order)
     shares = divide_cores(cores, [gpu.node if gpu else None for gpu in devices], cores_of_nodes())
     try:
-        return [
-            _slot(gpu, share_out(share, workers)[: 1 if exclusive else None], facts)
-            for gpu, share in zip(devices, shares, strict=True)
-        ]
+        return [_slot(gpu, share_out(share, workers), facts) for gpu, share in zip(devices, shares, strict=True)]
     except ValueError as error:
         each = f" for each of {len(gpus)} GPUs: take fewer --gpus or" if len(gpus) > 1 else ": take"
         raise ConfigError(f"{error}{each} fewer --workers") from error

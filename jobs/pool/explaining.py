@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from collector.bundle import BundleContents, BundleWriter, read_bundle
-from collector.errors import ConfigError, ExpectedError
+from collector.errors import ExpectedError
 from collector.explanation import EXPLAINABLE, Explanation
 from collector.vocabulary import Measurement
+from db.connecting import Source
+from db.queries import details
+from db.queries.filters import CellFilter, expand_patterns
+from db.queries.side_rows import side_rows
+from db.queries.sides import resolve_side
 from jobs.builds.overlay import Wheel
 from jobs.output.terminal import the_first
 from jobs.plan.duplicate_programs import SAME_PROGRAM
 from jobs.pool.device_pool import Pool
 from jobs.pool.host import cell_variables
-from jobs.pool.resuming import Unfinished
+from jobs.pool.resuming import Unfinished, check_torch
 from jobs.pool.runner import now, scheduler_for
 from jobs.pool.testbeds import find_testbeds
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from db.connecting import Source
-    from db.queries.filters import CellFilter
 
 
 class NotExplainableError(ExpectedError):
@@ -39,11 +39,6 @@ def failing_cell(source: Source, run: str, cell: str, chosen: CellFilter) -> tup
         SideError, FilterError: the database knows no such run, model or config.
         NotExplainableError: no cell of that name failed in the run, or several did.
     """
-    from db.queries import details
-    from db.queries.filters import expand_patterns
-    from db.queries.side_rows import side_rows
-    from db.queries.sides import resolve_side
-
     side = resolve_side(source, run)
     is_id = details.cell(source, cell) is not None
     rows = side_rows(
@@ -80,8 +75,8 @@ def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:
     if cell.config.backend != "inductor":
         raise NotExplainableError(f"{cell}: torch's compiler bisector takes back-end inductor only")
     requested = Unfinished(path, contents).requested
-    execution = replace(requested.execution, workers=1, exclusive=False, gpus=None)
-    _check_torch(contents)
+    execution = replace(requested.execution, workers=1, gpus=None)
+    check_torch(contents.header, Wheel.installed().commit)
     (testbed,) = find_testbeds(cell.device, execution, serve=True)
     testbed.import_for([cell])
     settings = replace(requested.settings, explain=True, timeout_s=timeout_s, trace="")
@@ -93,14 +88,6 @@ def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:
     failure = outcome.measurement.failure
     why = f"{failure.exception}: {failure.message}" if failure else "no answer"
     raise NotExplainableError(f"the process that looked for the cause of {cell} ended without one: {why}")
-
-
-def _check_torch(contents: BundleContents) -> None:
-    theirs, ours = str((contents.header.asked or {}).get("torch_git")), Wheel.installed().commit
-    if theirs != ours:
-        raise ConfigError(
-            f"run {contents.header.run_id} measured torch {theirs[:12]}, installed is {ours[:12]}: install that torch again"
-        )
 
 
 def keep(path: Path, cell_id: str, explanation: Explanation) -> Path:

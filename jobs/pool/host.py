@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from collector.errors import ExpectedError
@@ -46,13 +44,6 @@ def cell_variables(start: str) -> dict[str, str]:
         return {}
     done = subprocess.run([sys.executable, "-m", "collector.machine.toolchain"], capture_output=True, check=False)
     return {SKIP_VARIABLE: "1"} if done.returncode == 0 else {}
-
-
-def since_start_s(moment: float) -> float:
-    """Seconds from the start of this process to a moment of `time.monotonic`."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return age_s - (time.monotonic() - moment)
 
 
 def _reason(stderr: str, device: str | None) -> str:

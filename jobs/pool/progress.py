@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: cells done, failing, time left; one line a cell where no terminal looks on."""
+"""What a run tells while it goes on: a line for each cell, with cells done, failing, and the time left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections import Counter
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from collector.vocabulary import NOT_APPLICABLE, Measurement, Status, sizes_of, status_words
 from jobs.output.tables import say
@@ -15,7 +14,7 @@ from jobs.plan.carrying import SAME_CODE_AS
 
 
 class RunProgress:
-    """A bar on a terminal, plain lines elsewhere; the same facts in both."""
+    """Counts the cells of a run and prints a line for each."""
 
     def __init__(self, console: Console, total: int) -> None:
         self.console, self.total = console, total
@@ -24,21 +23,6 @@ class RunProgress:
         #: By `cell_id` the night from which a cell was carried over.
         self.carried: dict[str, str] = {}
         self._began = time.monotonic()
-        self._bar = Progress(
-            TextColumn("{task.completed}/{task.total} cells"),
-            BarColumn(),
-            TextColumn("{task.fields[facts]}"),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=total, facts="starting")
-
-    def __enter__(self) -> RunProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     @property
     def done(self) -> int:
@@ -72,7 +56,6 @@ class RunProgress:
             self.carried[measurement.cell.cell_id] = night
         left = self.left_s()
         facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
-        self._bar.update(self._task, completed=self.done, facts=facts)
         what = f"{measurement.cell}  {describe(measurement)}  ({measurement.wall_s:.0f} s; {facts})"
         say(self.console, f"[{self.done}/{self.total}] {what}")
 

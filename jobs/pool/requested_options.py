@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from collector.settings import Settings
@@ -65,52 +65,23 @@ class RunNames:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtraMeasurements:
-    """Fields of `Settings` for measurements that take longer than those of every night; a plan's file can ask for them."""
-
-    precision: float = 0.0
-    warm_compile: bool = False
-    trace: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object with what is asked for; `from_json` reads it back."""
-        return {name: value for name, value in asdict(self).items() if value}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ExtraMeasurements:
-        """The inverse of `to_json`. Raises `TypeError` or `ValueError` for values of a wrong type or size."""
-        extra = cls(**data)
-        if not (
-            0 <= float(extra.precision) <= 1 and isinstance(extra.warm_compile, bool) and isinstance(extra.trace, str)
-        ):
-            raise ValueError(f"measure {dict(data)}")
-        return replace(extra, precision=float(extra.precision))
-
-
-@dataclass(frozen=True, slots=True)
 class ExecutionOptions:
     """How a plan is worked through.
 
     Each GPU measures `workers` cells at once. After `budget_s` seconds no further cell starts. `start` is `fork` (from a
     process that has imported everything) or `spawn` (a new process a cell). `gpus` is as in
-    `jobs.pool.device_slots.choose_gpus`. `exclusive`: one cell at a time, on one worker's cores. `overlay` is a folder from
-    which torch is imported in place of the installed one, and `source` says what it is (`jobs.builds.overlay`). For
-    `carried_nights` nights a cell whose code did not change is carried over, 0 for none (`jobs.plan.carrying`).
+    `jobs.pool.device_slots.choose_gpus`. `overlay` is a folder from which torch is imported in place of the installed one,
+    and `source` says what it is (`jobs.builds.overlay`). For `carried_nights` nights a cell whose code did not change is
+    carried over, 0 for none (`jobs.plan.carrying`).
     """
 
     workers: int = 1
     budget_s: float = float("inf")
     start: str = "fork"
     gpus: str | None = None
-    exclusive: bool = False
     overlay: str = ""
     source: str = ""
     carried_nights: int = 0
-
-    @property
-    def at_once(self) -> int:
-        """Cells under way at once on each GPU."""
-        return 1 if self.exclusive else self.workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +107,3 @@ class RequestedOptions:
         known = {item.name for item in fields(ExecutionOptions)}
         execution = {name: value for name, value in data["pace"].items() if name in known}
         return cls(Settings.from_json(data["settings"]), ExecutionOptions(**execution | {"budget_s": budget_s}))
-
-    def with_extra(self, extra: ExtraMeasurements) -> RequestedOptions:
-        """The same with the extra measurements that a plan asks for, wherever these options ask for none themselves."""
-        added = {item.name: getattr(self.settings, item.name) or getattr(extra, item.name) for item in fields(extra)}
-        return replace(self, settings=replace(self.settings, **added))

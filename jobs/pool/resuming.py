@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.bundle import BundleContents, BundleError, check_bundle, read_bundle
+from collector.bundle import BundleContents, BundleError, RunHeader, check_bundle, read_bundle
 from collector.bundle_file import both_paths
 from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
@@ -21,16 +21,12 @@ _SETTLED = NOT_APPLICABLE | {Status.PASS, Status.CONFIG_ERROR}
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that may have something left to do, and how it is resumed.
-
-    `shared_tuning` may only repeat the folder that the run began with; bundles written before the header had it need it.
-    """
+    """A run that may have something left to do, and how it is resumed."""
 
     path: Path
     contents: BundleContents
     retry_failed: bool = False
     budget_s: float = float("inf")
-    shared_tuning: str = ""
 
     def work(self, contents: BundleContents) -> Work:
         """What is left to do of a run when its bundle holds `contents`."""
@@ -50,26 +46,15 @@ class Unfinished:
         """The options that the run began with, with this attempt's budget.
 
         Raises:
-            ConfigError: the bundle lacks its options or has those of another version; or it began with another folder
-                for shared tuning.
+            ConfigError: the bundle lacks its options or has those of another version.
         """
-        header = self.contents.header
         try:
-            requested = RequestedOptions.from_json(header.asked or {}, self.budget_s)
+            return RequestedOptions.from_json(self.contents.header.asked or {}, self.budget_s)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(
                 f"{self.path} lacks the options of its run, or has those of another version of inductor-watch: "
                 "start a new run with `nightly`"
             ) from error
-        folder = requested.settings.shared_tuning
-        if not self.shared_tuning or self.shared_tuning == folder:
-            return requested
-        if folder or "tuning" not in header.testbed:
-            began = f"with --shared-tuning {folder}" if folder else "without --shared-tuning"
-            raise ConfigError(
-                f"run {header.run_id} began {began}, not with {self.shared_tuning}: leave the option out, the bundle has it"
-            )
-        return replace(requested, settings=replace(requested.settings, shared_tuning=self.shared_tuning))
 
 
 def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> list[Unfinished]:
@@ -98,19 +83,23 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
 def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
     """Raises `ConfigError` where this machine or its torch is not the one that the run began on."""
     header = run.contents.header
-    theirs, ours = str((header.asked or {}).get("torch_git")), str(environment["torch_git"])
-    if theirs != ours:
-        raise ConfigError(
-            f"run {header.run_id} measures torch {theirs[:12]}, installed is {ours[:12]}: "
-            "install that torch again, or start a new run with `nightly`"
-        )
+    check_torch(header, str(environment["torch_git"]))
     here = extract_testbed(environment) | run.requested.settings.testbed()
     differing = [key for key in {**header.testbed, **here} if header.testbed.get(key) != here.get(key)]
     if differing:
         pairs = ", ".join(f"{key} {header.testbed.get(key)} there and {here.get(key)} here" for key in differing)
         raise ConfigError(
             f"run {header.run_id} began on another testbed ({pairs}): resume it there, with as many workers"
-            + (" and the same --shared-tuning" if "tuning" in differing else "")
+        )
+
+
+def check_torch(header: RunHeader, installed: str) -> None:
+    """Raises `ConfigError` where the installed torch, by its git commit, is not the one that a run measures."""
+    theirs = str((header.asked or {}).get("torch_git"))
+    if theirs != installed:
+        raise ConfigError(
+            f"run {header.run_id} measures torch {theirs[:12]}, installed is {installed[:12]}: "
+            "install that torch again, or start a new run with `nightly`"
         )
 
 

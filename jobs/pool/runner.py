@@ -86,11 +86,10 @@ class DeviceRun:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The closed bundles, the error that ended the run before its time, and when the first cell began (monotonic)."""
+    """The closed bundles, and the error that ended the run before its time."""
 
     paths: list[Path]
     lost: LostDeviceError | None = None
-    first_at: float | None = None
 
 
 def measure_devices(
@@ -131,8 +130,7 @@ def measure_devices(
         for run in runs:
             run.writer.abandon()
         raise
-    first_at = min((item.first_at for item in schedulers if item.first_at is not None), default=None)
-    return Result([run.writer.close(now()) for run in runs], lost, first_at)
+    return Result([run.writer.close(now()) for run in runs], lost)
 
 
 def scheduler_for(

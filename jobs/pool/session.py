@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 
 import click
 from rich.console import Console
@@ -19,8 +18,8 @@ from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.schedule import longest_first, shares
-from jobs.pool.host import cell_variables, since_start_s
-from jobs.pool.progress import RunProgress, format_s
+from jobs.pool.host import cell_variables
+from jobs.pool.progress import RunProgress
 from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.resuming import Unfinished
 from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now
@@ -53,7 +52,7 @@ def measure_and_store(
         testbed.import_for(plan.cells)
     store = storing(database) if database else None
     history = read_history(costs or folder)
-    model = CostModel.learn(measurement for run in history for measurement in run.measurements)
+    model = CostModel.of_history(history)
     if len(testbeds) > 1:
         names = replace(names, night=names.night or new_run_id())
     headers, runs = [], []
@@ -102,21 +101,17 @@ def _measure(
     ordered = []
     for (header, attempt), run in zip(headers, runs, strict=True):
         _announce(console, header, run, attempt)
-        cells = longest_first(run.work.cells, model, execution.at_once, execution.budget_s)
+        cells = longest_first(run.work.cells, model, execution.workers, execution.budget_s)
         ordered.append(replace(run, work=replace(run.work, cells=cells)))
     for line in left_out:
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
     total = sum(run.work.total for run in runs)
-    with RunProgress(console, total) as progress:
-        variables = cell_variables(execution.start)
-        result = measure_devices(
-            ordered, settings, progress.took, variables, lambda cell: model.estimate(cell).memory_bytes
-        )
+    progress, variables = RunProgress(console, total), cell_variables(execution.start)
+    result = measure_devices(
+        ordered, settings, progress.took, variables, lambda cell: model.estimate(cell).memory_bytes
+    )
     if execution.carried_nights:
-        spent = format_s(since_start_s(monotonic()))
-        say(console, f"{progress.carried_words()}; {spent} since the start")
-    if result.first_at is not None:
-        console.print(f"first cell after {since_start_s(result.first_at):.1f} s", style="dim", highlight=False)
+        say(console, progress.carried_words())
     for path in result.paths:
         say(console, f"bundle {path}")
         if store:

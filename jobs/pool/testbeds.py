@@ -78,7 +78,7 @@ def find_testbeds(
         ConfigError: a GPU that is not there, more workers than cores, or an overlay of torch that is gone.
     """
     gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else execution.gpus)
-    slots = make_slots(gpus, execution.workers, execution.start, execution.exclusive)
+    slots = make_slots(gpus, execution.workers, execution.start)
     if execution.overlay:
         variables = _overlay_variables(execution)
         slots = [replace(slot, variables={**slot.variables, **variables}) for slot in slots]
@@ -91,7 +91,9 @@ def find_testbeds(
             if plans:
                 threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
             if execution.start == "fork":
-                launchers = [until_probed.enter_context(closing(_server_for(slot, expected))) for slot in slots]
+                for number, slot in enumerate(slots):
+                    server = Launcher({**os.environ, **slot.variables}, Preload(expected), slot.cores[0])
+                    launchers[number] = until_probed.enter_context(closing(server))
         environments = list(threads.map(partial(probe, device), slots))
         until_probed.pop_all()
     if len(gpus) > 1:
@@ -106,10 +108,6 @@ def _overlay_variables(execution: ExecutionOptions) -> dict[str, str]:
         raise ConfigError(f"{folder} is gone, from which torch was imported: `run --source` makes it again")
     rest = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([folder, *([rest] if rest else [])]), SOURCE_VARIABLE: execution.source}
-
-
-def _server_for(slot: DeviceSlot, device: str) -> Launcher:
-    return Launcher({**os.environ, **slot.variables}, Preload(device), slot.cores[0])
 
 
 def testbeds_of(unfinished: Sequence[Unfinished], serve: bool = False) -> list[Testbed]:

@@ -23,11 +23,11 @@ import httpx
 from sqlalchemy import Engine
 
 from analysis.reports.facts import Report
+from jobs.output.addresses import LOOPBACK, check_secret_address, check_token, split_address
 from jobs.regressions.notices import Notice, due, notice_of, remember
 
 SLACK, WEBHOOK, TOKEN = "INDUCTOR_WATCH_SLACK_URL", "INDUCTOR_WATCH_WEBHOOK_URL", "INDUCTOR_WATCH_WEBHOOK_TOKEN"
 SMTP, SENDER, RECEIVERS = "INDUCTOR_WATCH_SMTP_URL", "INDUCTOR_WATCH_MAIL_FROM", "INDUCTOR_WATCH_MAIL_TO"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TIMEOUT_S = 30.0
 _ADDRESS = re.compile(r"[^@\s<>,\"]+@[^@\s<>,\"]+")
 
@@ -59,7 +59,7 @@ class Webhook:
                 json=said if self.is_slack else notice.document,
                 headers=headers,
                 timeout=_TIMEOUT_S,
-                trust_env=host not in _LOOPBACK,
+                trust_env=host not in LOOPBACK,
             )
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:
             raise NotDeliveredError(f"{host} does not answer ({type(error).__name__})") from None
@@ -151,25 +151,17 @@ def channels_of(environ: Mapping[str, str] = os.environ) -> list[Channel]:
     given = {name: environ.get(name, "").strip() for name in (SLACK, WEBHOOK, TOKEN, SMTP, SENDER, RECEIVERS)}
     channels: list[Channel] = []
     if given[SLACK]:
-        channels.append(Webhook("slack", _web_address(SLACK, given[SLACK]), is_slack=True))
+        channels.append(Webhook("slack", check_secret_address(SLACK, given[SLACK]), is_slack=True))
     if given[WEBHOOK]:
-        if not re.fullmatch(r"[\x21-\x7e]*", given[TOKEN]):
-            raise click.UsageError(f"{TOKEN} holds characters that no token has: copy it again")
-        channels.append(Webhook("webhook", _web_address(WEBHOOK, given[WEBHOOK]), given[TOKEN]))
+        token = check_token(TOKEN, given[TOKEN])
+        channels.append(Webhook("webhook", check_secret_address(WEBHOOK, given[WEBHOOK]), token))
     if given[SMTP]:
         channels.append(_mail(given[SMTP], given[SENDER], given[RECEIVERS]))
     return channels
 
 
-def _web_address(variable: str, text: str) -> str:
-    parts = _split(variable, text)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-        raise click.UsageError(f"{variable} must be an https:// address: it may hold a secret")
-    return text
-
-
 def _mail(server: str, sender: str, receivers: str) -> Mail:
-    parts = _split(SMTP, server)
+    parts = split_address(SMTP, server)
     if parts.scheme not in ("smtp", "smtps"):
         raise click.UsageError(f"{SMTP} must be smtp://[USER:PASSWORD@]HOST[:PORT], or smtps://")
     to = tuple(address.strip() for address in receivers.split(",") if address.strip())
@@ -177,15 +169,3 @@ def _mail(server: str, sender: str, receivers: str) -> Mail:
         if not all(_ADDRESS.fullmatch(address) for address in addresses):
             raise click.UsageError(f"{variable} must hold e-mail addresses such as ann@example.org for {SMTP}")
     return Mail(parts, sender, to)
-
-
-def _split(variable: str, text: str) -> SplitResult:
-    """The parts of an address. Raises `click.UsageError` for none; its text is shown nowhere."""
-    try:
-        parts = urlsplit(text)
-        is_fine = bool(parts.hostname) and (parts.port or 1) > 0 and text.isprintable()
-    except ValueError:
-        is_fine = False
-    if not is_fine:
-        raise click.UsageError(f"{variable} is no address: write it as docs/ci.md shows")
-    return parts

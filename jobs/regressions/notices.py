@@ -6,6 +6,7 @@ record's own history remembers it, as a note; so a delivery that fails leaves th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from analysis.history.record import Record, record_of
+from analysis.history.record import record_of
 from analysis.reports.facts import Report
 from analysis.reports.templating import render_text
 from db.errors import counted, one_line
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
-from jobs.regressions.text import blame_lines, change_of, info_json, page_of
+from jobs.regressions.text import blame_lines, by_onset, change_of, info_json, page_of
 
 #: States that a person has not answered yet.
 _UNANSWERED = ("new", "returned")
@@ -70,11 +71,8 @@ def notice_of(
     branches = {info.branch for info in infos}
     where = f" on {next(iter(branches))}" if len(branches) == 1 else ""
     title = one_line(counted(len(infos), "new regression") + where, 200)
-    records = [record_of(conn, info) for info in infos]
-    groups: dict[tuple[str | None, ...], list[Record]] = {}
-    for record in records[:_ROWS]:
-        info = record.info
-        groups.setdefault((info.repo, info.branch, info.base_commit, info.onset_commit), []).append(record)
+    records = {info.regression_id: record_of(conn, info) for info in infos}
+    alerts = [[records[info.regression_id] for info in group] for group in by_onset(infos[:_ROWS]).values()]
     text = render_text(
         "notice.txt.j2",
         title=title,
@@ -84,27 +82,19 @@ def notice_of(
                 [(one, change_of(one.info), page_of(one, dashboard)) for one in alert],
                 blame_lines(alert[0], _COMMITS),
             )
-            for alert in groups.values()
+            for alert in alerts
         ],
-        more=len(records) - len(records[:_ROWS]),
+        more=len(infos) - len(infos[:_ROWS]),
     )
-    document = {
+    document: dict[str, Any] = {
         "source": "inductor-watch",
         "title": title,
         "text": text,
         "report": {"sentence": first.sentence, "link": first.link} if first else None,
         "regressions": [
-            {**_plain(info_json(one.info, one.name)), "change": change_of(one.info), "page": page_of(one, dashboard)}
-            for one in records
+            {**info_json(one.info, one.name), "change": change_of(one.info), "page": page_of(one, dashboard)}
+            for one in records.values()
         ],
     }
-    return Notice(title, text, document, tuple(infos))
-
-
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """Without its history; moments as text."""
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in record.items()
-        if name != "events"
-    }
+    plain = json.loads(json.dumps(document, default=datetime.isoformat))
+    return Notice(title, text, plain, tuple(infos))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,15 @@ def change_of(info: RegressionInfo) -> str:
         return NOTHING
     change = percent(info.new_value / info.base_value - 1) if info.base_value > 0 else NOTHING
     return f"{value(info.metric, info.base_value)} -> {value(info.metric, info.new_value)}, {change}"
+
+
+def by_onset(infos: Iterable[RegressionInfo]) -> dict[tuple[str, ...], list[RegressionInfo]]:
+    """Records by what an alert has in common: repository, branch, base and onset."""
+    groups: dict[tuple[str, ...], list[RegressionInfo]] = {}
+    for info in infos:
+        base, onset = info.base_commit or info.base_run or "", info.onset_commit or info.onset_run or ""
+        groups.setdefault((info.repo, info.branch, base, onset), []).append(info)
+    return groups
 
 
 def record_text(record: Record) -> str:

@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_stays_as_it_was(words, 
     shut.mkdir()
     if words == ("export",):
         assert call("ingest", bundle, folder=shut).returncode == 0
-        words = ("export", "latest", "--output", "out.csv", "--format", "csv")
+        words = ("export", "latest", "--out", "out.csv", "--format", "csv")
     before = sorted(shut.iterdir())
     shut.chmod(0o500)
     command = [sys.executable, "-m", "jobs.cli", *(str(bundle) if word == "BUNDLE" else word for word in words)]

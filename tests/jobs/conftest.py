@@ -33,9 +33,10 @@ class Measured(list):
 def measured(monkeypatch):
     """What the command line would measure, without a machine to measure on."""
     found = Measured()
-    monkeypatch.setattr("jobs.pool.session.measure_and_store", found.measure)
-    monkeypatch.setattr("jobs.pool.session.print_night", lambda *_: None)
-    monkeypatch.setattr("jobs.pool.testbeds.find_testbeds", found.find_testbeds)
+    for verb in ("run", "nightly"):
+        monkeypatch.setattr(f"jobs.commands.{verb}.measure_and_store", found.measure)
+        monkeypatch.setattr(f"jobs.commands.{verb}.find_testbeds", found.find_testbeds)
+    monkeypatch.setattr("jobs.commands.nightly.print_night", lambda *_: None)
     return found
 
 

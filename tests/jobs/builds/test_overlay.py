@@ -249,7 +249,7 @@ def test_a_shallow_clone_is_measured_without_its_commits(tmp_path, place, pytorc
 def test_options_of_a_source_go_with_one(tmp_path):
     is_one_line(call("run", "--model", "x:y", "--python-only", folder=tmp_path), 2, "go with --source")
     done = call("nightly", "--source", "a@b", "--executor", "ray", folder=tmp_path)
-    is_one_line(done, 2, "--source measures on this host")
+    is_one_line(done, 2, "--source is for this host")
 
 
 def test_bisect_measures_each_commit_with_its_own_overlay(tmp_path, pytorch, monkeypatch):

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 
 from collector.vocabulary import Phase
-from collector.zoo.registry import select
 from collector.zoo.spec import ModelSpec
 from jobs.checking import selection as default
 from jobs.checking.selection import planned_check
@@ -24,14 +23,18 @@ def test_the_default_of_a_gpu_is_twelve_models_under_three_configs_the_most_impo
     assert len({cell.model for cell in cells}) == 12
     forms = Counter((cell.phase.value, cell.config.name) for cell in cells)
     assert forms.keys() == {("inference", "triton"), ("inference", "cudagraphs"), ("training", "triton")}
-    assert {cell.model for cell in cells} == {name.partition("/")[2] for name in default._MODELS[:12]}
+    names = {name.partition("/")[2] for name in default._MODELS}
+    assert {cell.model for cell in cells} == names
+    asked = planned_check("cuda", Selection(), ("max_autotune",)).cells
+    assert {(cell.model, cell.config.name) for cell in asked} == {(name, "max_autotune") for name in names}
 
 
-def test_a_model_that_cannot_be_measured_here_is_replaced(monkeypatch):
-    monkeypatch.setattr(ModelSpec, "missing", lambda self: ["timm"] if self.suite == "huggingface" else [])
-    models = {f"{cell.suite}/{cell.model}" for cell in planned_check("cuda", Selection(), ()).cells}
-    assert models == {name for name in default._MODELS if not name.startswith("huggingface")}
-    assert select(patterns=default._MODELS)
+def test_a_model_that_cannot_be_measured_here_is_left_out_and_named(monkeypatch):
+    monkeypatch.setattr(ModelSpec, "missing", lambda self: ["timm"] if self.suite == "timm" else [])
+    plan = planned_check("cuda", Selection(), ())
+    models = {f"{cell.suite}/{cell.model}" for cell in plan.cells}
+    assert models == {name for name in default._MODELS if not name.startswith("timm")}
+    assert any("needs timm, not installed" in line for line in plan.left_out)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -23,8 +23,8 @@ from db.runs import list_nights
 from jobs.cli import app
 from jobs.cluster import session
 from jobs.cluster.night import ClusterNight, cut_shards
-from jobs.cluster.options import Executing
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, check_address, connected, usable_nodes
+from jobs.options import Storage
 from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan, load_plan
 from jobs.pool import child
@@ -53,11 +53,7 @@ class PlayedCluster:
     def nodes(self):
         return list(self.alive)
 
-    def share(self, value):
-        return value
-
-    def start(self, node, request, costs):
-        self.costs = costs
+    def start(self, node, request):
         request = Request.from_json(json.loads(request))
         self.started.append((node, request))
         self.tasks[len(self.started)] = self._play(node, request, len(self.started))
@@ -103,11 +99,11 @@ def measure(tmp_path, monkeypatch, capsys):
         names = RunNames(night="n1")
         with pytest.raises(ClusterError, match=fails) if fails else nullcontext():
             session.measure_night(
-                Executing("ray", tasks=4),
+                session.Executing("ray", tasks=4),
                 None,
-                lambda device: (plan, names, RequestedOptions()),
-                tmp_path / "runs",
-                store,
+                lambda device: (plan, names),
+                RequestedOptions(),
+                Storage(tmp_path / "runs", store is None, store or ""),
                 None,
                 connect=lambda address: nullcontext(cluster),
             )
@@ -199,7 +195,6 @@ def test_the_store_has_the_whole_night_and_what_was_lost_as_missing(measure, tmp
     cluster.started = [(NODES[0], None)] * 10  # so that its runs have other names
     measure(cluster, store=store, plan=load_plan(tmp_path / "runs" / "n1.plan.json"))
     assert Counter(item.model for _, request in cluster.started[10:] for item in request.cells) == {"m0": 3}
-    assert "run-4.jsonl.gz" in cluster.costs  # from which a node learns what its cells take
     (stored,) = list_nights(engine)
     assert (sum(run.measured for run in stored.runs), sum(run.planned for run in stored.runs)) == (12, 12)
 
@@ -263,8 +258,8 @@ def test_without_ray_the_message_says_what_to_install(monkeypatch):
     ("words", "said"),
     [
         (["--tasks", "3"], "--executor ray"),
-        (["--executor", "ray", "--gpus", "all"], "--gpus"),
-        (["--executor", "ray", "--dry-run"], "--dry-run"),
+        (["--executor", "ray", "--gpus", "all"], "--gpus is for this host"),
+        (["--executor", "ray", "--dry-run"], "--dry-run is for this host"),
         (["--executor", "slurm"], "ray"),
     ],
 )

@@ -21,10 +21,9 @@ def parse(command, words, name):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_ends_with_its_example_which_is_taken(verb, tmp_path, monkeypatch):
-    example = VERBS[verb].example
     shown = CliRunner().invoke(app, [verb, "--help"])
     assert shown.exit_code == 0
-    assert shown.output.rstrip().endswith(f"Example:\n    inductor-watch {example}")
+    _, example = shown.output.rstrip().split("\n\n  Example:\n    inductor-watch ")
     for name in ("test-reports", "pytorch", "runs"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
@@ -45,18 +44,6 @@ def test_a_wrong_command_line_is_answered_with_one_line(words, said, monkeypatch
         main()
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith(said)
-
-
-def test_a_former_name_of_an_option_works_and_stands_in_no_help():
-    shown = CliRunner().invoke(app, ["bisect", "--help"]).output
-    assert "--git PATH" in shown
-    assert "--repo-dir" not in shown
-    with click.Context(app) as context:
-        found = app.get_command(context, "bisect").make_context(
-            "bisect",
-            ["--model", "m", "--config", "c", "--good", "2.9", "--bad", "2.10", "--repo-dir", ".", "--most", "5"],
-        )
-    assert (str(found.params["clone"]), found.params["most_runs"]) == (".", 5)
 
 
 @pytest.mark.parametrize("verb", VERBS)

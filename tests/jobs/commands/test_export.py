@@ -5,7 +5,6 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from db.errors import ExportingError, SideError
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from tests.factories import matrix, new_store, night
@@ -37,8 +36,7 @@ def test_the_newest_night_as_v3_on_standard_output_where_nothing_is_said(called)
 
 
 def test_bundles_go_into_a_folder(called, tmp_path):
-    # --output is the former name of the option.
-    done = called("r1", "--format", "bundle", "--output", tmp_path / "out", "--json")
+    done = called("r1", "--format", "bundle", "--out", tmp_path / "out", "--json")
     assert json.loads(done.output)[0]["run_ids"] == ["r1"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["r1.jsonl.gz"]
 
@@ -47,12 +45,3 @@ def test_bundles_go_into_a_folder(called, tmp_path):
 def test_what_is_no_text_wants_a_place(called, form):
     done = called("r1", "--format", form)
     assert (done.exit_code, "-o" in done.output) == (2, True)
-
-
-def test_what_is_there_stays_and_a_side_that_is_not_there_leaves_no_file(called, tmp_path):
-    (tmp_path / "out").write_text("precious")
-    assert isinstance(called("r1", "-o", tmp_path / "out").exception, ExportingError)
-    assert (tmp_path / "out").read_text() == "precious"
-    assert called("r1", "-o", tmp_path / "out", "--force").exit_code == 0
-    assert isinstance(called("nosuch", "-o", tmp_path / "new").exception, SideError)
-    assert list(tmp_path.glob("new*")) == []

@@ -41,16 +41,6 @@ def test_a_file_becomes_a_bundle_and_rows_in_the_database(called, timed, tmp_pat
     assert (row["model"], row["speedup"], row["config"]) == ("hf_Bert_large", 1.912345, "cudagraphs")
 
 
-def test_the_same_twice_changes_nothing(called, timed, tmp_path):
-    called(timed, *TOLD)
-    before = {path.name: path.read_bytes() for path in (tmp_path / "runs").iterdir()}
-    revision = queries.revision(open_store(tmp_path / "s.db", write=False))
-    done = called(timed, *TOLD)
-    assert "(was there); 0 new, 0 updated, 1 unchanged" in done.output
-    assert {path.name: path.read_bytes() for path in (tmp_path / "runs").iterdir()} == before
-    assert queries.revision(open_store(tmp_path / "s.db", write=False)) == revision
-
-
 def test_no_store_writes_the_bundle_alone(called, timed, tmp_path):
     assert called(timed, *TOLD, "--no-store").exit_code == 0
     assert len(list((tmp_path / "runs").iterdir())) == 1
@@ -74,12 +64,6 @@ def test_nothing_to_read_is_exit_code_2_and_leaves_nothing(called, tmp_path, con
     assert done.exit_code == 2
     assert "nothing could be imported" in done.output
     assert not (tmp_path / "s.db").exists() and not (tmp_path / "runs").exists()
-
-
-def test_a_run_that_nobody_tells_of_is_asked_for(called, timed):
-    done = called(timed, "--commit", COMMIT)
-    assert done.exit_code == 2
-    assert "no branch or date: pass --branch and --date, or --git PATH" in done.output
 
 
 def test_json_has_files_runs_and_problems(called, timed, tmp_path):

@@ -3,7 +3,6 @@
 import json
 import re
 from itertools import permutations
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,13 +16,6 @@ from jobs.cli import app
 from jobs.git.log import GitError, Repository
 from tests.factories import cell, new_store, night
 from tests.jobs.git.repositories import RepositoryWriter, run_git
-
-DATA = json.loads((Path(__file__).parents[2] / "db" / "data" / "pytorch_commits.json").read_text())
-STORIES = {
-    154455: ["landed", "reverted", "landed again", "reverted", "landed again"],
-    154667: ["landed", "reverted", "landed again"],
-    146942: ["landed", "reverted", "landed again"],
-}
 
 
 @pytest.fixture
@@ -54,44 +46,6 @@ def clone(tmp_path):
 def titles(store):
     """Places and titles, the newest first."""
     return [(one.position, one.title) for one in list_commits(store)]
-
-
-def stand_in(writer, commits):
-    """Writes commits (sha, title, text), oldest first, and puts the new shas wherever a text names an old one."""
-    names = {}
-    for number, (sha, title, text) in enumerate(commits):
-        told = re.sub(r"\b[0-9a-f]{10}\b", lambda old: names.get(old[0], old[0])[:10], text)
-        names[sha] = writer.commit(f"{title}\n\n{told}", at=1_700_000_000 + number)
-    return names
-
-
-def words_of(story):
-    return [re.split(r"  +", line.strip())[0] for line in story.splitlines()[1:]]
-
-
-def test_pytorchs_pull_requests_show_their_landings_and_reverts(say, clone):
-    with clone as writer:
-        stand_in(writer, [(one["sha"], one["title"], "\n".join(one["reverts"])) for one in DATA["commits"]])
-    assert "50 new" in say("import", "--git", str(writer.path))
-    for number, story in STORIES.items():
-        told = say("list", "--pr", str(number))
-        assert words_of(told) == story
-        counts = f"#{number}: {sum('landed' in word for word in story)} landings, {story.count('reverted')} revert"
-        assert told.startswith(counts)
-        assert told == say("show", str(number)) == say("show", f"#{number}")
-
-
-def test_the_same_import_again_changes_nothing_and_a_later_one_adds(say, store, clone):
-    with clone as writer:
-        writer.commit("First (#1)")
-    assert "1 commits: 1 new, 0 updated, 0 unchanged" in say("import", "--git", str(writer.path))
-    assert "0 new, 0 updated, 1 unchanged" in say("import", "--git", str(writer.path))
-    tree = run_git(writer.path, "rev-parse", "main^{tree}")
-    second = run_git(writer.path, "commit-tree", "-p", "main", "-m", "Second (#2)", tree)
-    run_git(writer.path, "update-ref", "refs/heads/main", second)
-    told = json.loads(say("import", "--git", str(writer.path), "--json"))
-    assert (told["new"], told["unchanged"], told["tip"], told["ref"]) == (1, 1, second, "main")
-    assert titles(store) == [(1, "Second (#2)"), (0, "First (#1)")]
 
 
 def history_with_merges(writer):
@@ -147,15 +101,6 @@ def test_a_path_takes_what_touches_it_and_what_was_measured_at_the_places_of_the
     assert titles(store) == [(3, "Inductor again"), (2, "Elsewhere again"), (1, "Inductor")]
     assert "1 new, 0 updated, 3 unchanged" in say(*words)
     assert [place for place, _ in titles(store)] == [3, 2, 1, 0]
-
-
-def test_needed_takes_what_lies_between_the_commits_that_were_measured(say, store, clone, tmp_path):
-    with clone as writer:
-        shas = [writer.commit(f"Number {number}", touches=f"f{number}") for number in range(6)]
-    for number in (1, 4):
-        ingest_bundle(store, night(tmp_path, f"run{number}", cells=[cell()], commit=shas[number], minutes=number))
-    assert "6 commits: 2 new, 2 updated" in say("import", "--git", str(writer.path), "--needed")
-    assert [one.title for one in commit_range(store, shas[1], shas[4]).commits] == ["Number 2", "Number 3", "Number 4"]
 
 
 def test_a_branch_starts_where_it_left_the_main_line(say, store, clone):
@@ -224,15 +169,20 @@ def test_wrong_clocks_are_no_dates(say, store, clone):
     assert [one["title"] for one in json.loads(say("list", "--since", "2023-11-01", "--json"))] == ["Now"]
 
 
-def test_lists_show_a_range_and_who_reverted_what(say, clone):
+def test_lists_show_a_range_a_pull_request_and_who_reverted_what(say, clone):
     with clone as writer:
         first = writer.commit("First (#1)")
         second = writer.commit("Second (#2)")
         revert = writer.commit(f'Revert "First (#1)"\n\nThis reverts commit {first}.')
+        writer.commit("Reland First (#1)")
     say("import", "--git", str(writer.path))
     lines = say("list", "--between", first[:10], revert[:10]).splitlines()
     assert [line[:10] for line in lines] == [second[:10], revert[:10]]
-    assert f"[reverted by {revert[:10]}]" in say("list", "--search", "First")
+    heading, *story = say("list", "--pr", "1").splitlines()
+    assert heading == "#1: 2 landings, 1 revert"
+    assert [re.split(r"  +", line.strip())[0] for line in story] == ["landed", "reverted", "landed again"]
+    assert say("show", "1") == say("show", "#1") == "\n".join([heading, *story, ""])
+    assert f"[reverted by {revert[:10]}]" in say("list", "--search", "First (")
     assert f"reverted by   {revert[:10]}" in say("show", first[:8])
     assert json.loads(say("show", revert, "--json"))["reverts"] == [first]
     assert "name the older commit first" in say("list", "--between", revert, first)
@@ -243,7 +193,7 @@ def test_what_there_is_not_and_options_that_exclude_each_other_are_a_line(say):
     assert "commits import --git PATH" in say("list")
     assert "use one of" in say("list", "--pr", "1", "--search", "x")
     assert "is no date" in say("list", "--since", "yesterday")
-    assert "needs the NAME" in say("branch", "--start", "abcdef1")
+    assert "needs the NAME" in say("branch", "--base", "abcdef1")
 
 
 def test_what_cannot_be_read_is_one_line_and_a_usage_error(say, store, clone, tmp_path):
@@ -268,7 +218,6 @@ def test_what_cannot_be_read_is_one_line_and_a_usage_error(say, store, clone, tm
         (path, "--path", "nosuch"): "touches 'nosuch'",
         (path, "--branch", "nosuch"): "has no commit 'nosuch'",
         (path, "--branch", "orphan"): "no commit in common",
-        (path, "--needed"): "import without --needed",
         (path, "--repo", " "): "owner/name",
     }.items():
         with pytest.raises(Exception, match=re.escape(said)) as found:

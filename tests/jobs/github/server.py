@@ -61,74 +61,62 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self._handle(self.command)
+        method, place, server = self.command, urlsplit(self.path), self.server
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else {}
+        query = {name: values[-1] for name, values in parse_qs(place.query).items()}
+        server.seen.append((method, place.path))
+        server.tokens.add(self.headers.get("Authorization"))
+        failure = next((item for item in server.failures if item.method == method and item.times), None)
+        if failure is None or failure.is_done:
+            status, found = self._route(method, place.path, query, body)
+        if failure is None:
+            links = {}
+            if isinstance(found, list):
+                found, links = self._page(found, place.path, query)
+            self._send(status, json.dumps(found).encode(), links)
+            return
+        failure.times -= 1
+        if failure.status:
+            self._send(failure.status, failure.body, failure.headers)
+        else:
+            self.close_connection = True
 
     do_POST = do_PATCH = do_GET  # noqa: N815
 
-    def _handle(self, method):
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else {}
-        place = urlsplit(self.path)
-        self.server.seen.append((method, place.path))
-        self.server.tokens.add(self.headers.get("Authorization"))
-        failure = next((item for item in self.server.failures if item.method == method and item.times), None)
-        if failure:
-            failure.times -= 1
-            if failure.is_done:
-                self._route(method, place.path, {}, body)
-            if not failure.status:
-                self.close_connection = True
-                return
-            self._send(failure.status, failure.body, failure.headers)
-            return
-        query = {name: values[-1] for name, values in parse_qs(place.query).items()}
-        status, found = self._route(method, place.path, query, body)
-        if isinstance(found, list):
-            self._send_page(found, place.path, query)
-        else:
-            self._send(status, json.dumps(found).encode())
-
     def _route(self, method, path, query, body):
-        server = self.server
+        issues, comments = self.server.issues, self.server.comments
         if match := re.fullmatch(r"/repos/o/r/issues/(\d+)/comments", path):
-            number = int(match[1])
             if method == "POST":
-                return 201, server.comment(number, body["body"])
-            return 200, [item for item in server.comments if item["issue"] == number]
-        if match := re.fullmatch(r"/repos/o/r/issues/comments/(\d+)", path):
-            (found,) = [item for item in server.comments if item["id"] == int(match[1])]
-            found.update(body)
-            return 200, found
+                return 201, self.server.comment(int(match[1]), body["body"])
+            return 200, [item for item in comments if item["issue"] == int(match[1])]
         if path == "/repos/o/r/issues":
             if method == "POST":
-                number = len(server.issues) + 1
-                labels = body.pop("labels", [])
+                number = len(issues) + 1
                 url = f"https://github.com/o/r/issues/{number}"
-                server.issues.append({"number": number, "state": "open", "html_url": url, "labels": labels, **body})
-                return 201, server.issues[-1]
-            wanted = query.get("labels")
-            return 200, [item for item in server.issues if not wanted or wanted in item["labels"]]
-        if match := re.fullmatch(r"/repos/o/r/issues/(\d+)", path):
-            found = server.issues[int(match[1]) - 1]
+                issues.append({"number": number, "state": "open", "html_url": url, "labels": [], **body})
+                return 201, issues[-1]
+            return 200, [item for item in issues if query.get("labels") in (None, *item["labels"])]
+        if match := re.fullmatch(r"/repos/o/r/issues/(comments/)?(\d+)", path):
+            items, key = (comments, "id") if match[1] else (issues, "number")
+            (found,) = [item for item in items if item[key] == int(match[2])]
             found.update(body)
             return 200, found
         return 404, {"message": "Not Found"}
 
-    def _send_page(self, items, path, query):
-        size = min(int(query.get("per_page", 30)), self.server.page_size)
-        page = int(query.get("page", 1))
-        headers = {}
+    def _page(self, items, path, query):
+        size, page = min(int(query.get("per_page", 30)), self.server.page_size), int(query.get("page", 1))
+        links = {}
         if page * size < len(items):
             more = "&".join(f"{name}={value}" for name, value in {**query, "page": page + 1}.items())
             first = f'<{self.server.url}{path}?page=1>; rel="first"'
-            headers["Link"] = f'{first}, <{self.server.url}{path}?{more}>; rel="next"'
-        self._send(200, json.dumps(items[(page - 1) * size : page * size]).encode(), headers)
+            links["Link"] = f'{first}, <{self.server.url}{path}?{more}>; rel="next"'
+        return items[(page - 1) * size : page * size], links
 
-    def _send(self, status, body, headers=None):
+    def _send(self, status, body, headers):
         self.send_response(status)
-        for name, value in (headers or {}).items():
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 

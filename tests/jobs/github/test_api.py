@@ -75,12 +75,13 @@ def test_a_server_that_fails_once_is_asked_again_and_twice_is_one_line(status, w
     assert waits == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("status", [500, 502, 0])
+@pytest.mark.parametrize("status", [500, 0])
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_comment_is_never_made_twice_when_the_answer_is_lost(status, is_done, server, github):
     server.failures.append(Failure("POST", status, is_done=is_done))
-    assert put_comment(github, "o/r", 7, "one")[0] == "created"
-    assert (len(server.comments), server.count("POST")) == (1, 1 if is_done else 2)
+    refused(lambda: put_comment(github, "o/r", 7, "one"))
+    assert put_comment(github, "o/r", 7, "one")[0] == ("unchanged" if is_done else "created")
+    assert len(server.comments) == 1
 
 
 def test_a_short_rate_limit_is_waited_for(server, github, waits):
@@ -89,10 +90,10 @@ def test_a_short_rate_limit_is_waited_for(server, github, waits):
     assert waits == [7.0]
 
 
-def test_a_long_rate_limit_says_until_when(server, github, waits):
+def test_a_long_rate_limit_is_not_waited_for(server, github, waits):
     reset = int(time.time()) + 3000
     server.failures.append(Failure("GET", 403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(reset)}))
-    assert "rate limit is used up until" in refused(lambda: put_comment(github, "o/r", 7, "one"))
+    assert "with 403 (try later)" in refused(lambda: put_comment(github, "o/r", 7, "one"))
     assert waits == []
 
 
@@ -114,7 +115,7 @@ def test_a_refusal_is_one_line_and_not_repeated(status, words, server, github, w
 
 def test_a_token_that_the_server_repeats_is_not_told(server, github):
     server.failures.append(Failure("GET", 422, body=f'{{"message": "bad {TOKEN}"}}'.encode()))
-    assert "bad ***" in refused(lambda: github.get("user"))
+    assert "bad ***" in refused(lambda: list(github.pages("user")))
 
 
 @pytest.mark.parametrize("body", [b"<html>proxy</html>", b'{"a": 1}', b"[" * 100_000])
@@ -129,17 +130,11 @@ def test_a_next_page_on_another_host_is_not_followed(server, github):
     assert len(server.seen) == 1
 
 
-def test_pages_without_an_end_are_given_up(server, github, monkeypatch):
-    monkeypatch.setattr("jobs.github.api._PAGES", 3)
-    server.failures.append(Failure("GET", 200, {"Link": f'<{server.url}/x>; rel="next"'}, b"[]", times=1000))
-    assert "more than 3 pages" in refused(lambda: list(github.pages("x")))
-
-
 def test_nobody_listening_is_one_line():
     with github_server() as server:
         url = server.url
-    said = refused(lambda: GitHub(TOKEN, url, timeout_s=2, wait=lambda _: None).get("user"))
-    assert "does not answer GET /user" in said
+    said = refused(lambda: GitHub(TOKEN, url, timeout_s=2, wait=lambda _: None).patch("user", {}))
+    assert "does not answer PATCH /user" in said
 
 
 @pytest.mark.parametrize(
@@ -148,7 +143,7 @@ def test_nobody_listening_is_one_line():
         ({}, "GITHUB_TOKEN is not set"),
         ({"GITHUB_TOKEN": f"{TOKEN}\nX-Evil: 1"}, "characters that no token has"),
         ({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "http://ghe.example"}, "must be an https:// address"),
-        ({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "file:///etc/passwd"}, "must be an https:// address"),
+        ({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "file:///etc/passwd"}, "is no address"),
         ({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "https://[::1"}, "is no address"),
     ],
 )

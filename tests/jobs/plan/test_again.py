@@ -99,9 +99,9 @@ def test_the_file_is_a_plan_that_says_how_often(nights, tmp_path, any_model):
     assert plan.runs == {item.cell.cell_id: item.runs for item in expected.cells}
 
 
-@pytest.mark.parametrize("told", [{"x": 0}, {"x": 51}, {"x": True}, {"x": "2"}, [1]])
+@pytest.mark.parametrize("told", [{"x": "two"}, [1]])
 def test_numbers_of_runs_that_are_none_are_refused(told, tmp_path):
-    with pytest.raises(ConfigError, match="a number from 1 to 50"):
+    with pytest.raises(ConfigError, match="holds no plan"):
         read_plan(write(tmp_path / "plan.json", runs=told), "cpu")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,9 +73,9 @@ PLAN = Plan([cell("a"), cell("a", MAX_AUTOTUNE), cell("b"), cell("b", MAX_AUTOTU
 HISTORY = [run_of([took(cell("a"), 3600.0), took(cell("a", MAX_AUTOTUNE), 7200.0), took(cell("b"), 1800.0)])]
 
 
-def told(*, history=HISTORY, gpus=1, identify=None, **execution):
+def told(*, history=HISTORY, gpus=1, **execution):
     """The forecast of the plan as JSON and as text."""
-    found, text = forecast(PLAN, history, ExecutionOptions(**execution), gpus, identify), io.StringIO()
+    found, text = forecast(PLAN, history, ExecutionOptions(**execution), gpus), io.StringIO()
     show(Console(file=text, width=200), found)
     return found.to_json(), text.getvalue()
 
@@ -100,8 +99,9 @@ def test_a_forecast_adds_up_what_the_cells_cost():
     assert text.index("huggingface/a inference bfloat16 cuda bs8 max-autotune") < text.index("huggingface/b")
 
 
-def test_a_program_under_two_names_is_counted_once():
-    found, text = told(identify=lambda config, device: "one")
+def test_a_program_under_two_names_is_counted_once(monkeypatch):
+    monkeypatch.setattr("jobs.plan.duplicate_programs.program_key", lambda config, device: "one")
+    found, text = told()
     assert (found["hours"], found["planned"], found["cells"], found["estimates"]["measured"]) == (1.5, 4, 2, 2)
     assert "4 cells, 2 models, 2 configs; 2 have the same program as another" in text
 
@@ -114,14 +114,11 @@ def test_measured_slack_makes_hours_longer_and_budgets_shorter():
     assert "times 2.00, as in 2 measured nights" in text
 
 
-def test_several_gpus_divide_the_models_and_an_exclusive_night_has_one_worker():
+def test_several_gpus_divide_the_models_and_workers_share_their_time():
     found, _ = told(gpus=2)
     assert [(gpu["cells"], gpu["hours"]) for gpu in found["gpus"]] == [(2, 3.0), (2, 1.5)]
     assert found["hours"] == 3.0
-    alone, exclusive, shared = (
-        told(**execution)[0]["hours"] for execution in ({}, {"workers": 4, "exclusive": True}, {"workers": 4})
-    )
-    assert alone == exclusive > shared
+    assert told()[0]["hours"] > told(workers=4)[0]["hours"]
 
 
 def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
@@ -131,14 +128,6 @@ def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
     held = [run_of(took(item, 3600.0, held_s={"device": 3000.0}) for item in PLAN.cells)]
     _, text = told(history=held, workers=4)
     assert "GPU 0: 4 cells, 3.33 h with 4 workers, limited by the device (CPU 1.00 h, device 3.33 h)" in text
-
-
-def test_names_with_brackets_are_no_markup():
-    text = io.StringIO()
-    odd = replace(cell("m[red]"), config=Config(backend="[bold]"))
-    show(Console(file=text, width=200), forecast(Plan([odd]), [], ExecutionOptions()))
-    assert "m[red]" in text.getvalue()
-    assert "backend=[bold]" in text.getvalue()
 
 
 def call(*words, folder):
@@ -160,18 +149,10 @@ def test_the_command_line_forecasts_a_gpu_night_where_no_gpu_is(tmp_path):
     write_bundle(tmp_path / "costs", header("gpu"), items)
     found = json.loads(call("--device", "cuda", "--workers", "5", "--costs", "costs", "--json", folder=tmp_path))
     assert found["planned"] > found["cells"] == sum(gpu["cells"] for gpu in found["gpus"]) > 100
-    assert found["hours"] > 0.1
-    assert found["slack"] > 0.9
-    assert found["slack_from_nights"] > 0
     assert sum(found["estimates"].values()) == found["cells"]
-    assert found["estimates"]["measured"] > 0
-    assert found["estimates"]["default"] == 0
-    assert len(found["longest"]) == 10
+    assert (found["estimates"]["default"], len(found["longest"])) == (0, 10)
     total = sum(found["worker_hours"]["config"].values())
-    for axis in ("config", "phase", "suite"):
-        hours = list(found["worker_hours"][axis].values())
-        assert hours == sorted(hours, reverse=True)
-        assert sum(hours) == pytest.approx(total, abs=0.01)
+    assert [sum(hours.values()) for hours in found["worker_hours"].values()] == pytest.approx([total] * 3, abs=0.01)
 
 
 def test_without_bundles_every_cell_costs_the_default(tmp_path):

@@ -15,8 +15,13 @@ from tests.factories import cell, failing, passing
 BERT = [cell("bert", Config(mode=name)) for name in ("a1", "b1", "a2", "a3")]
 
 
-def by_first_letter(config, device):
-    return (config.mode or "default")[0] + device
+@pytest.fixture
+def by_first_letter(monkeypatch):
+    """Modes that begin with one letter are one program."""
+    monkeypatch.setattr("jobs.plan.duplicate_programs.program_key", lambda config, device: f"{config.mode[0]}{device}")
+
+
+lettered = pytest.mark.usefixtures("by_first_letter")
 
 
 def names(found):
@@ -24,7 +29,7 @@ def names(found):
 
 
 def work(planned, *, done=(), again=()):
-    return plan_work(planned, {item.cell.cell_id: item for item in done}, again, by_first_letter)
+    return plan_work(planned, {item.cell.cell_id: item for item in done}, again)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +72,9 @@ def test_the_default_under_a_third_name_is_the_duplicate_of_the_mode_not_of_the_
     assert found == {cell("bert", configs[1]).cell_id: [cell("bert", configs[2])]}
 
 
+@lettered
 def test_the_first_of_the_plan_is_measured_and_the_others_follow():
-    assert names(find_duplicates(BERT, by_first_letter)) == {BERT[0].cell_id: ["a2", "a3"]}
+    assert names(find_duplicates(BERT)) == {BERT[0].cell_id: ["a2", "a3"]}
     found = work(BERT)
     assert found.cells == [BERT[0], BERT[1]]
     assert names(found.duplicates) == {BERT[0].cell_id: ["a2", "a3"]}
@@ -76,11 +82,12 @@ def test_the_first_of_the_plan_is_measured_and_the_others_follow():
     assert work([BERT[0], BERT[0], BERT[1]]).cells == [BERT[0], BERT[1]]
 
 
+@lettered
 @pytest.mark.parametrize(
     "change", [{"model": "gpt2"}, {"phase": Phase.TRAINING}, {"dtype": "amp"}, {"device": "cpu"}, {"batch_size": 9}]
 )
 def test_cells_that_differ_in_more_than_the_config_are_no_duplicates(change):
-    assert find_duplicates([BERT[0], replace(BERT[2], **change)], by_first_letter) == {}
+    assert find_duplicates([BERT[0], replace(BERT[2], **change)]) == {}
 
 
 @pytest.mark.parametrize("found", [passing(BERT[0]), failing(BERT[0], Status.CRASHED)])
@@ -91,6 +98,7 @@ def test_a_duplicate_gets_the_whole_outcome_and_says_whose_it_is(found):
     assert SAME_PROGRAM not in found.details
 
 
+@lettered
 def test_a_copy_that_is_lost_or_out_of_date_is_written_and_not_measured():
     crashed, passed = failing(BERT[0], Status.CRASHED), passing(BERT[0])
     measured, copies = [passed, passing(BERT[1])], [copy_for(other, passed) for other in BERT[2:]]
@@ -101,6 +109,7 @@ def test_a_copy_that_is_lost_or_out_of_date_is_written_and_not_measured():
         assert found.total == len(expected)
 
 
+@lettered
 def test_a_cell_that_is_measured_again_takes_its_duplicates_along():
     crashed = failing(BERT[0], Status.CRASHED)
     done = [crashed, passing(BERT[1]), *(copy_for(other, crashed) for other in BERT[2:])]
@@ -110,6 +119,7 @@ def test_a_cell_that_is_measured_again_takes_its_duplicates_along():
     assert found.copies == []
 
 
+@lettered
 def test_whatever_is_recorded_the_work_ends_with_every_cell_named_once():
     rng = random.Random(3)
     planned = [cell(model, Config(mode=f"{letter}{n}")) for n in range(3) for letter in "abc" for model in ("m", "n")]

@@ -11,7 +11,7 @@ from collector.vocabulary import Config, Phase
 from collector.zoo.spec import ZooError
 from jobs.checking.selection import planned_check
 from jobs.cli import app
-from jobs.plan.models_file import check_functions, read_models_file
+from jobs.plan.models_file import read_models_file
 from jobs.plan.planning import load_plan, planned_night, planned_run
 from jobs.pool.child import Request
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
@@ -138,22 +138,6 @@ def test_a_wrong_line_gets_one_message_that_names_it(folder, line, said):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('function = "gone:tiny"', "there is no module gone beside the file"),
-        ('function = "my_models:tny"', "has no function tny: did you mean tiny?"),
-        ('function = "my_models:llm"', "[models.m]: llm needs seq: give each shape a value"),
-        ('function = "my_models:llm"\nshapes = { a = { sq = 1 } }', "shapes.a: llm takes no sq: did you mean seq?"),
-    ],
-)
-def test_functions_are_looked_for_without_an_import(folder, line, said):
-    (folder / "models.toml").write_text(f"[models.m]\n{line}\n")
-    (folder / "my_models.py").write_text(f"raise SystemExit('imported')\n{MODULE}")
-    done = CliRunner().invoke(app, ["init"])
-    assert isinstance(done.exception, ConfigError) and said in str(done.exception)
-
-
 def test_a_config_that_torch_does_not_know_is_named_with_its_table(folder):
     (folder / "models.toml").write_text('[models.m]\nfunction = "my_models:tiny"\nconfigs = ["nonsense"]\n')
     with pytest.raises(ConfigError, match=r"models\.toml: \[models\.m\] configs: unknown template or mode 'nonsense'"):
@@ -170,7 +154,7 @@ def test_init_writes_an_example_once_and_checks_what_is_there(tmp_path, monkeypa
     assert (tmp_path / "models.toml").read_bytes() == written
     commented = written.decode().replace("# source", "source").replace("# tolerance", "tolerance")
     (tmp_path / "models.toml").write_text(commented.replace("# phases", "phases").replace("# configs", "configs"))
-    check_functions(read_models_file(tmp_path / "models.toml"))
+    read_models_file(tmp_path / "models.toml")
 
 
 def test_a_name_that_nothing_has_gets_the_nearest(folder):

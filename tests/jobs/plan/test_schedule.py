@@ -71,13 +71,6 @@ def test_a_budget_counts_the_cells_that_have_started():
     assert [predict(slow, known, 2).started_within(budget) for budget in (9, 19, 20)] == [2, 2, 4]
 
 
-@pytest.mark.parametrize("call", [predict, longest_first, shares])
-def test_nobody_to_do_it_is_an_error(call):
-    cells, model = planned([1])
-    with pytest.raises(ValueError, match="at least one"):
-        call(cells, model, 0)
-
-
 @given(SECONDS, st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
 def test_longest_first_loses_no_cell_and_keeps_the_workers_busy(seconds, workers):

@@ -6,39 +6,24 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from collector.bundle import read_bundle
 from collector.errors import ConfigError
-from collector.settings import Settings
 from collector.vocabulary import Phase
 from db.engine import open_store
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
 from db.runs import list_nights
 from jobs.cli import app
-from jobs.github import ci
-from jobs.github.ci import CiError, workflow_night, write_outputs
+from jobs.github.ci import workflow_night
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
 from jobs.plan.schedule import group_of
-from jobs.plan.shards import MOST_JOBS, check_night, cut, matrix, write_plans
-from jobs.pool import session
-from jobs.pool.gpu_scheduler import DeviceSlot
-from jobs.pool.requested_options import ExecutionOptions, RunNames
-from jobs.pool.runner import Result
-from jobs.pool.session import measure_and_store
-from jobs.pool.testbeds import Testbed
-from tests.factories import CONFIGS, ENVIRONMENT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
+from jobs.plan.shards import check_night, cut, matrix, write_plans
+from tests.factories import CONFIGS, MAX_AUTOTUNE, cell, header, night, passing, write_bundle
 
 MODELS = [f"m{number:02}" for number in range(12)]
 PLAN = Plan([cell(model, config) for config in CONFIGS for model in MODELS], ["x: needs timm, not installed"])
-
-
-def alone(config, device):
-    """Every config is a program of its own."""
-    return config.config_id
 
 
 #: Every cell of a model takes ten seconds longer than those of the model before.
@@ -47,7 +32,7 @@ UNEVEN = CostModel.learn(passing(item, wall_s=10.0 * (1 + MODELS.index(item.mode
 
 def test_shards_are_of_like_cost_hold_all_cells_once_in_the_plans_order_and_no_model_is_in_two():
     number_of = {item.cell_id: number for number, item in enumerate(PLAN.cells)}
-    found = cut(PLAN, UNEVEN, 3, alone)
+    found = cut(PLAN, UNEVEN, 3)
     assert [shard.name for shard in found] == ["01", "02", "03"]
     costs = [shard.worker_s for shard in found]
     assert sum(costs) == pytest.approx(3 * sum(10.0 * (1 + number) for number in range(12)))
@@ -59,46 +44,26 @@ def test_shards_are_of_like_cost_hold_all_cells_once_in_the_plans_order_and_no_m
     assert len({(group_of(item), shard.number) for shard in found for item in shard.cells}) == 12
 
 
-@given(st.lists(st.floats(1, 1000), min_size=1, max_size=12), st.integers(1, 15), st.randoms())
-def test_the_same_plan_and_costs_give_the_same_shards_whatever_was_learned_first(costs, count, rng):
-    plan = Plan([cell(model) for model in MODELS[: len(costs)]])
-    measured = [passing(item, wall_s=cost, details={}) for item, cost in zip(plan.cells, costs, strict=True)]
-    one = cut(plan, CostModel.learn(measured), count, alone)
-    rng.shuffle(measured)
-    two = cut(plan, CostModel.learn(measured), count, alone)
-    assert matrix(one) == matrix(two)
-    assert [shard.cells for shard in one] == [shard.cells for shard in two]
-    assert len(one) == min(count, len(costs))
-    # What list scheduling never exceeds (Graham 1966).
-    assert max(shard.worker_s for shard in one) <= (sum(costs) / len(one) + max(costs) * (1 - 1 / len(one))) * 1.000001
-
-
-def test_phases_of_a_model_may_part_and_a_second_name_of_a_program_costs_nothing():
+def test_phases_of_a_model_may_part_and_a_second_name_of_a_program_costs_nothing(monkeypatch):
     both = [cell("a"), cell("a", MAX_AUTOTUNE), cell("a", phase=Phase.TRAINING), cell("b")]
     model = CostModel.learn([passing(item, wall_s=60.0, details={}) for item in both])
-    assert [len(shard.cells) for shard in cut(Plan(both), model, 3, alone)] == [2, 1, 1]
-    found = cut(Plan(both), model, 3, lambda config, device: "one")
-    assert sorted(len(shard.cells) for shard in found) == [1, 1, 2]
-    assert [shard.worker_s for shard in found] == [60.0] * 3
-    assert len(cut(Plan(both), model, 40, alone)) == 3  # fewer models than shards are a shard each
+    assert [len(shard.cells) for shard in cut(Plan(both), model, 3)] == [2, 1, 1]
+    assert len(cut(Plan(both), model, 40)) == 3  # fewer models than shards are a shard each
+    monkeypatch.setattr("jobs.plan.duplicate_programs.program_key", lambda config, device: "one")
+    assert [shard.worker_s for shard in cut(Plan(both), model, 3)] == [60.0] * 3
 
 
 def test_the_matrix_is_a_line_of_json_with_a_job_a_shard():
-    text = matrix(cut(PLAN, UNEVEN, 2, alone))
+    text = matrix(cut(PLAN, UNEVEN, 2))
     assert "\n" not in text
     first, second = json.loads(text)["include"]
     assert first == {"shard": "01", "plan": "shard-01.json", "cells": 18, "worker_minutes": 19.5}
     assert second["plan"] == "shard-02.json"
-    whole = matrix(cut(Plan([cell(f"m{number}") for number in range(300)]), CostModel.learn([]), MOST_JOBS, alone))
-    assert len(json.loads(whole)["include"]) == MOST_JOBS
-    assert len(whole) < ci.OUTPUT_LIMIT
-    with pytest.raises(ConfigError, match=r"257 shards, GitHub Actions starts 256 jobs of a matrix: ask for fewer"):
-        cut(PLAN, UNEVEN, MOST_JOBS + 1, alone)
 
 
 def test_the_files_of_a_night_are_plans_that_name_it(tmp_path):
     (tmp_path / "shard-09.json").write_text("of a night with more shards")
-    found = cut(PLAN, UNEVEN, 3, alone)
+    found = cut(PLAN, UNEVEN, 3)
     write_plans(tmp_path, "n-1", PLAN, found)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", *(f"shard-0{n}.json" for n in (1, 2, 3))]
     parts = [load_plan(tmp_path / shard.file) for shard in found]
@@ -125,18 +90,6 @@ def test_a_workflow_run_is_a_night_and_run_again_from_its_start_another():
     assert workflow_night({"GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2"}) == "actions-7-2"
 
 
-def test_outputs_are_appended_a_line_each_and_what_actions_would_not_take_is_refused(tmp_path):
-    path = tmp_path / "output"
-    path.write_text("before=1\n")
-    for value, said in (("x" * (ci.OUTPUT_LIMIT + 1), "fewer shards"), ("a\nother=1", "would end its line")):
-        with pytest.raises(CiError, match=said) as caught:
-            write_outputs({"fine": "1", "matrix": value}, {"GITHUB_OUTPUT": str(path)})
-        assert "\n" not in str(caught.value)
-    assert path.read_text() == "before=1\n"
-    write_outputs({"matrix": "{}", "night": "n"}, {"GITHUB_OUTPUT": str(path)})
-    assert path.read_text() == "before=1\nmatrix={}\nnight=n\n"
-
-
 # --- the command line
 
 
@@ -153,35 +106,33 @@ SMALL = (
 
 def test_the_command_line_writes_plans_that_a_night_can_measure(tmp_path):
     output = tmp_path / "output"
-    words = (*SMALL, "--config", "freezing", "--shards", 2, "--format", "github", "--github-output", "--out", tmp_path)
+    output.write_text("before=1\n")
+    words = (*SMALL, "--config", "freezing", "--shards", 2, "--github-output", "--out", tmp_path)
     done = call(*words, GITHUB_OUTPUT=str(output), GITHUB_RUN_ID="5")
     assert done.exit_code == 0, done.output
-    jobs = json.loads(done.output)["include"]
+    told = dict(line.split("=", 1) for line in output.read_text().splitlines())
+    jobs = json.loads(told.pop("matrix"))["include"]
+    assert told == {"before": "1", "shards": "2", "cells": "4", "night": "actions-5-1"}
     assert [job["shard"] for job in jobs] == ["01", "02"]
     assert [read_plan(tmp_path / job["plan"], "cpu").night for job in jobs] == ["actions-5-1"] * 2
-    told = dict(line.split("=", 1) for line in output.read_text().splitlines())
-    assert told == {"matrix": done.output.strip(), "shards": "2", "cells": "4", "night": "actions-5-1"}
-    again = call(*words, GITHUB_OUTPUT=str(output), GITHUB_RUN_ID="5")
-    assert again.output == done.output
 
 
 def test_people_read_what_each_shard_takes(tmp_path):
-    done = call(*SMALL, "--shards", 2, "--night", "mine", "--max-cells", 1, "--out", tmp_path)
+    done = call(*SMALL, "--shards", 2, "--night", "mine", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert done.output.splitlines() == [
-        f"{tmp_path}/shard-01.json: 1 cells, 1 models, 0.4 min of one worker",
-        f"night mine: 1 cells in 1 shards, the whole in {tmp_path}/plan.json",
+        *(f"{tmp_path}/shard-0{n}.json: 1 cells, 1 models, 0.4 min of one worker" for n in (1, 2)),
+        f"night mine: 2 cells in 2 shards, the whole in {tmp_path}/plan.json",
     ]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--format", "github"), "--format goes with --shards"),
         (("--github-output",), "--github-output goes with --shards"),
         (("--night", "n"), "--night goes with --shards"),
-        (("--shards", "2", "--json"), "use --format github"),
-        (("--shards", "0"), "--shards"),
+        (("--shards", "2", "--json"), "it is in plan.json"),
+        (("--shards", "257"), "1<=x<=256"),
         (("--shards", "2", "--github-output"), "GITHUB_OUTPUT names no file"),
     ],
 )
@@ -203,7 +154,7 @@ def arrived(folder, number, shard, minutes=0):
 
 @pytest.fixture
 def shards(tmp_path):
-    found = cut(PLAN, UNEVEN, 3, alone)
+    found = cut(PLAN, UNEVEN, 3)
     write_plans(tmp_path / "plan", "n-1", PLAN, found)
     return found
 
@@ -263,26 +214,6 @@ def test_a_shard_that_was_cut_short_keeps_its_own_missing_cells(tmp_path, shards
     assert found.missing == len(first.cells) - 1
 
 
-def test_the_night_before_is_one_of_the_same_kind_and_branch_if_there_is_one(tmp_path, shards):
-    for number, shard in enumerate(shards):
-        arrived(tmp_path / "runs", number, shard, minutes=1000)
-    night(tmp_path / "runs", "adhoc", minutes=900, trigger="adhoc")
-    output = tmp_path / "output"
-
-    def base():
-        output.write_text("")
-        assert merge(tmp_path, "--github-output", GITHUB_OUTPUT=str(output)).exit_code == 0
-        return dict(line.split("=") for line in output.read_text().splitlines())
-
-    assert base() == {"night": "n-1", "base": "", "runs": "3", "lost": "0"}
-    night(tmp_path / "runs", "of-a-branch", minutes=800, trigger="nightly", branch="release/2.12")
-    assert base()["base"] == "of-a-branch"
-    night(tmp_path / "runs", "of-main", minutes=700, trigger="nightly")
-    assert base()["base"] == "of-main"
-    night(tmp_path / "runs", "later", minutes=2000, trigger="nightly")
-    assert base()["base"] == "of-main"
-
-
 def test_a_plan_without_a_night_and_outputs_without_a_plan_are_refused(tmp_path):
     place = tmp_path / "plan.json"
     place.write_text(json.dumps({"cells": []}))
@@ -292,27 +223,6 @@ def test_a_plan_without_a_night_and_outputs_without_a_plan_are_refused(tmp_path)
     done = call("ingest", bundle, "--github-output", "--db", tmp_path / "w.db")
     assert done.exit_code == 2
     assert not (tmp_path / "w.db").exists()
-
-
-def test_a_run_of_measurements_is_never_taken_for_promises(tmp_path, shards):
-    for number, shard in enumerate(shards):
-        arrived(tmp_path / "runs", number, shard)
-    night(tmp_path / "runs", "n-1-absent")  # somebody's own run of that name
-    done = merge(tmp_path)
-    assert "has measurements" in str(done.exception)
-    (found, *_), _ = stored(tmp_path)
-    assert found.missing == 0
-
-
-def test_runs_of_several_hosts_share_the_night_they_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "measure_devices", lambda runs, *_: Result([run.writer.close(at(1)) for run in runs]))
-    facts = {**ENVIRONMENT, "torch": "2.13.0", "torch_git": "f" * 40, "device": "cuda", "cores": 2}
-    for host in range(2):
-        testbed = Testbed(DeviceSlot([[0]]), {**facts, "node": f"host-{host}"}, ExecutionOptions())
-        plan, names = Plan([cell(f"m{host}")]), RunNames(night="n-1")
-        measure_and_store(plan, [testbed], names, Settings(), tmp_path / f"{host}", str(tmp_path / "w.db"))
-    (found,), _ = stored(tmp_path)
-    assert (found.night, len(found.runs)) == ("n-1", 2)
 
 
 def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(tmp_path, measured):

@@ -166,13 +166,6 @@ def test_workers_and_gpus_have_cores_of_their_own():
     assert [one.variables[GPUS_VARIABLE] for one in (first, second)] == ["2", "2"]
 
 
-@needs_two_cores
-def test_an_exclusive_slot_has_one_worker_with_its_share_of_the_cores():
-    (slot,) = make_slots([A], 2, "fork", exclusive=True)
-    assert (len(slot.cores), slot.variables[WORKERS_VARIABLE]) == (1, "1")
-    assert 0 < len(slot.cores[0]) < len(CORES)
-
-
 @pytest.mark.parametrize(
     ("gpus", "workers", "said"),
     [

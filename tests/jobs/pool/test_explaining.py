@@ -151,7 +151,7 @@ def test_what_cannot_be_explained_is_refused_in_one_line(folder, words, said):
 
 def test_another_torch_or_a_bundle_without_options_is_refused(folder):
     asked = RequestedOptions().to_json() | {"torch_git": "f" * 40}
-    for run_id, options, said in (("r2", asked, "measured torch ffffffffffff, installed is"), ("r3", None, "lacks")):
+    for run_id, options, said in (("r2", asked, "measures torch ffffffffffff, installed is"), ("r3", None, "lacks")):
         write_bundle(folder / "runs", header(run_id, asked=options), [failing(WRONG)])
         assert call("ingest", "runs", "--db", "watch.db", folder=folder).returncode == 0
         is_one_line(explain(folder, run_id, WRONG.cell_id), 2, said)

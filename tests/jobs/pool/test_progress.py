@@ -51,11 +51,11 @@ def test_cells_that_were_carried_over_are_counted_with_their_nights():
     assert progress.carried_words() == "1 cell measured, 3 carried over as same code as n2 and 1 other night"
 
 
-def test_without_a_terminal_every_cell_is_one_line_with_counts_and_time_left():
+def test_every_cell_is_one_line_with_counts_and_time_left():
     console = quiet()
-    with RunProgress(console, total=2) as progress:
-        progress.took(passing(cell("bert")))
-        progress.took(failing(cell("gpt2")))
+    progress = RunProgress(console, total=2)
+    progress.took(passing(cell("bert")))
+    progress.took(failing(cell("gpt2")))
     first, second = console.file.getvalue().strip().splitlines()
     assert first.startswith("[1/2] huggingface/bert inference bfloat16 cuda bs8 default  pass")
     assert "0 failing" in first

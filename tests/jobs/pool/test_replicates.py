@@ -64,7 +64,7 @@ def test_cells_that_were_carried_over_are_not_measured_twice(nightly, measured, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--unchanged-code", "skip", "--executor", "ray"], "--unchanged-code skip measures on this host"),
+        (["--unchanged-code", "skip", "--executor", "ray"], "--unchanged-code skip is for this host"),
         (["--replicates", "2", "--max-hours", "2"], "--max-hours"),
     ],
 )

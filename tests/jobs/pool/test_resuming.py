@@ -20,7 +20,7 @@ from tests.factories import at, cell, failing, header, passing, write_bundle
 CELLS = [cell(f"m{number}", Config(backend="eager")) for number in range(3)]
 ENVIRONMENT = {"torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here", "python": "3.11"}
 TESTBED = {"device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here", **Settings().testbed()}
-REQUESTED = RequestedOptions(Settings(rounds=7, timeout_s=11.0), ExecutionOptions(3, 60.0, True))
+REQUESTED = RequestedOptions(Settings(rounds=7, timeout_s=11.0), ExecutionOptions(3, 60.0))
 ASKED = REQUESTED.to_json() | {"torch_git": "f" * 40}
 
 
@@ -43,7 +43,7 @@ def left(found):
 def test_a_run_remembers_how_it_was_asked_for_but_not_its_budget(tmp_path):
     bundle(tmp_path, closed=False)
     resumed = replace(find_run(tmp_path, "r1"), budget_s=5.0)
-    assert resumed.requested == RequestedOptions(REQUESTED.settings, ExecutionOptions(3, 5.0, True))
+    assert resumed.requested == RequestedOptions(REQUESTED.settings, ExecutionOptions(3, 5.0))
 
 
 @pytest.mark.parametrize(("measured", "closed"), [(1, False), (2, True), (3, False), (3, True)])
@@ -136,35 +136,6 @@ def test_a_run_that_does_not_say_how_it_was_asked_for_is_refused(asked, tmp_path
     bundle(tmp_path, closed=False, asked=asked)
     with pytest.raises(ConfigError, match="nightly"):
         _ = find_run(tmp_path, "r1").requested
-
-
-def shared(folder, tuning="", testbed=None):
-    """A run that began with a folder for shared tuning, or without one; a testbed is given for old bundles."""
-    settings = replace(REQUESTED.settings, shared_tuning=tuning)
-    asked = RequestedOptions(settings, REQUESTED.execution).to_json() | {"torch_git": "f" * 40}
-    bundle(folder, measured=CELLS[:1], closed=False, asked=asked, testbed=testbed or {**TESTBED, **settings.testbed()})
-    return find_run(folder, "r1")
-
-
-@pytest.mark.parametrize(("given", "expected"), [("", "/one"), ("/one", "/one")])
-def test_the_folder_for_shared_tuning_is_in_the_bundle(given, expected, tmp_path):
-    run = replace(shared(tmp_path, "/one"), shared_tuning=given)
-    assert run.requested.settings.shared_tuning == expected
-    check_testbed(run, ENVIRONMENT)
-
-
-@pytest.mark.parametrize(("began", "said"), [("/one", "with --shared-tuning /one"), ("", "without --shared-tuning")])
-def test_another_folder_for_shared_tuning_is_refused(began, said, tmp_path):
-    with pytest.raises(ConfigError, match=f"r1 began {said}, not with /two") as caught:
-        _ = replace(shared(tmp_path, began), shared_tuning="/two").requested
-    assert (caught.value.exit_code, "\n" in str(caught.value)) == (2, False)
-
-
-def test_an_old_bundle_that_lacks_its_folder_for_shared_tuning_needs_one(tmp_path):
-    run = shared(tmp_path, testbed={**TESTBED, "tuning": "shared"})
-    with pytest.raises(ConfigError, match=r"tuning shared there and None here.*the same --shared-tuning"):
-        check_testbed(run, ENVIRONMENT)
-    check_testbed(replace(run, shared_tuning="/one"), ENVIRONMENT)
 
 
 def night(folder, runs, minutes=0, said_in="header"):

@@ -199,16 +199,6 @@ def test_models_stay_on_the_gpu_of_this_host_that_measured_them_last():
     assert last_testbeds(history, here) == {group_of(cell("a")): 1, group_of(cell("b")): 1, group_of(cell("d")): 0}
 
 
-def test_a_machine_without_gpus_goes_on_as_it_began(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", str(PLAYER))
-    monkeypatch.setenv(SKIP_VARIABLE, "1")
-    monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "device": "cpu"}))
-    began = find_testbeds("cpu", ExecutionOptions(2))
-    begin(tmp_path / "runs", began, [1])
-    assert resumed(tmp_path / "runs")[1] == began
-
-
 def test_of_two_overlays_this_process_imports_the_one_that_it_plans_with(tmp_path, monkeypatch):
     monkeypatch.setattr("jobs.pool.testbeds.probe", lambda device, slot: {"path": slot.variables["PYTHONPATH"]})
     monkeypatch.setattr(sys, "path", [*sys.path])
