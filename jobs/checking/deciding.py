@@ -88,7 +88,7 @@ def _is_time_open(row: Mapping[Any, Any], timed: int) -> bool:
     # Wall-clock time decides, and device time where that is inconclusive, as for the verdict of the cell.
     decided = [name for name, word in verdicts.items() if word != Outcome.INCONCLUSIVE]
     changed = {row[f"{name}_verdict"] for name in (*decided[:1], "compiled_peak_bytes")} & set(_CHANGES)
-    if decided:
+    if decided and row["verdict"] != Outcome.INCONCLUSIVE:
         return bool(changed) and timed < _CONFIRMED
     return timed < _PATIENCE or any(row[f"{name}_more_runs"] != float("inf") for name in verdicts)
 

@@ -98,8 +98,6 @@ class GpuScheduler:
         self._ran_beside_others: set[CellProcess] = set()
         self._launcher = launcher if launcher and not launcher.lost else None
         self._servers = int(self._launcher is not None)
-        #: When the first cell began, by `time.monotonic`.
-        self.first_at: float | None = None
         #: Seconds for which the device was held, by purpose.
         self.held_s: Counter[str] = Counter()
 
@@ -147,7 +145,6 @@ class GpuScheduler:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         settings = replace(self._settings, known_code=self._known_code.get(cell.cell_id, ""))
         process = CellProcess(cell, settings, self._launcher, self._environ, self._free[0], self._folder)
-        self.first_at = self.first_at or process.began
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:
             self._ran_beside_others.update(self._active)

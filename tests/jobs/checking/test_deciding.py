@@ -45,6 +45,8 @@ UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, math.nan), ("inconclusive", 0.3, 
         (row("unchanged", compiled_ms=SAME), 1, 1, Need.NOTHING),
         (row("unchanged", compiled_ms=OPEN, compiled_kernel_ms=SAME), 1, 1, Need.NOTHING),
         (row("regressed", compiled_ms=SAME, compiled_peak_bytes=SLOWER), 1, 1, Need.TIME),
+        # A latency that was seen once, beside an unchanged device time.
+        (row("inconclusive", compiled_ms=OPEN, compiled_kernel_ms=SAME), 1, 1, Need.TIME),
         # What is open goes on, unless it is known to be too noisy.
         (row("inconclusive", compiled_ms=OPEN), 7, 1, Need.TIME),
         (row("inconclusive", compiled_ms=HOPELESS), 2, 1, Need.TIME),

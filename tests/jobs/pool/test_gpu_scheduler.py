@@ -236,14 +236,11 @@ def test_real_workers_measure_in_the_order_of_the_plan_with_the_server_that_was_
     early = Launcher(preload=Preload("cpu") if start == "fork" else None)
     cells = EARLY if start == "fork" else EARLY[:2]  # each of them imports torch
     scheduler = GpuScheduler(cells, LONG, DeviceSlot([[]]), os.environ, launcher=early)
-    began = time.monotonic()
     found = [outcome.measurement for _, outcome in Pool([scheduler]).run()]
-    assert began < scheduler.first_at < time.monotonic()
     assert [(item.cell, item.status) for item in found] == list(zip(cells, EARLY_STATUS, strict=False))
     for item, words in zip(found, ("did you mean triton", "GPU only", "NoSuchModel"), strict=False):
         assert words in item.failure.message
     assert found[0].environment_id == found[1].environment_id is not None
-    assert found[0].details["cpu_s"] > 0
     assert early.lost
     assert servers() == list(temp.iterdir()) == []
 
