@@ -36,9 +36,8 @@ class Check:
     """A check under way: the cells in the order of importance, and what both sides have measured so far.
 
     `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is of
-    `time.monotonic`.
-    `timed` and `compiled` count the rounds in which a cell was, and `rows` are the comparison's after the last round, both by
-    cell_id.
+    `time.monotonic`. `timed` and `compiled` count the rounds in which a cell was, on both sides, and `rows` are the
+    comparison's after the last round, both by cell_id.
     """
 
     base: CheckedSide
@@ -63,7 +62,7 @@ class Check:
         try:
             with _to_stderr(), keeping_servers(self.base, self.new):
                 while self.left_s > 0 and (wanted := self._wanted()):
-                    self._round(wanted)
+                    self._round(*wanted)
                     self._tell_round()
         except KeyboardInterrupt:
             with _to_stderr():
@@ -77,44 +76,51 @@ class Check:
             for cell_id, row in self.rows.items()
         }
 
-    def _wanted(self) -> dict[Need, list[Cell]]:
-        """The cells of the next round, and what they need: to be timed before compile times are compared."""
-        if not self.rounds:
-            return {Need.TIME if self.acting else Need.COMPILE: list(self.cells)}
+    def _wanted(self) -> tuple[Need, list[Cell]] | None:
+        """What the next round is for, and its cells: those to be timed before those to be compiled, new ones at the end."""
         needs = self.needs()
         known = [cell for cell in self.cells if cell.cell_id in needs]
         known.sort(key=lambda cell: self.rows[cell.cell_id].get("code_changed") is not True)
         for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
             if cells := [cell for cell in known if needs[cell.cell_id] is word]:
-                return {word: cells}
-        return {}
+                return word, cells
+        unreached = self._unreached()
+        return (Need.TIME if self.acting else Need.COMPILE, unreached) if unreached else None
 
-    def _round(self, wanted: dict[Need, list[Cell]]) -> None:
+    def _unreached(self) -> list[Cell]:
+        """The cells that no round has measured on both sides."""
+        return [cell for cell in self.cells if cell.cell_id not in self.timed.keys() | self.compiled.keys()]
+
+    def _round(self, word: Need, cells: list[Cell]) -> None:
         """A pass of each side; every other round begins with the other one, so that a drift adds to both."""
-        sides = (self.base, self.new) if self.rounds % 2 == 0 else (self.new, self.base)
-        for side in sides:
-            for word, cells in wanted.items():
-                if word is Need.COMPARE_COMPILING:
-                    cells = [cell for cell in cells if lacks_compile_time(self.rows[cell.cell_id], side.word)]
-                if cells:
-                    self._measure(side, cells, is_timed=word is Need.TIME)
-        for word, cells in wanted.items():
-            counter = self.timed if word is Need.TIME else self.compiled
-            counter.update(cell.cell_id for cell in cells)
+        first, second = (self.base, self.new) if self.rounds % 2 == 0 else (self.new, self.base)
+        if word is Need.COMPARE_COMPILING:
+            for side in (first, second):
+                lacking = [cell for cell in cells if lacks_compile_time(self.rows[cell.cell_id], side.word)]
+                self._measure(side, lacking, self.left_s)
+            measured = {cell.cell_id for cell in cells}
+        else:
+            # Time is left for the other side, and for a second round where cells are timed: the first one decides none.
+            passes = 2 if self.rounds or word is Need.COMPILE else 4
+            measured = self._measure(first, cells, self.left_s / passes, word is Need.TIME)
+            cells = [cell for cell in cells if cell.cell_id in measured]
+            measured &= self._measure(second, cells, self.left_s / (passes - 1), word is Need.TIME)
+        (self.timed if word is Need.TIME else self.compiled).update(measured)
         self.rounds += 1
 
-    def _measure(self, side: CheckedSide, cells: Sequence[Cell], is_timed: bool) -> None:
-        if self.left_s <= 0:
-            return
-        # The first pass leaves half of the time, so that what it measures has another side.
-        budget_s = self.left_s if self.rounds or side is self.new else self.left_s / 2
+    def _measure(self, side: CheckedSide, cells: Sequence[Cell], budget_s: float, is_timed: bool = False) -> set[str]:
+        """Measures cells of a side, none of which starts after so many seconds; returns those measured, by cell_id."""
+        if budget_s <= 0 or not cells:
+            return set()
         testbeds = [
             replace(testbed, execution=replace(testbed.execution, budget_s=budget_s)) for testbed in side.testbeds
         ]
         settings = self.settings if is_timed else replace(self.settings, code_only=True)
         what = f"{counted(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
         tell(f"{side.word}: {what}, {self.left_s / 60:.1f} min left")
-        measure_and_store(Plan(list(cells)), testbeds, side.names, settings, self.storage.out, self.storage.target)
+        plan, storage = Plan(list(cells)), self.storage
+        _, progress = measure_and_store(plan, testbeds, side.names, settings, storage.out, storage.target)
+        return progress.measured
 
     def judge(self) -> None:
         """Compares and judges what the store has of both sides. Without a run of each there is nothing to compare."""
@@ -130,10 +136,10 @@ class Check:
         for cell_id, row in self.rows.items():
             if row["verdict"] in _TOLD and row["verdict"] != before.get(cell_id, {}).get("verdict"):
                 tell(f"{row['verdict']}: {row['cell']}{_change(row)}")
-        still = sum(word not in SETTLED for word in self.needs().values())
+        still = sum(word not in SETTLED for word in self.needs().values()) + len(self._unreached())
         counts = Counter(row["verdict"] for row in self.rows.values())
         same = sum(has_same_code(row) for row in self.rows.values())
-        parts = [f"{len(self.rows) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
+        parts = [f"{len(self.cells) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
         parts.append(f"same code in {same} of {counted(len(self.rows), 'cell')}")
         tell(f"round {self.rounds}: {', '.join(parts)}; {max(0.0, self.left_s) / 60:.1f} min left")
 

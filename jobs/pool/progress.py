@@ -30,6 +30,11 @@ class RunProgress:
         return self.counts.total()
 
     @property
+    def measured(self) -> set[str]:
+        """The cells measured so far, by their `cell_id`."""
+        return set(self._status)
+
+    @property
     def failing(self) -> int:
         """Cells that were measured and did not pass; what is unavailable here is not counted."""
         return self.done - sum(self.counts[status] for status in (Status.PASS, *NOT_APPLICABLE))

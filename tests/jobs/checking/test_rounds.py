@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,14 +31,15 @@ class Played:
 
     `slower` and `compiling` multiply a model's latency and compile time on the new side, `other` are the models whose code
     differs, `broken` those that fail there, `wrong` those that compute
-    something else there, `breaks` the graph breaks of a model there. At pass `ends_at` it is interrupted.
+    something else there, `breaks` the graph breaks of a model there. At pass `ends_at` it is interrupted. The first pass
+    measures no more than `first` cells.
     """
 
-    def __init__(self, slower=(), compiling=(), other=(), broken=(), wrong=(), breaks=(), ends_at=0):
+    def __init__(self, slower=(), compiling=(), other=(), broken=(), wrong=(), breaks=(), ends_at=0, first=99):
         self.wrong = wrong
         self.breaks = dict(breaks)
         self.slower, self.compiling, self.other, self.broken = dict(slower), dict(compiling), other, broken
-        self.ends_at = ends_at
+        self.ends_at, self.first = ends_at, first
         self.tuned: set[str] = set()
         self.passes: list[tuple[str, str, list[str]]] = []
 
@@ -47,7 +49,8 @@ class Played:
         self.passes.append((side, what, [item.model[-1] for item in plan.cells]))
         number = len(self.passes)
         head = header(f"run{number}", minutes=number, night=names.night, branch=names.branch, commit=names.commit)
-        results = [self._measured(item, side, number, settings.code_only) for item in plan.cells]
+        measured = plan.cells if self.passes[1:] else plan.cells[: self.first]
+        results = [self._measured(item, side, number, settings.code_only) for item in measured]
         is_cut = number == self.ends_at
         codes = [(Code(code_id, ()), {}) for code_id in {item.code_id for item in results} if code_id]
         path = write_bundle(folder, head, results, closed=not is_cut, codes=codes)
@@ -55,6 +58,7 @@ class Played:
             raise KeyboardInterrupt
         if database:
             ingest_bundle(open_store(database, write=True), path)
+        return [], SimpleNamespace(measured={item.cell_id for item in measured})
 
     def _measured(self, item, side, number, code_only):
         is_new = side == "new"
@@ -167,6 +171,17 @@ def test_everything_is_timed_where_files_act_at_run_time(checked):
     assert (told.exit_code, told.same_code, told.timed) == (0, 0, 8)
     assert "torch/_inductor/runtime/hints.py" in " ".join(told.lines())
     assert report.counts == {"unchanged": 8}
+
+
+def test_cells_that_the_first_round_did_not_reach_are_timed_once_the_others_are_decided(checked):
+    played = Played(first=3)
+    check = checked(played, acting=["torch/_inductor/runtime/hints.py"])
+    check.run()
+    models = ["".join(models) for _, _, models in played.passes]
+    assert models[:2] == ["01234567", "012"]
+    later = models.index("34567")
+    assert later > 3 and set(models[2:later]) == {"012"}
+    assert answer(check)[0].counts == {"unchanged": 8}
 
 
 def test_what_fails_on_one_side_is_tried_once_more(checked):
