@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
@@ -23,7 +24,7 @@ _FILL_IT = "run `inductor-watch nightly`, or `inductor-watch ingest BUNDLE`"
 #: Seconds of waiting for another writer: an ingest takes a few at most.
 _PATIENCE_S = 30
 _READING = ("query_only = 1", "mmap_size = 268435456", "cache_size = -65536", "temp_store = memory")
-_WRITING = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = 1", "cache_size = -65536")
+_WRITING = ("synchronous = NORMAL", "foreign_keys = 1", "cache_size = -65536")
 _CONNECT_S = 15
 #: Parts of a URL's query that nobody else should read.
 _SECRET = ("password", "sslpassword", "passfile", "sslkey", "service", "servicefile")
@@ -138,6 +139,8 @@ def _sqlite(path: Path, *, write: bool) -> Engine:
     def set_up(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
         # The driver would begin late and only for some statements; `start` does it for all.
         connection.isolation_level = None
+        if write:
+            _use_log(connection)
         for pragma in _WRITING if write else _READING:
             connection.execute(f"PRAGMA {pragma}").close()
 
@@ -147,6 +150,19 @@ def _sqlite(path: Path, *, write: bool) -> Engine:
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Turns the write-ahead log on. Of two that do so at once in a new file SQLite refuses one, which has to ask again."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
