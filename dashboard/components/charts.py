@@ -102,7 +102,7 @@ def lines(
     is_told = rows["line"].isin(list(highlighted))
     told, others = rows[is_told], rows[~is_told]
     x = alt.X("date:T", title=None, axis=alt.Axis(grid=False)) if dates else _places(labels)
-    scale = alt.Scale(zero=False, type="log" if log else "linear")
+    scale = alt.Scale(zero=False, type="log" if log else "linear", padding=8)  # no point is cut at the edge
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
     series = list(palette.colors().series)[: len(highlighted)]
