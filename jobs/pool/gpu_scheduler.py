@@ -4,8 +4,8 @@ Measuring is a small part of a cell; most of it is importing and compiling on th
 A cell asks for the device for one of three purposes:
 
 - `device`: to run its model at length. Several cells may at once; only a warm call is timed.
-- `tune`: to let Inductor time candidates. All processes of other cells are stopped with SIGSTOP: where their compilers keep
-  the host busy, launches are late, and Inductor rejects what takes longer to launch.
+- `tune`: to let Inductor time candidates. All processes of other cells are stopped with SIGSTOP: beside
+  their compilers Inductor rejected faster library calls (docs/results.md).
 - `measure`: the same, granted once no cell holds the device. The measuring cell waits until a probe shows that the device
   is idle, since a stopped process leaves kernels queued (`collector.machine.idle`).
 
