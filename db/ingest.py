@@ -1,4 +1,4 @@
-"""Stores bundles. The same bundle twice changes nothing, and the order of bundles does not matter."""
+"""Stores bundles. The same bundle twice changes nothing, and the order in which states of a bundle come does not matter."""
 
 from __future__ import annotations
 
