@@ -10,7 +10,7 @@ each a JSON object with a `record` field:
     code         code_id and the graphs that it consists of (collector.code), unless another bundle of the folder has it
     text         text_id and a kernel's or a wrapper's text, packed, likewise
     measurement  one per cell measured; where a cell has several the last one counts
-    end          the run was closed: finished_at
+    end          the run was closed: finished_at, and usage: how it used its machine
     resumed      the run was taken up again, open or closed: attempt, at
 
 A file that was cut at any byte still gives the whole lines before the cut; `BundleContents.damage` says what was lost.
@@ -141,9 +141,12 @@ class BundleWriter:
         """Appends one measurement; it is on disk when this returns."""
         self._write({"record": "measurement", **measurement.to_json()})
 
-    def close(self, finished_at: str) -> Path:
-        """Ends the run: writes the last record, compresses, removes the plain file, returns the `.jsonl.gz` path."""
-        self._write({"record": "end", "finished_at": finished_at})
+    def close(self, finished_at: str, usage: Mapping[str, Any] | None = None) -> Path:
+        """End the run: write the last record, compress, remove the plain file, and return the `.jsonl.gz` path.
+
+        `usage` is how the run used its machine (`jobs.pool.usage`).
+        """
+        self._write({"record": "end", "finished_at": finished_at, **({"usage": dict(usage)} if usage else {})})
         final = pack(self.path)
         self._stream.close()  # and with it the lock, once there is nothing left to write to
         return final
@@ -205,7 +208,8 @@ def _encode(record: Mapping[str, Any]) -> bytes:
 class BundleContents:
     """A bundle as read. `finished_at` is None for a run that did not end; `damage` lists what could not be read.
 
-    `attempt` is 1, and one more with every `resume`. `places` has the attempt and the line number of each measurement: of
+    `usage` is how the last attempt used its machine (`jobs.pool.usage`), empty where that is not known. `attempt` is 1, and
+    one more with every `resume`. `places` has the attempt and the line number of each measurement: of
     two of one cell the greater counts. `codes` are as `collector.code.Code.to_json`; `texts` are packed.
     """
 
@@ -218,6 +222,7 @@ class BundleContents:
     measurements: list[Measurement] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
     finished_at: str | None = None
+    usage: dict[str, Any] = field(default_factory=dict)
     attempt: int = 1
     damage: list[str] = field(default_factory=list)
 
@@ -298,7 +303,7 @@ def _take(contents: BundleContents, record: Mapping[str, Any], number: int) -> N
             contents.measurements.append(Measurement.from_json(record))
             contents.places.append((contents.attempt, number))
         case "end":
-            contents.finished_at = str(record["finished_at"])
+            contents.finished_at, contents.usage = str(record["finished_at"]), dict(record.get("usage") or {})
         case "resumed":
             contents.attempt, contents.finished_at = int(record["attempt"]), None
         case other:

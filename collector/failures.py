@@ -14,13 +14,14 @@ _BY_STAGE = {
     Stage.EAGER: Status.EAGER_FAIL,
 }
 
+_LESS_MEMORY = "use a smaller --batch-size, or a GPU with more memory"
 #: Part of the message -> what a person can do about it; the first that is in it counts.
 _HINTS = (
     ("No choices to select", "no back-end can compute this matrix product: keep ATEN in max_autotune_gemm_backends"),
     ("overwritten by a subsequent run", "a cudagraph output was read after the next replay: clone it first"),
     ("Cannot re-initialize CUDA in forked", "set PYTORCH_NVML_BASED_CUDA_CHECK=1 before torch is imported"),
     ("can't allocate memory", "the host has too little memory: use a smaller --batch-size"),
-    ("out of memory", "use a smaller --batch-size, or a GPU with more memory"),
+    ("out of memory", _LESS_MEMORY),
     ("device-side assert", "run again with CUDA_LAUNCH_BLOCKING=1 to find the kernel"),
     ("C++ compile error", "torch needs a C++ compiler that works: see `inductor-watch doctor`"),
     ("InvalidCxxCompiler", "no C++ compiler found: install g++ or set CXX"),
@@ -35,6 +36,7 @@ _HINTS = (
 )
 #: The hint where the message gives none.
 _BY_STATUS = {
+    Status.OOM: _LESS_MEMORY,
     Status.MODEL_FAIL_TO_LOAD: "the model's own code failed while the model was built: the end of the log has the stack",
     Status.EAGER_FAIL: "the model fails without any compiler: the end of the log has the stack",
     Status.FAIL_TO_COMPILE: "the end of the log has the stack; TORCHDYNAMO_VERBOSE=1 and TORCH_LOGS=+dynamo,+inductor log more",
@@ -60,20 +62,42 @@ _COMPILERS = {
     "collector.measure.ahead_of_time.ExportFailedError",
     "collector.measure.ahead_of_time.AheadOfTimeError",
 }
-#: On a CPU torch raises a plain RuntimeError for it, and so it does where a library finds no room for its workspace.
+#: What torch, CUDA's and HIP's runtimes and drivers, Triton, NCCL, Level Zero and a CPU's allocator say in common, and what
+#: libraries say whose workspace finds no room. All in lower case.
 _NO_MEMORY = (
-    "CUDA out of memory",
-    *(f"{library}_STATUS_ALLOC_FAILED" for library in ("CUBLAS", "CUDNN", "CUSOLVER")),
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
+    "out of memory",  # "CUDA out of memory", "CUDA error: out of memory", "Triton Error [CUDA]: out of memory", NCCL's
+    "out_of_memory",  # CUDA_ERROR_OUT_OF_MEMORY, UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY
+    "out_of_device_memory",
+    "cudaerrormemoryallocation",
+    "hiperroroutofmemory",
+    "status_alloc_failed",  # cuBLAS, cuDNN, cuSOLVER, cuSPARSE
+    "allocation_failed",  # cuDNN 9 (CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED), cuRAND
+    "cufft_alloc_failed",
+    "defaultcpuallocator: can't allocate memory",
+    "defaultcpuallocator: not enough memory",
+    "std::bad_alloc",
+)
+#: What libraries say when they cannot be set up or fail inside. Mostly their memory is missing: see `is_full` of `classify`.
+_MAYBE_NO_MEMORY = (
+    "status_not_initialized",
+    "status_internal_error",
+    "status_execution_failed",
+    "cudnn_status_not_supported",
+    "unable to find an engine to execute this computation",
+    "find was unable to find an engine",
+    "ncclunhandledcudaerror",
+    "unhandled cuda error",
 )
 _LONGEST = 2000
 
 
-def classify(error: BaseException, stage: Stage) -> tuple[Status, Failure]:
-    """The status and the failure record of an exception raised in a stage."""
+def classify(error: BaseException, stage: Stage, is_full: bool = False) -> tuple[Status, Failure]:
+    """Return the status and the failure record of an exception raised in a stage.
+
+    `is_full`: whether the device had next to no free memory then, so that a library that failed inside lacked memory.
+    """
     message = str(error).strip() or type(error).__name__
-    status = _status(error, stage, message)
+    status = _status(error, stage, message, is_full)
     hint = (
         next((hint for part, hint in _HINTS if part in message), None) or _hint_of_type(error) or hint_of_status(status)
     )
@@ -103,20 +127,33 @@ def _hint_of_type(error: BaseException) -> str | None:
     return None
 
 
-def _status(error: BaseException, stage: Stage, message: str) -> Status:
+def _status(error: BaseException, stage: Stage, message: str, is_full: bool) -> Status:
     if isinstance(error, UnavailableError):
         return Status.UNAVAILABLE
     if isinstance(error, ConfigError):
         return Status.CONFIG_ERROR
-    if isinstance(error, MemoryError) or _is_oom(error, message):
+    if isinstance(error, MemoryError) or lacks_memory(message, is_full) or _raised_for_memory(error):
         return Status.OOM
     if stage in _BY_STAGE:
         return _BY_STAGE[stage]
     return Status.FAIL_TO_COMPILE if _from_compiler(error) else Status.FAIL_TO_RUN
 
 
-def _is_oom(error: BaseException, message: str) -> bool:
-    return type(error).__name__ == "OutOfMemoryError" or any(part in message for part in _NO_MEMORY)
+def lacks_memory(message: str, is_full: bool = False) -> bool:
+    """Return whether a message says that memory ran out; `is_full` as in `classify`."""
+    text = message.lower()
+    return any(part in text for part in _NO_MEMORY + (_MAYBE_NO_MEMORY if is_full else ()))
+
+
+def _raised_for_memory(error: BaseException | None) -> bool:
+    """Return whether this error, or one that it was raised from, is one of memory."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            return True
+        error = error.__cause__
+    return False
 
 
 def _from_compiler(error: BaseException | None) -> bool:

@@ -98,6 +98,7 @@ def _begin(path: Path, contents: BundleContents) -> Incoming:
             "bundle": clean(path.name),
             "lines": len(contents.measurements),
             "ci_url": clean(str(header.ci_url)),
+            "usage": clean_json(contents.usage) or None,
         }
         testbed = clean_json(header.testbed)
         testbed_row = {"testbed_id": short_hash(testbed), "data": testbed}

@@ -126,7 +126,7 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
 
 _OF_THE_BUNDLE = (
     *("attempt", "lines", "bundle", "night", "started_at", "finished_at", "trigger", "label", "tool_version"),
-    "ci_url",
+    *("ci_url", "usage"),
 )
 
 

@@ -23,7 +23,8 @@ class RunInfo:
     """One run. `planned`, `measured` and `statuses` count cells; `key` is the database's own number, good for it only.
 
     `finished_at` is None for a run without an end record: it was cut, or is still going. `release` is the release of torch
-    that it measured, such as `2.12.1`; empty for other builds.
+    that it measured, such as `2.12.1`; empty for other builds. `usage` is how it used its machine, as `jobs.pool.usage`
+    has it.
     """
 
     key: int = field(compare=False)
@@ -48,6 +49,7 @@ class RunInfo:
     measured: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     release: str = ""
+    usage: dict[str, Any] | None = None
 
     @property
     def missing(self) -> int:
@@ -125,7 +127,7 @@ def find_runs(conn: Connection, *where: ColumnElement[bool]) -> list[RunInfo]:
     """The runs that meet some conditions on runs and commits, the one that started last first."""
     columns = (Run.night, Run.branch, Run.label, Run.trigger, Run.attempt, Run.tool_version, Run.ci_url, Run.bundle)
     query = (
-        select(Run.id.label("key"), Run.run_id, *columns, Run.planned, Run.measured, Run.statuses)
+        select(Run.id.label("key"), Run.run_id, *columns, Run.planned, Run.measured, Run.statuses, Run.usage)
         .add_columns(Run.started_at, Run.finished_at, Commit.repo, Commit.sha.label("commit"))
         .add_columns(Commit.author_date.label("commit_date"), Commit.title.label("commit_title"))
         .add_columns(Testbed.testbed_id, Testbed.data.label("testbed"), _torch().label("release"))

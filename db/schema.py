@@ -210,7 +210,8 @@ class Run(Base):
     """One pass over a plan. The counts are of cells and are kept by ingest; `lines` is how much of the bundle was read.
 
     `night` is shared by the runs that several GPUs make of one plan, else it is the `run_id`; `ci_url` leads to the job
-    that measured. Both have a default for SQLite, which adds no column that must have a value without one.
+    that measured. Both have a default for SQLite, which adds no column that must have a value without one. `usage` is how it
+    used its machine, NULL where that is not known.
     """
 
     __tablename__ = "runs"
@@ -238,6 +239,7 @@ class Run(Base):
     statuses: Mapped[dict[str, Any]]
     night: Mapped[str] = mapped_column(server_default="")
     ci_url: Mapped[str] = mapped_column(server_default="")
+    usage: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class Planned(Base):

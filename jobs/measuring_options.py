@@ -193,8 +193,8 @@ _MEASURING = (
     click.option(
         "--workers",
         type=POSITIVE,
-        default=1,
-        help="Cells that compile at the same time, each on its own cores; while one is measured, the others pause.",
+        help="Cells that compile at the same time on each GPU, each on its own cores. "
+        "[as many as cores and memory allow on a GPU, 1 on a CPU]",
     ),
     click.option(
         "--start",

@@ -11,9 +11,11 @@ import torch
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import compare, rmse, without_numbers
+from collector.correctness.room import Room
 from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.tolerances import tolerance_for
 from collector.failures import classify, hint_of_status
+from collector.measure.memory import give_back_unused, is_full
 from collector.measure.program import EagerRuns, Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
@@ -27,12 +29,14 @@ def check(
     compiled: Callable[[], Any],
     effective: Effective,
     own_tolerance: float | None = None,
+    room: Room = Room(),  # noqa: B008 - it is frozen
 ) -> None:
     """Compares the compiled program's outputs with eager's, from one state and one seed, and notes the result.
 
     Where random numbers matter to the outputs, a second program is compiled that draws as eager does, and compared in place
     of the timed one. The reference draws others, so it is used only for tensors that another seed changes by less than half
-    of eager's own error. `own_tolerance` is that of a user's own model (`Tolerance.tol`), if they give one.
+    of eager's own error. `own_tolerance` is that of a user's own model (`Tolerance.tol`), if they give one. The caller holds
+    the device; `room` is for the reference.
 
     Raises whatever the model or the compiler raises.
     """
@@ -46,7 +50,7 @@ def check(
         else:
             if own_tolerance is not None:
                 outcome.measurement.details["tolerance"] = own_tolerance
-            _compare(outcome, subject, compiled, effective, runs, own_tolerance)
+            _compare(outcome, subject, compiled, effective, runs, own_tolerance, room)
     finally:
         subject.release_gradients()
 
@@ -64,6 +68,7 @@ def _compare(
     effective: Effective,
     runs: EagerRuns,
     own_tolerance: float | None,
+    room: Room,
 ) -> None:
     eager, seed_errors = runs.outputs, runs.seed_errors
     cell, details = outcome.measurement.cell, outcome.measurement.details
@@ -77,7 +82,7 @@ def _compare(
     subject.state.complete([eager, made])
     subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
-    by, reference = _reference(outcome, subject)
+    by, reference = _reference(outcome, subject, room)
     if reference is not None:
         reference = {
             path: exact
@@ -110,23 +115,44 @@ def _without_state(snapshot: Snapshot) -> Snapshot:
     return {path: value for path, value in snapshot.items() if not path.startswith(STATE)}
 
 
-def _reference(outcome: Outcome, subject: Subject) -> tuple[str, Snapshot | None]:
-    """The most precise outputs that can be had, and their name; none where the model runs in no higher precision."""
+def _reference(outcome: Outcome, subject: Subject, room: Room) -> tuple[str, Snapshot | None]:
+    """Return the name and the outputs of the reference; none where the model runs in no higher precision.
+
+    It is the most precise one, except that a program in reduced precision has a small one where float64 takes much memory.
+    """
     cell, details = outcome.measurement.cell, outcome.measurement.details
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if cell.dtype != "float32" else {})
     for name, dtype in higher.items():
+        give_back_unused(cell.device)
+        needs = room.for_reference(dtype.itemsize / _width(subject.lowest_dtype))
+        if name != list(higher)[-1] and not room.is_small(needs):
+            details[f"no_{name}"] = f"it would take {_gigabytes(needs)} of device memory: float32 is precise enough"
+            continue
+        if room.is_too_large(needs):
+            details[f"no_{name}"] = f"it would take {_gigabytes(needs)} of device memory, more than there is"
+            continue
         try:
-            return name, _outputs_of_twin(subject, dtype)
+            with room.hold("device", needs):
+                return name, _outputs_of_twin(subject, dtype)
         except Exception as error:
             details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:300]}"
             # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
-            if classify(error, Stage.CORRECTNESS)[0] is Status.OOM:
+            if classify(error, Stage.CORRECTNESS, is_full(cell.device))[0] is Status.OOM:
                 details[f"no_room_for_{name}"] = True
-                outcome.lacked_room |= name == "float64"
+                outcome.lacked_room = True
         finally:
-            if cell.device == "cuda":
-                torch.cuda.empty_cache()
+            give_back_unused(cell.device)
     return BY_COSINE, None
+
+
+def _width(dtype: str) -> int:
+    """Return the bytes of an element of the least precise dtype in a cell; autocast computes in two bytes."""
+    known = getattr(torch, dtype, None)
+    return known.itemsize if isinstance(known, torch.dtype) else 2
+
+
+def _gigabytes(size: int | None) -> str:
+    return f"{(size or 0) / 1e9:.1f} GB"
 
 
 def _outputs_of_twin(subject: Subject, dtype: torch.dtype) -> Snapshot:

@@ -1,6 +1,7 @@
 """Checks whether the GPU still works: a small product in a separate process with a time limit.
 
-A GPU that has fallen off the bus (NVIDIA's Xid 79), or whose driver hangs, fails every later cell.
+A GPU that has fallen off the bus (NVIDIA's Xid 79), or whose driver hangs, fails every later cell. A GPU whose memory is
+full answers that it is: it is not lost.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from collector.failures import lacks_memory
+
+#: Bytes of free device memory below which a library that fails is thought to lack memory: cuBLAS alone takes 32 MiB of
+#: workspace on an H100, its handle and kernels about as much.
+LITTLE_MEMORY = 256 << 20
 #: Parts of error messages of CUDA's runtime, its driver and NVML. A wrong output or a missing operator has none of them.
 _SIGNS = (
     "CUDA error",
@@ -29,12 +35,15 @@ _NAMED = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
 def is_suspect(message: str) -> bool:
-    """Whether a failure's message may come from the device and not from the program."""
-    return any(sign in message for sign in _SIGNS)
+    """Return whether a failure's message may come from a broken device: not from the program, nor from full memory."""
+    return any(sign in message for sign in _SIGNS) and not lacks_memory(message)
 
 
 def why_unhealthy(environ: Mapping[str, str], timeout_s: float = 60.0) -> str | None:
-    """None if a small product on the GPU is correct in a new process, else the problem in one line."""
+    """Return the problem in one line, or None if a small product on the GPU is correct in a new process.
+
+    None, too, where that process finds no memory: other processes hold it, and the driver has answered.
+    """
     command = [sys.executable, "-m", "collector.machine.health"]
     check = subprocess.Popen(
         command, env=dict(environ), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -44,7 +53,7 @@ def why_unhealthy(environ: Mapping[str, str], timeout_s: float = 60.0) -> str | 
     except subprocess.TimeoutExpired:
         check.kill()  # without waiting: a process that hangs in a driver does not end
         return f"it did not answer within {timeout_s:g} s"
-    if check.returncode == 0:
+    if check.returncode == 0 or lacks_memory(text):
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _NAMED.match(line)]
@@ -55,8 +64,15 @@ def main() -> None:
     """Entry point of `python -m collector.machine.health`: exits with 0 if the GPU computes."""
     import torch
 
-    ones = torch.ones(256, 256, device="cuda")
-    if float((ones @ ones).sum()) != 256.0**3:
+    try:
+        ones = torch.ones(256, 256, device="cuda")
+        total = float((ones @ ones).sum())
+    except RuntimeError:
+        # cuBLAS says "not initialized" where it finds no room for its workspace.
+        if torch.cuda.mem_get_info()[0] < LITTLE_MEMORY:
+            sys.exit("the GPU answers, it is out of memory")
+        raise
+    if total != 256.0**3:
         sys.exit("the GPU computes wrong results")
 
 

@@ -28,7 +28,7 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
     """Wraps Inductor's timing functions in this process. Does nothing where there is no Triton.
 
     A candidate that is called for the first time may compile, for a second on the CPU. It does so before the device is
-    asked for, so that other cells use the device meanwhile.
+    asked for alone, so that other cells use the device meanwhile.
     """
     for module_name, name, hold in (
         ("torch._inductor.runtime.benchmarking", "benchmark_gpu", _holding_once_compiled),
@@ -55,7 +55,7 @@ def _holding_once_compiled(benchmark_gpu: Callable[..., Any], exclusive: Exclusi
 
     @functools.wraps(benchmark_gpu)
     def held(self: Any, candidate: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
-        with suppress(Exception):  # what fails here fails below too, where Inductor expects it
+        with suppress(Exception), exclusive("device"):  # what fails here fails below too, where Inductor expects it
             candidate()
         return hold(self, candidate, *args, **kwargs)
 

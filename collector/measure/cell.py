@@ -19,6 +19,7 @@ from collector.code import known_by
 from collector.configs import availability
 from collector.configs.templates import Effective, resolve_config
 from collector.correctness.checking import check
+from collector.correctness.room import Room
 from collector.failures import classify
 from collector.machine.environment import environment_id, fingerprint
 from collector.machine.idle import IdleProbe
@@ -26,6 +27,7 @@ from collector.machine.telemetry import Watcher, throttled
 from collector.measure import autotuning, counters, memory, profiling, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.dynamic_shapes import TwoSizes, load
+from collector.measure.first_call import held_between_compilations
 from collector.measure.generated_code import CodeLog
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.shared_tuning import shared_where_asked
@@ -54,16 +56,21 @@ class Host(Protocol):
     """What the parent process offers to the cell.
 
     `idle_ms`: the shortest `collector.machine.idle` probe of the run on this device so far, 0 if there was none.
+    `room_bytes`: the device memory that all cells may use together; None where nobody has said.
     """
 
     idle_ms: float
+    room_bytes: int | None
 
     def stage(self, stage: Stage) -> None:
         """Receives the stage of the cell, so that a crash or a time-out can be attributed."""
 
-    def exclusive(self, purpose: str = "measure") -> AbstractContextManager[None]:
-        """Entered to use the device. Purposes: `device` beside other cells that use it, `tune` while these stand still,
-        `measure` while all other processes stand still."""
+    def exclusive(self, purpose: str = "measure", needs: int | None = None) -> AbstractContextManager[None]:
+        """Enter to use the device, with `needs` bytes of its memory in all; None where this process cannot know.
+
+        Purposes: `device` beside other cells that use it; `tune` and `profile` while no other cell uses it; `measure` while
+        all other processes stand still.
+        """
         return nullcontext()
 
 
@@ -71,6 +78,7 @@ class Alone(Host):
     """A host for a cell that has the machine to itself."""
 
     idle_ms = 0.0
+    room_bytes = None
 
     def stage(self, stage: Stage) -> None:
         """Does nothing."""
@@ -82,7 +90,7 @@ def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = 
     try:
         run.all_stages(build)
     except Exception as error:
-        run.measurement.status, failure = classify(error, run.at)
+        run.measurement.status, failure = classify(error, run.at, memory.is_full(cell.device))
         failure.message = f"{run.where}{failure.message}"
         run.measurement.failure = failure
         # The stack goes to the log, whose end is kept with the failure.
@@ -117,9 +125,11 @@ class _Run:
             self.details["ignored_options"] = effective.ignored
         availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
         self._enter(Stage.LOAD_MODEL)
-        subject, sizes = self._load(build)
+        with self._holding("device"):
+            subject, sizes = self._load(build)
         self._enter(Stage.EAGER)
-        self._eager(subject)
+        with self._holding("device"):
+            self._eager(subject)
         self._enter(Stage.COMPILE)
         compiled = self._compile(subject, effective)
         if self.settings.code_only or self._code_is_known():
@@ -130,10 +140,11 @@ class _Run:
         compare_sizes = partial(self._compare_sizes, compiled, effective, sizes) if sizes else None
         self._measure(subject, compiled, compare_sizes)
         self._enter(Stage.CORRECTNESS)
-        with self._holding("device"):
-            check(self.outcome, subject, compiled, effective, self._own_tolerance())
+        room = self._room()
+        with self._holding("device", room.for_calls()):
+            check(self.outcome, subject, compiled, effective, self._own_tolerance(), room)
             if sizes and self.measurement.status is Status.PASS:
-                sizes.check_other(self.outcome, compiled, effective)
+                sizes.check_other(self.outcome, compiled, effective, room)
         if sizes:
             self.details[SIZES] = sizes.details
         if self.settings.warm_compile:
@@ -152,11 +163,26 @@ class _Run:
         known, measurement = self.settings.known_code, self.measurement
         return known != "" and known == known_by(measurement.code_id, measurement.program_id, self.outcome.environment)
 
+    def _room(self) -> Room:
+        """Return how much device memory this cell's correctness stage may use."""
+        total = torch.cuda.get_device_properties(0).total_memory if self.cell.device == "cuda" else None
+        peak = int(self.metrics.get("eager_peak_bytes", 0))
+        return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes)
+
+    def _calls_need(self) -> int | None:
+        """Return the device memory that eager and compiled calls take at most, as far as that is known before.
+
+        A compiled call has the peak of an eager one, plus half for a cudagraph's pool and for what the allocator cannot reuse.
+        """
+        peak = self.metrics.get("eager_peak_bytes")
+        return None if peak is None else int(1.5 * peak) + memory.reserved(self.cell.device)
+
     def _note_reserved(self) -> None:
-        """Records the most device memory that the allocator reserved; the pool keeps that much free for such a cell."""
-        if self.cell.device == "cuda" and torch.cuda.is_initialized():
-            reserved = torch.cuda.max_memory_reserved()
-            self.details["device_bytes"] = max(reserved, self.details.get("device_bytes", 0))
+        """Record the most device memory that the allocator reserved, in this stage and in all: the next run plans with it."""
+        if most := memory.most_reserved(self.cell.device):
+            by_stage = self.details.setdefault("stage_bytes", {})
+            by_stage[self.at.value] = max(most, by_stage.get(self.at.value, 0))
+            self.details["device_bytes"] = max(most, self.details.get("device_bytes", 0))
 
     def finish(self) -> Outcome:
         """The result so far, whichever stage the cell ended in."""
@@ -167,14 +193,17 @@ class _Run:
         return self.outcome
 
     @contextmanager
-    def _holding(self, purpose: str) -> Iterator[None]:
-        """Holds the device for this cell, and synchronises before it returns the device."""
-        with self.host.exclusive(purpose):
+    def _holding(self, purpose: str, needs: int | None = None) -> Iterator[None]:
+        """Hold the device for this cell; before it is given back all work is done and unused memory is free."""
+        with self.host.exclusive(purpose, needs):
             yield
             synchronize(self.cell.device)
+            memory.give_back_unused(self.cell.device)
 
     def _enter(self, stage: Stage) -> None:
         now = time.monotonic()
+        self._note_reserved()
+        memory.forget_peaks(self.cell.device)
         spent = self.details.setdefault("stage_s", {})
         spent[self.at.value] = round(spent.get(self.at.value, 0.0) + now - getattr(self, "_since", now), 3)
         self._since, self.at = now, stage
@@ -189,7 +218,6 @@ class _Run:
 
     def _eager(self, subject: Subject) -> None:
         seed_everything()
-        # Three calls, mostly loading of libraries: too little device work to ask for the device.
         for _ in range(2):
             subject.eager()
         synchronize(self.cell.device)
@@ -214,12 +242,13 @@ class _Run:
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
+        with held_between_compilations(lambda: self._holding("device", self._calls_need())):
+            first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
         if instructions is not None:
             self.metrics["compile_instructions"] = float(instructions)
         self.outcome.compile_windows["compile_cold_s"] = (begin, time.monotonic())
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
-        with self._holding("device"):
+        with self._holding("device", self._calls_need()):
             if self.cell.device == "cuda":
                 # The next calls record cudagraphs, whose allocations belong to the program.
                 self._peak("compiled_peak_bytes", subject, compiled, self.settings.warmups)
@@ -258,7 +287,10 @@ class _Run:
         watcher = Watcher(_gpu_uuid() if on_gpu else None)
         gc.collect()
         profilers: dict[str, Any] = {}
-        with self._holding("measure"), garbage_collection_off():
+        if on_gpu:
+            with self._holding("device", self._calls_need()):
+                profiling.warm_up()
+        with self._holding("measure", self._calls_need()), garbage_collection_off():
             probe = IdleProbe(self.host.idle_ms) if on_gpu else None
             idle = {"before_ms": probe.wait()} if probe else {}
             self.details["settled_after"] = settle(subject.eager, compiled, device)
@@ -266,12 +298,12 @@ class _Run:
             limits = settings.rounds, settings.sample_limit_s, settings.precision
             samples = interleaved_ms((subject.eager, compiled), device, *limits)
             after = watcher.read()
-            self._take_samples(*samples)
-            if probe:  # a CPU has no device-busy time apart from its wall time
-                if not compare_sizes:
-                    profilers = self._profile(calls)
-                self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
             kept = memory.allocated(device)
+            if probe:
+                self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
+        self._take_samples(*samples)
+        if probe and not compare_sizes:
+            profilers = self._profile(calls, probe)
         if not on_gpu:
             # On a CPU the profiler counts memory, so this comes after the samples.
             self._peak("eager_peak_bytes", subject, subject.eager)
@@ -282,9 +314,8 @@ class _Run:
         self._take_leak(compiled, held, kept)
         if compare_sizes:
             compare_sizes()
-            if on_gpu:
-                with self._holding("measure"):
-                    profilers = self._profile(calls)
+            if probe:
+                profilers = self._profile(calls, probe)
         for name, profiler in profilers.items():
             if (found := profiling.device_time(profiler, settings.profile_calls)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
@@ -292,10 +323,18 @@ class _Run:
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
 
-    def _profile(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    def _profile(self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe) -> dict[str, Any]:
+        """Profile on a GPU that nobody else uses; a CPU has no device time apart from its wall time.
+
+        How soon the host launches a kernel does not change how long it runs: the other cells compile on.
+        """
         self._enter(Stage.PROFILE)
-        profiling.warm_up()
-        return {name: profiling.record(call, self.settings.profile_calls) for name, call in calls.items()}
+        with self._holding("profile", self._calls_need()), garbage_collection_off():
+            before_ms = probe.wait()
+            made = {name: profiling.record(call, self.settings.profile_calls) for name, call in calls.items()}
+            profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
+        self.details["idle_probe"] |= profile_ms
+        return made
 
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measures a marked program at the second size, and both sizes against static programs."""
@@ -336,7 +375,7 @@ class _Run:
             return
         self.metrics["leak_bytes_per_call"] = 0.0
         if after > before:  # rarely so: only then is the device asked for
-            with self._holding("device"):
+            with self._holding("device", self._calls_need()):
                 self.metrics["leak_bytes_per_call"] = memory.leaked_bytes_per_call(
                     compiled, memory.allocated, self.cell.device
                 )

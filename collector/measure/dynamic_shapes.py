@@ -18,6 +18,7 @@ from torch.utils import _pytree
 
 from collector.configs.templates import Effective
 from collector.correctness.checking import check
+from collector.correctness.room import Room
 from collector.errors import UnavailableError
 from collector.failures import classify
 from collector.measure.program import Inputs, Subject, seed_everything
@@ -122,13 +123,13 @@ class TwoSizes:
         ]
         return max(ratios, default=None)
 
-    def check_other(self, outcome: Outcome, compiled: Call, effective: Effective) -> None:
+    def check_other(self, outcome: Outcome, compiled: Call, effective: Effective, room: Room) -> None:
         """Compares the dynamic program's outputs with eager's at the other size; a failure of the cell names that size."""
         inputs = self._other_inputs()
         self.subject.place(inputs)
         self.subject.state.follow((inputs.args, inputs.kwargs))
         there = Outcome(Measurement(outcome.measurement.cell, Status.PASS, "", 0.0))
-        check(there, self.subject, compiled, effective, outcome.measurement.details.get("tolerance"))
+        check(there, self.subject, compiled, effective, outcome.measurement.details.get("tolerance"), room)
         found = there.measurement
         outcome.lacked_room |= there.lacked_room
         self.other.measured |= {"status": found.status.value}

@@ -23,6 +23,7 @@ from torch._inductor.compiler_bisector import CompilerBisector
 
 from collector.configs.templates import Effective, resolve_config
 from collector.correctness.checking import check
+from collector.correctness.room import Room
 from collector.explanation import EXPLAINABLE, Explanation
 from collector.failures import classify
 from collector.measure.cell import Builder
@@ -165,4 +166,4 @@ def _compile_and_check(outcome: Outcome, subject: Subject, sizes: TwoSizes | Non
         synchronize(cell.device)
         check(outcome, subject, compiled, effective)
         if sizes and outcome.measurement.status is Status.PASS:
-            sizes.check_other(outcome, compiled, effective)
+            sizes.check_other(outcome, compiled, effective, Room())

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from collector.machine.health import LITTLE_MEMORY
+
 #: Calls over which a leak is measured.
 LEAK_CALLS = 50
 
@@ -56,3 +58,35 @@ def leaked_bytes_per_call(
     for _ in range(calls):
         call()
     return max(0, (held(device) or 0) - before) / calls
+
+
+def reserved(device: str) -> int:
+    """Return the bytes of device memory that torch's allocator keeps from other processes; 0 on a CPU."""
+    return int(torch.cuda.memory_reserved()) if device == "cuda" and torch.cuda.is_initialized() else 0
+
+
+def most_reserved(device: str) -> int:
+    """Return the most that `reserved` was since the last reset of the peaks."""
+    return int(torch.cuda.max_memory_reserved()) if device == "cuda" and torch.cuda.is_initialized() else 0
+
+
+def forget_peaks(device: str) -> None:
+    """Let `most_reserved` and `peak_bytes` begin again at what is held now."""
+    if device == "cuda" and torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def give_back_unused(device: str) -> None:
+    """Return to the device what torch's allocator keeps for later, so that other processes can have it."""
+    if device == "cuda" and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def is_full(device: str) -> bool:
+    """Return whether the device has next to no free memory."""
+    if device != "cuda":
+        return False
+    try:
+        return bool(torch.cuda.mem_get_info()[0] < LITTLE_MEMORY)
+    except RuntimeError:  # no context could be made: the message of the first error says why
+        return False

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree
 
 from collector.configs.templates import Effective
@@ -229,7 +230,10 @@ class Subject:
         # Gradients are not copied: the copy computes its own.
         self.model.zero_grad(set_to_none=True)
         self.state.put_back()
-        twin.model = deepcopy(self.model).to(dtype)
+        # Each tensor goes straight into the higher precision: a copy of the model as it is would take memory as well.
+        every = [*self.model.parameters(), *self.model.buffers()]
+        held = [tensor for tensor in every if type(tensor) in (torch.Tensor, nn.Parameter)]
+        twin.model = deepcopy(self.model, {id(tensor): _widened(tensor, dtype) for tensor in held}).to(dtype)
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
@@ -273,6 +277,12 @@ class Subject:
             return
         with torch.autocast(self._cell.device, dtype=_AUTOCAST[self._cell.dtype]):
             yield
+
+
+def _widened(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a copy in a higher precision, of the kind that the tensor is of; of integers one as they are."""
+    wide = tensor.detach().to(dtype, copy=True) if tensor.is_floating_point() else tensor.detach().clone()
+    return nn.Parameter(wide, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else wide
 
 
 def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | None:

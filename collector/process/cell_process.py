@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -55,9 +56,15 @@ class CellProcess:
         #: The purpose for which the process asks for the device, and whether it holds the device.
         self.asks: str | None = None
         self.holds = False
+        #: Bytes of device memory that the process needs in all to go on, None where it cannot know, and those that it kept
+        #: when it gave the device back.
+        self.needs: int | None = None
+        self.keeps = 0
         self.began = time.monotonic()
         #: Spans in which the process stood still or waited for a grant; neither the time limit nor compile time counts them.
         self.stood: list[tuple[float, float]] = []
+        #: The spans of these in which it was stopped for another cell.
+        self.stops: list[tuple[float, float]] = []
         #: Seconds for which the process held the device, by purpose.
         self.held_s: dict[str, float] = {}
         #: The purpose of the last grant.
@@ -135,12 +142,27 @@ class CellProcess:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, STACK_SIGNAL)
 
-    def grant(self, idle_ms: float = 0.0) -> None:
-        """Gives the device to the process; `idle_ms` is the duration of the idle probe on an idle device."""
+    @property
+    def asked_s(self) -> float:
+        """Return for how many seconds the process has asked for the device; 0 if it does not."""
+        return time.monotonic() - self._asked_at if self.asks else 0.0
+
+    def grant(self, idle_ms: float = 0.0, room_bytes: float = float("inf")) -> None:
+        """Give the device to the process.
+
+        `idle_ms` is the duration of the idle probe on an idle device, `room_bytes` the device memory of all cells together.
+        """
         self.stood.append((self._asked_at, time.monotonic()))
         self.purpose, self._granted_at = self.asks or "", time.monotonic()
         self.asks, self.holds = None, True
-        self._write({"idle_ms": idle_ms})
+        self._write({"idle_ms": idle_ms, "room_bytes": int(room_bytes) if math.isfinite(room_bytes) else None})
+
+    def move(self, cores: Sequence[int]) -> None:
+        """Let every thread of the process run on these cores alone; threads that they start inherit them."""
+        with contextlib.suppress(OSError):  # it has ended
+            for thread in os.listdir(f"/proc/{self.pid}/task"):  # noqa: PTH208 - names, no paths
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(int(thread), cores)
 
     def stand(self) -> None:
         """Stops every process of the cell (SIGSTOP)."""
@@ -150,7 +172,8 @@ class CellProcess:
     def go_on(self) -> None:
         """Continues the processes, and records for how long they stood still."""
         if self._stands_since is not None:
-            self.stood.append((self._stands_since, time.monotonic()))
+            self.stops.append((self._stands_since, time.monotonic()))
+            self.stood.append(self.stops[-1])
             self._stands_since = None
             self._signal_all(signal.SIGCONT)
 
@@ -195,8 +218,9 @@ class CellProcess:
             self.stage = Stage(message["stage"])
         elif "ask" in message:
             self.asks, self._asked_at = str(message["ask"]), time.monotonic()
+            self.needs = message.get("bytes")
         elif "done" in message:
-            self.holds = False
+            self.holds, self.keeps = False, int(message.get("bytes") or 0)
             spent = self.held_s.get(self.purpose, 0.0) + time.monotonic() - self._granted_at
             self.held_s[self.purpose] = round(spent, 3)
         elif "outcome" in message:
@@ -218,8 +242,15 @@ class CellProcess:
                 details[_STOOD[metric]] = round(stood_s, 3)
 
     def _costs(self) -> dict[str, Any]:
-        """Seconds for which the cell waited, and for which it held the device by purpose; known of a crashed cell too."""
-        return {"waited_s": round(self._stood_s(self.began, time.monotonic()), 3), "held_s": dict(self.held_s)}
+        """Return the seconds for which the cell waited or stood still, for which of these it was stopped, and for which it
+        held the device by purpose; known of a crashed cell too."""
+        now = time.monotonic()
+        stopped = [*self.stops, *([(self._stands_since, now)] if self._stands_since is not None else [])]
+        return {
+            "waited_s": round(self._stood_s(self.began, now), 3),
+            "stopped_s": round(union_length(stopped), 3),
+            "held_s": dict(self.held_s),
+        }
 
     def _report_lines(self) -> Iterator[bytes]:
         while chunk := _read(self._report):

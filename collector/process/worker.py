@@ -4,8 +4,8 @@ Standard output and error belong to the model and the compiler, so that nothing 
 
     request (standard input, one line)   {"cell": {...}, "settings": {...}}
     report (descriptor --report, lines)  {"stage": "compile"} ... {"outcome": {...}}
-                                         {"ask": "measure"}, answered on standard input by {"idle_ms": 3.1}, then
-                                         {"done": "measure"}
+                                         {"ask": "measure", "bytes": 5}, answered on standard input by
+                                         {"idle_ms": 3.1, "room_bytes": 9}, then {"done": true, "bytes": 2}
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -30,37 +32,84 @@ STACK_SIGNAL = signal.SIGUSR1
 
 
 class PipeHost:
-    """Reports the stage to the parent and asks it for the device, over the report pipe and standard input."""
+    """Reports the stage to the parent and asks it for the device, over the report pipe and standard input.
 
-    def __init__(self, report: IO[str], answers: IO[str]) -> None:
+    `reserved` returns the bytes of device memory that this process keeps when it gives the device back.
+    """
+
+    def __init__(self, report: IO[str], answers: IO[str], reserved: Callable[[], int] = lambda: 0) -> None:
         self._report, self._answers = report, answers
-        self._depth = 0
+        self.reserved = reserved
+        self._holds: list[_Hold] = []
         self.idle_ms = 0.0
+        self.room_bytes: int | None = None
 
     def send(self, message: dict[str, Any]) -> None:
-        """Writes one line and flushes it."""
+        """Write one line and flush it."""
         self._report.write(json.dumps(message, separators=(",", ":"), allow_nan=False) + "\n")
         self._report.flush()
 
     def stage(self, stage: Stage) -> None:
-        """Reports the stage."""
+        """Report the stage."""
         self.send({"stage": stage.value})
 
     @contextmanager
-    def exclusive(self, purpose: str = "measure") -> Iterator[None]:
-        """Waits until the parent gives the device to this cell, and returns it afterwards. Calls may be nested."""
-        if self._depth == 0:
-            self.send({"ask": purpose})
-            if not (answer := self._answers.readline()):
-                raise SystemExit("the process that started this cell has ended")
-            self.idle_ms = float(json.loads(answer)["idle_ms"])
-        self._depth += 1
+    def exclusive(self, purpose: str = "measure", needs: int | None = None) -> Iterator[None]:
+        """Hold the device, as `collector.measure.cell.Host` says. Calls may be nested: the inner one adds to the outer."""
+        self.take(purpose, needs)
         try:
             yield
         finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self.send({"done": purpose})
+            self.give_back()
+
+    def take(self, purpose: str, needs: int | None = None) -> None:
+        """Wait until the parent gives the device to this cell; `give_back` ends it."""
+        inner = _Hold(purpose, needs)
+        if not self._holds:
+            self._ask(inner)
+        elif (more := inner.beside(self._holds[-1])) != self._holds[-1]:
+            self._tell_done()
+            self._ask(inner := more)
+        else:
+            inner = more
+        self._holds.append(inner)
+
+    def give_back(self) -> None:
+        """Return to what was held before the last `take`."""
+        ended = self._holds[-1]
+        outer = self._holds[-2] if len(self._holds) > 1 else None
+        if outer != ended:
+            self._tell_done()
+            if outer:
+                self._ask(outer)
+        self._holds.pop()
+
+    def _ask(self, hold: _Hold) -> None:
+        self.send({"ask": hold.purpose, "bytes": hold.needs})
+        if not (answer := self._answers.readline()):
+            raise SystemExit("the process that started this cell has ended")
+        granted = json.loads(answer)
+        self.idle_ms, self.room_bytes = float(granted["idle_ms"]), granted.get("room_bytes")
+
+    def _tell_done(self) -> None:
+        self.send({"done": True, "bytes": self.reserved()})
+
+
+#: From the weakest to the strongest (`collector.measure.cell.Host`).
+_PURPOSES = ("device", "tune", "profile", "measure")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """What the device is held for, and the bytes of its memory that this process needs meanwhile."""
+
+    purpose: str
+    needs: int | None
+
+    def beside(self, outer: _Hold) -> _Hold:
+        """Return a hold that serves both."""
+        needs = [one for one in (self.needs, outer.needs) if one is not None]
+        return _Hold(max(self.purpose, outer.purpose, key=_PURPOSES.index), max(needs, default=None))
 
 
 def serve(request: dict[str, Any], host: PipeHost) -> None:
@@ -69,10 +118,12 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     # this process makes every operator wait for a thread that cannot run.
     from collector.measure.autotuning import hold_device_while_tuning
     from collector.measure.cell import measure
+    from collector.measure.memory import reserved
     from collector.zoo.registry import find
 
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model, settings.own_models)
+    host.reserved = partial(reserved, cell.device)
     hold_device_while_tuning(host.exclusive)
     if settings.explain:
         from collector.measure.explaining import explain

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Column, Connection, Engine, delete, insert, inspect, text
 from sqlalchemy.schema import CreateColumn
 
-from db.schema import Base, Meta, SchemaVersion, create_results, measurements, summaries
+from db.schema import Base, Meta, Run, SchemaVersion, create_results, measurements, summaries
 
 #: The schemas that can be brought up to date, oldest first. This program reads and writes the last one.
-VERSIONS = ("0007", "0008")
+VERSIONS = ("0007", "0008", "0009")
 
 
 def current(source: Engine | Connection) -> str | None:
@@ -30,7 +30,7 @@ def current(source: Engine | Connection) -> str | None:
 def missing_columns(conn: Connection) -> list[Column[Any]]:
     """The columns that are newer than the database, such as those of new metrics."""
     missing: list[Column[Any]] = []
-    for table in (measurements, summaries):
+    for table in (measurements, summaries, Base.metadata.tables[Run.__tablename__]):
         known = set(conn.execute(text(f"SELECT * FROM {table.name} LIMIT 0")).keys())  # noqa: S608 -- our own name
         missing += [column for column in table.columns if column.name not in known]
     return missing

@@ -134,7 +134,8 @@ def nightly_command(
         plan, names = planned(testbeds[0].device if testbeds else str(selection.device))
         if dry_run:
             require_cells(plan)
-            run_dry(plan, costs, storage.out, execution, as_json, len(testbeds) or 1)
+            here = testbeds[0].execution if testbeds else replace(execution, workers=execution.workers or 1)
+            run_dry(plan, costs, storage.out, here, as_json, len(testbeds) or 1)
             return
         if replicates is None:
             replicates = 1 if is_bounded or plan_file else _replicates(storage.target, names, testbeds)

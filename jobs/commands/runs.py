@@ -13,6 +13,7 @@ from db.engine import open_store
 from db.runs import NightInfo, RunInfo, device_name, list_nights
 from jobs.options import POSITIVE, branch_option, db_option, example, json_option
 from jobs.output.terminal import one_line, print_json, print_lines
+from jobs.pool.usage import usage_words
 
 
 @click.command(epilog=example("runs --branch main"))
@@ -38,7 +39,7 @@ def runs_command(branch: str | None, limit: int, database: str, as_json: bool) -
 
 _FIELDS = (
     *("night", "run_id", "branch", "commit", "label", "trigger", "ci_url", "attempt", "started_at", "finished_at"),
-    *("testbed_id", "testbed", "planned", "measured", "statuses"),
+    *("testbed_id", "testbed", "planned", "measured", "statuses", "usage"),
 )
 
 
@@ -53,7 +54,15 @@ def _lines(night: NightInfo) -> list[str]:
         index = run.testbed.get("gpu_index")
         where = device_name(run.testbed) + ("" if index is None else f" {index}")
         lines.append(f"    {run.run_id}  {where}{_attempt(run)}: {_counts(run)}")
+    lines += [f"    used{'' if is_alone else f' by {run.run_id}'} in {_usage(run)}" for run in night.runs if run.usage]
     return lines
+
+
+def _usage(run: RunInfo) -> str:
+    try:
+        return one_line(usage_words(run.usage or {}), 200)
+    except (KeyError, TypeError, ValueError):  # of another version
+        return "not known"
 
 
 def _attempt(run: RunInfo) -> str:

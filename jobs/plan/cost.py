@@ -11,11 +11,12 @@ that phase; of the phase; of the device. Cells of another device are never used:
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from collector.bundle import BundleContents, BundleError, RunHeader, check_bundle, read_bundle
-from collector.vocabulary import NOT_APPLICABLE, Cell, Measurement, Phase, Status
+from collector.vocabulary import NOT_APPLICABLE, Cell, Config, Measurement, Phase, Stage, Status
 
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
 #: session, templates without autotuning on an H200.
@@ -123,28 +124,43 @@ class Cost:
     """What one cell takes, in seconds and bytes; None where no bundle has it.
 
     `worker_s` is without waiting. `device_s` is the time for which it holds the device: `alone_s` of it, to measure
-    and to tune, with every other cell stopped. `memory_bytes` is the most reserved on the device, known only where the
-    model was measured in this phase. `source` is where `worker_s` comes from.
+    and to tune, while no other cell uses it. `load_bytes` and `eager_bytes` are the most device memory in these stages, known
+    only where the model was measured in this phase. `source` is where `worker_s` comes from.
     """
 
     worker_s: float
     device_s: float | None
-    memory_bytes: int | None
     source: Source
     alone_s: float | None = None
+    load_bytes: int | None = None
+    eager_bytes: int | None = None
+
+    def completed_by(self, other: Cost) -> Cost:
+        """Return this cost with what `other` knows better: what the model itself took, where this is from other models."""
+        better = self.source not in _OF_THE_MODEL and other.source in _OF_THE_MODEL
+        times = other if better else self
+        load_bytes = other.load_bytes if self.load_bytes is None else self.load_bytes
+        eager_bytes = other.eager_bytes if self.eager_bytes is None else self.eager_bytes
+        return replace(times, load_bytes=load_bytes, eager_bytes=eager_bytes)
 
 
 class CostModel:
     """Estimates cells from measured ones. The same measurements in any order give the same estimates."""
 
-    def __init__(self, samples: Mapping[str, list[tuple[Cell, float]]], no_work: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        samples: Mapping[str, list[tuple[Cell, float]]],
+        no_work: Mapping[str, float],
+        shipped: CostModel | None = None,
+    ) -> None:
         self._estimates = {name: Estimates(samples.get(name, [])) for name in _QUANTITIES}
         self._no_work = no_work
+        self._shipped = shipped
         self._known: dict[str, Cost] = {}
 
     @classmethod
-    def learn(cls, measurements: Iterable[Measurement]) -> CostModel:
-        """A model of these measurements; without any, every estimate is the default."""
+    def learn(cls, measurements: Iterable[Measurement], shipped: CostModel | None = None) -> CostModel:
+        """Return a model of these measurements; what they do not tell is as in `shipped`, else the default."""
         samples: dict[str, list[tuple[Cell, float]]] = defaultdict(list)
         no_work: dict[str, list[float]] = defaultdict(list)
         for measurement in measurements:
@@ -155,13 +171,13 @@ class CostModel:
                 continue
             for name, read in _QUANTITIES.items():
                 if (value := read(measurement)) is not None:
-                    samples[name].append((measurement.cell, value))
-        return cls(samples, {name: median(values) for name, values in no_work.items()})
+                    samples[name].append((_key(name, measurement.cell), value))
+        return cls(samples, {name: median(values) for name, values in no_work.items()}, shipped)
 
     @classmethod
     def of_history(cls, history: Iterable[BundleContents]) -> CostModel:
-        """A model of all that these bundles measured."""
-        return cls.learn(item for contents in history for item in contents.measurements)
+        """Return a model of all that these bundles measured; what they do not tell is as it was when this version was made."""
+        return cls.learn((item for contents in history for item in contents.measurements), shipped_costs())
 
     def estimate(self, cell: Cell) -> Cost:
         """What the cell will take: as measured, else from the nearest cells, else `DEFAULT_WORKER_S`."""
@@ -170,15 +186,41 @@ class CostModel:
         return self._known[cell.cell_id]
 
     def _estimate(self, cell: Cell) -> Cost:
-        estimates = {name: quantity.estimate(cell) for name, quantity in self._estimates.items()}
+        estimates = {name: quantity.estimate(_key(name, cell)) for name, quantity in self._estimates.items()}
         seconds, source = estimates["worker_s"] or (DEFAULT_WORKER_S, Source.DEFAULT)
         if source is not Source.MEASURED and cell.cell_id in self._no_work:
-            return Cost(self._no_work[cell.cell_id], 0.0, 0, Source.MEASURED, 0.0)
+            return Cost(self._no_work[cell.cell_id], 0.0, Source.MEASURED, 0.0, 0, 0)
         plain = {name: answer[0] if answer else None for name, answer in estimates.items()}
-        memory, of = estimates["memory_bytes"] or (0.0, Source.DEFAULT)
-        # What other models need says nothing.
-        memory_bytes = int(memory) if of in (Source.MEASURED, Source.MODEL) else None
-        return Cost(seconds, plain["device_s"], memory_bytes, source, plain["alone_s"])
+        # What other models need of the memory says nothing.
+        sizes = {
+            name: int(answer[0]) if (answer := estimates[name]) and answer[1] in _OF_THE_MODEL else None
+            for name in _BYTES
+        }
+        found = Cost(seconds, plain["device_s"], source, plain["alone_s"], **sizes)
+        return found if self._shipped is None else found.completed_by(self._shipped.estimate(cell))
+
+
+#: Sources that say something of the model itself.
+_OF_THE_MODEL = (Source.MEASURED, Source.MODEL)
+#: The quantities that do not depend on the config.
+_BYTES = ("load_bytes", "eager_bytes")
+
+
+def _key(quantity: str, cell: Cell) -> Cell:
+    """Return the cell under which a quantity of this cell is known."""
+    return replace(cell, config=Config()) if quantity in _BYTES else cell
+
+
+@cache
+def shipped_costs() -> CostModel:
+    """Return what the cells of a default night took on one H100 when this version was made (`benchmarks first_costs`)."""
+    rows = json.loads(Path(__file__).with_name("first_costs.json").read_text())
+    return CostModel.learn(
+        Measurement(
+            Cell.from_json(row["cell"]), Status.PASS, "", row["worker_s"], details={"stage_bytes": row["stage_bytes"]}
+        )
+        for row in rows
+    )
 
 
 def worker_s(measurement: Measurement) -> float:
@@ -199,8 +241,17 @@ _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
     "worker_s": worker_s,
     "device_s": held_s,
     "alone_s": lambda measurement: held_s(measurement, "measure", "tune"),
-    "memory_bytes": lambda measurement: _number(measurement.details.get("device_bytes")),
+    "load_bytes": lambda measurement: _stage_bytes(measurement, Stage.LOAD_MODEL),
+    "eager_bytes": lambda measurement: (
+        _stage_bytes(measurement, Stage.EAGER) or measurement.metrics.get("eager_peak_bytes")
+    ),
 }
+
+
+def _stage_bytes(measurement: Measurement, stage: Stage) -> float | None:
+    """Return the most device memory that a cell reserved in a stage; None where its bundle has no such record."""
+    recorded = measurement.details.get("stage_bytes")
+    return _number(recorded.get(stage.value)) if isinstance(recorded, Mapping) else None
 
 
 def learn_from(path: Path) -> CostModel:

@@ -124,8 +124,8 @@ def forecast(plan: Plan, history: Sequence[BundleContents], execution: Execution
 
 def _gpu(cells: Sequence[Cell], model: CostModel, execution: ExecutionOptions, slack: float) -> dict[str, Any]:
     budget_s = execution.budget_s / slack
-    ordered = longest_first(cells, model, execution.workers, budget_s)
-    prediction = predict(ordered, model, execution.workers)
+    ordered = longest_first(cells, model, execution.workers or 1, budget_s)
+    prediction = predict(ordered, model, execution.workers or 1)
     # An unavailable cell holds the device for no second, which says nothing about the others.
     is_known = any(model.estimate(cell).device_s for cell in cells)
     return {

@@ -3,7 +3,7 @@
 Pure: no process, no clock, no torch. Predictions assume that
 
 - a worker takes the next cell as soon as it is free (list scheduling),
-- the device is held by one cell at a time, and while one measures or tunes every other cell stands still,
+- one cell at a time tunes or measures; on a CPU every other cell stands still meanwhile, on a GPU the others compile on,
 - running the model overlaps with the other cells' work on the CPU completely.
 
 The last is what makes them a lower bound.
@@ -58,14 +58,14 @@ def predict(cells: Sequence[Cell], model: CostModel, workers: int) -> Prediction
     starts, shared_s, device_s, end = [], 0.0, 0.0, 0.0
     for cell in cells:
         cost = model.estimate(cell)
-        # While a cell works alone no other cell does: that is added to the time that all share.
-        alone = min(cost.alone_s or 0.0, cost.worker_s)
+        # While a cell of a CPU works alone no other cell does: that is added to the time that all share.
+        alone = min(cost.alone_s or 0.0, cost.worker_s) if cell.device == "cpu" else 0.0
         start = heapq.heappop(free)
         starts.append(start + shared_s)
         shared_s += alone
         heapq.heappush(free, start + cost.worker_s - alone)
         end = max(end, start + cost.worker_s - alone)
-        device_s += cost.device_s or 0.0
+        device_s += (cost.device_s if cell.device == "cpu" else cost.alone_s) or 0.0
     return Prediction(end + shared_s, device_s, starts)
 
 

@@ -18,8 +18,14 @@ from collector.machine.environment import (
 )
 from jobs.pool.gpu_scheduler import DeviceSlot
 
-#: The part of a GPU's memory that cells may plan for; the rest is for contexts, libraries and what estimates miss.
-_MEMORY_PART = 0.9
+#: The part of a GPU's free memory that cells may plan for; the rest is for what estimates miss.
+_MEMORY_PART = 0.95
+#: Cores that each GPU keeps free for the cell that measures, where it has at least `_ENOUGH_CORES`: one core and its
+#: hyper-thread, or two cores.
+_QUIET_CORES, _ENOUGH_CORES = 2, 6
+#: What a worker takes of the host's memory, forked from a process that has imported everything, and of a GPU's between its
+#: calls: a context and small weights.
+_HOST_BYTES, _DEVICE_BYTES = 2e9, 1.5e9
 _NODES = Path("/sys/devices/system/node")
 _DEVICES = Path("/sys/bus/pci/devices")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -27,17 +33,17 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as the driver numbers it; its memory and its NUMA node are None where they are unknown."""
+    """A GPU as the driver numbers it; its free memory and its NUMA node are None where they are unknown."""
 
     index: int
     uuid: str
-    memory_bytes: int | None
+    free_bytes: int | None
     node: int | None
 
 
 def list_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     """The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; empty where there is no driver."""
-    command = ["nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,memory.total", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,memory.free", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -46,14 +52,14 @@ def list_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """The GPUs in nvidia-smi's lines: index, uuid, PCI bus, memory in MiB or `[N/A]`; other lines are left out."""
+    """The GPUs in nvidia-smi's lines: index, uuid, PCI bus, free memory in MiB or `[N/A]`; other lines are left out."""
     gpus = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 4 and parts[0].isdigit():
             index, uuid, bus, mebibytes = parts
-            memory_bytes = int(mebibytes) << 20 if mebibytes.isdigit() else None
-            gpus.append(Gpu(int(index), uuid, memory_bytes, _node_of(bus)))
+            free_bytes = int(mebibytes) << 20 if mebibytes.isdigit() else None
+            gpus.append(Gpu(int(index), uuid, free_bytes, _node_of(bus)))
     return gpus
 
 
@@ -94,27 +100,60 @@ def choose_gpus(gpus: Sequence[Gpu], requested: str | None) -> list[Gpu]:
     return [by_index[name] for name in dict.fromkeys(names)]
 
 
-def make_slots(gpus: Sequence[Gpu], workers: int, start: str) -> list[DeviceSlot]:
-    """A slot for each GPU, or one for a host without GPUs; each with `workers` workers on cores of their own.
+def make_slots(gpus: Sequence[Gpu], workers: int | None, start: str) -> list[DeviceSlot]:
+    """Return a slot for each GPU, or one for a host without GPUs; each with `workers` workers on cores of their own.
 
-    A single worker of a single slot keeps all cores and is not pinned, since no other process competes for them.
+    Without a number there are as many as cores and memory allow on a GPU, one core each, and one on a CPU, whose cores are
+    what is measured. A single worker of a single slot keeps all cores and is not pinned, since no other process competes.
 
     Raises:
         ConfigError: more workers than cores.
     """
+    devices: list[Gpu | None] = [*gpus] or [None]
+    cores = sorted(os.sched_getaffinity(0), key=_core_order)
+    shares = divide_cores(cores, [gpu.node if gpu else None for gpu in devices], cores_of_nodes())
+    if workers is None:
+        workers = (
+            min(most_workers(gpu, len(share), len(gpus)) for gpu, share in zip(gpus, shares, strict=False))
+            if gpus
+            else 1
+        )
     facts = {WORKERS_VARIABLE: str(workers), START_VARIABLE: start}
     if len(gpus) > 1:
         facts[GPUS_VARIABLE] = str(len(gpus))
-    devices: list[Gpu | None] = [*gpus] or [None]
     if len(devices) == workers == 1:
-        return [_slot(devices[0], [[]], facts)]
-    cores = sorted(os.sched_getaffinity(0), key=_core_order)
-    shares = divide_cores(cores, [gpu.node if gpu else None for gpu in devices], cores_of_nodes())
+        return [_slot(devices[0], [[]], (), facts)]
     try:
-        return [_slot(gpu, share_out(share, workers), facts) for gpu, share in zip(devices, shares, strict=True)]
+        return [_slot(gpu, *_share_out(share, workers, gpu), facts) for gpu, share in zip(devices, shares, strict=True)]
     except ValueError as error:
         each = f" for each of {len(gpus)} GPUs: take fewer --gpus or" if len(gpus) > 1 else ": take"
         raise ConfigError(f"{error}{each} fewer --workers") from error
+
+
+def most_workers(gpu: Gpu, cores: int, gpus: int = 1) -> int:
+    """Return how many workers the cores of a GPU's share, its free memory and the host's allow, at least one."""
+    bounds = [
+        cores - _QUIET_CORES if cores >= _ENOUGH_CORES else cores // 2,
+        int(_host_bytes() / _HOST_BYTES / gpus),
+        *([int(_MEMORY_PART * gpu.free_bytes / _DEVICE_BYTES)] if gpu.free_bytes else []),
+    ]
+    return max(1, min(bounds))
+
+
+def _host_bytes() -> float:
+    """Return the host's memory."""
+    for line in _read(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemTotal:"):
+            return float(line.split()[1]) * 1024
+    return float("inf")
+
+
+def _share_out(share: Sequence[int], workers: int, gpu: Gpu | None) -> tuple[list[list[int]], Sequence[int]]:
+    """Divide a GPU's cores among its workers; the second part is kept free. Raise `ValueError` for too many workers."""
+    spare = len(share) - _QUIET_CORES
+    if gpu is None or len(share) < _ENOUGH_CORES or workers > spare:
+        return share_out(share, workers), ()
+    return share_out(share[:spare], workers), share[spare:]
 
 
 def divide_cores(
@@ -162,12 +201,12 @@ def _node_of(bus: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _slot(gpu: Gpu | None, cores: list[list[int]], facts: dict[str, str]) -> DeviceSlot:
+def _slot(gpu: Gpu | None, cores: list[list[int]], quiet_cores: Sequence[int], facts: dict[str, str]) -> DeviceSlot:
     if gpu is None:
         return DeviceSlot(cores, facts)
     variables = {**facts, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
-    memory = float("inf") if gpu.memory_bytes is None else gpu.memory_bytes * _MEMORY_PART
-    return DeviceSlot(cores, variables, memory)
+    memory = float("inf") if gpu.free_bytes is None else gpu.free_bytes * _MEMORY_PART
+    return DeviceSlot(cores, variables, memory, quiet_cores)
 
 
 def _read(path: Path) -> str:

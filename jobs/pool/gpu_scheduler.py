@@ -1,17 +1,22 @@
 """One device and the workers that share it: who may use it, who stands still, what starts next.
 
 Measuring is a small part of a cell; most of it is importing and compiling on the CPU. Each worker has cores of its own.
-A cell asks for the device for one of three purposes:
+A cell asks for the device for one of three purposes, with the bytes of its memory that it needs meanwhile:
 
-- `device`: to run its model at length. Several cells may at once; only a warm call is timed.
-- `tune`: to let Inductor time candidates. All processes of other cells are stopped with SIGSTOP: beside
-  their compilers Inductor rejected faster library calls (docs/results.md).
-- `measure`: the same, granted once no cell holds the device. The measuring cell waits until a probe shows that the device
-  is idle, since a stopped process leaves kernels queued (`collector.machine.idle`).
+- `device`: to load or run its model. Several cells may at once.
+- `tune`: to let Inductor time candidates.
+- `profile`: to take device times.
+- `measure`: to take latencies.
 
-The time for which a cell was stopped or waited is subtracted from its compile time.
+Where a cell holds the device for any but the first, every other cell that holds it is stopped with SIGSTOP. A cell waits
+until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.idle`). It is
+moved to cores that are kept free for it. For latencies all other cells are stopped, those that compile too: their load makes
+launches late. Where no cores are kept free, as on a CPU, that holds for each purpose. The time for which a cell was stopped
+or waited is subtracted from its compile time.
 
-A measurement that was disturbed after all is repeated alone (`jobs.pool.disturbance`).
+Memory is promised, not measured: a cell that asks waits until what it needs fits beside what the others keep or were
+promised. A cell that ran out of memory beside others is measured again alone, one that was disturbed is measured again
+while all others stand still (`jobs.pool.disturbance`).
 """
 
 from __future__ import annotations
@@ -33,15 +38,29 @@ from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.outcome import Outcome
 from collector.process.tokens import PREFIX
 from collector.settings import Settings
-from collector.vocabulary import Cell, Status
+from collector.vocabulary import Cell, Stage, Status
 from jobs.pool.disturbance import DisturbanceCheck
 
-_SURELY_NOT_THE_DEVICE = frozenset({Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY})
+_SURELY_NOT_THE_DEVICE = frozenset(
+    {Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY, Status.OOM}
+)
 #: Fork servers that a scheduler may lose in a run before it gives up.
 _SERVERS = 3
 
-#: Bytes of device memory that a cell needs, or None if that is not known.
-MemoryOf = Callable[[Cell], float | None]
+#: What a process takes of a device before it allocates anything: CUDA's context, the kernels of torch and of libraries. On
+#: an H100 with torch 2.11 nvidia-smi shows 0.5 to 0.7 GB.
+CONTEXT_BYTES = 700e6
+#: Part of the device's memory that a model may take to load and to run in eager mode where nobody knows.
+_UNKNOWN_PART = 1 / 8
+#: What tuning takes beside the weights: the inputs and outputs of one operator, and the buffer that flushes the L2 cache.
+_TUNING_BYTES = 2e9
+#: Purposes for which all other cells stand still, and not only those that use the device.
+_ALL_STAND = frozenset({"measure"})
+#: Seconds that a cell waits for memory before no other cell is started.
+_PATIENCE_S = 30.0
+
+#: Bytes of device memory that a cell needs in a stage, or None if that is not known.
+MemoryOf = Callable[[Cell, Stage], float | None]
 
 
 class LostDeviceError(ExpectedError):
@@ -55,12 +74,13 @@ class DeviceSlot:
     """A device and the cores that belong to it: one set of cores a worker, each as large as the others.
 
     `variables` are added to the environment of every process, `memory_bytes` is what cells on this device may need
-    together.
+    together. `quiet_cores` are kept free for the cell that tunes or measures.
     """
 
     cores: Sequence[Sequence[int]]
     variables: Mapping[str, str] = field(default_factory=dict)
     memory_bytes: float = float("inf")
+    quiet_cores: Sequence[int] = ()
 
 
 class GpuScheduler:
@@ -69,6 +89,9 @@ class GpuScheduler:
     `known_code` has by `cell_id` the code that a cell need not be measured with (`Settings.known_code`).
     """
 
+    #: Purposes for which all other cells stand still; a benchmark tries other ones.
+    all_stand = _ALL_STAND
+
     def __init__(
         self,
         cells: Sequence[Cell],
@@ -76,7 +99,7 @@ class GpuScheduler:
         slot: DeviceSlot,
         environ: Mapping[str, str],
         preload: Preload | None = None,
-        memory_of: MemoryOf = lambda _: None,
+        memory_of: MemoryOf = lambda *_: None,
         launcher: Launcher | None = None,
         known_code: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -92,8 +115,10 @@ class GpuScheduler:
         self._active: dict[CellProcess, list[int]] = {}
         self._queue: list[CellProcess] = []
         self._holders: set[CellProcess] = set()
-        #: Cells that ran out of memory beside others, or were disturbed, to be measured again alone.
+        #: Cells that ran out of memory beside others, to be measured again alone.
         self._alone: list[Cell] = []
+        #: Cells that were disturbed: all others stand still while they are measured again.
+        self._in_quiet: set[str] = set()
         self._disturbance = DisturbanceCheck()
         self._ran_beside_others: set[CellProcess] = set()
         self._launcher = launcher if launcher and not launcher.lost else None
@@ -132,7 +157,7 @@ class GpuScheduler:
         self.prepare()
         if self._launcher is None or not self._launcher.is_ready:
             return
-        while self._free and not self._held_alone() and (cell := self._choose()) is not None:
+        while self._free and self._may_start() and (cell := self._choose()) is not None:
             try:
                 self._begin(cell)
             except LauncherError:
@@ -165,7 +190,9 @@ class GpuScheduler:
                     # Beside others it proves nothing: the memory may have been theirs.
                     self._alone.append(process.cell)
                 else:
-                    self._alone += self._disturbance.judge(outcome.measurement)
+                    again = self._disturbance.judge(outcome.measurement)
+                    self._in_quiet.update(cell.cell_id for cell in again)
+                    self._waiting += again
                     yield outcome
         self._hand_over()
 
@@ -187,13 +214,41 @@ class GpuScheduler:
         return None if fitting is None else self._waiting.pop(fitting)
 
     def _fits(self, cell: Cell) -> bool:
-        taken = sum(self._needs(process.cell) for process in self._active)
-        return not self._active or self._needs(cell) + taken <= self._slot.memory_bytes
+        needs = CONTEXT_BYTES + self._estimate(cell, Stage.LOAD_MODEL) if cell.device == "cuda" else 0.0
+        return not self._active or needs <= self._free_bytes()
 
-    def _needs(self, cell: Cell) -> float:
-        # A cell that was never measured may take an even share; if it needs more, it is measured again alone.
-        known = self._memory_of(cell)
-        return self._slot.memory_bytes / len(self._slot.cores) if known is None else known
+    def _estimate(self, cell: Cell, stage: Stage) -> float:
+        """Return the bytes that a cell needs in a stage in which it cannot know itself."""
+        known = self._memory_of(cell, stage)
+        return self._slot.memory_bytes * _UNKNOWN_PART if known is None else known
+
+    def _free_bytes(self, without: CellProcess | None = None) -> float:
+        """Return the memory that no active cell but `without` has or was promised."""
+        return self._slot.memory_bytes - sum(self._taken(one) for one in self._active if one is not without)
+
+    def _taken(self, process: CellProcess) -> float:
+        promised = self._needs(process) if process.holds else 0.0
+        return max(process.keeps, promised) + (CONTEXT_BYTES if process.cell.device == "cuda" else 0.0)
+
+    def _needs(self, process: CellProcess) -> float:
+        if process.cell.device != "cuda":
+            return 0.0
+        if process.needs is not None:
+            return process.needs
+        unknown = process.stage in (Stage.START, Stage.LOAD_MODEL, Stage.EAGER)
+        return self._estimate(process.cell, process.stage) if unknown else process.keeps + _TUNING_BYTES
+
+    def _has_room(self, process: CellProcess) -> bool:
+        needs = max(self._needs(process), process.keeps) + (CONTEXT_BYTES if process.cell.device == "cuda" else 0.0)
+        if needs <= self._free_bytes(process) or process.keeps >= self._needs(process):
+            return True
+        # All wait for each other, or this one needs more than there is: estimates may be too high, so the first one tries.
+        return not self._holders and len(self._queue) == len(self._active) and process is self._queue[0]
+
+    def _may_start(self) -> bool:
+        if any(self._stops_all(process, process.purpose) for process in self._holders):
+            return False  # a start is work on the very machine that must be still
+        return not any(one.asked_s > _PATIENCE_S and not self._has_room(one) for one in self._queue)
 
     def _check_device(self, outcome: Outcome) -> None:
         measured = outcome.measurement
@@ -215,34 +270,42 @@ class GpuScheduler:
         self._waiting[:0] = again
 
     def _hand_over(self) -> None:
-        self._holders = {process for process in self._holders if process.holds}
+        for process in [process for process in self._holders if not process.holds]:
+            self._holders.discard(process)
+            if process.purpose != "device" and self._slot.quiet_cores and process in self._active:
+                process.move(self._active[process])
         # Measurements go first: they are short and the last thing a cell needs before its worker is free again.
-        self._queue.sort(key=lambda process: process.asks != "measure")
+        self._queue.sort(key=lambda process: process.asks not in ("measure", "profile"))
         for process in list(self._queue):
-            if self._may_hold(process):
+            if not self._held_alone() and self._has_room(process):
                 self._queue.remove(process)
                 self._give(process)
-            elif process.asks == "measure":
-                break
         if not self._held_alone():
             self._resume_all()
 
     def _held_alone(self) -> bool:
-        # Nothing new starts meanwhile: a start is work on the very machine that must be still.
-        return any(process.purpose != "device" for process in self._holders)
-
-    def _may_hold(self, process: CellProcess) -> bool:
         # Not even a measurement interrupts who tunes: a timing stopped in the middle comes back wrong.
-        return not self._held_alone() and not (process.asks == "measure" and self._holders)
+        return any(process.purpose != "device" for process in self._holders)
 
     def _give(self, process: CellProcess) -> None:
         if process.asks != "device":
+            all_stand = self._stops_all(process, process.asks)
             for other in self._active:
-                if other is not process:
+                if other is not process and (all_stand or other.holds):
                     other.stand()
+                elif other is not process:
+                    other.go_on()  # what was stopped for the last one need not stand for this one
+            if self._slot.quiet_cores:
+                process.move(self._slot.quiet_cores)
         process.go_on()
         self._holders.add(process)
-        process.grant(self._disturbance.idle_ms)
+        process.grant(self._disturbance.idle_ms, self._slot.memory_bytes)
+
+    def _stops_all(self, process: CellProcess, purpose: str | None) -> bool:
+        if purpose in (None, "", "device"):
+            return False
+        is_quiet = process.cell.cell_id in self._in_quiet
+        return not self._slot.quiet_cores or is_quiet or purpose in self.all_stand
 
     def _resume_all(self) -> None:
         for process in self._active:

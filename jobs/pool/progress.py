@@ -7,9 +7,9 @@ from collections import Counter
 
 from rich.console import Console
 
-from collector.vocabulary import NOT_APPLICABLE, Measurement, Status, sizes_of, status_words
+from collector.vocabulary import NOT_APPLICABLE, Cell, Measurement, Status, sizes_of, status_words
 from jobs.output.tables import say
-from jobs.output.terminal import several
+from jobs.output.terminal import one_line, several
 from jobs.plan.carrying import SAME_CODE_AS
 
 
@@ -20,6 +20,8 @@ class RunProgress:
         self.console, self.total = console, total
         self.counts: Counter[Status] = Counter()
         self._status: dict[str, Status] = {}
+        #: By config and reason the number of cells that are unavailable here.
+        self._unavailable: Counter[tuple[str, str]] = Counter()
         #: By `cell_id` the night from which a cell was carried over.
         self.carried: dict[str, str] = {}
         self._began = time.monotonic()
@@ -59,10 +61,26 @@ class RunProgress:
         self.counts[measurement.status] += 1
         if night := measurement.details.get(SAME_CODE_AS):
             self.carried[measurement.cell.cell_id] = night
+        if measurement.status is Status.UNAVAILABLE and measurement.failure:
+            self._count_unavailable(measurement.cell, measurement.failure.message)
+            return
         left = self.left_s()
         facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
         what = f"{measurement.cell}  {describe(measurement)}  ({measurement.wall_s:.0f} s; {facts})"
         say(self.console, f"[{self.done}/{self.total}] {what}")
+
+    def _count_unavailable(self, cell: Cell, reason: str) -> None:
+        """Say once for each config why its cells cannot be measured here; `unavailable_words` says how many they were."""
+        self._unavailable[cell.config.name, reason] += 1
+        if self._unavailable[cell.config.name, reason] == 1:
+            say(self.console, f"{cell.config.name} is unavailable here: {one_line(reason)} (told once)")
+
+    def unavailable_words(self) -> list[str]:
+        """Return a line for each config that cannot be measured here, with the number of its cells."""
+        return [
+            f"{several(count, 'cell')} of {config} not measured: {one_line(reason)}"
+            for (config, reason), count in self._unavailable.items()
+        ]
 
 
 def describe(measurement: Measurement) -> str:

@@ -68,14 +68,15 @@ class RunNames:
 class ExecutionOptions:
     """How a plan is worked through.
 
-    Each GPU measures `workers` cells at once. After `budget_s` seconds no further cell starts. `start` is `fork` (from a
+    Each GPU measures `workers` cells at once; None is as many as fit, until the devices are known. After `budget_s` seconds
+    no further cell starts. `start` is `fork` (from a
     process that has imported everything) or `spawn` (a new process a cell). `gpus` is as in
     `jobs.pool.device_slots.choose_gpus`. `overlay` is a folder from which torch is imported in place of the installed one,
     and `source` says what it is (`jobs.builds.overlay`). For `carried_nights` nights a cell whose code did not change is
     carried over, 0 for none (`jobs.plan.carrying`).
     """
 
-    workers: int = 1
+    workers: int | None = None
     budget_s: float = float("inf")
     start: str = "fork"
     gpus: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError, MemoryOf
 from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.testbeds import Testbed, preload_for
+from jobs.pool.usage import Usage, UsageMeter
 
 Listener = Callable[[Measurement], None]
 
@@ -86,9 +87,10 @@ class DeviceRun:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The closed bundles, and the error that ended the run before its time."""
+    """The closed bundles, how each device used the machine, and the error that ended the run before its time."""
 
     paths: list[Path]
+    usages: list[Usage]
     lost: LostDeviceError | None = None
 
 
@@ -97,11 +99,11 @@ def measure_devices(
     settings: Settings,
     listen: Listener,
     variables: Mapping[str, str],
-    memory_of: MemoryOf = lambda _: None,
+    memory_of: MemoryOf = lambda *_: None,
 ) -> Result:
     """Does the work of all devices side by side and closes their bundles; all have the same execution options.
 
-    `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs.
+    `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs in a stage.
     What the budget or a lost GPU leaves out stays missing. After an interruption the bundles stay open, with all that was
     measured.
 
@@ -109,6 +111,7 @@ def measure_devices(
         LauncherError: the processes that start the cells keep dying.
     """
     lost = None
+    meters = [meter_of(run.testbed) for run in runs]
     schedulers = [scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known) for run in runs]
     try:
         for run in runs:
@@ -116,8 +119,12 @@ def measure_devices(
             for copy in run.work.copies:
                 run.writer.measurement(copy)
                 listen(copy)
-        with closing(Pool(schedulers, runs[0].testbed.execution.budget_s).run()) as outcomes:
+        with ExitStack() as stack:
+            for meter in meters:
+                stack.enter_context(meter)
+            outcomes = stack.enter_context(closing(Pool(schedulers, runs[0].testbed.execution.budget_s).run()))
             for index, outcome in outcomes:
+                meters[index].took(outcome.measurement)
                 cell_id, details = outcome.measurement.cell.cell_id, outcome.measurement.details
                 if details.get("only") and (known := runs[index].known.get(cell_id)):
                     details[SAME_CODE_AS] = known.night
@@ -130,7 +137,17 @@ def measure_devices(
         for run in runs:
             run.writer.abandon()
         raise
-    return Result([run.writer.close(now()) for run in runs], lost)
+    usages = [meter.usage() for meter in meters]
+    paths = [run.writer.close(now(), usage.to_json()) for run, usage in zip(runs, usages, strict=True)]
+    return Result(paths, usages, lost)
+
+
+def meter_of(testbed: Testbed) -> UsageMeter:
+    """Return a meter of a testbed's device and of the cores that belong to it."""
+    slot = testbed.slot
+    cores = [core for part in slot.cores for core in part] or sorted(os.sched_getaffinity(0))
+    gpu = slot.variables.get("CUDA_VISIBLE_DEVICES") if testbed.device == "cuda" else None
+    return UsageMeter(gpu, [*cores, *slot.quiet_cores], len(slot.cores))
 
 
 def scheduler_for(
@@ -138,7 +155,7 @@ def scheduler_for(
     cells: Sequence[Cell],
     settings: Settings,
     variables: Mapping[str, str],
-    memory_of: MemoryOf = lambda _: None,
+    memory_of: MemoryOf = lambda *_: None,
     known: Mapping[str, Known] = MappingProxyType({}),
 ) -> GpuScheduler:
     """The scheduler of a device's cells; nothing is started yet."""

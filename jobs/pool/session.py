@@ -11,6 +11,7 @@ from rich.console import Console
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.settings import Settings
+from collector.vocabulary import Cell, Stage
 from jobs.output.tables import say
 from jobs.output.terminal import several
 from jobs.plan.carrying import known_cells
@@ -18,6 +19,7 @@ from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.schedule import longest_first, shares
+from jobs.pool.gpu_scheduler import MemoryOf
 from jobs.pool.host import cell_variables
 from jobs.pool.progress import RunProgress
 from jobs.pool.requested_options import RequestedOptions, RunNames
@@ -101,18 +103,19 @@ def _measure(
     ordered = []
     for (header, attempt), run in zip(headers, runs, strict=True):
         _announce(console, header, run, attempt)
-        cells = longest_first(run.work.cells, model, execution.workers, execution.budget_s)
+        cells = longest_first(run.work.cells, model, execution.workers or 1, execution.budget_s)
         ordered.append(replace(run, work=replace(run.work, cells=cells)))
     for line in left_out:
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
     total = sum(run.work.total for run in runs)
     progress, variables = RunProgress(console, total), cell_variables(execution.start)
-    result = measure_devices(
-        ordered, settings, progress.took, variables, lambda cell: model.estimate(cell).memory_bytes
-    )
+    result = measure_devices(ordered, settings, progress.took, variables, memory_of(model))
     if execution.carried_nights:
         say(console, progress.carried_words())
-    for path in result.paths:
+    for line in progress.unavailable_words():
+        say(console, line)
+    for path, usage in zip(result.paths, result.usages, strict=True):
+        say(console, f"used {usage}")
         say(console, f"bundle {path}")
         if store:
             say(console, store(path))
@@ -122,6 +125,16 @@ def _measure(
     if result.lost:
         raise result.lost
     return [header.run_id for header, _ in headers], progress
+
+
+def memory_of(model: CostModel) -> MemoryOf:
+    """Return what tells the device memory of a cell in the stages in which it cannot know itself."""
+
+    def known(cell: Cell, stage: Stage) -> float | None:
+        cost = model.estimate(cell)
+        return cost.eager_bytes if stage is Stage.EAGER else cost.load_bytes
+
+    return known
 
 
 def storing(database: str) -> Store:
@@ -148,10 +161,18 @@ def require_cells(plan: Plan) -> None:
 def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int) -> None:
     """Says what is about to be measured and on what."""
     environment, total, duplicates = run.testbed.environment, run.work.total, run.work.named_twice
+    slot = run.testbed.slot
     device = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
     again = f", attempt {attempt}" if attempt > 1 else ""
     on = f"{device}, torch {environment['torch']}, {header.branch}@{header.commit[:10]}"
     say(console, f"run {header.run_id}{again}: {several(total, 'cell')} on {on}")
+    if len(slot.cores) > 1:
+        quiet = (
+            f", {several(len(slot.quiet_cores), 'core')} kept free for the one that measures"
+            if slot.quiet_cores
+            else ""
+        )
+        say(console, f"{len(slot.cores)} workers, each on {several(len(slot.cores[0]), 'core')}{quiet}")
     if duplicates:
         same = "compile to the same program as another one: measured once, shown under each name"
         say(console, f"{duplicates} of them {same}")

@@ -96,6 +96,7 @@ def find_testbeds(
                     launchers[number] = until_probed.enter_context(closing(server))
         environments = list(threads.map(partial(probe, device), slots))
         until_probed.pop_all()
+    execution = replace(execution, workers=len(slots[0].cores))
     if len(gpus) > 1:
         execution = replace(execution, gpus=",".join(str(gpu.index) for gpu in gpus))
     return [Testbed(*item) for item in zip(slots, environments, [execution] * len(slots), launchers, strict=True)]

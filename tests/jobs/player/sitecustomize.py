@@ -9,6 +9,8 @@
     end:STATUS/STATUS   the outcome of the first attempt, of the second one, ... (without it: pass); `no_room` passes
                         without memory for the float64 reference
     exit:CODE           ends without an outcome
+    needs:GB/GB         what it asks for from now on with each of the above, and what it keeps afterwards
+    stage:NAME          tells the stage
 
 Every step notes in the file PLAY_LOG when it asked, began, ended, and every few milliseconds that it runs: lines of
 time, cell's batch size, process, its parent, event, number of the step, name of the step. A second is counted in those
@@ -32,6 +34,7 @@ class Actor:
         self.answers = os.fdopen(os.dup(0), "rb")
         self.cell = json.loads(self.answers.readline())["cell"]
         self.number, self.steps = self.cell["batch_size"], 0
+        self.needs, self.keeps = None, 0
         self.report, self.unsent = int(sys.orig_argv[-1]), []
         self.log = os.open(os.environ["PLAY_LOG"], os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
@@ -49,11 +52,11 @@ class Actor:
 
     def ask(self, name):
         self.note("ask", name)
-        self.send({"ask": name})
+        self.send({"ask": name, "bytes": self.needs})
         answer = self.answers.readline()
         if not answer:
             os._exit(9)
-        assert json.loads(answer) == {"idle_ms": 0.0}
+        assert json.loads(answer)["idle_ms"] == 0.0
 
     def step(self, name, seconds, breathless):
         self.steps += 1
@@ -65,7 +68,7 @@ class Actor:
             time.sleep(TICK_S)
         ended = self.note("end", name)
         if name != "work":
-            self.send({"done": name}, breathless)
+            self.send({"done": True, "bytes": self.keeps}, breathless)
         return began, ended
 
     def attempts(self):
@@ -93,6 +96,10 @@ class Actor:
             name, _, value = part.partition(":")
             if name == "exit":
                 os._exit(int(value))
+            elif name == "needs":
+                self.needs, self.keeps = (int(float(size) * 1e9) for size in value.split("/"))
+            elif name == "stage":
+                self.send({"stage": value})
             elif name == "end":
                 statuses = value.split("/")
             else:

@@ -9,7 +9,8 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from itertools import combinations, product
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,16 @@ import pytest
 from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, Preload
 from collector.settings import Settings
+from collector.vocabulary import Stage as VocabularyStage
 from collector.vocabulary import Status
 from jobs.pool import gpu_scheduler
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
+from jobs.pool.gpu_scheduler import CONTEXT_BYTES, DeviceSlot, GpuScheduler, LostDeviceError
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, servers
 from tests.jobs.acting import (
     CORES,
+    FIRST,
+    LAST,
     Stage,
     acted,
     alive,
@@ -82,7 +86,6 @@ def test_who_may_use_the_device_beside_whom(mixed):
         assert trace.others_in(span) == [], "while one tunes or measures no other runs"
         assert not any(span.holds(start) for start in starts), "and none starts"
     assert not any(one.overlaps(other) for one, other in combinations(trace.named("tune", "measure"), 2))
-    assert not any(one.overlaps(other) for one, other in product(trace.named("measure"), trace.named("device")))
     first, second = trace.of(1, "device")[0], trace.of(2, "device")[0]
     assert first.overlaps(second), "several run their model at once"
     assert [tick for tick in trace.others_in(first) if tick.number == 2 and second.holds(tick.moment)]
@@ -245,18 +248,109 @@ def test_real_workers_measure_in_the_order_of_the_plan_with_the_server_that_was_
     assert servers() == list(temp.iterdir()) == []
 
 
-def test_together_cells_need_no_more_memory_than_there_is(stage):
-    amounts = {1: 6.0, 2: 6.0, 3: 4.0, 4: 12.0, 5: 3.0, 6: 10.0}
-    where = slot(4, memory_bytes=10.0)
-    outcomes, trace = stage.play(["work:0.2"] * 7, where, memory_of=lambda cell: amounts.get(cell.batch_size))
-    all_pass(outcomes, 7)
-    companies = list(trace.companies())
-    for company in companies:
-        # What nobody knows of counts as an even share.
-        assert len(company) == 1 or sum(amounts.get(number, 2.5) for number in company) <= 10.0
-    assert {4} in companies
-    assert {6} in companies
-    assert max(map(len, companies)) > 1
+def quiet_slot(workers):
+    """Workers on the first core; the last one is kept free."""
+    return replace(slot(workers), cores=[FIRST] * workers, quiet_cores=LAST)
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+@pytest.mark.parametrize("purpose", ["tune", "profile"])
+def test_who_has_the_device_alone_stops_only_its_users(purpose, stage):
+    outcomes, trace = stage.play([f"work:0.2,{purpose}:0.5,work:0.2", "device:1.5", "work:1.5"], quiet_slot(3))
+    all_pass(outcomes, 3)
+    (held,) = trace.named(purpose)
+    # A stop takes a moment to act.
+    others = {tick.number for tick in trace.others_in(held) if tick.moment > held.begin + 0.05}
+    assert others == {3}
+    assert details(outcomes, 2)["stopped_s"] == pytest.approx(0.5, abs=0.3)
+    assert details(outcomes, 3)["stopped_s"] == 0.0
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_all_others_stand_while_latencies_are_taken(stage):
+    outcomes, trace = stage.play(["work:0.2,measure:0.4,profile:0.2", "device:1.5", "work:1.5"], quiet_slot(3))
+    all_pass(outcomes, 3)
+    (measured,) = trace.named("measure")
+    assert trace.others_in(measured) == []
+    assert details(outcomes, 3)["stopped_s"] == pytest.approx(0.4, abs=0.3)
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_who_measures_moves_to_the_quiet_cores_and_back(stage):
+    cores = {}
+
+    def look():
+        while len(cores) < 3:
+            of_first = [line for line in read_log(stage.log) if line.number == 1]
+            if of_first and of_first[-1].event == "tick":
+                with suppress(OSError):
+                    cores[of_first[-1].at] = os.sched_getaffinity(of_first[-1].pid)
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    stage.play(["work:0.3,measure:0.3,work:0.3"], quiet_slot(2))
+    thread.join(5)
+    assert cores == {"1": set(FIRST), "2": set(LAST), "3": set(FIRST)}
+
+
+def of_gpu(scripts):
+    """Cells of a GPU that play scripts, numbered from 1."""
+    return [acted(script, number, "cuda") for number, script in enumerate(scripts, 1)]
+
+
+def gigabytes(size):
+    """A slot's memory: what four contexts take, and `size` GB for all that cells ask for."""
+    return 4 * CONTEXT_BYTES + size * 1e9
+
+
+def played_on_gpu(stage, scripts, size, memory_of=lambda *_: 0.0):
+    cells = of_gpu(scripts)
+    scheduler = stage.scheduler(cells, slot(4, memory_bytes=gigabytes(size)), memory_of=memory_of)
+    return [outcome for _, outcome in Pool([scheduler]).run()], read_trace(stage.log)
+
+
+def test_holders_need_no_more_memory_than_there_is(stage):
+    sizes = {1: 6, 2: 6, 3: 4, 4: 10, 5: 3, 6: 1}
+    scripts = [f"needs:{size}/0.2,device:0.2,work:0.1" for size in sizes.values()]
+    outcomes, trace = played_on_gpu(stage, scripts, 10.4)
+    all_pass(outcomes, 6)
+    together = [
+        {one.number for one in trace.named("device") if one.holds(span.begin)} for span in trace.named("device")
+    ]
+    taken = [sum(sizes[number] * 1e9 + CONTEXT_BYTES for number in company) for company in together]
+    assert max(taken) <= gigabytes(10.4)
+    assert max(map(len, together)) > 1, "who fits beside another does not wait"
+
+
+def test_who_waits_for_memory_stops_no_smaller_cell(stage):
+    scripts = ["needs:8/8,device:1.0", "needs:9/0,device:0.1", *["needs:1/0,device:0.1"] * 3]
+    outcomes, trace = played_on_gpu(stage, scripts, 10)
+    all_pass(outcomes, 5)
+    large, (waits,) = trace.of(1, "device")[0], trace.of(2, "device")
+    assert waits.begin >= large.end
+    assert all(span.end < waits.begin for number in (3, 4, 5) for span in trace.of(number, "device"))
+
+
+def test_two_that_wait_for_each_others_memory_both_end(stage):
+    outcomes, _ = played_on_gpu(stage, ["needs:5/5,device:0.2,needs:9/0,device:0.1"] * 2, 10)
+    all_pass(outcomes, 2)
+
+
+def test_more_than_the_device_has_is_tried_once_nobody_else_uses_it(stage):
+    outcomes, trace = played_on_gpu(stage, ["needs:1/0,device:0.5", "work:0.1,needs:20/0,device:0.1"], 10)
+    all_pass(outcomes, 2)
+    assert trace.of(2, "device")[0].begin >= trace.of(1, "device")[0].end
+
+
+def test_what_a_cell_cannot_know_comes_from_earlier_runs(stage):
+    known = {(1, VocabularyStage.LOAD_MODEL): 9e9, (2, VocabularyStage.LOAD_MODEL): 9e9}
+    scripts = ["stage:load_model,device:0.3"] * 2 + ["stage:load_model,needs:1/0,device:0.3"]
+    outcomes, trace = played_on_gpu(stage, scripts, 10, lambda cell, at: known.get((cell.batch_size, at), 0.0))
+    all_pass(outcomes, 3)
+    first, second, small = (trace.of(number, "device")[0] for number in (1, 2, 3))
+    assert not first.overlaps(second)
+    assert small.overlaps(first)
 
 
 def test_out_of_memory_alone_is_believed_and_cells_start_in_the_order_of_the_plan(stage):

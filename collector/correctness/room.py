@@ -1,0 +1,63 @@
+"""How much device memory a comparison may use, and which reference fits into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+#: Part of a GPU up to which the float64 reference of a program in reduced precision may grow. Above it the reference has
+#: float32, whose rounding is 2^16 times finer than bfloat16's: enough to judge it, and cells beside this one can work on.
+_SMALL_PART = 0.25
+#: Part of what cells may use together up to which a reference is tried at all.
+_PART = 0.95
+#: What an estimate is short of: the allocator's fragments and the workspaces of libraries.
+_MARGIN = 1.1
+#: Snapshots of outputs that are held beside the peak of a call, as multiples of that peak at most.
+_SNAPSHOTS = 1.5
+
+#: Enters a hold of the device for a purpose, with so many bytes in all.
+Hold = Callable[[str, int | None], AbstractContextManager[None]]
+
+
+def _no_hold(_: str, __: int | None) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The device memory of a comparison, in bytes.
+
+    `eager_peak` is the most that an eager call holds, weights and inputs included, 0 where that is not known. `total` is the
+    device's memory, `for_cells` what all cells may use together; None where it is not known.
+    """
+
+    hold: Hold = _no_hold
+    device: str = "cpu"
+    eager_peak: int = 0
+    total: int | None = None
+    for_cells: int | None = None
+
+    @property
+    def reserved(self) -> int:
+        """The device memory that this process has now."""
+        return int(torch.cuda.memory_reserved()) if self.device == "cuda" else 0
+
+    def for_calls(self) -> int | None:
+        """Return what eager and compiled calls need whose outputs are kept, in all; None where that is not known."""
+        return int((1 + _SNAPSHOTS) * self.eager_peak) + self.reserved if self.eager_peak else None
+
+    def for_reference(self, growth: float) -> int | None:
+        """Return what a reference needs whose numbers are `growth` times as wide, in all; None where that is not known."""
+        return int(_MARGIN * growth * self.eager_peak) + self.reserved if self.eager_peak else None
+
+    def is_too_large(self, needs: int | None) -> bool:
+        """Return whether no waiting would make room for so many bytes."""
+        limit = min((size for size in (self.total, self.for_cells) if size), default=None)
+        return needs is not None and limit is not None and needs > _PART * limit
+
+    def is_small(self, needs: int | None) -> bool:
+        """Return whether so many bytes are a small part of the device."""
+        return needs is None or self.total is None or needs <= _SMALL_PART * self.total

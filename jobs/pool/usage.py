@@ -1,0 +1,148 @@
+"""How a run used its machine: cores, GPU and its memory, and what the workers did."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, Self
+
+from collector.vocabulary import Measurement
+
+_STAT = Path("/proc/stat")
+#: Columns of a core in /proc/stat that are time without work: idle and waiting for a disk (proc(5)).
+_IDLE = (3, 4)
+#: Seconds between two looks at the GPU: NVML's utilisation is of the last sixth of a second to second (nvml.h).
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How one device's part of a run used the machine.
+
+    Shares are between 0 and 1, of the cores that belong to the device and of the time of its workers; None is what this
+    machine does not tell. `waiting` is for the device or its memory, `standing` is being stopped for another cell.
+    """
+
+    seconds: float
+    workers: int
+    cores: int
+    cores_busy: float | None
+    gpu_busy: float | None
+    gpu_memory_bytes: float | None
+    gpu_memory_most_bytes: float | None
+    working: float
+    waiting: float
+    standing: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object with what is known."""
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}
+
+    def __str__(self) -> str:
+        return usage_words(self.to_json())
+
+
+def usage_words(usage: Mapping[str, Any]) -> str:
+    """Return a usage, as `to_json` made it, in a line."""
+    device = [f"GPU {_percent(usage['gpu_busy'])} busy"] if "gpu_busy" in usage else []
+    if "gpu_memory_bytes" in usage:
+        most = usage["gpu_memory_most_bytes"]
+        device.append(f"GPU memory {usage['gpu_memory_bytes'] / 1e9:.0f} GB in the mean, {most / 1e9:.0f} GB at most")
+    cores = [f"{usage['cores']} cores {_percent(usage['cores_busy'])} busy"] if "cores_busy" in usage else []
+    workers = f"{usage['workers']} workers " if usage["workers"] > 1 else "the worker "
+    spent = ", ".join(f"{_percent(usage[name])} {words}" for name, words in _SPENT)
+    return f"{usage['seconds']:.0f} s: {', '.join([*cores, *device])}; {workers}{spent}"
+
+
+_SPENT = (("working", "at work"), ("waiting", "waiting for the device"), ("standing", "standing still"))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+class UsageMeter:
+    """Watches a device and its cores from `start` to `usage`, and adds up what the cells say.
+
+    `gpu` is the UUID of the GPU, `cores` are those of its workers and the ones that are kept free.
+    """
+
+    def __init__(self, gpu: str | None, cores: Sequence[int], workers: int) -> None:
+        self._gpu, self._cores, self._workers = gpu, list(cores), workers
+        self._waited_s = self._stopped_s = self._lived_s = 0.0
+        self._looks: list[tuple[float, float]] = []
+        self._over = threading.Event()
+        self._began, self._stat = time.monotonic(), read_cores(self._cores)
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def took(self, measurement: Measurement) -> None:
+        """Add what one cell says of its time."""
+        details = measurement.details
+        stopped_s = float(details.get("stopped_s", 0.0))
+        self._lived_s += measurement.wall_s
+        self._stopped_s += stopped_s
+        self._waited_s += max(0.0, float(details.get("waited_s", 0.0)) - stopped_s)
+
+    def usage(self) -> Usage:
+        """Return what was seen until now."""
+        seconds = max(1e-9, time.monotonic() - self._began)
+        there_s = seconds * self._workers
+        busy, memory = zip(*self._looks, strict=True) if self._looks else ((), ())
+        waiting, standing = min(1.0, self._waited_s / there_s), min(1.0, self._stopped_s / there_s)
+        return Usage(
+            seconds=seconds,
+            workers=self._workers,
+            cores=len(self._cores),
+            cores_busy=busy_share(self._stat, read_cores(self._cores)),
+            gpu_busy=mean(busy) if busy else None,
+            gpu_memory_bytes=mean(memory) if memory else None,
+            gpu_memory_most_bytes=max(memory) if memory else None,
+            working=max(0.0, min(1.0, self._lived_s / there_s) - waiting - standing),
+            waiting=waiting,
+            standing=standing,
+        )
+
+    def _look(self) -> None:
+        if not self._gpu:
+            return
+        with suppress(Exception):  # no package, no driver, or a driver that does not answer
+            import pynvml
+
+            pynvml.nvmlInit()
+            device = pynvml.nvmlDeviceGetHandleByUUID(self._gpu)
+            while not self._over.wait(_LOOK_S):
+                busy = pynvml.nvmlDeviceGetUtilizationRates(device).gpu / 100
+                self._looks.append((busy, float(pynvml.nvmlDeviceGetMemoryInfo(device).used)))
+
+
+def read_cores(cores: Sequence[int]) -> list[tuple[float, float]]:
+    """Return, for each core, its time without work and its time in all, in the kernel's ticks; empty where it does not say."""
+    try:
+        lines = _STAT.read_text().splitlines()
+    except OSError:
+        return []
+    ticks = {
+        line.split()[0]: [float(number) for number in line.split()[1:9]] for line in lines if line.startswith("cpu")
+    }
+    of_cores = [ticks[f"cpu{core}"] for core in cores if f"cpu{core}" in ticks]
+    return [(sum(times[column] for column in _IDLE), sum(times)) for times in of_cores]
+
+
+def busy_share(before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]) -> float | None:
+    """Return the share of the time between two readings in which the cores worked; None where no time has passed."""
+    idle = sum(now - then for (then, _), (now, _) in zip(before, after, strict=False))
+    total = sum(now - then for (_, then), (_, now) in zip(before, after, strict=False))
+    return 1 - idle / total if total > 0 else None
