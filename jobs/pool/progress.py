@@ -61,7 +61,7 @@ class RunProgress:
             self.carried[measurement.cell.cell_id] = night
         left = self.left_s()
         facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
-        what = f"{measurement.cell}  {describe(measurement)}  ({measurement.wall_s:.0f} s; {facts})"
+        what = f"{measurement.cell_name}  {describe(measurement)}  ({measurement.wall_s:.0f} s; {facts})"
         say(self.console, f"[{self.done}/{self.total}] {what}")
 
 
