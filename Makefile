@@ -1,5 +1,6 @@
 # make nightly   environment, CPU zoo, database, summary     make dashboard   look at it
 # make test      the test suite                              make check       lint, types, import rules, tests
+# make gpu       the tests that need a GPU, file by file     PYTHON=python3 runs them with a Python of yours
 # make chaos     kills, full disks, damage and thousands of mutated inputs; another seed tries others (SEED=2)
 # TORCH=torch==2.12.0 chooses another torch; TORCH_INDEX_URL an index to take it from; VENV another folder.
 PYTHON ?= python3
@@ -8,9 +9,9 @@ DB ?= inductor-watch.db
 WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 2)); elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help setup nightly dashboard test check lint slow browser data hostile chaos bench-store bench-dashboard
+.PHONY: help setup nightly dashboard test check lint slow gpu browser data hostile chaos bench-store bench-dashboard
 help:
-	@sed -n '1,4p' Makefile | cut -c3-
+	@sed -n '1,5p' Makefile | cut -c3-
 
 # Each recipe asks the bootstrap for the Python to use, which is all that it prints to standard output: no pipe hides
 # that it failed. It installs nothing that is already there.
@@ -33,6 +34,17 @@ test:
 
 slow:
 	@python=$$($(BOOTSTRAP) --dev) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
+
+# Each file in a process of its own: what crashes in one, or holds memory, is none of the others' business. The Python needs
+# torch for CUDA and pytest; without PYTHON=... it is that of .venv.
+gpu:
+	@python=$(if $(filter file,$(origin PYTHON)),$$($(BOOTSTRAP) --dev),$(PYTHON)) || exit 1; status=0; told=""; \
+	    $$python -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || { echo "no GPU here: nothing was run"; exit 1; }; \
+	    for file in $$(grep -rl --include='test_*.py' 'mark\.gpu' tests | sort); do \
+	        echo "== $$file"; $$python -m pytest -m gpu $$file $(PYTEST); code=$$?; \
+	        if [ $$code -eq 0 ]; then word=passed; else word="FAILED with exit code $$code"; status=1; fi; \
+	        told="$$told\n$$file: $$word"; \
+	    done; printf "%b\n" "$$told"; exit $$status
 
 # The dashboard in a real browser, slow tests too; SCREENSHOTS=FOLDER keeps a picture of every page.
 browser:

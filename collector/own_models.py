@@ -5,6 +5,7 @@ Nothing here imports a user's module.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -144,6 +145,33 @@ def find_package(module: str, folder: str = "") -> list[Path]:
     if spec.submodule_search_locations is not None:
         return [Path(place) for place in spec.submodule_search_locations]
     return [Path(spec.origin)] if spec.origin else []
+
+
+def takes_batch_size(model: OwnModel) -> bool:
+    """Return whether the function is seen to take `batch_size`: its module is read and not imported.
+
+    False where the definition is not found, as that of a function made by another one.
+    """
+    module, _, name = model.target.partition(":")
+    within = module.split(".")[1:]
+    for place in find_package(module, model.folder):
+        path = place.joinpath(*within) if place.is_dir() else place
+        for file in (path, path / "__init__.py", path.with_name(f"{path.name}.py")):
+            if file.is_file():
+                return _takes(file, name, "batch_size")
+    return False
+
+
+def _takes(file: Path, function: str, argument: str) -> bool:
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return False
+    defined = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
+    if not defined:
+        return False
+    given = defined[-1].args
+    return given.kwarg is not None or argument in [one.arg for one in (*given.args, *given.kwonlyargs)]
 
 
 def _content(places: Iterable[Path]) -> str:

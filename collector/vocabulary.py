@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -175,6 +175,23 @@ def _reads_as_something_else(text: str) -> bool:
     return True
 
 
+#: The batch size of a cell whose inputs are as the model makes them: it cannot be chosen, and no plan knows it. Imported
+#: results of an unknown batch have it too.
+OWN_BATCH = 0
+#: The key of a measurement's details: the batch that the inputs of a cell of `OWN_BATCH` have.
+INPUT_BATCH = "input_batch"
+
+
+def batch_word(batch_size: int) -> str:
+    """Return a batch size as names of cells have it: `bs64`, or `bs-own` for the model's own."""
+    return "bs-own" if batch_size == OWN_BATCH else f"bs{batch_size}"
+
+
+def batch_words(batch_size: int) -> str:
+    """Return a batch size in words: `batch 64`, or `own batch` for the model's own."""
+    return "own batch" if batch_size == OWN_BATCH else f"batch {batch_size}"
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """What is compiled, on which device, and how: one entry of the matrix that is measured."""
@@ -210,9 +227,8 @@ class Cell:
         return short_hash(self.to_json(), 16)
 
     def __str__(self) -> str:
-        return (
-            f"{self.suite}/{self.model} {self.phase} {self.dtype} {self.device} bs{self.batch_size} {self.config.name}"
-        )
+        batch = batch_word(self.batch_size)
+        return f"{self.suite}/{self.model} {self.phase} {self.dtype} {self.device} {batch} {self.config.name}"
 
 
 @dataclass(slots=True)
@@ -282,6 +298,12 @@ class Measurement:
             replicate=int(data.get("replicate", 0)),
             code_id=data.get("code_id"),
         )
+
+    @property
+    def cell_name(self) -> str:
+        """The cell's name with the batch that was measured, also where the cell leaves it to the model."""
+        made = self.details.get(INPUT_BATCH)
+        return str(replace(self.cell, batch_size=made) if isinstance(made, int) else self.cell)
 
 
 #: The key of a measurement's details that says what the outputs were compared with: the precision of the reference, or

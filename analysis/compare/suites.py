@@ -9,7 +9,7 @@ from analysis.compare.results import FIGURES, Counts, Figure, Group, PairedFigur
 from analysis.compare.transitions import Transition
 from analysis.stats.arrays import Labels, Mask, Words
 from collector.metrics import METRICS
-from collector.vocabulary import NOT_APPLICABLE, Status
+from collector.vocabulary import NOT_APPLICABLE, Status, batch_word
 
 _GROUP = ["suite", "phase", "dtype", "device", "config", "config_id"]
 
@@ -117,4 +117,4 @@ def _models(cells: pd.DataFrame, labels: Labels) -> Words:
     """The model of each row, with the batch size where its group has the model at several."""
     models = cells["model"].astype(object)
     is_several = models.groupby([labels, models]).transform("size") > 1
-    return models.mask(is_several, models + " bs" + cells["batch_size"].astype(str)).to_numpy(dtype=object)
+    return models.mask(is_several, models + " " + cells["batch_size"].map(batch_word)).to_numpy(dtype=object)

@@ -45,7 +45,8 @@ from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import AHEAD_OF_TIME, SIZES, Cell, Measurement, Stage, Status
+from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Stage, Status
+from collector.zoo.builders.user import input_batch
 from collector.zoo.spec import Built
 
 #: A cell with marked dimensions has its inputs built once more, with `shorter=2`.
@@ -213,6 +214,8 @@ class _Run:
         allow_determinism_later(self.cell.device)
         seed_everything()
         subject, sizes = load(self.cell, build, self.settings.optimizer)
+        if self.cell.batch_size == OWN_BATCH and (batch := input_batch(subject.inputs.args, subject.inputs.kwargs)):
+            self.details[INPUT_BATCH] = batch
         self.details["parameters"] = sum(parameter.numel() for parameter in subject.model.parameters())
         return subject, sizes
 

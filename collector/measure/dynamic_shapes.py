@@ -25,7 +25,7 @@ from collector.measure.program import Inputs, Subject, seed_everything
 from collector.measure.timing import garbage_collection_off, interleaved_ms, relative_half_width, settle, timed_s
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import MARKED, Cell, Measurement, Stage, Status
+from collector.vocabulary import MARKED, OWN_BATCH, Cell, Measurement, Stage, Status
 from collector.zoo.spec import Built
 
 Call = Callable[[], Any]
@@ -139,6 +139,13 @@ class TwoSizes:
             outcome.measurement.status, outcome.measurement.failure = found.status, found.failure
 
 
+#: Why there is nothing to mark, by the batch size of a cell.
+_HINTS = {
+    1: ": torch compiles for a batch of 1 alone, take a larger --batch-size",
+    OWN_BATCH: ": its function makes one size, let it take batch_size",
+}
+
+
 def load(cell: Cell, build: Callable[..., Built], optimizer: str) -> tuple[Subject, TwoSizes | None]:
     """The model of a cell on its device; with a second size, and marks on its inputs, where the config asks for them.
 
@@ -175,7 +182,7 @@ def _second_size(
         raise UnavailableError(f"the inputs of {cell.model} have another structure at a batch of {batches[1]}")
     dimensions = [_differing(*pair) for pair in zip(*leaves, strict=True)]
     if not any(dimensions):
-        hint = ": torch compiles for a batch of 1 alone, take a larger --batch-size" if cell.batch_size == 1 else ""
+        hint = _HINTS.get(cell.batch_size, "")
         raise UnavailableError(f"no input of {cell.model} has a batch or a sequence to mark{hint}")
     pairs = [(a.shape[d], b.shape[d]) for a, b, found in zip(*leaves, dimensions, strict=True) for d in found]
     lengths = next((pair for pair in pairs if pair != batches), (None, None))

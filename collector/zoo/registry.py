@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from collector.errors import nearest
-from collector.own_models import USER, OwnModel, own_model
+from collector.own_models import USER, OwnModel, own_model, takes_batch_size
 from collector.own_models import is_user_model as is_user_model
+from collector.vocabulary import OWN_BATCH
 from collector.zoo.catalog import huggingface, images, llm, modern, torchbench
 from collector.zoo.graphnet import SUITE as GRAPHNET
 from collector.zoo.graphnet import graphnet_model, graphnet_models
@@ -20,18 +21,20 @@ from collector.zoo.torchbenchmark import torchbenchmark_model, torchbenchmark_mo
 def user_model(name: str) -> ModelSpec:
     """The model that a function of the user's builds (`collector.zoo.builders.user`); nothing of it is imported here.
 
-    Its batch size is 1 unless another is asked for. Raises `ZooError` if the name is not spelt `module:function`.
+    Its batch size is 1 where the function is seen to take one, else that of its inputs (`OWN_BATCH`). Raises `ZooError` if
+    the name is not spelt `module:function`.
     """
     return _spec_of(own_model(name))
 
 
 def _spec_of(model: OwnModel) -> ModelSpec:
     """A user's own model as the zoo has it."""
+    size = 1 if takes_batch_size(model) else OWN_BATCH
     return ModelSpec(
         suite=USER,
         name=model.name,
         builder="collector.zoo.builders.user:build",
-        batch_sizes=same_in_both_phases(1, 1),
+        batch_sizes=same_in_both_phases(size, size),
         input_note="what the function returns",
         params={"target": model.target, "arguments": dict(model.arguments), "folder": model.folder},
     )

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import pandas as pd
 from sqlalchemy import select
 
+from collector.vocabulary import batch_word
 from db.connecting import Query, Source, frame
 from db.queries.filters import EVERYTHING, CellFilter
 from db.schema import CellRow, ConfigRow, Model
@@ -44,6 +45,6 @@ def spelled(names: pd.DataFrame) -> list[str]:
     """What people call these cells (rows of `CELL_COLUMNS`), as `collector.vocabulary.Cell` writes itself."""
     columns = (names[name] for name in ("suite", "model", "phase", "dtype", "device", "batch_size", "config"))
     return [
-        f"{suite}/{model} {phase} {dtype} {device} bs{batch_size} {config}"
+        f"{suite}/{model} {phase} {dtype} {device} {batch_word(batch_size)} {config}"
         for suite, model, phase, dtype, device, batch_size, config in zip(*columns, strict=True)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from collector.output_file import write_output
-from collector.own_models import is_user_model
+from collector.own_models import OwnModel, is_user_model, takes_batch_size
 
 #: The function of the example.
 EXAMPLE = "my_models:small"
@@ -32,7 +32,7 @@ _FILE = """\
 # ("inference" or "training") and device the function gets those that it takes. It returns (model, args) or
 # (model, args, kwargs).
 function = "{target}"
-batch_sizes = [{sizes}]
+{sizes}
 
 # All of the following may be left out.
 # phases = ["inference", "training"]        # default: inference
@@ -45,6 +45,10 @@ batch_sizes = [{sizes}]
 # In place of batch_sizes, arguments of the function under a name: this makes {name}.short and {name}.long.
 # shapes = {{ short = {{ batch_size = 8, seq = 128 }}, long = {{ batch_size = 1, seq = 2048 }} }}
 """
+#: Its line on batch sizes for a function that is not seen to take one.
+_NO_SIZES = (
+    "# batch_sizes = [1, 8]                    # default: what the function makes; it must take batch_size for others"
+)
 
 
 def write_example(path: Path, target: str) -> list[Path]:
@@ -59,6 +63,8 @@ def write_example(path: Path, target: str) -> list[Path]:
     if target == EXAMPLE and not module.exists():
         write_output(module, _MODULE, force=False)
         written.append(module)
-    sizes = "1, 32" if target == EXAMPLE else "1"
+    sizes = "batch_sizes = [1, 32]" if target == EXAMPLE else "batch_sizes = [1]"
+    if not takes_batch_size(OwnModel("", target, folder=str(path.parent))):
+        sizes = _NO_SIZES
     write_output(path, _FILE.format(name=target.partition(":")[2], target=target, sizes=sizes), force=False)
     return [path, *written]

@@ -37,12 +37,12 @@ class WatchedModel:
         """The name of its table."""
         return self.model.name.partition(".")[0]
 
-    def sizes(self, wanted: int | None) -> tuple[int, ...]:
-        """The batch sizes: that of the shape, else the wanted one, else those of the file, else 1."""
+    def sizes(self, wanted: int | None, default: int) -> tuple[int, ...]:
+        """Return the batch sizes: that of the shape, else the wanted one, else those of the file, else the default."""
         of_shape = [self.model.arguments[name] for name in BATCH_ARGUMENTS if name in self.model.arguments]
         if self.model.arguments:
-            return (int(of_shape[0] or 1),) if of_shape else (1,)
-        return (wanted,) if wanted else self.batch_sizes or (1,)
+            return (int(of_shape[0] or 1),) if of_shape else (default,)
+        return (wanted,) if wanted else self.batch_sizes or (default,)
 
 
 @dataclass(frozen=True, slots=True)

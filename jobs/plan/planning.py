@@ -109,7 +109,7 @@ def planned_own(
         for phase in map(Phase, selection.phases or one.phases or (Phase.INFERENCE,)):
             dtypes = (selection.dtype,) if selection.dtype else one.dtypes or (default_dtype(spec, device, phase),)
             configs = asked or one.configs or defaults[phase]
-            forms = product(configs, dtypes, one.sizes(selection.batch_size))
+            forms = product(configs, dtypes, one.sizes(selection.batch_size, spec.batch_size(phase, device)))
             cells += [Cell(USER, one.model.name, phase, dtype, device, size, config) for config, dtype, size in forms]
     for config in asked:
         check_config(config, device)

@@ -66,7 +66,7 @@ class RunProgress:
             return
         left = self.left_s()
         facts = f"{self.failing} failing, {format_s(left)} left" if left is not None else ""
-        what = f"{measurement.cell}  {describe(measurement)}  ({measurement.wall_s:.0f} s; {facts})"
+        what = f"{measurement.cell_name}  {describe(measurement)}  ({measurement.wall_s:.0f} s; {facts})"
         say(self.console, f"[{self.done}/{self.total}] {what}")
 
     def _count_unavailable(self, cell: Cell, reason: str) -> None:

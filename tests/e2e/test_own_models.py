@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import read_bundle
+from collector.repro import repro_command
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-models.md").read_text().partition("## Where the file is found")[0]
@@ -91,3 +92,45 @@ def test_a_run_is_resumed_without_the_file(shell, tmp_path):
     assert (measured.cell.batch_size, measured.status.value, measured.details["tolerance"]) == (8, "pass", 0.5)
     told = contents.environments[measured.environment_id]["model"]["block.short"]
     assert (told["arguments"]["seq"], told["folder"], told["version"][:8]) == (32, "sub", "content ")
+
+
+#: Functions that take no `batch_size`: a batch of 64 rows, inputs without a batch, and one that a plan cannot see.
+AS_THEY_ARE = """
+import torch
+from torch import nn
+
+
+def small():
+    return nn.Linear(8, 4), (torch.randn(64, 8),)
+
+
+def flat():
+    return nn.Linear(8, 4), (torch.randn(8),)
+
+
+made = lambda batch_size: (nn.Linear(8, 4), (torch.randn(batch_size, 8),))
+"""
+
+
+def test_a_function_without_batch_size_runs_as_it_is(shell, tmp_path):
+    (tmp_path / "my_models.py").write_text(AS_THEY_ARE)
+    run = "inductor-watch run --device cpu --no-store --samples 5"
+    models = " ".join(f"--model my_models:{name}" for name in ("small", "flat", "made"))
+    said = shell(f"{run} {models}")
+    lines = {name: re.search(rf"my_models:{name} .*", said)[0] for name in ("small", "flat", "made")}
+    words = {name: (line.split()[4], line.split()[6]) for name, line in lines.items()}
+    assert words == {"small": ("bs64", "pass"), "flat": ("bs-own", "pass"), "made": ("bs1", "pass")}
+    (path,) = (tmp_path / "runs").glob("*.jsonl.gz")
+    measured = {one.cell.model: one for one in read_bundle(path).latest().values()}
+    assert {one.cell.batch_size for one in measured.values()} == {0}
+    assert [measured[f"my_models:{name}"].details.get("input_batch") for name in lines] == [64, None, 1]
+
+    # The command that measures the cell again is the one that was given.
+    again = repro_command(measured["my_models:small"].cell)
+    assert "--batch-size" not in again
+    assert "my_models:small inference float32 cpu bs64" in shell(f"{again} --no-store --samples 5")
+
+    refused = shell(f"{run} --model my_models:small --batch-size 8")
+    assert "small takes no batch_size and makes a batch of 64, not of 8: leave out the batch size" in refused
+    assert "Traceback" not in refused
+    assert "cpu bs64 " in shell(f"{run} --model my_models:small --batch-size 64")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from collector.own_models import BATCH_ARGUMENTS
-from collector.vocabulary import Phase
+from collector.vocabulary import OWN_BATCH, Phase
 from collector.zoo.spec import Built
 
 
@@ -30,12 +30,13 @@ def build(
 
     The module is looked for in `folder`, in the working directory and on PYTHONPATH. Of `batch_size`, `phase` ("inference"
     or "training") and `device` the function gets those that it takes by name, and it gets all `arguments`. It returns a
-    model with its inputs: `(model, args)`, `(model, args, kwargs)`, or a `Built` of its own.
+    model with its inputs: `(model, args)`, `(model, args, kwargs)`, or a `Built` of its own. A batch size of `OWN_BATCH`
+    leaves the batch to the function; one that takes `batch_size` all the same gets 1.
 
     Raises:
         ImportError: no such module, or no such function in it.
         TypeError: the function returned something else, or takes none of the arguments' names.
-        ValueError: the function takes no `batch_size`, and its inputs are not of that size.
+        ValueError: the function takes no `batch_size`, and its inputs are not of the size that was asked for.
     """
     module_name, _, name = target.partition(":")
     if folder and (place := str(Path(folder).resolve())) not in sys.path:
@@ -46,13 +47,13 @@ def build(
         raise ImportError(f"module {module_name} has no function {name}")
     # With marked dimensions a model is built at a second batch size.
     arguments = {**arguments, **{word: batch_size for word in BATCH_ARGUMENTS if word in arguments}}
-    given = {"batch_size": batch_size, "phase": phase.value, "device": device, **arguments}
+    given = {"batch_size": batch_size or 1, "phase": phase.value, "device": device, **arguments}
     wanted = _wanted(function, given)
     if refused := arguments.keys() - wanted.keys():
         takes = ", ".join(inspect.signature(function).parameters) or "nothing"
         raise TypeError(f"{target} takes no {', '.join(sorted(refused))}, only {takes}: see the shapes in models.toml")
     built = _built(function(**wanted), target)
-    if "batch_size" not in wanted and not arguments:
+    if batch_size != OWN_BATCH and "batch_size" not in wanted and not arguments:
         _check_size(built, batch_size, name)
     return built
 
@@ -66,18 +67,25 @@ def _built(made: Any, target: str) -> Built:
     return Built(made[0], tuple(args), dict(made[2]) if len(made) == 3 else {}, own_loss_or_mean_squares)
 
 
+def input_batch(args: Iterable[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """Return the first dimension of the first input with two dimensions or more; None where there is no such input.
+
+    One dimension is a batch of numbers, such as indices, or a single sample.
+    """
+    return next((len(value) for value in _tensors((*args, kwargs)) if value.dim() > 1), None)
+
+
 def _check_size(built: Built, batch_size: int, name: str) -> None:
-    """Raises `ValueError` if the cell's batch size, under which the figures are stored, is not that of the inputs."""
-    tensors = [value for value in (*built.args, *built.kwargs.values()) if isinstance(value, torch.Tensor)]
-    first = tuple(tensors[0].shape) if tensors else ()
-    # One dimension is a batch of numbers, such as indices, or a single sample.
-    size = first[0] if len(first) > 1 else None
-    if batch_size in first[:1] or (size is None and batch_size == 1):
+    """Raise `ValueError` if the cell's batch size, under which the figures are stored, is not that of the inputs."""
+    size = input_batch(built.args, built.kwargs)
+    first = next(_tensors((*built.args, built.kwargs)), None)
+    firsts = (size, first.shape[0] if first is not None and first.dim() else None)
+    if batch_size in firsts or (size is None and batch_size == 1):
         return
     makes = f"makes a batch of {size}" if size else "makes inputs of no known batch"
-    instead = f"--batch-size {size}" if size else "no --batch-size"
     raise ValueError(
-        f"{name} takes no batch_size and {makes}, not of {batch_size}: give {instead} or write `def {name}(batch_size)`"
+        f"{name} takes no batch_size and {makes}, not of {batch_size}: leave out the batch size, or write "
+        f"`def {name}(batch_size)`"
     )
 
 
@@ -90,22 +98,21 @@ def own_loss_or_mean_squares(made: Any, _: Any) -> torch.Tensor:
     own = made.get("loss") if isinstance(made, Mapping) else getattr(made, "loss", None)
     if isinstance(own, torch.Tensor):
         return own
-    squares = [value.float().square().mean() for value in _floats(made)]
+    squares = [value.float().square().mean() for value in _tensors(made) if value.is_floating_point()]
     if not squares:
         raise TypeError("a training step needs a floating output to make a loss of")
     return torch.stack(squares).sum()
 
 
-def _floats(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        if value.is_floating_point():
-            yield value
+        yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _floats(item)
+            yield from _tensors(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _floats(item)
+            yield from _tensors(item)
 
 
 def _wanted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

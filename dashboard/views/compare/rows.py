@@ -16,6 +16,7 @@ from analysis.compare.leaks import LEAK
 from analysis.compare.transitions import Transition
 from analysis.reports.suites import VERDICT_LOOKS
 from collector.metrics import METRICS, MIN_EFFECT
+from collector.vocabulary import batch_words
 from dashboard.components.changes import Change, change, judged
 from dashboard.components.formats import ABSENT, number
 from dashboard.components.markup import Cell, anchor, joined, lines, span
@@ -130,7 +131,7 @@ def _names(cells: pd.DataFrame, records: Sequence[Record], link: Callable[[Recor
     """The model as a link, with what else tells it from other cells, and the config."""
     several = [name for name in _AXES if cells[name].nunique() > 1]
     where = [
-        ", ".join(f"batch {row[name]}" if name == "batch_size" else row[name] for name in several) for row in records
+        ", ".join(batch_words(row[name]) if name == "batch_size" else row[name] for name in several) for row in records
     ]
     models = [
         lines(anchor(link(row), row["model"]), span("soft", words) if words else "")

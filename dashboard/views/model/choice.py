@@ -12,7 +12,7 @@ from markupsafe import Markup
 from analysis.history.record import cell_of
 from analysis.reports.permalinks import fixed_side as fixed
 from collector.metrics import METRICS
-from collector.vocabulary import Cell, Status
+from collector.vocabulary import INPUT_BATCH, Cell, Status, batch_words
 from dashboard import url
 from dashboard.components import charts, code_host, empty_states, heading
 from dashboard.components.formats import moment
@@ -73,13 +73,17 @@ class Half:
 
     @property
     def started(self) -> Markup:
-        """When it was measured, of which commit and in which run; empty where it was not."""
+        """When it was measured, of which commit, in which run, at which batch if the model chose it; empty if it was not."""
         if self.measured is None:
             return Markup("")
         run = next((run for run in self.side.runs if run.run_id == self.measured.run_id), None)
         release = f" ({run.release})" if run and run.release else ""
         commit = Markup("{}@{}{}, ").format(run.branch, code_host.commit(run.repo, run.commit), release) if run else ""
-        return Markup("{} UTC, {}run {}").format(moment(self.measured.started_at), commit, self.measured.run_id)
+        made = self.measured.details.get(INPUT_BATCH)
+        batch = f", {batch_words(made)}" if isinstance(made, int) else ""
+        return Markup("{} UTC, {}run {}{}").format(
+            moment(self.measured.started_at), commit, self.measured.run_id, batch
+        )
 
 
 def choose(selection: Selection) -> Choice | None:
@@ -104,7 +108,7 @@ def choose(selection: Selection) -> Choice | None:
     if not in_new.any():
         soft(f"{selection.new.title} did not plan this model.")
         empty_states.neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
-    names = {key: "{}, {}, {}, batch {}".format(*parts) for key, parts in settings.items()}
+    names = {key: ", ".join((*parts[:3], batch_words(parts[3]))) for key, parts in settings.items()}
     select("setting", "Setting", list(settings), setting, names=names, where=columns[1])
     of_setting = history[_in_setting(history, settings[setting])]
     _say_where(history, of_setting, wanted)

@@ -45,6 +45,8 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
+#: Processes alone differ by up to 7 % in these five profiled calls; a queue that is not waited for doubles the figures.
+MARGIN = 1.1
 CELL = Cell("tests", "layers", Phase.INFERENCE, "float32", "cuda", 64, Config())
 
 
@@ -94,22 +96,34 @@ def in_a_process(beside, waits=True):
 
 @pytest.fixture(scope="module")
 def alone(neighbour):
-    """The times on an idle GPU that is as warm as behind the neighbour's queue."""
-    return in_a_process(Beside(neighbour, signal.SIGUSR2))[0]
+    """The times of two processes on an idle GPU that is as warm as behind the neighbour's queue."""
+    return [in_a_process(Beside(neighbour, signal.SIGUSR2))[0] for _ in range(2)]
+
+
+def slower(beside, alone):
+    """Return the figures that are above those of all processes alone by more than processes alone differ."""
+    return [name for name, value in beside.items() if value > MARGIN * max(figures[name] for figures in alone)]
+
+
+def test_only_a_slower_figure_counts_as_disturbed():
+    alone = [{"eager_ms": 2.8, "compiled_ms": 1.0}, {"eager_ms": 2.62, "compiled_ms": 1.04}]
+    assert slower({"eager_ms": 2.62, "compiled_ms": 0.5}, alone) == []
+    assert slower({"eager_ms": 3.0, "compiled_ms": 1.1}, alone) == []
+    assert slower({"eager_ms": 5.6, "compiled_ms": 1.0}, alone) == ["eager_ms"]
+    assert slower({"eager_ms": 2.8, "compiled_ms": 1.2}, alone) == ["compiled_ms"]
 
 
 @pytest.mark.gpu
 def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone):
     beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1))
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
-    # Two processes alone differ by up to 4 % in these five profiled calls; a queue that is not waited for doubles them.
-    for name, value in alone.items():
-        assert beside[name] == pytest.approx(value, rel=0.05), name
+    assert slower(beside, alone) == []
 
 
 @pytest.mark.gpu
 def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, alone):
     beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1), waits=False)
     print(f"alone {alone}, without the wait {beside}, probe {probe}")  # noqa: T201
-    assert beside["compiled_ms"] > 1.2 * alone["compiled_ms"]
+    assert "compiled_ms" in slower(beside, alone)
+    assert beside["compiled_ms"] > 1.2 * max(figures["compiled_ms"] for figures in alone)
     assert probe["before_ms"] > 1.5 * probe["idle_ms"]

@@ -1,8 +1,6 @@
 """Models that go wrong, each in its own way, in one run of the pool: every one ends in its own status, and the run goes on.
 
-On a GPU, with torch and pytest alone:
-
-    python3 -m pytest -c /dev/null --rootdir . --noconftest -p no:cacheprovider -m gpu tests/collector/zoo/test_faulty.py
+On a GPU: `make gpu`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from collector.vocabulary import Phase
-from collector.zoo.builders.user import build, own_loss_or_mean_squares
+from collector.own_models import OwnModel, takes_batch_size
+from collector.vocabulary import OWN_BATCH, Phase
+from collector.zoo.builders.user import build, input_batch, own_loss_or_mean_squares
 from collector.zoo.registry import USER as SUITE
 from collector.zoo.registry import all_models, find, is_user_model, select
 from collector.zoo.spec import Built, ZooError
@@ -20,6 +21,7 @@ SOURCE = """
 import torch
 from torch import nn
 from collector.zoo.spec import Built
+from collector.zoo.builders.user import build as imported
 
 def plain():
     return nn.Linear(4, 2), torch.ones(3, 4)
@@ -65,7 +67,7 @@ def test_a_module_and_a_function_name_a_model(name):
     assert is_user_model(name)
     spec = find(SUITE, name)
     assert (spec.suite, spec.name) == ("user", name)
-    assert all(spec.supports(phase, device) and spec.batch_size(phase, device) == 1
+    assert all(spec.supports(phase, device) and spec.batch_size(phase, device) == OWN_BATCH
                for phase in Phase for device in ("cpu", "cuda"))  # fmt: skip
 
 
@@ -92,6 +94,42 @@ def test_a_function_gets_what_it_asks_for(own):
     assert made("flat", 1).args[0].shape == (4,)  # without a batch dimension the size is 1
 
 
+def test_a_function_without_batch_size_makes_its_own_batch(own):
+    assert made("plain", OWN_BATCH).args[0].shape == (3, 4)
+    assert made("flat", OWN_BATCH).args[0].shape == (4,)
+    assert made("sized", OWN_BATCH).args[0].shape == (1, 4)
+    # One that the plan could not see to take a batch size.
+    assert made("everything", OWN_BATCH).model.given["batch_size"] == 1
+
+
+def test_the_batch_is_the_first_dimension_of_the_first_input_with_two():
+    ids, images = torch.ones(7), torch.ones(3, 4)
+    assert input_batch((ids, images), {}) == 3
+    assert input_batch((), {"mask": None, "many": [ids, {"images": images}]}) == 3
+    assert input_batch((ids, "a text"), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("plain", 0), ("flat", 0), ("shaped", 0), ("sized", 1), ("everything", 1), ("imported", 0), ("missing", 0)],
+)
+def test_a_plan_sees_without_an_import_who_takes_a_batch_size(own, name, size):
+    spec = find(SUITE, f"{TARGET}:{name}")
+    assert {spec.batch_size(phase, device) for phase in Phase for device in ("cpu", "cuda")} == {size}
+    assert TARGET not in sys.modules
+
+
+def test_a_function_of_a_package_is_seen_in_its_module(tmp_path):
+    (tmp_path / "pack" / "sub").mkdir(parents=True)
+    (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "pack" / "sub" / "__init__.py").write_text("def one(batch_size): ...")
+    (tmp_path / "pack" / "models.py").write_text("def one(*, batch_size=2): ...\ndef two(): ...\n")
+    (tmp_path / "pack" / "broken.py").write_text("def one(batch_size:")
+    targets = ("pack.sub:one", "pack.models:one", "pack.models:two", "pack.broken:one", "pack:one", "pack.none:one")
+    seen = [takes_batch_size(OwnModel("m", target, folder=str(tmp_path))) for target in targets]
+    assert seen == [True, True, False, False, False, False]
+
+
 def test_a_shape_gives_arguments_and_a_second_size_has_its_own_batch(own):
     target = f"{TARGET}:shaped"
     assert build(4, Phase.INFERENCE, "cpu", target, {"batch": 4, "seq": 6}).args[0].shape == (4, 6)
@@ -106,10 +144,10 @@ def test_a_shape_gives_arguments_and_a_second_size_has_its_own_batch(own):
         (
             "plain",
             8,
-            "plain takes no batch_size and makes a batch of 3, not of 8: give --batch-size 3 or write `def pl",
+            "plain takes no batch_size and makes a batch of 3, not of 8: leave out the batch size, or write `def pl",
         ),
         ("built", 2, "makes a batch of 1, not of 2"),
-        ("flat", 8, "no known batch, not of 8: give no --batch-size"),
+        ("flat", 8, "no known batch, not of 8: leave out the batch size"),
     ],
 )
 def test_a_size_that_the_function_does_not_make_is_refused(own, name, batch_size, said):

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from collector.errors import ConfigError
 from collector.own_models import OwnModel
-from collector.vocabulary import Config, Phase
+from collector.vocabulary import OWN_BATCH, Config, Phase
 from collector.zoo.spec import ZooError
 from jobs.checking.selection import planned_check
 from jobs.cli import app
@@ -59,7 +59,7 @@ def test_a_file_says_in_which_forms_a_model_is_measured(folder):
     }
     assert {cell[:4] for cell in cells if cell[0] != "tiny"} == {
         ("llm.short", "inference", "float32", 4),
-        ("llm.long", "inference", "float32", 1),
+        ("llm.long", "inference", "float32", 0),
     }
     plan = planned_night("cpu", of(), ())
     assert {cell.suite for cell in plan.cells} == {"user"}
@@ -155,6 +155,16 @@ def test_init_writes_an_example_once_and_checks_what_is_there(tmp_path, monkeypa
     commented = written.decode().replace("# source", "source").replace("# tolerance", "tolerance")
     (tmp_path / "models.toml").write_text(commented.replace("# phases", "phases").replace("# configs", "configs"))
     read_models_file(tmp_path / "models.toml")
+
+
+@pytest.mark.parametrize(("function", "sizes"), [("tiny", (1,)), ("whole", ())])
+def test_the_written_file_gives_sizes_only_where_they_are_taken(folder, function, sizes):
+    (folder / "my_models.py").write_text(f"{MODULE}\n\ndef whole():\n    ...\n")
+    (folder / "models.toml").unlink()
+    assert CliRunner().invoke(app, ["init", f"my_models:{function}"]).exit_code == 0
+    (model,) = read_models_file(folder / "models.toml").models
+    assert model.batch_sizes == sizes
+    assert {cell[3] for cell in planned(of())} == set(sizes or (OWN_BATCH,))
 
 
 def test_a_name_that_nothing_has_gets_the_nearest(folder):
