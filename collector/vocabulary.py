@@ -18,6 +18,7 @@ class Status(StrEnum):
     PASS = "pass"  # noqa: S105
     FAIL_ACCURACY = "fail_accuracy"
     NONDETERMINISTIC = "nondeterministic"
+    NOT_COMPILED = "not_compiled"
     FAIL_TO_COMPILE = "fail_to_compile"
     FAIL_TO_RUN = "fail_to_run"
     EAGER_FAIL = "eager_fail"

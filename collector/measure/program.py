@@ -129,6 +129,9 @@ class Subject:
         self._optimizer = _optimizer(optimizer, self.model) if self._training else None
         #: Whether a step updates the parameters; False while outputs are compared.
         self._updating = True
+        #: The root of the last step's gradient graph, while it is asked for.
+        self._root: Any = None
+        self._keeps_root = False
         self.state = State(self.model, (self._args, self._kwargs), keep_parameters=self._optimizer is not None)
         update = self._optimizer.step if self._optimizer else None
         self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
@@ -208,6 +211,15 @@ class Subject:
         gradients = {f"{GRADIENT}{n!r}]": kept(p.grad) for n, p in self.model.named_parameters() if p.grad is not None}
         return found | (gradients if self._training else {}) | self.state.changed()
 
+    def gradient_root(self, call: Callable[[], Any]) -> Any:
+        """The root of the gradient graph of one more training step; it holds no values any more."""
+        self._keeps_root, self._updating = True, False
+        try:
+            call()
+            return self._root
+        finally:
+            self._keeps_root, self._updating, self._root = False, True, None
+
     def eager_runs(self) -> EagerRuns:
         """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some."""
         for strict in (True, False):
@@ -230,6 +242,7 @@ class Subject:
         self.model.zero_grad(set_to_none=True)
         self.state.put_back()
         twin.model = deepcopy(self.model).to(dtype)
+        twin._root, twin._keeps_root = None, False
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
@@ -259,6 +272,8 @@ class Subject:
             self.model.zero_grad(set_to_none=True)
             with self._autocast():
                 loss: torch.Tensor = forward(*self._args, **self._kwargs)
+            if self._keeps_root:
+                self._root = loss.grad_fn
             loss.backward()
             if update and self._updating:
                 update()
