@@ -16,12 +16,13 @@ A reference is used for a tensor only where eager agrees with it (`_USABLE`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 import torch
 
-from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Snapshot, same_values
+from collector.correctness.limits import is_limit, reason
+from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot, same_values, widened
 from collector.correctness.tolerances import SMALL, Tolerance
 
 #: Elements compared at a time: bounds the float64 copies to 128 MiB each.
@@ -41,6 +42,9 @@ _LENGTH = 1 / _COSINE - 1
 #: How far the length of a tensor may be from eager's where noise decides its direction. Noise of eager's own size does not
 #: halve or double it.
 _NOISY_LENGTH = 2.0
+#: In 8 bits a last bit of the computation decides now and then about a step of an eighth or a quarter of the value. One value
+#: in `_FLIPS` squared that rounds the other way makes a root mean square error of one `_FLIPS`th of a step.
+_FLIPS = 16.0
 #: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
 _CLOSE = 1e-2
 
@@ -52,7 +56,7 @@ class Agreement:
     `rmse_ratio` is the worst `rmse(compiled) / rmse(eager)` against the reference, None without one or where eager is exact;
     `cosine` the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors that
     were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
-    which only size and error could be judged.
+    which only size and error could be judged. `unchecked` says of parts that could not be compared why.
     """
 
     problem: str | None
@@ -61,6 +65,7 @@ class Agreement:
     compared: int
     by_cosine: int = 0
     noisy: int = 0
+    unchecked: dict[str, str] = field(default_factory=dict)
 
 
 def identical(first: Snapshot, second: Snapshot) -> str | None:
@@ -87,9 +92,10 @@ def without_numbers(made: Snapshot) -> str | None:
     for path, value in made.items():
         if path.startswith(STATE) or not _is_float(value):
             continue
-        if bool(value.isnan().any()):
-            return f"{path}: {int(value.isnan().sum())} of {value.numel()} values are NaN in eager"
-        if not bool(value.isfinite().any()):
+        wide = widened(value)
+        if bool(wide.isnan().any()):
+            return f"{path}: {int(wide.isnan().sum())} of {value.numel()} values are NaN in eager"
+        if not bool(wide.isfinite().any()):
             return f"{path}: eager has no finite value"
     return None
 
@@ -104,7 +110,8 @@ def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tol
         return Agreement(f"outputs differ in structure at {odd[0]}", None, None, 0)
     work = _Comparison(tolerance, _floors(eager))
     judged = {
-        path: work.leaf(path, wanted, compiled[path], (reference or {}).get(path)) for path, wanted in eager.items()
+        path: work.checked_leaf(path, wanted, compiled[path], (reference or {}).get(path))
+        for path, wanted in eager.items()
     }
     problems = [f"{path}: {problem}" for path, problem in judged.items() if problem]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -115,6 +122,7 @@ def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tol
         compared=len(eager),
         by_cosine=work.by_cosine,
         noisy=work.noisy,
+        unchecked=work.unchecked,
     )
 
 
@@ -147,6 +155,8 @@ class _Floats:
     size: float
     exact_size: float
     own: float
+    #: The share of the reference's magnitude by which two right roundings may differ.
+    rounding: float = 0.0
 
     @classmethod
     def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> _Floats:
@@ -171,6 +181,19 @@ class _Comparison:
     cosines: list[float] = field(default_factory=list)
     by_cosine: int = 0
     noisy: int = 0
+    unchecked: dict[str, str] = field(default_factory=dict)
+
+    def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
+        """As `leaf`, but notes what cannot be compared instead of raising."""
+        try:
+            if isinstance(eager, Opaque) and eager == compiled:
+                raise TypeError(f"no tensors are found in a {eager.kind}")
+            return self.leaf(path, eager, compiled, exact)
+        except Exception as error:
+            if not is_limit(error):
+                raise
+            self.unchecked[path] = reason(error)
+            return None
 
     def leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
         """What is wrong with one output, or None."""
@@ -185,7 +208,12 @@ class _Comparison:
             if torch.equal(eager, compiled):
                 return None
             return f"{int((eager != compiled).sum())} of {eager.numel()} values differ"
-        return _elsewhere(eager, compiled) or self._floats(_group(path), _Floats.of(eager, compiled, exact))
+        rounding = torch.finfo(eager.dtype).eps / _FLIPS if eager.element_size() == 1 else 0.0
+        eager, compiled = widened(eager), widened(compiled)
+        exact = widened(exact) if isinstance(exact, torch.Tensor) else exact
+        return _elsewhere(eager, compiled) or self._floats(
+            _group(path), replace(_Floats.of(eager, compiled, exact), rounding=rounding)
+        )
 
     def _floats(self, group: str, of: _Floats) -> str | None:
         floor = self.floors[group]
@@ -236,7 +264,10 @@ class _Comparison:
         return f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
 
     def _allowed(self, of: _Floats) -> float:
-        return self.tolerance.multiplier_for(of.eager.shape) * of.own + self.tolerance.tol / 10 * of.exact_size
+        return (
+            self.tolerance.multiplier_for(of.eager.shape) * of.own
+            + max(self.tolerance.tol / 10, of.rounding) * of.exact_size
+        )
 
     def _close(self, of: _Floats) -> bool:
         tol = min(self.tolerance.tol, _CLOSE)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from collector.correctness.snapshot import STATE, Snapshot, kept, same_values
+from collector.correctness.snapshot import STATE, Snapshot, kept, leaves_of, same_values
 
 
 class State:
@@ -59,15 +59,17 @@ class State:
 
     def changed(self) -> Snapshot:
         """A clone of every tensor that is no longer as it was kept, by its path."""
-        return {_path(name): kept(now) for name, now, _ in self._changed()}
+        return {path: leaf for name, now, _ in self._changed() for path, leaf in leaves_of(_path(name), now).items()}
 
     def complete(self, snapshots: Sequence[Snapshot]) -> None:
         """Adds to each snapshot what another one's call has changed and its own has not, as it was kept."""
-        paths = {path for snapshot in snapshots for path in snapshot}
+        paths = {path for snapshot in snapshots for path in snapshot if path.startswith(STATE)}
         for name, now in self._tensors():
-            if (path := _path(name)) in paths:
+            if any(path.startswith(_path(name)) for path in paths):
+                start = leaves_of(_path(name), self._start[name].to(now.device))
                 for snapshot in snapshots:
-                    snapshot.setdefault(path, kept(self._start[name].to(now.device)))
+                    if snapshot.keys().isdisjoint(start):
+                        snapshot.update(start)
 
     def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         for name, now in list(self._tensors()):

@@ -16,7 +16,8 @@ from torch.utils import _pytree
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import differences, identical
-from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, snapshot
+from collector.correctness.limits import checking
+from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, snapshot
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
@@ -121,9 +122,7 @@ class Subject:
         self._cell = cell
         dtype = self._dtype
         self._training = cell.phase is Phase.TRAINING
-        self.model = (
-            built.model.to(device=cell.device, dtype=dtype).train(self._training).requires_grad_(self._training)
-        )
+        self.model = cast(built.model, cell.device, dtype).train(self._training).requires_grad_(self._training)
         self.place(self.moved(built))
         self._loss = built.loss
         self._optimizer = _optimizer(optimizer, self.model) if self._training else None
@@ -200,16 +199,22 @@ class Subject:
 
         Returns clones of the outputs, or of the loss and the gradients of a training step, and of the state that it changed.
         """
-        self.state.put_back()
+        with checking():
+            self.state.put_back()
         seed_everything(seed)
         self._updating = False
         try:
             made = call()
         finally:
             self._updating = True
-        found = {LOSS: kept(made)} if self._training else snapshot(made)
-        gradients = {f"{GRADIENT}{n!r}]": kept(p.grad) for n, p in self.model.named_parameters() if p.grad is not None}
-        return found | (gradients if self._training else {}) | self.state.changed()
+        with checking():
+            if not self._training:
+                return snapshot(made) | self.state.changed()
+            found: Snapshot = {LOSS: kept(made)}
+            for name, parameter in self.model.named_parameters():
+                if parameter.grad is not None:
+                    found |= leaves_of(f"{GRADIENT}{name!r}]", parameter.grad)
+            return found | self.state.changed()
 
     def gradient_root(self, call: Callable[[], Any]) -> Any:
         """The root of the gradient graph of one more training step; it holds no values any more."""
@@ -225,9 +230,13 @@ class Subject:
         for strict in (True, False):
             try:
                 with deterministic_algorithms(strict):
-                    first = self.outputs(self.eager)
-                    differ_at = identical(first, self.outputs(self.eager))
-                    errors = {} if differ_at else differences(first, self.outputs(self.eager, SEED + 1))
+                    first, again = self.outputs(self.eager), self.outputs(self.eager)
+                    with checking():
+                        differ_at = identical(first, again)
+                    del again
+                    other = {} if differ_at else self.outputs(self.eager, SEED + 1)
+                    with checking():
+                        errors = differences(first, other) if other else {}
                     return EagerRuns(first, differ_at, errors)
             except RuntimeError as error:
                 if not strict or "deterministic" not in str(error):
@@ -241,7 +250,7 @@ class Subject:
         # Gradients are not copied: the copy computes its own.
         self.model.zero_grad(set_to_none=True)
         self.state.put_back()
-        twin.model = deepcopy(self.model).to(dtype)
+        twin.model = cast(deepcopy(self.model), self._cell.device, dtype)
         twin._root, twin._keeps_root = None, False
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
@@ -301,9 +310,36 @@ def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | Non
     return torch.optim.Adam(parameters, lr=0.01, capturable=parameters[0].is_cuda, foreach=True)
 
 
+def cast(model: torch.nn.Module, device: str, dtype: torch.dtype | None) -> torch.nn.Module:
+    """Moves a model to a device and its floating tensors to a dtype, if one is given; complex ones stay complex.
+
+    `Module.to` casts a complex tensor to a real dtype, and so drops its imaginary part.
+    """
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    kept_complex = {name: tensor for name, tensor in tensors if dtype and tensor.is_complex()}
+    for name in kept_complex:
+        _put(model, name, None)
+    model = model.to(device=device, dtype=dtype)
+    for name, tensor in kept_complex.items():
+        moved = move(tensor.detach(), device, dtype)
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        _put(model, name, torch.nn.Parameter(moved, tensor.requires_grad) if is_parameter else moved)
+    return model
+
+
+def _put(model: torch.nn.Module, name: str, value: torch.Tensor | None) -> None:
+    owner, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(owner), leaf, value)
+
+
 def move(value: Any, device: str, dtype: torch.dtype | None) -> Any:
-    """Moves every tensor of a structure to a device and its floating tensors to a dtype, if one is given."""
+    """Moves every tensor of a structure to a device and its floating tensors to a dtype, if one is given.
+
+    Complex tensors get the precision of float64 where that is asked for, and keep their own else.
+    """
     if isinstance(value, torch.Tensor):
+        if value.is_complex() and dtype is torch.float64:
+            return value.to(device=device, dtype=torch.complex128)
         return value.to(device=device, dtype=dtype) if value.is_floating_point() else value.to(device=device)
     if isinstance(value, Mapping):
         return {key: move(item, device, dtype) for key, item in value.items()}
