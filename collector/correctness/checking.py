@@ -21,6 +21,8 @@ from collector.measure.program import EagerRuns, Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
+#: The largest share of the allowed error that is told: JSON has no infinity.
+_LARGEST_SHARE = 1e6
 #: Parts of the outputs that are named where they could not be compared.
 _UNCHECKED = 20
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
@@ -112,6 +114,8 @@ def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
         details["compared_by_cosine"] = agreement.by_cosine
     if agreement.noisy:
         details["noisy_gradients"] = agreement.noisy
+    if agreement.tails:
+        details["tails"] = {name: round(min(share, _LARGEST_SHARE), 3) for name, share in agreement.tails.items()}
     if agreement.unchecked:
         details["not_compared"] = dict(islice(agreement.unchecked.items(), _UNCHECKED))
     if not agreement.problem and agreement.unchecked:

@@ -23,6 +23,7 @@ import torch
 
 from collector.correctness.limits import is_limit, reason
 from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot, same_values, widened
+from collector.correctness.tails import Allowed, Tails, judge_differences, judge_tails
 from collector.correctness.tolerances import SMALL, Tolerance
 
 #: Elements compared at a time: bounds the float64 copies to 128 MiB each.
@@ -44,7 +45,7 @@ _LENGTH = 1 / _COSINE - 1
 _NOISY_LENGTH = 2.0
 #: In 8 bits a last bit of the computation decides now and then about a step of an eighth or a quarter of the value. One value
 #: in `_FLIPS` squared that rounds the other way makes a root mean square error of one `_FLIPS`th of a step.
-_FLIPS = 16.0
+_FLIPS, _COARSE = 16.0, 0.1
 #: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
 _CLOSE = 1e-2
 
@@ -56,7 +57,8 @@ class Agreement:
     `rmse_ratio` is the worst `rmse(compiled) / rmse(eager)` against the reference, None without one or where eager is exact;
     `cosine` the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors that
     were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
-    which only size and error could be judged. `unchecked` says of parts that could not be compared why.
+    which only size and error could be judged. `unchecked` says of parts that could not be compared why. `tails` has the worst
+    element and the worst slice as shares of what is allowed.
     """
 
     problem: str | None
@@ -66,6 +68,7 @@ class Agreement:
     by_cosine: int = 0
     noisy: int = 0
     unchecked: dict[str, str] = field(default_factory=dict)
+    tails: dict[str, float] = field(default_factory=dict)
 
 
 def identical(first: Snapshot, second: Snapshot) -> str | None:
@@ -123,6 +126,7 @@ def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tol
         by_cosine=work.by_cosine,
         noisy=work.noisy,
         unchecked=work.unchecked,
+        tails={"element": work.worst.element, "slice": work.worst.slice} if work.worst.judged else {},
     )
 
 
@@ -155,8 +159,8 @@ class _Floats:
     size: float
     exact_size: float
     own: float
-    #: The share of the reference's magnitude by which two right roundings may differ.
-    rounding: float = 0.0
+    #: The distance of two neighbouring values of the dtype, as a share of the value.
+    step: float = 0.0
 
     @classmethod
     def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> _Floats:
@@ -182,6 +186,7 @@ class _Comparison:
     by_cosine: int = 0
     noisy: int = 0
     unchecked: dict[str, str] = field(default_factory=dict)
+    worst: Tails = field(default_factory=Tails)
 
     def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
         """As `leaf`, but notes what cannot be compared instead of raising."""
@@ -208,11 +213,11 @@ class _Comparison:
             if torch.equal(eager, compiled):
                 return None
             return f"{int((eager != compiled).sum())} of {eager.numel()} values differ"
-        rounding = torch.finfo(eager.dtype).eps / _FLIPS if eager.element_size() == 1 else 0.0
+        step = torch.finfo(eager.dtype).eps
         eager, compiled = widened(eager), widened(compiled)
         exact = widened(exact) if isinstance(exact, torch.Tensor) else exact
         return _elsewhere(eager, compiled) or self._floats(
-            _group(path), replace(_Floats.of(eager, compiled, exact), rounding=rounding)
+            _group(path), replace(_Floats.of(eager, compiled, exact), step=step)
         )
 
     def _floats(self, group: str, of: _Floats) -> str | None:
@@ -221,7 +226,7 @@ class _Comparison:
         if of.size > floor:
             self.cosines.append(_cosine(of.eager, of.compiled))
         if of.is_known:
-            return self._by_reference(of, floor)
+            return self._by_reference(of, group, floor)
         if of.size <= floor and rmse(of.compiled, of.eager) <= floor:
             return None
         # Rounding can grow through the backward pass of a deep network until it outweighs a gradient, in eager as in
@@ -230,14 +235,19 @@ class _Comparison:
             return self._by_size(of)
         return self._by_cosine(of)
 
-    def _by_reference(self, of: _Floats, floor: float) -> str | None:
+    def _by_reference(self, of: _Floats, group: str, floor: float) -> str | None:
         wrong = rmse(of.compiled, of.exact)
         if of.own > 0 and of.size > floor:
             self.ratios.append(wrong / of.own)
         allowed = min(self._allowed(of), _SMALLEST_WRONG * of.exact_size)
         # Few elements, the loss above all, can be right to the last bit by chance: no multiple of that error is fair.
-        if wrong <= allowed or (of.eager.numel() < SMALL and self._close(of)):
+        if of.eager.numel() < SMALL and self._close(of):
             return None
+        if wrong <= allowed:
+            free = max(min(self.tolerance.tol, _CLOSE), of.step)
+            size, multiplier = max(of.exact_size, floor), self.tolerance.multiplier_for(of.eager.shape)
+            allowed_for = Allowed(size, multiplier, free, jumps=group == GRADIENT)
+            return self._tails(judge_tails(of.eager, of.compiled, of.exact, allowed_for))
         return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
 
     def _by_size(self, of: _Floats) -> str | None:
@@ -260,13 +270,20 @@ class _Comparison:
             return f"cosine similarity {cosine:.4f}, below {_COSINE}"
         slack = _LENGTH * self.tolerance.multiplier_for(of.eager.shape)
         if abs(made - of.size) <= slack * of.size:
-            return None
+            return self._tails(judge_differences(of.eager, of.compiled, of.size, rmse(of.compiled, of.eager)))
         return f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
 
+    def _tails(self, found: Tails) -> str | None:
+        self.worst.judged += 1
+        self.worst.element = max(self.worst.element, found.element)
+        self.worst.slice = max(self.worst.slice, found.slice)
+        return found.problem
+
     def _allowed(self, of: _Floats) -> float:
+        rounding = of.step / _FLIPS if of.step >= _COARSE else 0.0
         return (
             self.tolerance.multiplier_for(of.eager.shape) * of.own
-            + max(self.tolerance.tol / 10, of.rounding) * of.exact_size
+            + max(self.tolerance.tol / 10, rounding) * of.exact_size
         )
 
     def _close(self, of: _Floats) -> bool:
