@@ -25,6 +25,7 @@ from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, 
 _LARGEST_SHARE = 1e6
 #: Parts of the outputs that are named where they could not be compared.
 _UNCHECKED = 20
+_LOST = "{}: no longer what it was when it was compiled, and eager does not write to it: an earlier call did"
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
 
 
@@ -44,12 +45,16 @@ def check(
     What the check itself cannot do makes the cell `not_checked`. Raises whatever the model or the compiler raises.
     """
     try:
-        subject.state.keep_rest()
+        with checking():
+            lost = subject.state.lost()
+            subject.state.keep_rest()
         runs = subject.eager_runs()
         with checking():
             problem = without_numbers(runs.outputs)
         if runs.differ_at:
             _disagree(outcome, Status.NONDETERMINISTIC, f"two eager runs differ at {runs.differ_at}")
+        elif lost := [path for path in lost if path not in runs.written]:
+            _disagree(outcome, Status.FAIL_ACCURACY, _LOST.format(lost[0]))
         elif problem:
             _disagree(outcome, Status.EAGER_FAIL, problem, _NO_NUMBERS)
         else:
@@ -59,6 +64,7 @@ def check(
     except NotCheckedError as error:
         _disagree(outcome, Status.NOT_CHECKED, str(error))
     finally:
+        subject.state.let_rest_go()
         subject.release_gradients()
 
 
@@ -82,6 +88,11 @@ def _compare(
         details["random_outputs"] = True
         compiled = _drawing_as_eager(subject, compiled, effective)
     made = subject.outputs(compiled)
+    if touched := _touched(runs, made):
+        _disagree(
+            outcome, Status.FAIL_ACCURACY, f"{touched[0]}: the compiled program changes it, eager leaves it alone"
+        )
+        return
     if cell.config.backend == AHEAD_OF_TIME:
         # The library has copies of all buffers and changes those.
         eager, made = _without_state(eager), _without_state(made)
@@ -131,6 +142,11 @@ def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: 
     if not effective.config.is_inductors:
         return compiled  # other back-ends call eager's operators
     return subject.compiled(replace(effective, options={**effective.options, "fallback_random": True}))
+
+
+def _touched(runs: EagerRuns, made: Snapshot) -> list[str]:
+    """Parameters, buffers and inputs that the compiled program changed, by however little, and eager did not write to."""
+    return [path for path in made if path.startswith(STATE) and path not in runs.outputs and path not in runs.written]
 
 
 def _without_state(snapshot: Snapshot) -> Snapshot:

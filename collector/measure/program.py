@@ -101,14 +101,16 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class EagerRuns:
-    """Three eager runs: the outputs of the first, where the second differed, and what another seed changed.
+    """Three eager runs: the outputs of the first, where the second differed, what another seed changed, and what was written.
 
     `seed_errors`: the root mean square by which each tensor of the third run, under another seed, differs from the first.
+    `written`: the parameters, buffers and inputs that the first run wrote to.
     """
 
     outputs: Snapshot
     differ_at: str | None
     seed_errors: dict[str, float]
+    written: frozenset[str]
 
 
 class Subject:
@@ -131,7 +133,9 @@ class Subject:
         #: The root of the last step's gradient graph, while it is asked for.
         self._root: Any = None
         self._keeps_root = False
-        self.state = State(self.model, (self._args, self._kwargs), keep_parameters=self._optimizer is not None)
+        self.state = State(
+            self.model, (self._args, self._kwargs, self._targets), keep_parameters=self._optimizer is not None
+        )
         update = self._optimizer.step if self._optimizer else None
         self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
 
@@ -175,6 +179,7 @@ class Subject:
 
     def compiled(self, effective: Effective) -> Callable[[], Any]:
         """The compiled form; the compiler runs at its first call."""
+        self.state.remember()
         config = effective.config
         if config.backend == AHEAD_OF_TIME:
             return self._step(Program(self.model, dict(effective.options), self._autocast), None)
@@ -201,6 +206,7 @@ class Subject:
         """
         with checking():
             self.state.put_back()
+            self.state.watch()
         seed_everything(seed)
         self._updating = False
         try:
@@ -230,14 +236,16 @@ class Subject:
         for strict in (True, False):
             try:
                 with deterministic_algorithms(strict):
-                    first, again = self.outputs(self.eager), self.outputs(self.eager)
+                    first = self.outputs(self.eager)
+                    written = self.state.written()
+                    again = self.outputs(self.eager)
                     with checking():
                         differ_at = identical(first, again)
                     del again
                     other = {} if differ_at else self.outputs(self.eager, SEED + 1)
                     with checking():
                         errors = differences(first, other) if other else {}
-                    return EagerRuns(first, differ_at, errors)
+                    return EagerRuns(first, differ_at, errors, written)
             except RuntimeError as error:
                 if not strict or "deterministic" not in str(error):
                     raise
@@ -255,7 +263,7 @@ class Subject:
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
-        twin.state = State(twin.model, (twin._args, twin._kwargs))
+        twin.state = State(twin.model, (twin._args, twin._kwargs, twin._targets))
         twin.eager = twin._step(twin._loss_of if twin._training else twin.model, None)
         return twin
 
