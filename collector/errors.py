@@ -24,6 +24,14 @@ class UnavailableError(Exception):
     """The request is sound, but this machine or this torch lacks a component; the text names it."""
 
 
+class NotCompiledError(Exception):
+    """The compiled program ran in eager, wholly or in all that matters; the text says why."""
+
+
+class NotCheckedError(RuntimeError):
+    """The correctness check itself could not be done, which says nothing about the model; the text says why."""
+
+
 class BundleError(ExpectedError):
     """A bundle that cannot be used at all; the text says why and what to do."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from collector.errors import ConfigError, UnavailableError
+from collector.errors import ConfigError, NotCheckedError, NotCompiledError, UnavailableError
 from collector.vocabulary import Failure, Stage, Status
 
 _BY_STAGE = {
@@ -39,6 +39,8 @@ _BY_STATUS = {
     Status.OOM: _LESS_MEMORY,
     Status.MODEL_FAIL_TO_LOAD: "the model's own code failed while the model was built: the end of the log has the stack",
     Status.EAGER_FAIL: "the model fails without any compiler: the end of the log has the stack",
+    Status.NOT_CHECKED: "a limit of the check and no fault of the model: return tensors in lists, tuples or dicts",
+    Status.NOT_COMPILED: "TORCH_LOGS=+dynamo says what Dynamo did; suppress_errors, TORCHDYNAMO_DISABLE and stances hide errors",
     Status.FAIL_TO_COMPILE: "the end of the log has the stack; TORCHDYNAMO_VERBOSE=1 and TORCH_LOGS=+dynamo,+inductor log more",
     Status.FAIL_TO_RUN: "eager ran, the compiled program did not: --backend aot_eager tells whether Inductor is to blame",
     Status.NONDETERMINISTIC: "eager runs differ (unseeded random numbers, or another order of sums): accuracy is not checked",
@@ -132,6 +134,10 @@ def _status(error: BaseException, stage: Stage, message: str, is_full: bool) -> 
         return Status.UNAVAILABLE
     if isinstance(error, ConfigError):
         return Status.CONFIG_ERROR
+    if isinstance(error, NotCheckedError):
+        return Status.NOT_CHECKED
+    if isinstance(error, NotCompiledError):
+        return Status.NOT_COMPILED
     if isinstance(error, MemoryError) or lacks_memory(message, is_full) or _raised_for_memory(error):
         return Status.OOM
     if stage in _BY_STAGE:

@@ -18,6 +18,8 @@ class Status(StrEnum):
     PASS = "pass"  # noqa: S105
     FAIL_ACCURACY = "fail_accuracy"
     NONDETERMINISTIC = "nondeterministic"
+    NOT_CHECKED = "not_checked"
+    NOT_COMPILED = "not_compiled"
     FAIL_TO_COMPILE = "fail_to_compile"
     FAIL_TO_RUN = "fail_to_run"
     EAGER_FAIL = "eager_fail"
@@ -30,8 +32,8 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-#: Statuses that mean "cannot be measured here" and not "went wrong". They do not count in a pass rate.
-NOT_APPLICABLE = frozenset({Status.UNAVAILABLE, Status.SKIPPED})
+#: Statuses that mean "cannot be measured or checked here" and not "went wrong". They do not count in a pass rate.
+NOT_APPLICABLE = frozenset({Status.UNAVAILABLE, Status.SKIPPED, Status.NOT_CHECKED})
 
 
 class Phase(StrEnum):

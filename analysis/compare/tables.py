@@ -232,5 +232,5 @@ def _notes(base: Side, new: Side, cells: pd.DataFrame, *, across: bool) -> list[
         notes.append("no cell is expected on both sides, there is nothing to compare")
     lost = (cells["status_base"] == Status.PASS.value) & cells["status_new"].isin([str(s) for s in NOT_APPLICABLE])
     if count := int(lost.sum()):
-        notes.append(f"{count} cells that pass in base are unavailable or skipped in new")
+        notes.append(f"{count} cells that pass in base are unavailable, skipped or not checked in new")
     return notes

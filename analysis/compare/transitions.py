@@ -20,7 +20,7 @@ class Transition(StrEnum):
     MISSING = "missing"  # expected on both sides, a row in base only
     MISSING_IN_BASE = "missing_in_base"  # expected on both sides, a row in new only
     MISSING_IN_BOTH = "missing_in_both"  # expected on both sides, no row in either
-    NOT_APPLICABLE = "not_applicable"  # unavailable or skipped on a side
+    NOT_APPLICABLE = "not_applicable"  # unavailable, skipped or not checked on a side
     ENTERED = "entered"  # not planned in base
     LEFT = "left"  # not planned in new
 

@@ -5,21 +5,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
 
 from collector.configs.templates import Effective
-from collector.correctness.comparing import compare, rmse, without_numbers
+from collector.correctness.comparing import Agreement, compare, rmse, without_numbers
+from collector.correctness.limits import checking
 from collector.correctness.room import Room
 from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.tolerances import tolerance_for
+from collector.errors import NotCheckedError
 from collector.failures import classify, hint_of_status
 from collector.measure.memory import give_back_unused, is_full
 from collector.measure.program import EagerRuns, Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
+#: The largest share of the allowed error that is told: JSON has no infinity.
+_LARGEST_SHARE = 1e6
+#: Parts of the outputs that are named where they could not be compared.
+_UNCHECKED = 20
+_LOST = "{}: no longer what it was when it was compiled, and eager does not write to it: an earlier call did"
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
 
 
@@ -38,20 +46,29 @@ def check(
     of eager's own error. `own_tolerance` is that of a user's own model (`Tolerance.tol`), if they give one. The caller holds
     the device; `room` is for the reference.
 
-    Raises whatever the model or the compiler raises.
+    What the check itself cannot do makes the cell `not_checked`. Raises whatever the model or the compiler raises.
     """
     try:
-        subject.state.keep_rest()
+        with checking():
+            lost = subject.state.lost()
+            subject.state.keep_rest()
         runs = subject.eager_runs()
+        with checking():
+            problem = without_numbers(runs.outputs)
         if runs.differ_at:
             _disagree(outcome, Status.NONDETERMINISTIC, f"two eager runs differ at {runs.differ_at}")
-        elif problem := without_numbers(runs.outputs):
+        elif lost := [path for path in lost if path not in runs.written]:
+            _disagree(outcome, Status.FAIL_ACCURACY, _LOST.format(lost[0]))
+        elif problem:
             _disagree(outcome, Status.EAGER_FAIL, problem, _NO_NUMBERS)
         else:
             if own_tolerance is not None:
                 outcome.measurement.details["tolerance"] = own_tolerance
             _compare(outcome, subject, compiled, effective, runs, own_tolerance, room)
+    except NotCheckedError as error:
+        _disagree(outcome, Status.NOT_CHECKED, str(error))
     finally:
+        subject.state.let_rest_go()
         subject.release_gradients()
 
 
@@ -76,11 +93,17 @@ def _compare(
         details["random_outputs"] = True
         compiled = _drawing_as_eager(subject, compiled, effective)
     made = subject.outputs(compiled)
+    if touched := _touched(runs, made):
+        _disagree(
+            outcome, Status.FAIL_ACCURACY, f"{touched[0]}: the compiled program changes it, eager leaves it alone"
+        )
+        return
     if cell.config.backend == AHEAD_OF_TIME:
         # The library has copies of all buffers and changes those.
         eager, made = _without_state(eager), _without_state(made)
-    subject.state.complete([eager, made])
-    subject.state.put_back()  # the reference is a copy of what stands there
+    with checking():
+        subject.state.complete([eager, made])
+        subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
     by, reference = _reference(outcome, subject, room)
     if reference is not None:
@@ -90,7 +113,14 @@ def _compare(
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
     lowest = replace(cell, dtype=subject.lowest_dtype)
-    agreement = compare(eager, made, reference, tolerance_for(lowest, own_tolerance))
+    with checking():
+        agreement = compare(eager, made, reference, tolerance_for(lowest, own_tolerance))
+    _note(outcome, agreement, by)
+
+
+def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
+    """Records an agreement, and the status where there is none or it is not known."""
+    details = outcome.measurement.details
     if agreement.rmse_ratio is not None:
         outcome.measurement.metrics["error_rmse_ratio"] = agreement.rmse_ratio
     if agreement.cosine is not None:
@@ -100,6 +130,14 @@ def _compare(
         details["compared_by_cosine"] = agreement.by_cosine
     if agreement.noisy:
         details["noisy_gradients"] = agreement.noisy
+    if agreement.tails:
+        details["tails"] = {name: round(min(share, _LARGEST_SHARE), 3) for name, share in agreement.tails.items()}
+    if agreement.unchecked:
+        details["not_compared"] = dict(islice(agreement.unchecked.items(), _UNCHECKED))
+    if not agreement.problem and agreement.unchecked:
+        path, why = next(iter(agreement.unchecked.items()))
+        more = f" (and {len(agreement.unchecked) - 1} more)" if len(agreement.unchecked) > 1 else ""
+        _disagree(outcome, Status.NOT_CHECKED, f"{path}: {why}{more}")
     if agreement.problem:
         _disagree(outcome, Status.FAIL_ACCURACY, agreement.problem)
 
@@ -109,6 +147,11 @@ def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: 
     if not effective.config.is_inductors:
         return compiled  # other back-ends call eager's operators
     return subject.compiled(replace(effective, options={**effective.options, "fallback_random": True}))
+
+
+def _touched(runs: EagerRuns, made: Snapshot) -> list[str]:
+    """Parameters, buffers and inputs that the compiled program changed, by however little, and eager did not write to."""
+    return [path for path in made if path.startswith(STATE) and path not in runs.outputs and path not in runs.written]
 
 
 def _without_state(snapshot: Snapshot) -> Snapshot:

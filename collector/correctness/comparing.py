@@ -16,12 +16,14 @@ A reference is used for a tensor only where eager agrees with it (`_USABLE`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 import torch
 
-from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Snapshot, same_values
+from collector.correctness.limits import is_limit, reason
+from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot, same_values, widened
+from collector.correctness.tails import Allowed, Tails, judge_differences, judge_tails
 from collector.correctness.tolerances import SMALL, Tolerance
 
 #: Elements compared at a time: bounds the float64 copies to 128 MiB each.
@@ -41,6 +43,9 @@ _LENGTH = 1 / _COSINE - 1
 #: How far the length of a tensor may be from eager's where noise decides its direction. Noise of eager's own size does not
 #: halve or double it.
 _NOISY_LENGTH = 2.0
+#: In 8 bits a last bit of the computation decides now and then about a step of an eighth or a quarter of the value. One value
+#: in `_FLIPS` squared that rounds the other way makes a root mean square error of one `_FLIPS`th of a step.
+_FLIPS, _COARSE = 16.0, 0.1
 #: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
 _CLOSE = 1e-2
 
@@ -52,7 +57,8 @@ class Agreement:
     `rmse_ratio` is the worst `rmse(compiled) / rmse(eager)` against the reference, None without one or where eager is exact;
     `cosine` the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors that
     were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
-    which only size and error could be judged.
+    which only size and error could be judged. `unchecked` says of parts that could not be compared why. `tails` has the worst
+    element and the worst slice as shares of what is allowed.
     """
 
     problem: str | None
@@ -61,6 +67,8 @@ class Agreement:
     compared: int
     by_cosine: int = 0
     noisy: int = 0
+    unchecked: dict[str, str] = field(default_factory=dict)
+    tails: dict[str, float] = field(default_factory=dict)
 
 
 def identical(first: Snapshot, second: Snapshot) -> str | None:
@@ -87,9 +95,10 @@ def without_numbers(made: Snapshot) -> str | None:
     for path, value in made.items():
         if path.startswith(STATE) or not _is_float(value):
             continue
-        if bool(value.isnan().any()):
-            return f"{path}: {int(value.isnan().sum())} of {value.numel()} values are NaN in eager"
-        if not bool(value.isfinite().any()):
+        wide = widened(value)
+        if bool(wide.isnan().any()):
+            return f"{path}: {int(wide.isnan().sum())} of {value.numel()} values are NaN in eager"
+        if not bool(wide.isfinite().any()):
             return f"{path}: eager has no finite value"
     return None
 
@@ -104,7 +113,8 @@ def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tol
         return Agreement(f"outputs differ in structure at {odd[0]}", None, None, 0)
     work = _Comparison(tolerance, _floors(eager))
     judged = {
-        path: work.leaf(path, wanted, compiled[path], (reference or {}).get(path)) for path, wanted in eager.items()
+        path: work.checked_leaf(path, wanted, compiled[path], (reference or {}).get(path))
+        for path, wanted in eager.items()
     }
     problems = [f"{path}: {problem}" for path, problem in judged.items() if problem]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -115,6 +125,8 @@ def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tol
         compared=len(eager),
         by_cosine=work.by_cosine,
         noisy=work.noisy,
+        unchecked=work.unchecked,
+        tails={"element": work.worst.element, "slice": work.worst.slice} if work.worst.judged else {},
     )
 
 
@@ -147,6 +159,8 @@ class _Floats:
     size: float
     exact_size: float
     own: float
+    #: The distance of two neighbouring values of the dtype, as a share of the value.
+    step: float = 0.0
 
     @classmethod
     def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> _Floats:
@@ -171,6 +185,20 @@ class _Comparison:
     cosines: list[float] = field(default_factory=list)
     by_cosine: int = 0
     noisy: int = 0
+    unchecked: dict[str, str] = field(default_factory=dict)
+    worst: Tails = field(default_factory=Tails)
+
+    def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
+        """As `leaf`, but notes what cannot be compared instead of raising."""
+        try:
+            if isinstance(eager, Opaque) and eager == compiled:
+                raise TypeError(f"no tensors are found in a {eager.kind}")
+            return self.leaf(path, eager, compiled, exact)
+        except Exception as error:
+            if not is_limit(error):
+                raise
+            self.unchecked[path] = reason(error)
+            return None
 
     def leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
         """What is wrong with one output, or None."""
@@ -185,7 +213,12 @@ class _Comparison:
             if torch.equal(eager, compiled):
                 return None
             return f"{int((eager != compiled).sum())} of {eager.numel()} values differ"
-        return _elsewhere(eager, compiled) or self._floats(_group(path), _Floats.of(eager, compiled, exact))
+        step = torch.finfo(eager.dtype).eps
+        eager, compiled = widened(eager), widened(compiled)
+        exact = widened(exact) if isinstance(exact, torch.Tensor) else exact
+        return _elsewhere(eager, compiled) or self._floats(
+            _group(path), replace(_Floats.of(eager, compiled, exact), step=step)
+        )
 
     def _floats(self, group: str, of: _Floats) -> str | None:
         floor = self.floors[group]
@@ -193,7 +226,7 @@ class _Comparison:
         if of.size > floor:
             self.cosines.append(_cosine(of.eager, of.compiled))
         if of.is_known:
-            return self._by_reference(of, floor)
+            return self._by_reference(of, group, floor)
         if of.size <= floor and rmse(of.compiled, of.eager) <= floor:
             return None
         # Rounding can grow through the backward pass of a deep network until it outweighs a gradient, in eager as in
@@ -202,14 +235,19 @@ class _Comparison:
             return self._by_size(of)
         return self._by_cosine(of)
 
-    def _by_reference(self, of: _Floats, floor: float) -> str | None:
+    def _by_reference(self, of: _Floats, group: str, floor: float) -> str | None:
         wrong = rmse(of.compiled, of.exact)
         if of.own > 0 and of.size > floor:
             self.ratios.append(wrong / of.own)
         allowed = min(self._allowed(of), _SMALLEST_WRONG * of.exact_size)
         # Few elements, the loss above all, can be right to the last bit by chance: no multiple of that error is fair.
-        if wrong <= allowed or (of.eager.numel() < SMALL and self._close(of)):
+        if of.eager.numel() < SMALL and self._close(of):
             return None
+        if wrong <= allowed:
+            free = max(min(self.tolerance.tol, _CLOSE), of.step)
+            size, multiplier = max(of.exact_size, floor), self.tolerance.multiplier_for(of.eager.shape)
+            allowed_for = Allowed(size, multiplier, free, jumps=group == GRADIENT)
+            return self._tails(judge_tails(of.eager, of.compiled, of.exact, allowed_for))
         return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
 
     def _by_size(self, of: _Floats) -> str | None:
@@ -232,11 +270,21 @@ class _Comparison:
             return f"cosine similarity {cosine:.4f}, below {_COSINE}"
         slack = _LENGTH * self.tolerance.multiplier_for(of.eager.shape)
         if abs(made - of.size) <= slack * of.size:
-            return None
+            return self._tails(judge_differences(of.eager, of.compiled, of.size, rmse(of.compiled, of.eager)))
         return f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
 
+    def _tails(self, found: Tails) -> str | None:
+        self.worst.judged += 1
+        self.worst.element = max(self.worst.element, found.element)
+        self.worst.slice = max(self.worst.slice, found.slice)
+        return found.problem
+
     def _allowed(self, of: _Floats) -> float:
-        return self.tolerance.multiplier_for(of.eager.shape) * of.own + self.tolerance.tol / 10 * of.exact_size
+        rounding = of.step / _FLIPS if of.step >= _COARSE else 0.0
+        return (
+            self.tolerance.multiplier_for(of.eager.shape) * of.own
+            + max(self.tolerance.tol / 10, rounding) * of.exact_size
+        )
 
     def _close(self, of: _Floats) -> bool:
         tol = min(self.tolerance.tol, _CLOSE)

@@ -9,7 +9,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from collector.correctness.snapshot import STATE, Snapshot, kept, same_values
+from collector.correctness.parts import parts_of
+from collector.correctness.snapshot import STATE, Snapshot, kept, leaves_of, same_values
+
+#: Elements that are read at a time for a fingerprint: three copies of 8 bytes each are held.
+_CHUNK = 1 << 22
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class State:
@@ -26,6 +31,9 @@ class State:
         self._inputs = [leaf for leaf in _pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
         parameters = set() if keep_parameters else {name for name, _ in model.named_parameters()}
         self._start = {name: kept(now).cpu() for name, now in self._tensors() if name not in parameters}
+        self._prints: dict[str, torch.Tensor] = {}
+        self._keeps_parameters = keep_parameters
+        self._versions: dict[str, tuple[int, int]] = {}
 
     def follow(self, inputs: Any) -> None:
         """Puts everything back and watches other inputs from now on, as they are now."""
@@ -59,15 +67,39 @@ class State:
 
     def changed(self) -> Snapshot:
         """A clone of every tensor that is no longer as it was kept, by its path."""
-        return {_path(name): kept(now) for name, now, _ in self._changed()}
+        return {path: leaf for name, now, _ in self._changed() for path, leaf in leaves_of(_path(name), now).items()}
+
+    def watch(self) -> None:
+        """Notes which tensors there are and how often each was written to, for `written`."""
+        self._versions = {name: _version(now) for name, now in self._tensors()}
+
+    def written(self) -> frozenset[str]:
+        """The paths of the tensors that torch has written to or replaced since `watch`, whatever values they got.
+
+        It sees what eager writes; what a generated kernel writes, torch need not notice.
+        """
+        return frozenset(_path(name) for name, now in self._tensors() if self._versions.get(name) != _version(now))
+
+    def remember(self) -> None:
+        """Keeps a fingerprint of each parameter for `lost`, once; not where an optimiser moves them."""
+        if not self._keeps_parameters and not self._prints:
+            self._prints = {name: fingerprint(now) for name, now in self._model.named_parameters()}
+
+    def lost(self) -> list[str]:
+        """The paths of the parameters that are not as they were at `remember`; to be asked before they change again."""
+        prints = self._prints
+        now = {name: fingerprint(tensor) for name, tensor in self._model.named_parameters() if name in prints}
+        return [_path(name) for name, found in now.items() if not torch.equal(found, prints[name].to(found.device))]
 
     def complete(self, snapshots: Sequence[Snapshot]) -> None:
         """Adds to each snapshot what another one's call has changed and its own has not, as it was kept."""
-        paths = {path for snapshot in snapshots for path in snapshot}
+        paths = {path for snapshot in snapshots for path in snapshot if path.startswith(STATE)}
         for name, now in self._tensors():
-            if (path := _path(name)) in paths:
+            if any(path.startswith(_path(name)) for path in paths):
+                start = leaves_of(_path(name), self._start[name].to(now.device))
                 for snapshot in snapshots:
-                    snapshot.setdefault(path, kept(self._start[name].to(now.device)))
+                    if snapshot.keys().isdisjoint(start):
+                        snapshot.update(start)
 
     def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         for name, now in list(self._tensors()):
@@ -81,6 +113,24 @@ class State:
         yield from self._model.named_buffers()
         for index, tensor in enumerate(self._inputs):
             yield f"input {index}", tensor
+
+
+def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
+    """Two sums over all bits of a tensor, of which one minds their order; it stays on the tensor's device."""
+    total = torch.zeros(2, dtype=torch.int64, device=tensor.device)
+    for part in parts_of(tensor).values():
+        if isinstance(part, str):
+            continue
+        for chunk in part.reshape(-1).split(_CHUNK):
+            bits = chunk.view(_BITS[chunk.element_size()]).long()
+            places = torch.arange(1, len(bits) + 1, device=bits.device).mul_(2654435761).bitwise_and_(0xFFFFFF)
+            total = total * 31 + torch.stack([bits.sum(), (bits * places).sum()])
+    return total
+
+
+def _version(tensor: torch.Tensor) -> tuple[int, int]:
+    # Tensors that were made in inference mode keep no count.
+    return id(tensor), -1 if tensor.is_inference() else tensor._version
 
 
 def _path(name: str) -> str:

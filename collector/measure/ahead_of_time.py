@@ -19,7 +19,7 @@ from collector.errors import ConfigError
 from collector.vocabulary import Dynamic, OptionValue, Phase
 
 #: Metrics that do not exist here, since Dynamo captures no graph and no cudagraph is recorded.
-NOT_COUNTED = ("graphs", "graph_breaks", "recompiles", "cudagraph_skips", "cudagraph_partitions")
+NOT_COUNTED = ("graphs", "graph_breaks", "recompiles", "fallbacks", "cudagraph_skips", "cudagraph_partitions")
 
 
 class ExportFailedError(Exception):

@@ -26,6 +26,7 @@ from collector.machine.idle import IdleProbe
 from collector.machine.telemetry import Watcher, throttled
 from collector.measure import autotuning, counters, memory, profiling, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
+from collector.measure.coverage import demand_compiled_calls, demand_compiled_gradients, demand_graphs
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.first_call import held_between_compilations
 from collector.measure.generated_code import CodeLog
@@ -45,7 +46,7 @@ from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Stage, Status
+from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Phase, Stage, Status
 from collector.zoo.builders.user import input_batch
 from collector.zoo.spec import Built
 
@@ -140,6 +141,8 @@ class _Run:
         # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
         compare_sizes = partial(self._compare_sizes, compiled, effective, sizes) if sizes else None
         self._measure(subject, compiled, compare_sizes)
+        if self.metrics.get("fallbacks"):
+            demand_compiled_calls(compiled)
         self._enter(Stage.CORRECTNESS)
         room = self._room()
         with self._holding("device", room.for_calls()):
@@ -262,6 +265,7 @@ class _Run:
         self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s)
         self._count()
         self._take_code()
+        self._demand_compiled(subject, compiled)
         if shared:
             self.details["shared_tuning"] = kept = shared.keep()
             if kept.get("kernels_tuned") or kept.get("operations_new"):
@@ -269,6 +273,14 @@ class _Run:
                 self.details["compile_with_tuning_s"] = self.metrics.pop("compile_cold_s")
                 self.metrics.pop("compile_instructions", None)
         return compiled
+
+    def _demand_compiled(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        """Ends the cell where eager runs under the name of a compiled program."""
+        config, fallbacks = self.cell.config, self.details.get(counters.FALLBACK_REASONS, [])
+        demand_graphs(config, self.metrics, self.measurement.code_id is not None, fallbacks)
+        if self.cell.phase is Phase.TRAINING:
+            with self._holding("device"):
+                demand_compiled_gradients(config, subject.gradient_root(compiled))
 
     def _take_code(self) -> None:
         code, self.outcome.texts = self.code.take()

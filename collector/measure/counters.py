@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import suppress
 from typing import Any
 
+#: The key of a measurement's details that says why frames were left to eager.
+FALLBACK_REASONS = "fallback_reasons"
 #: Reasons kept per kind, and characters per reason.
 _REASONS, _LENGTH = 20, 400
 #: Fields of torch's CompilationMetrics, in microseconds, and what their sum over the graphs is called here.
@@ -25,6 +28,10 @@ _PHASES = {
     "dynamo_compile_time_before_restart_us": "before_restarts",
     "guard_latency_us": "guards",
 }
+#: What Dynamo raises to itself at a graph break; it compiles the parts around it, and the counter of breaks has it.
+_BREAKS = {"Unsupported", "SkipFrame"}
+#: The one of these after which no later call of the frame is compiled.
+_LIMIT = re.compile(r"(?:recompile|cache.size).limit", re.IGNORECASE)
 
 
 class CompilerLog(logging.Handler):
@@ -74,12 +81,13 @@ def read(log: CompilerLog) -> tuple[dict[str, float], dict[str, Any]]:
     from torch._inductor import metrics
 
     breaks = {str(reason)[:_LENGTH]: count for reason, count in counters["graph_break"].items()}
-    recompiles = _recompile_reasons()
+    recompiles, fallbacks = _recompile_reasons(), _fallback_reasons()
     inductor = counters["inductor"]
     values = {
         "graphs": counters["stats"].get("unique_graphs", 0),
         "graph_breaks": sum(breaks.values()),
         "recompiles": None if recompiles is None else len(recompiles),
+        "fallbacks": None if fallbacks is None else len(fallbacks),
         "cudagraph_skips": inductor.get("cudagraph_skips", 0),
         "cudagraph_partitions": inductor.get("cudagraph_partitions"),
         "kernels_generated": metrics.generated_kernel_count,
@@ -88,6 +96,7 @@ def read(log: CompilerLog) -> tuple[dict[str, float], dict[str, Any]]:
     details = {
         "graph_break_reasons": dict(sorted(breaks.items(), key=lambda item: -item[1])[:_REASONS]),
         "recompile_reasons": (recompiles or [])[:_REASONS],
+        FALLBACK_REASONS: (fallbacks or [])[:_REASONS],
         "cudagraph_skip_reasons": sorted(set(log.skips))[:_REASONS],
         "fusion": _fusion(metrics, counters),
         "compile_phases_s": _phases(),
@@ -135,3 +144,17 @@ def _recompile_reasons() -> list[str] | None:
         return None
     reasons = [getattr(entry, "recompile_reason", None) for entry in entries]
     return [str(reason)[:_LENGTH] for reason in reasons if reason]
+
+
+def _fallback_reasons() -> list[str] | None:
+    """Why frames run in eager although Dynamo traced them: the back-end raised and it was suppressed, or there is a limit."""
+    entries = _entries()
+    if entries is None:
+        return None
+    found = []
+    for entry in entries:
+        kind, reason = getattr(entry, "fail_type", None), str(getattr(entry, "fail_reason", None) or "")
+        if kind and (kind.rpartition(".")[2] not in _BREAKS or _LIMIT.search(reason)):
+            where = f" in {name}" if (name := getattr(entry, "co_name", None)) else ""
+            found.append(f"{kind}{where}: {' '.join(reason.split())}"[:_LENGTH])
+    return found

@@ -127,7 +127,7 @@ class TwoSizes:
         """Compares the dynamic program's outputs with eager's at the other size; a failure of the cell names that size."""
         inputs = self._other_inputs()
         self.subject.place(inputs)
-        self.subject.state.follow((inputs.args, inputs.kwargs))
+        self.subject.state.follow((inputs.args, inputs.kwargs, inputs.targets))
         there = Outcome(Measurement(outcome.measurement.cell, Status.PASS, "", 0.0))
         check(there, self.subject, compiled, effective, outcome.measurement.details.get("tolerance"), room)
         found = there.measurement
@@ -165,7 +165,7 @@ def load(cell: Cell, build: Callable[..., Built], optimizer: str) -> tuple[Subje
         line = (str(error).strip().splitlines() or [""])[0]
         raise UnavailableError(f"{cell.model} runs at no second size: {type(error).__name__}: {line}") from error
     subject.release_gradients()
-    subject.state.follow((subject.inputs.args, subject.inputs.kwargs))
+    subject.state.follow((subject.inputs.args, subject.inputs.kwargs, subject.inputs.targets))
     return subject, TwoSizes(subject, Size(*own, marked(subject.inputs, dimensions)), Size(*other, waiting), dimensions)
 
 

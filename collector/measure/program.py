@@ -17,7 +17,8 @@ from torch.utils import _pytree
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import differences, identical
-from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, snapshot
+from collector.correctness.limits import checking
+from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, snapshot
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
@@ -104,14 +105,16 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class EagerRuns:
-    """Three eager runs: the outputs of the first, where the second differed, and what another seed changed.
+    """Three eager runs: the outputs of the first, where the second differed, what another seed changed, and what was written.
 
     `seed_errors`: the root mean square by which each tensor of the third run, under another seed, differs from the first.
+    `written`: the parameters, buffers and inputs that the first run wrote to.
     """
 
     outputs: Snapshot
     differ_at: str | None
     seed_errors: dict[str, float]
+    written: frozenset[str]
 
 
 class Subject:
@@ -125,9 +128,7 @@ class Subject:
         self._cell = cell
         dtype = self._dtype
         self._training = cell.phase is Phase.TRAINING
-        self.model = (
-            built.model.to(device=cell.device, dtype=dtype).train(self._training).requires_grad_(self._training)
-        )
+        self.model = cast(built.model, cell.device, dtype).train(self._training).requires_grad_(self._training)
         self.place(self.moved(built))
         self._loss = built.loss
         self._optimizer = _optimizer(optimizer, self.model) if self._training else None
@@ -135,7 +136,12 @@ class Subject:
         self._timed = True
         #: With what the backward pass of a compared step begins.
         self._scale = 1.0
-        self.state = State(self.model, (self._args, self._kwargs), keep_parameters=self._optimizer is not None)
+        #: The root of the last step's gradient graph, while it is asked for.
+        self._root: Any = None
+        self._keeps_root = False
+        self.state = State(
+            self.model, (self._args, self._kwargs, self._targets), keep_parameters=self._optimizer is not None
+        )
         update = self._optimizer.step if self._optimizer else None
         self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
 
@@ -186,6 +192,7 @@ class Subject:
 
     def compiled(self, effective: Effective) -> Callable[[], Any]:
         """The compiled form; the compiler runs at its first call."""
+        self.state.remember()
         config = effective.config
         if config.backend == AHEAD_OF_TIME:
             return self._step(Program(self.model, dict(effective.options), self._autocast), None)
@@ -211,16 +218,32 @@ class Subject:
         Returns clones of the outputs, or of the loss and the gradients of a training step, and of the state that it changed.
         Once `eager_runs` has chosen a scale, gradients are that many times as large.
         """
-        self.state.put_back()
+        with checking():
+            self.state.put_back()
+            self.state.watch()
         seed_everything(seed)
         self._timed = False
         try:
             made = call()
         finally:
             self._timed = True
-        found = {LOSS: kept(made)} if self._training else snapshot(made)
-        gradients = {f"{GRADIENT}{n!r}]": kept(p.grad) for n, p in self.model.named_parameters() if p.grad is not None}
-        return found | (gradients if self._training else {}) | self.state.changed()
+        with checking():
+            if not self._training:
+                return snapshot(made) | self.state.changed()
+            found: Snapshot = {LOSS: kept(made)}
+            for name, parameter in self.model.named_parameters():
+                if parameter.grad is not None:
+                    found |= leaves_of(f"{GRADIENT}{name!r}]", parameter.grad)
+            return found | self.state.changed()
+
+    def gradient_root(self, call: Callable[[], Any]) -> Any:
+        """The root of the gradient graph of one more training step; it holds no values any more."""
+        self._keeps_root, self._timed = True, False
+        try:
+            call()
+            return self._root
+        finally:
+            self._keeps_root, self._timed, self._root = False, True, None
 
     def eager_runs(self) -> EagerRuns:
         """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
@@ -233,9 +256,15 @@ class Subject:
                 with deterministic_algorithms(strict):
                     self._choose_scale()
                     first = self.outputs(self.eager)
-                    differ_at = identical(first, self.outputs(self.eager))
-                    errors = {} if differ_at else differences(first, self.outputs(self.eager, SEED + 1))
-                    return EagerRuns(first, differ_at, errors)
+                    written = self.state.written()
+                    again = self.outputs(self.eager)
+                    with checking():
+                        differ_at = identical(first, again)
+                    del again
+                    other = {} if differ_at else self.outputs(self.eager, SEED + 1)
+                    with checking():
+                        errors = differences(first, other) if other else {}
+                    return EagerRuns(first, differ_at, errors, written)
             except RuntimeError as error:
                 if not strict or "deterministic" not in str(error):
                     raise
@@ -262,11 +291,13 @@ class Subject:
         # Each tensor goes straight into the higher precision: a copy of the model as it is would take memory as well.
         every = [*self.model.parameters(), *self.model.buffers()]
         held = [tensor for tensor in every if type(tensor) in (torch.Tensor, nn.Parameter)]
-        twin.model = deepcopy(self.model, {id(tensor): _widened(tensor, dtype) for tensor in held}).to(dtype)
+        wide = deepcopy(self.model, {id(tensor): _widened(tensor, self._cell.device, dtype) for tensor in held})
+        twin.model = cast(wide, self._cell.device, dtype)
+        twin._root, twin._keeps_root = None, False
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
-        twin.state = State(twin.model, (twin._args, twin._kwargs))
+        twin.state = State(twin.model, (twin._args, twin._kwargs, twin._targets))
         twin._scale = self._scale
         twin.eager = twin._step(twin._loss_of if twin._training else twin.model, None)
         return twin
@@ -293,6 +324,8 @@ class Subject:
             self.model.zero_grad(set_to_none=True)
             with self._autocast():
                 loss: torch.Tensor = forward(*self._args, **self._kwargs)
+            if self._keeps_root:
+                self._root = loss.grad_fn
             if self._timed:
                 loss.backward()
                 if update:
@@ -313,10 +346,11 @@ class Subject:
             yield
 
 
-def _widened(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a copy in a higher precision, of the kind that the tensor is of; of integers one as they are."""
-    wide = tensor.detach().to(dtype, copy=True) if tensor.is_floating_point() else tensor.detach().clone()
-    return nn.Parameter(wide, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else wide
+def _widened(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor of its own in a higher precision, and a parameter where this is one."""
+    moved = move(tensor.detach(), device, dtype)
+    own = moved.clone() if moved.data_ptr() == tensor.data_ptr() else moved
+    return nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
 
 
 def _has_finite_gradients(made: Snapshot) -> bool:
@@ -335,9 +369,36 @@ def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | Non
     return torch.optim.Adam(parameters, lr=0.01, capturable=parameters[0].is_cuda, foreach=True)
 
 
+def cast(model: torch.nn.Module, device: str, dtype: torch.dtype | None) -> torch.nn.Module:
+    """Moves a model to a device and its floating tensors to a dtype, if one is given; complex ones stay complex.
+
+    `Module.to` casts a complex tensor to a real dtype, and so drops its imaginary part.
+    """
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    kept_complex = {name: tensor for name, tensor in tensors if dtype and tensor.is_complex()}
+    for name in kept_complex:
+        _put(model, name, None)
+    model = model.to(device=device, dtype=dtype)
+    for name, tensor in kept_complex.items():
+        moved = move(tensor.detach(), device, dtype)
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        _put(model, name, torch.nn.Parameter(moved, tensor.requires_grad) if is_parameter else moved)
+    return model
+
+
+def _put(model: torch.nn.Module, name: str, value: torch.Tensor | None) -> None:
+    owner, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(owner), leaf, value)
+
+
 def move(value: Any, device: str, dtype: torch.dtype | None) -> Any:
-    """Moves every tensor of a structure to a device and its floating tensors to a dtype, if one is given."""
+    """Moves every tensor of a structure to a device and its floating tensors to a dtype, if one is given.
+
+    Complex tensors get the precision of float64 where that is asked for, and keep their own else.
+    """
     if isinstance(value, torch.Tensor):
+        if value.is_complex() and dtype is torch.float64:
+            return value.to(device=device, dtype=torch.complex128)
         return value.to(device=device, dtype=dtype) if value.is_floating_point() else value.to(device=device)
     if isinstance(value, Mapping):
         return {key: move(item, device, dtype) for key, item in value.items()}

@@ -31,7 +31,7 @@ MOST_LINES = 6
 #: Branches in one chart, each with dashes (pixels) and a shape of its own.
 DASHES, _SHAPES = ([1, 0], [7, 4], [2, 3]), ("circle", "square", "triangle-up")
 #: How each way to end is marked.
-_SHAPE_OF = {"pass": "circle", "failed": "cross", "missing": "square", "unavailable or skipped": "triangle-up"}
+_SHAPE_OF = {"pass": "circle", "failed": "cross", "missing": "square", "not applicable": "triangle-up"}
 #: Up to so many places each has a mark of its own; labels of an axis at most.
 _WITH_POINTS, _TICKS = 45, 12
 #: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes, a line of the names of sides; the
@@ -251,4 +251,4 @@ def _kind(status: object) -> str:
         return "missing"
     if status == Status.PASS:
         return "pass"
-    return "unavailable or skipped" if status in NOT_APPLICABLE else "failed"
+    return "not applicable" if status in NOT_APPLICABLE else "failed"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from collector.correctness.snapshot import UnknownOutputError, snapshot
+from collector.correctness.snapshot import Opaque, UnknownOutputError, snapshot
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -71,10 +71,20 @@ def test_views_of_one_buffer_become_tensors_of_their_own():
     assert found["[1]"].tolist() == [3, 4, 5]
 
 
-@pytest.mark.parametrize("value", [object(), Empty(), {1, 2}, b"bytes", range(3)])
-def test_an_unknown_type_is_refused_by_name(value):
-    with pytest.raises(UnknownOutputError, match=type(value).__qualname__):
-        snapshot({"logits": value})
+@pytest.mark.parametrize("value", [object(), Empty(), iter([1])])
+def test_an_unknown_type_is_kept_by_its_name(value):
+    assert snapshot({"logits": value}) == {"['logits']": Opaque(type(value).__qualname__)}
+
+
+class Slotted:
+    __slots__ = ("size", "tensor")
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def test_tensors_are_found_in_slots():
+    assert list(snapshot(Slotted(torch.ones(2)))) == [".tensor"]
 
 
 def _object_in_itself():

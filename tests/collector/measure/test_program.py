@@ -149,9 +149,7 @@ def errors(of, compiled):
     return {name: [rmse(found[name], exact[name]) / sizes[name] for found in (runs.outputs, made)] for name in names}
 
 
-@pytest.mark.parametrize(
-    ("factor", "dtype"), [(1e-7, "float16"), (1e3, "float16"), (1e-7, "float32"), (1e-7, "amp")]
-)
+@pytest.mark.parametrize(("factor", "dtype"), [(1e-7, "float16"), (1e3, "float16"), (1e-7, "float32"), (1e-7, "amp")])
 def test_gradients_compared_in_float16_neither_vanish_nor_overflow(factor, dtype):
     of = small_loss(factor, dtype)
     effective = resolve_config(Config(backend="aot_eager"), "cpu")

@@ -1,0 +1,196 @@
+"""Right models whose outputs are of an unusual kind pass, wrong ones fail, and a limit of the check is no failure."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from collector.correctness import checking, parts
+from collector.correctness.parts import parts_of
+from collector.correctness.snapshot import same_values, snapshot
+from collector.errors import NotCheckedError
+from collector.vocabulary import NOT_APPLICABLE, Phase, Status
+from tests.collector.correctness.test_checking import checked
+
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+LAYOUTS = [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc]
+
+
+def jagged(x):
+    return torch.nested.nested_tensor([x[:3], x[:5], x], layout=torch.jagged)
+
+
+KINDS = {
+    "complex": torch.fft.fft,
+    "conjugated": lambda x: torch.fft.fft(x).conj(),
+    **{str(layout): lambda x, layout=layout: x.relu().to_sparse(layout=layout) for layout in LAYOUTS},
+    "bsr": lambda x: x.relu().to_sparse_bsr((4, 4)),
+    "jagged": jagged,
+    "nested": lambda x: torch.nested.nested_tensor([x[:3], x[:5]]),
+    **{str(dtype): lambda x, dtype=dtype: x.to(dtype) for dtype in FLOAT8},
+}
+
+
+class Makes(nn.Module):
+    """Makes an output of some kind from a linear layer; `wrong` changes it where it is compiled."""
+
+    def __init__(self, kind, wrong=None):
+        super().__init__()
+        self.linear, self.kind, self.wrong = nn.Linear(32, 64), kind, wrong
+
+    def forward(self, x):
+        out = self.linear(x)
+        if self.wrong and torch.compiler.is_compiling():
+            out = self.wrong(out)
+        return self.apart(out)
+
+    @torch.compiler.disable
+    def apart(self, out):
+        return KINDS[self.kind](out)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_right_output_of_an_unusual_kind_passes(kind, dtype):
+    if dtype == "bfloat16" and kind in ("complex", "conjugated"):
+        pytest.skip("torch has no FFT in bfloat16")
+    found = checked(Makes(kind), dtype=dtype)
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert "not_compared" not in found.details
+
+
+@pytest.mark.parametrize("wrong", [lambda out: 1.06 * out, lambda out: out.roll(1, 0), torch.zeros_like])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_output_of_an_unusual_kind_fails(kind, wrong):
+    assert checked(Makes(kind, wrong)).status is Status.FAIL_ACCURACY
+
+
+class Rotates(nn.Module):
+    """Rotary embedding as Llama's reference has it, with a complex buffer and a complex parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("angles", torch.polar(torch.ones(64, 16), torch.rand(64, 16)))
+        self.phase = nn.Parameter(torch.polar(torch.ones(16), torch.rand(16)))
+
+    def forward(self, x):
+        pairs = torch.view_as_complex(x.float().reshape(64, 16, 2)) * self.angles * self.phase
+        return torch.view_as_real(pairs).flatten(1)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_complex_weights_stay_complex_in_every_dtype(dtype, phase):
+    model = Rotates()
+    found = checked(model, phase, dtype)
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert model.angles.dtype is model.phase.dtype is torch.complex64
+    assert found.details["checked_by"] == "float64"
+
+
+class Looks(nn.Module):
+    """Looks rows up, with a sparse gradient; compiled, with a gradient that is too large."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.table, self.factor = nn.Embedding(50, 8, sparse=True), factor
+
+    def forward(self, index):
+        out = self.table(index)
+        if torch.compiler.is_compiling():
+            out = out + (self.factor - 1) * (out - out.detach())
+        return out
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (3.0, Status.FAIL_ACCURACY)])
+def test_a_sparse_gradient_is_compared(factor, status):
+    found = checked(Looks(factor), Phase.TRAINING, inputs=torch.arange(40) % 30)
+    assert found.status is status, found.failure
+
+
+class Sealed:
+    """An object in which no tensors are found."""
+
+    __slots__ = ()
+
+
+class Returns(nn.Module):
+    def __init__(self, extra, factor=1.0):
+        super().__init__()
+        self.extra, self.factor = extra, factor
+
+    def forward(self, x):
+        out = x * 3
+        if torch.compiler.is_compiling():
+            out = out * self.factor
+        return out, self.more()
+
+    @torch.compiler.disable
+    def more(self):
+        return self.extra
+
+
+def test_an_object_without_tensors_is_not_checked_and_no_failure():
+    found = checked(Returns(Sealed()))
+    assert found.status is Status.NOT_CHECKED and Status.NOT_CHECKED in NOT_APPLICABLE
+    assert found.failure.message == "[1]: TypeError: no tensors are found in a Sealed"
+    assert found.details["not_compared"] == {"[1]": "TypeError: no tensors are found in a Sealed"}
+    assert "no fault of the model" in found.failure.hint
+
+
+def test_what_can_be_compared_beside_it_still_fails():
+    assert checked(Returns(Sealed(), factor=1.5)).status is Status.FAIL_ACCURACY
+
+
+class Color(Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    "extra", [torch.float32, torch.device("cpu"), Color.RED, {1, 2}, b"x", range(3), np.arange(3), np.float32(2), int]
+)
+def test_values_that_are_no_tensors_are_compared(extra):
+    found = checked(Returns(extra))
+    assert (found.status, found.failure) == (Status.PASS, None)
+
+
+def test_an_error_of_the_check_itself_is_not_checked(monkeypatch):
+    def fails(*_):
+        raise NotImplementedError("no operator\nmore lines")
+
+    monkeypatch.setattr(checking, "compare", fails)
+    found = checked(Returns(1))
+    assert (found.status, found.failure.message) == (Status.NOT_CHECKED, "NotImplementedError: no operator")
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUDA error: an illegal")]
+)
+def test_an_error_of_the_device_in_the_check_stays_one(monkeypatch, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(checking, "compare", fails)
+    with pytest.raises(type(error), match="CUDA") as raised:
+        checked(Returns(1))
+    assert not isinstance(raised.value, NotCheckedError)
+
+
+def test_a_large_sparse_tensor_is_compared_by_its_indices(monkeypatch):
+    monkeypatch.setattr(parts, "_DENSE", 3)
+    x = torch.eye(4)
+    assert parts_of(x.to_sparse())[".indices"].tolist() == [[0, 1, 2, 3]] * 2
+    assert list(parts_of(x.to_sparse_csr())) == [".kind", ".crow_indices", ".col_indices", ""]
+    assert not same_values(x.to_sparse(), x.roll(1, 0).to_sparse())
+
+
+def test_parts_of_a_plain_tensor_are_itself_and_of_a_jagged_one_its_row():
+    x = torch.arange(16.0).reshape(8, 2)
+    assert list(parts_of(x)) == [""]
+    assert parts_of(jagged(x))[""].shape == (32,)
+    assert same_values(jagged(x), jagged(x)) and not same_values(jagged(x), jagged(x + 1))
+    assert snapshot({"y": torch.fft.fft(x)})["['y'].kind"] == "strided complex64 (8, 2)"

@@ -1,0 +1,155 @@
+"""Models and settings under which nothing is compiled, or not all: they are no pass, and it is said why."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+import torch._inductor.graph
+from torch import nn
+
+from collector.measure.cell import measure
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Phase, Stage, Status
+from collector.zoo.spec import Built
+
+INDUCTOR = Config(template="triton")
+BOTH = pytest.mark.parametrize("phase", list(Phase))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True, "force_disable_caches": True}):
+        yield
+
+
+def measured(model, phase=Phase.INFERENCE, config=INDUCTOR, optimizer="none"):
+    def build(batch_size, phase, device):
+        return Built(model, (torch.randn(batch_size, 8),), {}, lambda out, _: out.float().square().mean())
+
+    cell = Cell("tests", "tiny", phase, "float32", "cpu", 4, config)
+    return measure(cell, build, Settings(rounds=3, warmups=1, sample_limit_s=2, optimizer=optimizer)).measurement
+
+
+class Breaks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        torch._dynamo.graph_break()
+        return self.last(x)
+
+
+class Disabled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    @torch.compiler.disable
+    def forward(self, x):
+        return self.linear(x).relu()
+
+
+class Counts(nn.Module):
+    """Compiled again with each call, until Dynamo gives up."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(8, 4), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x) + self.calls * 0.0
+
+
+def ended(found, said):
+    assert (found.status, found.failure.exception) == (Status.NOT_COMPILED, "NotCompiledError"), found.failure
+    assert said in found.failure.message
+    return found
+
+
+@BOTH
+def test_a_model_that_is_disabled_as_a_whole_is_not_compiled(phase):
+    training = phase is Phase.TRAINING
+    found = ended(measured(Disabled(), phase), "the loss alone" if training else "no graph")
+    assert found.failure.stage is Stage.COMPILE
+    assert "compiled_ms" not in found.metrics
+
+
+def test_a_compiled_optimizer_does_not_stand_for_the_model():
+    ended(measured(Disabled(), Phase.TRAINING, optimizer="adam"), "the loss alone was compiled")
+
+
+@BOTH
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_dynamo_switched_off_is_not_compiled(phase, backend, monkeypatch):
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    ended(measured(Breaks(), phase, Config(backend=backend)), "switched off")
+
+
+def test_a_stance_that_forces_eager_is_not_compiled():
+    with torch.compiler.set_stance("force_eager"):
+        ended(measured(Breaks()), "switched off")
+
+
+@contextmanager
+def failing(times):
+    real, left = torch._inductor.graph.GraphLowering.run, [times]
+
+    def run(self, *args):
+        if left[0] > 0:
+            left[0] -= 1
+            raise RuntimeError("a lowering that fails")
+        return real(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch, torch._dynamo.config.patch(suppress_errors=True):
+        patch.setattr(torch._inductor.graph.GraphLowering, "run", run)
+        yield
+
+
+@BOTH
+def test_errors_of_every_graph_that_are_suppressed_are_told(phase):
+    with failing(10_000):
+        found = ended(measured(Breaks(), phase), "a lowering that fails")
+    assert found.metrics["fallbacks"] >= 1 and found.details["fallback_reasons"]
+
+
+def test_some_graphs_left_to_eager_pass_and_are_counted():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.ModuleList([Breaks(), Breaks()])
+
+        @torch.compiler.disable
+        def apart(self, index, x):
+            return torch.compile(self.inner[index], options={})(x)
+
+        def forward(self, x):
+            return self.apart(0, x) + self.apart(1, x)
+
+    with failing(1):
+        found = measured(Outer())
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert found.metrics["fallbacks"] == 1
+    assert "a lowering that fails" in found.details["fallback_reasons"][0]
+
+
+def test_calls_behind_the_limit_of_recompilations_are_not_compiled():
+    found = ended(measured(Counts(), config=Config(backend="eager")), "no longer called")
+    assert found.metrics["fallbacks"] == 1 and found.metrics["graphs"] == 8
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@BOTH
+def test_what_is_compiled_passes_under_every_backend(backend, phase):
+    found = measured(Breaks(), phase, Config(backend=backend))
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert found.metrics["fallbacks"] == 0
+
+
+def test_a_model_without_an_operator_has_nothing_to_compile():
+    ended(measured(nn.Identity()), "calls no operator")
