@@ -29,7 +29,8 @@ class OtherRunError(StoreError, BundleError):
 class IngestReport:
     """What one bundle changed. The counts are of measurements; `planned` counts the cells that the run plans now.
 
-    `damage` lists what of the bundle could not be read or kept, a line each; it is empty for a sound bundle.
+    `damage` lists what of the bundle could not be read or kept, a line each; it is empty for a sound bundle. `secrets` lists
+    what was left out since it may be secret (`collector.masking`).
     """
 
     run_id: str
@@ -40,6 +41,7 @@ class IngestReport:
     finished: bool
     changed: bool
     damage: tuple[str, ...]
+    secrets: tuple[str, ...] = ()
 
 
 #: A cell, by the database's number, and a replicate.
@@ -97,6 +99,7 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
         finished=of_run.finished_at is not None,
         changed=changed,
         damage=tuple(first_damage(incoming.damage)),
+        secrets=tuple(first_damage(incoming.secrets)),
     )
 
 

@@ -107,6 +107,11 @@ def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: st
         f"against {len(paths)} bundles: {compared.runs} runs, {compared.measurements} measurements:"
         f" {len(compared.findings) or 'nothing'} found{thinned}"
     )
+    if any(item.kind == "secret" for item in findings):
+        click.echo(
+            "no command shows the secrets: change them, take them out of the bundles, and make a clean database with"
+            " `inductor-watch db rebuild NEW_DB BUNDLES...`"
+        )
     if compared.untold:
         click.echo(f"{len(compared.untold)} runs of the database are in none of these bundles")
     ctx.exit(1 if findings else 0)

@@ -84,6 +84,7 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
     counts = f"{report.new} new, {report.updated} updated, {report.unchanged} unchanged"
     print_lines([f"{path}: run {report.run_id}: {counts}"])
     print_lines((f"{path}: {problem}; what was whole is in the database" for problem in report.damage), err=True)
+    print_lines((f"{path}: {line}: not stored, and the file still has it" for line in report.secrets), err=True)
 
 
 def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:
