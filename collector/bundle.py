@@ -29,6 +29,7 @@ from typing import IO, Any
 from collector.bundle_file import both_paths, create, pack, path_of, read_lines, take_up
 from collector.code import Code, pack_text
 from collector.errors import BundleError as BundleError
+from collector.masking import hidden_variables, mask, mask_fingerprint, may_tell_secret
 from collector.vocabulary import Cell, Measurement
 
 FORMAT = 2
@@ -117,7 +118,9 @@ class BundleWriter:
 
     def environment(self, environment_id: str, data: Mapping[str, Any]) -> None:
         """Records a fingerprint once."""
-        self._once(environment_id, {"record": "environment", "environment_id": environment_id, "data": dict(data)})
+        self._once(
+            environment_id, {"record": "environment", "environment_id": environment_id, "data": mask_fingerprint(data)}
+        )
 
     def program(self, program_id: str, options: Mapping[str, Any]) -> None:
         """Records a program's effective options once."""
@@ -201,7 +204,10 @@ class KnownCode:
 
 
 def _encode(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    line = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    if may_tell_secret(line):
+        line = json.dumps(mask(record), separators=(",", ":"), allow_nan=False)
+    return line.encode() + b"\n"
 
 
 @dataclass(slots=True)
@@ -209,8 +215,9 @@ class BundleContents:
     """A bundle as read. `finished_at` is None for a run that did not end; `damage` lists what could not be read.
 
     `usage` is how the last attempt used its machine (`jobs.pool.usage`), empty where that is not known. `attempt` is 1, and
-    one more with every `resume`. `places` has the attempt and the line number of each measurement: of
-    two of one cell the greater counts. `codes` are as `collector.code.Code.to_json`; `texts` are packed.
+    one more with every `resume`. `places` has the attempt and the line number of each measurement: of two of one cell the
+    greater counts. `secrets` says which lines have what is not told: passwords in addresses, and variables that may be secret
+    (`collector.masking`). `codes` are as `collector.code.Code.to_json`; `texts` are packed.
     """
 
     header: RunHeader
@@ -225,6 +232,7 @@ class BundleContents:
     usage: dict[str, Any] = field(default_factory=dict)
     attempt: int = 1
     damage: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
 
     def latest(self) -> dict[str, Measurement]:
         """The last measurement of each cell, by `cell_id`."""
@@ -239,11 +247,12 @@ def read_bundle(path: Path) -> BundleContents:
     """
     damage: list[str] = []
     lines = read_lines(path, damage)
-    version, header = _header(path, next(lines, None))
-    contents = BundleContents(header, attempt=header.attempt, damage=damage)
+    secrets: list[str] = []
+    version, header = _header(path, next(lines, None), secrets)
+    contents = BundleContents(header, attempt=header.attempt, damage=damage, secrets=secrets)
     for number, line in enumerate(lines, start=2):
         try:
-            record = json.loads(line)
+            record = _masked(json.loads(line), line, number, contents.secrets)
             if version == 1:
                 _rename_dtype(record)
             _take(contents, record, number)
@@ -261,7 +270,7 @@ def first_damage(damage: list[str]) -> list[str]:
 
 def check_bundle(path: Path) -> RunHeader:
     """Reads no more than the first line. Raises `BundleError` like `read_bundle`."""
-    return _header(path, next(read_lines(path, []), None))[1]
+    return _header(path, next(read_lines(path, []), None), [])[1]
 
 
 def _rename_dtype(record: Mapping[str, Any]) -> None:
@@ -270,9 +279,9 @@ def _rename_dtype(record: Mapping[str, Any]) -> None:
         cell["dtype"] = _DTYPES_OF_FORMAT_1.get(cell["dtype"], cell["dtype"])
 
 
-def _header(path: Path, line: bytes | None) -> tuple[int, RunHeader]:
+def _header(path: Path, line: bytes | None, secrets: list[str]) -> tuple[int, RunHeader]:
     try:
-        record = json.loads(line or b"")
+        record = _masked(json.loads(line or b""), line or b"", 1, secrets)
         if record["record"] != "run":
             raise ValueError("no run record")
         version, header = int(record["format"]), RunHeader.from_json(record)
@@ -285,6 +294,20 @@ def _header(path: Path, line: bytes | None) -> tuple[int, RunHeader]:
             f"{path} has bundle format {version}, this program reads up to {FORMAT}: update inductor-watch"
         )
     return version, header
+
+
+def _masked(record: Any, line: bytes, number: int, secrets: list[str]) -> Any:
+    """Return a record without secrets, which older versions wrote down; `secrets` gets a line for what is left out."""
+    if not isinstance(record, Mapping):
+        return record
+    if record.get("record") == "environment" and isinstance(data := record.get("data"), Mapping):
+        if hidden := hidden_variables(data):
+            secrets.append(f"line {number} has the variables {', '.join(hidden)}")
+        record = {**record, "data": mask_fingerprint(data)}
+    if may_tell_secret(line.decode("utf-8", "replace")) and (masked := mask(record)) != record:
+        secrets.append(f"line {number} has a password in an address")
+        return masked
+    return record
 
 
 def _take(contents: BundleContents, record: Mapping[str, Any], number: int) -> None:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
 
+from collector.masking import mask
+
 #: Samples as a JSON list: what clocks give has few decimals, and takes half as much room as its doubles.
 _JSON = "json"
 
@@ -57,5 +59,5 @@ class PackedText(TypeDecorator[str]):
         return None if value is None else zlib.compress(value.encode("utf-8", "replace"), 6)
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
-        """Decompresses on the way out."""
-        return None if value is None else zlib.decompress(value).decode("utf-8", "replace")
+        """Decompress on the way out, without passwords in addresses."""
+        return None if value is None else str(mask(zlib.decompress(value).decode("utf-8", "replace")))

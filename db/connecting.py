@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import Text, TypeEngine
 
 from db.errors import StoreError, explain, one_line
+from db.masked import MaskedText
 from db.schema import Meta
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _typed(values: tuple[Any, ...], kind: TypeEngine[Any]) -> Any:
 
     if isinstance(kind, Double):
         return np.array(values, dtype=np.float64)
-    if isinstance(kind, Text):
+    if isinstance(kind, Text | MaskedText):
         return pd.array(np.array(values, dtype=object), dtype="str")
     return pd.array(values, dtype="Int64") if None in values else np.array(values, dtype=np.int64)
 

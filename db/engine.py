@@ -30,12 +30,13 @@ _CONNECT_S = 15
 _SECRET = ("password", "sslpassword", "passfile", "sslkey", "service", "servicefile")
 
 
-def open_store(location: str | Path | None = None, *, write: bool) -> Engine:
+def open_store(location: str | Path | None = None, *, write: bool, older: bool = False) -> Engine:
     """The store at a path or database URL; without one, at INDUCTOR_WATCH_DB or `inductor-watch.db` in this folder.
 
     A writer creates the tables where there are none, and columns of new metrics; a reader can change nothing. A file is
-    made where there is none, a database on a server is not. Raises `StoreError` where it cannot be opened, or not for
-    this; one line that says why and what to do.
+    made where there is none, a database on a server is not. With `older` a reader opens a schema from before the baseline,
+    too, for `db.maintenance.rebuild`. Raises `StoreError` where it cannot be opened, or not for this; one line that says
+    why and what to do.
     """
     url = _url(_place(location))
     if url.drivername == "sqlite" and url.database:
@@ -45,7 +46,7 @@ def open_store(location: str | Path | None = None, *, write: bool) -> Engine:
     else:
         engine = _server(url, write=write)
     try:
-        _check_version(engine, shown(location), write=write)
+        _check_version(engine, shown(location), write=write, older=older)
     except DBAPIError as error:
         engine.dispose()
         raise explain(error, shown(location)) from error
@@ -165,7 +166,7 @@ def _use_log(connection: sqlite3.Connection) -> None:
             time.sleep(0.05)
 
 
-def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
+def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> None:
     with engine.connect() as conn:
         # In this order: if somebody creates the tables meanwhile, they and their version are there together.
         is_empty = not inspect(conn).get_table_names()
@@ -175,10 +176,17 @@ def _check_version(engine: Engine, shown: str, *, write: bool) -> None:
         return
     if version is None and not is_empty:
         raise StoreError(f"{shown} is a database of another program: {_ELSEWHERE}")
+    if version is not None and migrate.is_older(version):
+        if older and not write:
+            return
+        raise StoreError(
+            f"{shown} has schema {version}, from before this program: build a new database from its bundles with"
+            f" `inductor-watch db rebuild NEW_DB BUNDLES... --db {shown}`, which keeps commits and regressions"
+        )
     if version is not None and version not in migrate.VERSIONS:
         raise StoreError(
-            f"{shown} has schema {one_line(version)}, which this program does not know: update inductor-watch, or ingest"
-            " the bundles into a new database"
+            f"{shown} has schema {one_line(version)}, newer than this program: update inductor-watch, or ingest the"
+            " bundles into a new database"
         )
     if write:
         _check_encoding(engine, shown)

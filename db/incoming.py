@@ -47,6 +47,7 @@ class Incoming:
     codes: dict[str, Code] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
 
 
 def read_incoming(path: Path) -> Incoming:
@@ -56,6 +57,7 @@ def read_incoming(path: Path) -> Incoming:
     except RecursionError as error:
         raise BundleError(f"{one_line(str(path), 200)} is not a bundle: it nests too deep") from error
     incoming = _begin(path, contents)
+    incoming.secrets = contents.secrets
     for cell in contents.planned:
         if cell_id := _cell(incoming, cell):
             incoming.planned.add(cell_id)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
+from sqlalchemy import Column, Connection, Engine, Row, and_, bindparam, delete, insert, or_, select, update
 
 from collector.bundle import BundleError, first_damage
+from collector.metrics import METRICS
 from db.connecting import changing
 from db.dimensions import branch_key, cell_keys, commit_key, ensure, record_keys
 from db.errors import StoreError, one_line
 from db.generated_code import store_code
 from db.incoming import Incoming, IncomingMeasurement, read_incoming
 from db.queries.moments import from_epoch
+from db.queries.sides import A_DAY_S
 from db.schema import Commit, Evidence, Planned, Run, Samples, Testbed, measurements
 from db.summaries import refresh
 
@@ -29,7 +31,10 @@ class OtherRunError(StoreError, BundleError):
 class IngestReport:
     """What one bundle changed. The counts are of measurements; `planned` counts the cells that the run plans now.
 
-    `damage` lists what of the bundle could not be read or kept, a line each; it is empty for a sound bundle.
+    `damage` lists what of the bundle could not be read or kept, a line each; it is empty for a sound bundle. `secrets` lists
+    what was left out since it may be secret (`collector.masking`), `replaced` the measurements of which two bundles of the run
+    say different things, with both. `newer` is the stored run of the branch that started last, where a new run started before
+    it, and `out_of_order` says so in words.
     """
 
     run_id: str
@@ -40,6 +45,10 @@ class IngestReport:
     finished: bool
     changed: bool
     damage: tuple[str, ...]
+    secrets: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    newer: str = ""
+    out_of_order: str = ""
 
 
 #: A cell, by the database's number, and a replicate.
@@ -52,7 +61,8 @@ def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: f
     An engine is given a transaction of its own; in a connection that has one, a savepoint is used and the caller commits.
     Raises `BundleError` for a file that is no bundle, of a newer format, or of a run that starts after `not_after` (seconds
     since 1970), which would be the newest one until that time has come; `OtherRunError` where the database holds another
-    run of this name; `StoreError` where the database cannot be written. Nothing is half-written.
+    run of this name (of another branch, commit, testbed or start); `StoreError` where the database cannot be written.
+    Nothing is half-written.
     """
     incoming = read_incoming(Path(path))
     if incoming.run["started_at"] > not_after:
@@ -67,16 +77,18 @@ def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: f
 
 
 def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
+    newer = _newer(conn, incoming)
     run, run_changed = _run(conn, incoming)
     store_code(conn, incoming, folder)
     cells = cell_keys(conn, incoming)
     given = {(cells[name], replicate): item for (name, replicate), item in incoming.measurements.items()}
     row = measurements.c
-    rows = conn.execute(select(row.cell, row.replicate, row.version).where(row.run == run))
-    stored = {(cell, replicate): version for cell, replicate, version in rows}
+    rows = conn.execute(select(row.cell, row.replicate, row.version, *_told()).where(row.run == run)).all()
+    stored = {(cell, replicate): version for cell, replicate, version, *_ in rows}
     new = [key for key in given if key not in stored]
     # Of two measurements of a cell the one with the higher version counts.
     updated = [key for key, item in given.items() if item.row["version"] > stored.get(key, math.inf)]
+    replaced = _replaced(incoming, {number: name for name, number in cells.items()}, given, rows)
     if updated:  # with their evidence and samples
         gone = [{"at_cell": cell, "at_replicate": replicate} for cell, replicate in updated]
         at = (row.run == run, row.cell == bindparam("at_cell"), row.replicate == bindparam("at_replicate"))
@@ -97,6 +109,10 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
         finished=of_run.finished_at is not None,
         changed=changed,
         damage=tuple(first_damage(incoming.damage)),
+        secrets=tuple(first_damage(incoming.secrets)),
+        replaced=tuple(first_damage(replaced)),
+        newer=newer.run_id if newer else "",
+        out_of_order=_out_of_order(incoming, newer) if newer else "",
     )
 
 
@@ -118,14 +134,76 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
             f" {one_line(known.branch)}@{one_line(sha[:12])} on its testbed: another branch, commit or testbed needs a run"
             " id of its own"
         )
+    if known.started_at != row["started_at"]:
+        raise OtherRunError(
+            f"{one_line(row['bundle'], 200)}: a run {one_line(known.run_id)} is already stored that started"
+            f" {from_epoch(known.started_at):%Y-%m-%d %H:%M:%S} UTC, this one {from_epoch(row['started_at']):%Y-%m-%d %H:%M:%S}:"
+            f" give it a run id of its own, or take the stored one out with `inductor-watch db remove {one_line(known.run_id)}`"
+        )
     counts = _rank(row) > _rank(known._asdict())
     if counts:
         conn.execute(update(Run).where(Run.id == known.id).values({name: row[name] for name in _OF_THE_BUNDLE}))
     return known.id, counts
 
 
+def _newer(conn: Connection, incoming: Incoming) -> Row[str, str, float] | None:
+    """Return the stored run that started last on the branch, if the incoming one is new and started before it.
+
+    A night of another testbed counts from a day on: hosts need not end in the order in which they began.
+    """
+    row = incoming.run
+    if conn.execute(select(Run.id).where(Run.run_id == row["run_id"])).first() is not None:
+        return None
+    is_later = or_(
+        and_(Testbed.testbed_id == incoming.testbed["testbed_id"], Run.started_at > row["started_at"]),
+        and_(Run.trigger == row["trigger"], Run.started_at > row["started_at"] + A_DAY_S),
+    )
+    later = (Run.branch == row["branch"], Run.night != row["night"], is_later)
+    query = select(Run.run_id, Run.night, Run.started_at).join(Testbed, Testbed.id == Run.testbed).where(*later)
+    return conn.execute(query.order_by(Run.started_at.desc(), Run.run_id.desc()).limit(1)).first()
+
+
+def _out_of_order(incoming: Incoming, newer: Row[str, str, float]) -> str:
+    started_at = from_epoch(incoming.run["started_at"])
+    return (
+        f"started {started_at:%Y-%m-%d %H:%M} UTC, before run {one_line(newer.run_id)}, which is stored"
+        f" already ({from_epoch(newer.started_at):%Y-%m-%d %H:%M} UTC), so `latest` is not this run; if it was measured"
+        " later, the clock of its host is wrong: correct that and `started_at` in the bundle's first line"
+    )
+
+
+def _told() -> list[Column[Any]]:
+    """Return the columns by which two measurements of a cell are told apart."""
+    return [measurements.c[name] for name in ("status", "started_at", *METRICS)]
+
+
+def _replaced(
+    incoming: Incoming,
+    cell_ids: Mapping[int, str],
+    given: Mapping[_Key, IncomingMeasurement],
+    rows: Iterable[Row[Any]],
+) -> list[str]:
+    """Return a line for each measurement that is not as it is stored: which value becomes which, or stays."""
+    lines = []
+    for row in rows:
+        item = given.get((row.cell, row.replicate))
+        if item is None or item.row["version"] < row.version:
+            continue
+        if differing := [column.name for column in _told() if getattr(row, column.name) != item.row[column.name]]:
+            # The start differs whenever a cell was measured again; a value says more.
+            name = next((name for name in differing if name != "started_at"), "started_at")
+            stays = "; the stored value stays" if item.row["version"] == row.version else ""
+            values = f"{_spelled(getattr(row, name))} stored, {_spelled(item.row[name])} in this bundle{stays}"
+            lines.append(f"{one_line(str(incoming.cells[cell_ids[row.cell]]), 160)}: {name} {values}")
+    return lines
+
+
+def _spelled(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)
+
+
 _OF_THE_BUNDLE = (
-    *("attempt", "lines", "bundle", "night", "started_at", "finished_at", "trigger", "label", "tool_version"),
+    *("attempt", "lines", "bundle", "night", "finished_at", "trigger", "label", "tool_version"),
     *("ci_url", "usage"),
 )
 

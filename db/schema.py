@@ -30,6 +30,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from collector.metrics import METRICS
 from db.arrays import PackedText
+from db.masked import MaskedFingerprint, MaskedJson, MaskedText
 
 #: Metrics that tables and histories show unless others are asked for.
 HISTORY_METRICS = ("speedup", "compiled_ms", "compiled_kernel_ms", "compile_cold_s")
@@ -87,10 +88,10 @@ class Commit(Base):
         Index("ix_commits_position", "repo", "position"),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
-    repo: Mapped[str]
+    repo: Mapped[str] = mapped_column(MaskedText)
     sha: Mapped[str]
     author_date: Mapped[float | None]
-    title: Mapped[str | None]
+    title: Mapped[str | None] = mapped_column(MaskedText)
     pr_number: Mapped[int | None]
     position: Mapped[int | None]
     committed_at: Mapped[float | None]
@@ -112,7 +113,7 @@ class Tag(Base):
 
     __tablename__ = "tags"
     __table_args__ = (Index("ix_tags_name", "name"), Index("ix_tags_sha", "sha"), CLUSTERED)
-    repo: Mapped[str] = mapped_column(primary_key=True)
+    repo: Mapped[str] = mapped_column(MaskedText, primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
     sha: Mapped[str]
 
@@ -123,8 +124,8 @@ class Branch(Base):
     __tablename__ = "branches"
     __table_args__ = (Unique("repo", "name"),)
     id: Mapped[int] = mapped_column(primary_key=True)
-    repo: Mapped[str]
-    name: Mapped[str]
+    repo: Mapped[str] = mapped_column(MaskedText)
+    name: Mapped[str] = mapped_column(MaskedText)
     start: Mapped[int | None] = mapped_column(ForeignKey("commits.id"))
 
 
@@ -134,7 +135,7 @@ class Testbed(Base):
     __tablename__ = "testbeds"
     id: Mapped[int] = mapped_column(primary_key=True)
     testbed_id: Mapped[str] = mapped_column(unique=True)
-    data: Mapped[dict[str, Any]]
+    data: Mapped[dict[str, Any]] = mapped_column(MaskedJson)
 
 
 class Environment(Base):
@@ -143,7 +144,7 @@ class Environment(Base):
     __tablename__ = "environments"
     id: Mapped[int] = mapped_column(primary_key=True)
     environment_id: Mapped[str] = mapped_column(unique=True)
-    data: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    data: Mapped[dict[str, Any] | None] = mapped_column(MaskedFingerprint)
 
 
 class Program(Base):
@@ -152,7 +153,7 @@ class Program(Base):
     __tablename__ = "programs"
     id: Mapped[int] = mapped_column(primary_key=True)
     program_id: Mapped[str] = mapped_column(unique=True)
-    options: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    options: Mapped[dict[str, Any] | None] = mapped_column(MaskedJson)
 
 
 class CodeRow(Base):
@@ -178,7 +179,7 @@ class ConfigRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     config_id: Mapped[str] = mapped_column(unique=True)
     name: Mapped[str]
-    request: Mapped[dict[str, Any]]
+    request: Mapped[dict[str, Any]] = mapped_column(MaskedJson)
 
 
 class Model(Base):
@@ -223,22 +224,22 @@ class Run(Base):
     )
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[str] = mapped_column(unique=True)
-    branch: Mapped[str]
+    branch: Mapped[str] = mapped_column(MaskedText)
     commit: Mapped[int] = mapped_column(ForeignKey("commits.id"))
     testbed: Mapped[int] = mapped_column(ForeignKey("testbeds.id"))
-    trigger: Mapped[str]
-    label: Mapped[str]
+    trigger: Mapped[str] = mapped_column(MaskedText)
+    label: Mapped[str] = mapped_column(MaskedText)
     attempt: Mapped[int]
     started_at: Mapped[float]
     finished_at: Mapped[float | None]
     tool_version: Mapped[str]
-    bundle: Mapped[str]
+    bundle: Mapped[str] = mapped_column(MaskedText)
     lines: Mapped[int]
     planned: Mapped[int]
     measured: Mapped[int]
     statuses: Mapped[dict[str, Any]]
     night: Mapped[str] = mapped_column(server_default="")
-    ci_url: Mapped[str] = mapped_column(server_default="")
+    ci_url: Mapped[str] = mapped_column(MaskedText, server_default="")
     usage: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
@@ -273,9 +274,9 @@ measurements = Table(
     Column("version", Integer, server_default="0", nullable=False),
     *(Column(name, Double) for name in METRICS),
     Column("stage", TEXT),
-    Column("exception", TEXT),
-    Column("message", TEXT),
-    Column("hint", TEXT),
+    Column("exception", MaskedText),
+    Column("message", MaskedText),
+    Column("hint", MaskedText),
     Column("code_id", TEXT),
     # A model's history reads its rows by cell.
     Index("ix_measurements_cell", "cell", "run"),
@@ -368,8 +369,8 @@ class Regression(Base):
     base_value: Mapped[float | None]
     new_value: Mapped[float | None]
     opened_at: Mapped[float]
-    owner: Mapped[str]
-    link: Mapped[str]
+    owner: Mapped[str] = mapped_column(MaskedText)
+    link: Mapped[str] = mapped_column(MaskedText)
 
 
 class RegressionEvent(Base):
@@ -380,10 +381,10 @@ class RegressionEvent(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     regression: Mapped[int] = mapped_column(ForeignKey("regressions.id", ondelete="CASCADE"))
     at: Mapped[float]
-    author: Mapped[str]
+    author: Mapped[str] = mapped_column(MaskedText)
     from_state: Mapped[str | None]
     to_state: Mapped[str]
-    text: Mapped[str]
+    text: Mapped[str] = mapped_column(MaskedText)
 
 
 def results_query() -> Select[Any]:

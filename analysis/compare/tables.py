@@ -25,7 +25,7 @@ from db.errors import FilterError, SideError, nearest, one_line
 from db.queries.code import codes, same_code_as
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
 from db.queries.side_rows import side_environments, side_rows
-from db.queries.sides import Side, resolve_side
+from db.queries.sides import Side, order_note, resolve_side
 from db.schema import measurements
 
 #: What the tables say of a cell whose model, one of a user's own, changed itself.
@@ -63,7 +63,7 @@ def compare(
     if configs:
         # Cells that the new config does not plan still belong to its group: they left it.
         cells = cells.assign(**{name: rows[1][name].iloc[0] for name in ("config", "config_id")})
-    notes = tuple(_notes(base, new, cells, across=configs is not None))
+    notes = tuple(filter(None, (order_note(source, base, new), *_notes(base, new, cells, across=configs is not None))))
     return Comparison(base, new, filters, compare_groups(cells), cells, environment, notes)
 
 
@@ -75,7 +75,7 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
     with connected(source) as conn:
         check_filter(conn, filters)
         cells = _side_cells(conn, side, filters)
-    notes = (*run_notes(side), *_carried_notes(cells["same_code_as"], ""))
+    notes = (*filter(None, [order_note(source, side)]), *run_notes(side), *_carried_notes(cells["same_code_as"], ""))
     return SideSummary(side, filters, summarise_groups(cells), cells, notes)
 
 

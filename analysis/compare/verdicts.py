@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -77,8 +78,9 @@ class Judgement:
     - `<metric>_verdict`, `_p` (two-sided), `_q` (false discovery rate) and `_more_runs`
     - `<metric>_runs_base` and `_runs_new`: the number of runs whose mean the values are
 
-    `drift` is what all cells of a metric have in common through their eager runs, `noise` the standard deviation from run
-    to run that a cell without repeats is taken to have (both relative), `repeats` the degrees of freedom behind that.
+    `drift` is the relative change that all cells of a metric have in common through their eager runs, `noise` the standard
+    deviation (of ln) from run to run that a cell without repeats is taken to have, `repeats` the degrees of freedom behind
+    the noise.
     """
 
     cells: pd.DataFrame
@@ -201,7 +203,8 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
     verdicts = {name: columns[f"{name}_verdict"] for name in JUDGED if f"{name}_verdict" in columns}
     named = {name: pd.Series(words, dtype=object) for name, words in _overall(pairs, verdicts, once).items()}
     columns |= {**named, "throttled": pairs.throttled}
-    return Judgement(pd.DataFrame(columns).set_axis(pairs.cells.index), drift, noise, degrees)
+    shown_drift = {metric: math.expm1(moved) for metric, moved in drift.items()}
+    return Judgement(pd.DataFrame(columns).set_axis(pairs.cells.index), shown_drift, noise, degrees)
 
 
 def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect: float) -> dict[str, Any]:

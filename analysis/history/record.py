@@ -8,14 +8,13 @@ from sqlalchemy import Connection
 
 from analysis.compare.adjustment import CONTROL
 from analysis.history.alerts_evidence import explanation_of
-from collector.own_models import OwnModel
 from collector.repro import repro_command
 from collector.vocabulary import Cell
 from db.commits.ranges import CommitEntry, commit_range
 from db.connecting import Source, connected
 from db.errors import CommitError
 from db.queries.cell_names import cell_names
-from db.queries.details import cell, own_models_of
+from db.queries.details import cell
 from db.regressions.records import RegressionInfo, list_regressions
 
 
@@ -24,7 +23,6 @@ class Record:
     """A record with its cell and its blame range. `unknown` says why there is no blame range.
 
     `kernels` says of a slower cell what became of its generated code, and which kernels explain the loss.
-    `own` is the model where it is one of a user's own.
     """
 
     info: RegressionInfo
@@ -33,7 +31,6 @@ class Record:
     commits: tuple[CommitEntry, ...]
     unknown: str
     kernels: tuple[str, ...] = ()
-    own: OwnModel | None = None
 
     @property
     def name(self) -> str:
@@ -43,7 +40,7 @@ class Record:
     @property
     def repro(self) -> str:
         """The command that measures the cell again; empty where this version cannot read its config."""
-        return repro_command(self.cell, self.own) if self.cell else ""
+        return repro_command(self.cell) if self.cell else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +76,7 @@ def record_of(conn: Connection, info: RegressionInfo) -> Record:
     if info.metric in CONTROL and info.base_run and info.onset_run:
         kernels = explanation_of(conn, info.base_run, info.onset_run, info.cell_id)
     of_record = cell_of(conn, info.cell_id)
-    own = own_models_of(conn, [(of_record.suite, of_record.model)]).get(of_record.model) if of_record else None
-    return Record(info, of_record, distance, commits, unknown, kernels, own)
+    return Record(info, of_record, distance, commits, unknown, kernels)
 
 
 def cell_of(source: Source, cell_id: str) -> Cell | None:

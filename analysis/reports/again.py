@@ -10,7 +10,7 @@ from typing import Any
 from analysis.compare.ranking import ranked
 from analysis.compare.results import Comparison
 from analysis.compare.verdicts import Judgement, Outcome
-from collector.own_models import USER, OwnModel
+from collector.repro import program_key
 from collector.vocabulary import Cell, Config, Phase
 from db.errors import counted
 
@@ -34,7 +34,6 @@ class Again:
 
     `too_noisy` would need more than 50 runs, `elsewhere` were measured on another testbed (measure both sides on one),
     `missing` were planned and not measured (`resume` goes on with a night), `unreadable` have a config of another version.
-    `own_models` are a user's own that cells are of.
     """
 
     cells: tuple[AgainCell, ...]
@@ -42,7 +41,6 @@ class Again:
     elsewhere: int
     missing: int
     unreadable: int
-    own_models: tuple[OwnModel, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -55,15 +53,13 @@ class Again:
             "would take more than 50 further runs: lower the noise instead": self.too_noisy,
             "measured on different testbeds: measure both sides on one": self.elsewhere,
             "missing: inductor-watch resume goes on with a night that was cut short": self.missing,
-            "with a config that this version cannot read": self.unreadable,
+            "with a config that this version cannot read, or that names a program": self.unreadable,
         }
         return [f"{counted(count, 'cell')} {reason}" for reason, count in reasons.items() if count]
 
     def to_plan(self) -> dict[str, Any]:
         """A plan as `plan --json` writes it, with `runs`: how often each cell is to be measured, by `cell_id`."""
-        own = {"own_models": [model.to_json() for model in self.own_models]} if self.own_models else {}
         return {
-            **own,
             "cells": [item.cell.to_json() for item in self.cells],
             "left_out": [],
             "runs": {item.cell.cell_id: item.runs for item in self.cells},
@@ -82,12 +78,10 @@ class Again:
 NOTHING_AGAIN = Again((), 0, 0, 0, 0)
 
 
-def find_again(
-    comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config], own: Mapping[str, OwnModel]
-) -> Again:
+def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config]) -> Again:
     """Inconclusive cells with the runs that their verdict asks for; what regressed, broke or is flaky once more.
 
-    `judgement` is of the comparison's cells, `configs` are the requests by `config_id`, `own` a user's own models by name.
+    `judgement` is of the comparison's cells, `configs` are the requests by `config_id`.
     """
     counts = {"too_noisy": 0, "elsewhere": 0, "missing": 0, "unreadable": 0}
     cells = []
@@ -95,13 +89,11 @@ def find_again(
         runs, left = _runs(row)
         if left:
             counts[left] += 1
-        elif runs and row["config_id"] not in configs:
+        elif runs and (row["config_id"] not in configs or program_key(configs[row["config_id"]])):
             counts["unreadable"] += 1
         elif runs:
             cells.append(AgainCell(str(row["cell"]), cell_of(row, configs), runs, str(row["verdict"])))
-    named = sorted({item.cell.model for item in cells if item.cell.suite == USER} & own.keys())
-    own_models = tuple(own[name] for name in named)
-    return Again(tuple(sorted(cells, key=lambda item: (-item.runs, item.name))), **counts, own_models=own_models)
+    return Again(tuple(sorted(cells, key=lambda item: (-item.runs, item.name))), **counts)
 
 
 def cell_of(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> Cell:

@@ -18,10 +18,9 @@ from analysis.reports.evidence import evidence_of
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.reports.suites import SuiteFacts, suite_facts
 from analysis.reports.words import tally
-from collector.own_models import USER
 from collector.repro import repro_command
 from db.errors import counted
-from db.queries.details import configs_of, own_models_of
+from db.queries.details import configs_of
 from db.queries.filters import EVERYTHING, CellFilter
 
 #: What the sentence at the top is about, as `gate` is told by default.
@@ -142,12 +141,8 @@ def build_report(
     rows = comparison.cells.to_dict("records")
     requests = configs_of(conn, comparison.cells["config_id"].dropna())
     links = {row["cell_id"]: cell_link(dashboard, *sides, row, configs) if dashboard else "" for row in rows}
-    own = own_models_of(conn, {(row["suite"], row["model"]) for row in rows})
     repros = {
-        row["cell_id"]: repro_command(cell_of(row, requests), own.get(row["model"] if row["suite"] == USER else ""))
-        if row["config_id"] in requests
-        else ""
-        for row in rows
+        row["cell_id"]: repro_command(cell_of(row, requests)) if row["config_id"] in requests else "" for row in rows
     }
     counts = judgement.counts()
     exit_code, reason = decide(counts, FAIL_ON)
@@ -161,7 +156,7 @@ def build_report(
         suites=suite_facts(comparison, judgement),
         cells=_cells(conn, ranked(comparison, judgement, ORDER), links, repros),
         # More runs of two sides settle what is open between them; of two configs of one side they would be the same.
-        again=NOTHING_AGAIN if configs else find_again(comparison, judgement, requests, own),
+        again=NOTHING_AGAIN if configs else find_again(comparison, judgement, requests),
         across=configs,
         links=links,
         repros=repros,

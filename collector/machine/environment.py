@@ -10,10 +10,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from collector.machine.cores import pin_to_cores
+from collector.masking import ENV, is_recorded, mask_fingerprint
 from collector.vocabulary import short_hash
 
 #: Packages whose version can change a metric.
@@ -45,9 +47,11 @@ GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
 #: What torch is made of, where it is not only the installed one.
 SOURCE_VARIABLE = "INDUCTOR_WATCH_SOURCE"
-#: Variables that change what torch or its compiler does, without those that only name folders.
-_PREFIXES = ("TORCH", "TRITON", "PYTORCH_", "CUBLAS", "NVIDIA_TF32", "OMP_NUM", "MKL_NUM", "KMP_")
+#: Ends of names of variables that only name folders.
 _PLACES = ("_DIR", "_PATH", "_HOME")
+#: Variables of Inductor, and the modules of torch's package that say which there are.
+_INDUCTOR = "TORCHINDUCTOR_"
+_CONFIG_MODULES = ("_inductor/config.py", "_dynamo/config.py", "_functorch/config.py", "compiler/config.py")
 
 
 def fingerprint(device: str) -> dict[str, Any]:
@@ -69,10 +73,10 @@ def fingerprint(device: str) -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         **_told(),
         **{name: version for name in PACKAGES if (version := _version(name))},
-        **{f"env.{key}": value for key, value in sorted(os.environ.items()) if _matters(key, value)},
+        **_variables(torch),
     }
     found["torch"] = torch.__version__
-    return found | (_gpu(torch) if device == "cuda" else {})
+    return mask_fingerprint(found | (_gpu(torch) if device == "cuda" else {}))
 
 
 def _told() -> dict[str, Any]:
@@ -120,8 +124,26 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _matters(key: str, value: str) -> bool:
-    return key.startswith(_PREFIXES) and not key.endswith(_PLACES) and not Path(value).is_absolute()
+def _variables(torch: Any) -> dict[str, str]:
+    """Return the variables that change what torch or its compilers do: no secrets, folders or unknown options."""
+    options = _inductor_options(Path(torch.__file__).parent)
+    return {
+        f"{ENV}{name}": value
+        for name, value in sorted(os.environ.items())
+        if is_recorded(name)
+        and (not options or not name.startswith(_INDUCTOR) or name in options)
+        and not name.endswith(_PLACES)
+        and not Path(value).is_absolute()
+    }
+
+
+def _inductor_options(package: Path) -> set[str]:
+    """Return the variables of Inductor that torch's own config names; empty where its text cannot be read."""
+    found: set[str] = set()
+    for module in _CONFIG_MODULES:
+        with suppress(OSError):
+            found.update(re.findall(rf"\b{_INDUCTOR}[A-Z0-9_]+", (package / module).read_text(errors="replace")))
+    return found
 
 
 def _version(package: str) -> str | None:

@@ -279,7 +279,7 @@ class _Run:
         config, fallbacks = self.cell.config, self.details.get(counters.FALLBACK_REASONS, [])
         demand_graphs(config, self.metrics, self.measurement.code_id is not None, fallbacks)
         if self.cell.phase is Phase.TRAINING:
-            with self._holding("device"):
+            with self._holding("device", self._calls_need()):
                 demand_compiled_gradients(config, subject.gradient_root(compiled))
 
     def _take_code(self) -> None:

@@ -348,8 +348,9 @@ class Subject:
 
 def _widened(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor of its own in a higher precision, and a parameter where this is one."""
-    moved = move(tensor.detach(), device, dtype)
-    own = moved.clone() if moved.data_ptr() == tensor.data_ptr() else moved
+    detached = tensor.detach()
+    moved = move(detached, device, dtype)
+    own = moved.clone() if moved is detached else moved
     return nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
 
 

@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 
 from collector.machine.cores import pin_to_cores
 from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu
+from collector.process.orphans import become_subreaper, children, kill_orphans
 from collector.process.tokens import LENGTH, VARIABLE, kill_tokens
 from collector.zoo.spec import forbid_hubs
 
@@ -74,6 +75,8 @@ class ForkServer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel, selectors.EVENT_READ, None)
         self._tokens: dict[int, str] = {}
+        #: Processes that an import has started and that are of no cell.
+        self._helpers: set[int] = set()
 
     def serve(self) -> None:
         """Answers requests until the channel is closed, then kills all processes that it started."""
@@ -98,6 +101,7 @@ class ForkServer:
         elif "preload" in request:
             with quiet():
                 preload(**request["preload"])
+            self._helpers.update(pid for pid in children() if pid not in self._tokens)
             if self._preloaded:
                 gc.collect()
                 gc.freeze()  # else each full collection in a child copies 100 MB, in 0.3 s
@@ -123,6 +127,7 @@ class ForkServer:
             return pid
         try:
             os.setsid()
+            become_subreaper()
             die_with(server)
             self._become_cell(request, descriptors, writing)
         except BaseException:
@@ -155,11 +160,13 @@ class ForkServer:
         if pid not in self._tokens:  # it was reaped while it still ran: nobody asks for its code
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
+            self._kill_orphans()
             return
         # Not reaped yet: until then its number is not reused, and its group can be killed.
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         if found is not None:
             code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+            self._kill_orphans()  # before the end is told, and the next cell begins
             self._send({"ended": pid, "code": code})
 
     def _reap(self, pid: int) -> None:
@@ -171,10 +178,14 @@ class ForkServer:
         with suppress(ConnectionError):
             self._channel.send(json.dumps(message).encode())
 
+    def _kill_orphans(self) -> None:
+        kill_orphans({*self._tokens, *self._helpers})
+
     def _kill_all(self) -> None:
         for pid in self._tokens:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+        kill_orphans(())
         kill_tokens(self._tokens.values())
 
 
@@ -245,6 +256,7 @@ def main() -> None:
     # Python warns when a process with several threads forks. This one forks before any cell's code runs: no lock is held.
     warnings.filterwarnings("ignore", _FORK_WARNING, DeprecationWarning, __name__)
     pin_to_cores()
+    become_subreaper()
     if options.device:
         with quiet():
             preload_compiler(options.device)

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import Connection, LargeBinary, Row, or_, select, text, type_coerce
+from sqlalchemy import JSON, ColumnElement, Connection, LargeBinary, Row, Text, or_, select, text, type_coerce
 from sqlalchemy.exc import DBAPIError
 
-from db.arrays import unpack
+from collector.masking import hidden_variables, mask
+from db.arrays import PackedText, unpack
 from db.connecting import Source, connected
 from db.engine import file_of, shown
 from db.errors import DamagedError, one_line
-from db.schema import CellRow, Evidence, Meta, Run, Samples, summaries
+from db.masked import MaskedJson, MaskedText
+from db.schema import Base, CellRow, Evidence, Meta, Run, Samples, summaries
 from db.summaries import GROUP, computed
 
-Kind = Literal["missing", "extra", "different", "broken"]
+Kind = Literal["missing", "extra", "different", "broken", "secret"]
 
 #: Findings of one kind that are listed; the rest of them are counted.
 _EACH = 20
@@ -29,7 +31,8 @@ _EACH = 20
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong: `missing` from the database, `extra` in it, `different` in it, or `broken` whatever one expects.
+    """What is wrong: `missing` from the database, `extra` in it, `different` in it, `broken` whatever one expects, or
+    `secret`, which no command shows and nobody should keep.
 
     `subject` is the public name of what it is about, where there is one; `text` says what in one line.
     """
@@ -47,7 +50,7 @@ def check_store(source: Source) -> list[Finding]:
     """
     with connected(source) as conn:
         _check_pages(conn)
-        return [*_revision(conn), *_references(conn), *_sums(conn), *_blobs(conn)]
+        return [*_revision(conn), *_references(conn), *_sums(conn), *_blobs(conn), *_secrets(conn)]
 
 
 def damage_of(place: str | Path | None) -> DamagedError | None:
@@ -126,6 +129,52 @@ def _blobs(conn: Connection) -> Iterator[Finding]:
             )
         if len(bad) > _EACH:
             yield Finding("broken", run_id, f"run {one_line(run_id)}: {len(bad) - _EACH} more that cannot be read")
+
+
+#: The column that names a row of each table that may hold secrets; for other tables the numbers of its key do.
+_NAMES = {
+    **{"environments": "environment_id", "testbeds": "testbed_id", "programs": "program_id", "configs": "config_id"},
+    **{"commits": "sha", "runs": "run_id", "regressions": "regression_id"},
+}
+
+
+def _secrets(conn: Connection) -> Iterator[Finding]:
+    """Rows that hold what is masked when it is read: variables that may be secret, and passwords in addresses."""
+    for table in Base.metadata.sorted_tables:
+        for column in table.columns:
+            if (raw := _unmasked(column)) is None:
+                continue
+            keys = [table.c[_NAMES[table.name]]] if table.name in _NAMES else [*table.primary_key.columns]
+            for *key, value in conn.execute(select(*keys, raw).where(column.is_not(None))):
+                if told := _secrets_in(value):
+                    name = ", ".join(str(mask(part)) for part in key)
+                    text = f"{table.name} {one_line(name)}: {column.name} has {told}"
+                    yield Finding("secret", name, one_line(text, 400))
+
+
+def _unmasked(column: ColumnElement[Any]) -> ColumnElement[Any] | None:
+    """Return a column as it is stored; None for one whose type masks nothing."""
+    match column.type:
+        case MaskedText():
+            return type_coerce(column, Text)
+        case MaskedJson():
+            return type_coerce(column, JSON)
+        case PackedText():
+            return type_coerce(column, LargeBinary)
+    return None
+
+
+def _secrets_in(value: Any) -> str:
+    """Return what of a stored value is masked when it is read, in words; empty for nothing."""
+    if isinstance(value, bytes):
+        try:
+            value = zlib.decompress(value).decode("utf-8", "replace")
+        except zlib.error:
+            return ""  # `_blobs` says so
+    hidden = hidden_variables(value) if isinstance(value, dict) else ()
+    if hidden:
+        return f"the variables {', '.join(hidden)}"
+    return "a password in an address" if mask(value) != value else ""
 
 
 def _samples(run: int) -> Any:

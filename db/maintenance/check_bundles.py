@@ -59,7 +59,9 @@ def check_bundles(source: Source, bundles: Iterable[Path]) -> BundleCheck:
         try:
             for path in bundles:
                 try:
-                    damage += [f"{path}: {line}" for line in ingest_bundle(expected_store, path).damage]
+                    report = ingest_bundle(expected_store, path)
+                    damage += [f"{path}: {line}" for line in report.damage]
+                    findings += [Finding("secret", report.run_id, f"{path}: {line}") for line in report.secrets]
                 except BundleError as error:
                     findings.append(Finding("broken", str(path), one_line(str(error), 400)))
             with connected(source) as conn:

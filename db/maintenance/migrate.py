@@ -17,6 +17,11 @@ from db.schema import Base, Meta, Run, SchemaVersion, create_results, measuremen
 VERSIONS = ("0007", "0008", "0009")
 
 
+def is_older(version: str) -> bool:
+    """Return whether a schema is from before `VERSIONS`: such a database is built anew from its bundles."""
+    return len(version) == len(VERSIONS[0]) and version.isdecimal() and version < VERSIONS[0]
+
+
 def current(source: Engine | Connection) -> str | None:
     """The version of a database; None where it has none, because it is empty or not ours."""
     if isinstance(source, Engine):

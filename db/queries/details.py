@@ -15,13 +15,12 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, select
 
 from collector.machine.telemetry import THROTTLING
 from collector.metrics import METRICS
-from collector.own_models import MODEL, USER, OwnModel
 from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase
 from db.arrays import unpack
 from db.connecting import Source, by_key, connected
 from db.queries.cell_names import names_query
 from db.queries.moments import from_epoch
-from db.schema import CellRow, ConfigRow, Environment, Evidence, Model, Program, Run, Samples, measurements, results
+from db.schema import CellRow, ConfigRow, Environment, Evidence, Program, Run, Samples, measurements, results
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +169,6 @@ def configs_of(source: Source, config_ids: Iterable[str]) -> dict[str, Config]:
         with suppress(ValueError, TypeError):  # another version's request cannot be measured here
             configs[config_id] = Config.from_json(request)
     return configs
-
-
-def own_models_of(source: Source, models: Iterable[tuple[str, str]]) -> dict[str, OwnModel]:
-    """The user's own models among these (suite, name), by their names, as they were measured last."""
-    own: dict[str, OwnModel] = {}
-    query = (
-        select(Environment.data)
-        .join(measurements, measurements.c.environment == Environment.id)
-        .join(CellRow, CellRow.id == measurements.c.cell)
-        .join(Model, Model.id == CellRow.model)
-        .where(Model.suite == USER, Environment.data.is_not(None))
-        .order_by(measurements.c.started_at.desc())
-        .limit(1)
-    )
-    with connected(source) as conn:
-        for name in sorted({name for suite, name in models if suite == USER}):
-            # Of what another version measured, or whose record is lost, nothing can be read.
-            with suppress(KeyError, TypeError, ValueError, AttributeError):
-                data = conn.execute(query.where(Model.name == name)).scalar() or {}
-                own[name] = OwnModel.from_json(data[MODEL][name])
-    return own
 
 
 def throttled_by(details: Mapping[str, Any]) -> tuple[str, ...] | None:

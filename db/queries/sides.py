@@ -21,7 +21,7 @@ SideKind = Literal["latest", "run", "night", "commit", "branch", "tag", "branch@
 
 #: Fewer digits of a commit than this are taken for a mistake.
 SHORTEST_SHA = 6
-_DAY_S = 86_400
+A_DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,37 @@ def resolve_side(source: Source, text: str) -> Side:
         raise _unknown(conn, text)
 
 
+def order_note(source: Source, *sides: Side) -> str:
+    """Return a line where `latest` or a branch names a night that is not the one stored last; empty where it is.
+
+    Nights are ordered by when they started, by the clock of the host that measured. The night that was stored last is of the
+    branch and trigger of the newest one here: what a backfill stores is meant to be older.
+    """
+    newest = max(
+        (run for side in sides if side.kind in ("latest", "branch") for run in side.runs), key=_start, default=None
+    )
+    if newest is None:
+        return ""
+    with connected(source) as conn:
+        last = _runs(conn, Run.id == select(func.max(Run.id)).scalar_subquery())
+    known = {run.night for side in sides for run in side.runs}
+    if not last or last[0].night in known or (last[0].branch, last[0].trigger) != (newest.branch, newest.trigger):
+        return ""
+    # Hosts need not end in the order in which they began.
+    allowed_s = 0 if last[0].testbed_id == newest.testbed_id else A_DAY_S
+    if (newest.started_at - last[0].started_at).total_seconds() <= allowed_s:
+        return ""
+    return (
+        f"night {one_line(last[0].night)} was stored last, but by the clock of its host it began on"
+        f" {last[0].started_at:%Y-%m-%d}, before night {one_line(newest.night)} of {newest.started_at:%Y-%m-%d}: it is not"
+        " judged here; name it to judge it, and correct the clock if it is wrong"
+    )
+
+
+def _start(run: RunInfo) -> datetime:
+    return run.started_at
+
+
 def _latest(conn: Connection, text: str, back: int) -> Side:
     night = conn.execute(newest_nights().offset(back).limit(1)).scalar()
     if night is not None:
@@ -185,7 +216,7 @@ def _of_day(conn: Connection, text: str) -> tuple[RunInfo, ...]:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return ()
-    night = conn.execute(newest_nights(Run.started_at >= day, Run.started_at < day + _DAY_S).limit(1)).scalar()
+    night = conn.execute(newest_nights(Run.started_at >= day, Run.started_at < day + A_DAY_S).limit(1)).scalar()
     return () if night is None else _runs(conn, Run.night == night)
 
 

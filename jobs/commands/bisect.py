@@ -33,6 +33,7 @@ from jobs.measuring_options import (
 )
 from jobs.options import FOLDER, PHASES, Storage, as_one, example, json_option, model_cell_options, storage_options
 from jobs.output.terminal import one_line, print_json, tell
+from jobs.plan.local_models import local_models
 from jobs.pool.child import Request
 from jobs.pool.explaining import explain, failing_cell, keep
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
@@ -236,7 +237,16 @@ def _why(answer: Answer, is_status: bool) -> str:
 @search_timeout_option
 @storage_options
 @json_option
-def explain_command(run: str, cell: str, chosen: CellFilter, timeout_s: float, storage: Storage, as_json: bool) -> None:
+@models_file_option
+def explain_command(
+    run: str,
+    cell: str,
+    chosen: CellFilter,
+    timeout_s: float,
+    storage: Storage,
+    as_json: bool,
+    models_file: str,
+) -> None:
     """Name the part of the compiler with which a cell fails: back-end, subsystem, and operator or pass.
 
     RUN is a run, a night or `latest`, CELL is MODEL, SUITE/MODEL or a cell_id. torch's own compiler bisector compiles the cell
@@ -246,7 +256,7 @@ def explain_command(run: str, cell: str, chosen: CellFilter, timeout_s: float, s
     run_id, cell_id = failing_cell(open_store(storage.database, write=False), run, cell, chosen)
     path = bundle_named(storage.out, run_id)
     store = None if storage.no_store else storing(storage.database)
-    explanation = explain(path, cell_id, timeout_s)
+    explanation = explain(path, cell_id, timeout_s, local_models(models_file, [cell]))
     kept = keep(path, cell_id, explanation)
     if store:
         store(kept)

@@ -13,10 +13,11 @@ from analysis.reports.words import called
 from collector.errors import nearest
 from db.engine import open_store
 from db.queries.filters import CellFilter, expand_patterns
+from db.queries.sides import order_note
 from jobs.options import POSITIVE, Decorator, cell_options, db_option, example, json_option
 from jobs.output.comparison import show_comparison
 from jobs.output.tables import console
-from jobs.output.terminal import print_json, print_lines
+from jobs.output.terminal import print_json, print_lines, tell
 
 #: What is shown of the cells that a gate failed on; all of them are in `--json`.
 _NAMED = 20
@@ -97,6 +98,8 @@ def gate_command(
     """
     comparison, judgement = _compare(database, base, new, chosen)
     counts = judgement.counts()
+    if note := order_note(open_store(database, write=False), comparison.base, comparison.new):
+        tell(f"note: {note}")
     code, reason = decide(counts, fail_on, max_missing)
     rows = comparison.cells.join(judgement.cells)
     failed = [

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from db.engine import open_store, shown
+from db.errors import counted
 from db.ingest import IngestReport
 from db.maintenance import prune as pruning
 from db.maintenance.check import check_store
@@ -106,6 +107,11 @@ def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: st
         f"against {len(paths)} bundles: {compared.runs} runs, {compared.measurements} measurements:"
         f" {len(compared.findings) or 'nothing'} found{thinned}"
     )
+    if any(item.kind == "secret" for item in findings):
+        click.echo(
+            "no command shows the secrets: change them, take them out of the bundles, and make a clean database with"
+            " `inductor-watch db rebuild NEW_DB BUNDLES...`"
+        )
     if compared.untold:
         click.echo(f"{len(compared.untold)} runs of the database are in none of these bundles")
     ctx.exit(1 if findings else 0)
@@ -212,7 +218,7 @@ def rebuild(
         if not as_json:
             print_lines([f"{path}: run {report.run_id}: {report.new} new, {report.updated} updated"])
 
-    old = None if no_carry else open_store(database, write=False)
+    old = None if no_carry else open_store(database, write=False, older=True)
     report = build(new_db, find_bundles(bundles), old, on_bundle=show)
     if as_json:
         print_json({"database": shown(new_db), **asdict(report)})
@@ -228,6 +234,9 @@ def _show_rebuilt(store: str, report: RebuildReport) -> None:
         f"{store}: {report.runs} runs, {report.measurements} measurements, {report.commits} commits;"
         f" carried over: {report.regressions} regressions"
     )
+    if report.notes:
+        click.echo(f"{counted(len(report.notes), 'note')} of the old database, which a database no longer holds:")
+        print_lines(report.notes)
     if report.lost:
         names = ", ".join(report.lost[:3]) + (", ..." if len(report.lost) > 3 else "")
         tell(f"{len(report.lost)} runs of the old database are in none of these bundles: {names}")

@@ -19,7 +19,7 @@ from db.exporting.exporter import Format, export_sides, write_stream
 from db.importing.cells import Given
 from db.importing.importer import ImportedRun, ImportReport, import_files, store
 from db.importing.runs import Provenance
-from db.ingest import ingest_bundle
+from db.ingest import IngestReport, ingest_bundle
 from jobs import tool_version
 from jobs.git.log import Repository
 from jobs.github.ci import write_outputs
@@ -31,6 +31,8 @@ from jobs.plan.shards import load_night, merge_night
 
 #: Seconds by which the clock of a host that measured may be ahead of this one.
 _SKEW_S = 600
+#: Runs that are older than stored ones of their testbeds and are named one by one.
+_LATE = 3
 
 
 @click.command(epilog=example("ingest runs"))
@@ -56,16 +58,25 @@ def ingest_command(
         raise click.UsageError("--github-output goes with --plan: name the night's plan.json, or leave it out")
     plan = load_night(plan_file) if plan_file else None
     paths, bad, engine = find_bundles(bundles), 0, None
+    reports = {}
     for path in paths:
         try:
             check_bundle(path)  # before a database is made for nothing
             engine = engine or open_store(database, write=True)
-            _ingest(engine, path, as_json)
+            reports[path] = _ingest(engine, path, as_json)
         except BundleError as error:
             bad += 1
             if as_json:
                 click.echo(json.dumps({"bundle": str(path), "problem": str(error)}))
             tell(f"inductor-watch: {error}")
+    stored = {report.run_id for report in reports.values()}
+    # In one call old bundles may come in any order: that tells nothing of clocks.
+    late = [
+        f"{path}: run {one.run_id} {one.out_of_order}"
+        for path, one in reports.items()
+        if one.newer not in {*stored, ""}
+    ]
+    print_lines(late, most=_LATE, err=True)
     if plan:
         folder = next((path for path in bundles if path.is_dir()), bundles[0].parent)
         _merge(engine or open_store(database, write=True), plan, folder, github_output, as_json)
@@ -76,14 +87,17 @@ def ingest_command(
         raise click.exceptions.Exit(1 if bad < len(paths) else 2)
 
 
-def _ingest(engine: Engine, path: Path, as_json: bool) -> None:
+def _ingest(engine: Engine, path: Path, as_json: bool) -> IngestReport:
     report = ingest_bundle(engine, path, not_after=_newest_start())
     if as_json:
         click.echo(json.dumps({"bundle": str(path), **asdict(report)}))
-        return
+        return report
     counts = f"{report.new} new, {report.updated} updated, {report.unchanged} unchanged"
     print_lines([f"{path}: run {report.run_id}: {counts}"])
     print_lines((f"{path}: {problem}; what was whole is in the database" for problem in report.damage), err=True)
+    print_lines((f"{path}: {line}: not stored, and the file still has it" for line in report.secrets), err=True)
+    print_lines((f"{path}: {line}" for line in report.replaced), err=True)
+    return report
 
 
 def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:

@@ -6,18 +6,21 @@ from dataclasses import replace
 
 import click
 
+from collector.own_models import is_user_model
 from collector.vocabulary import Config
 from jobs.builds.options import SourceOptions, source_options
 from jobs.measuring_options import (
     config_options,
     max_hours_option,
     measuring_options,
+    models_file_option,
     naming_options,
     replicates_option,
     selection_options,
 )
-from jobs.options import POSITIVE, Storage, example, storage_options
+from jobs.options import POSITIVE, Storage, example, repeatable, storage_options
 from jobs.plan.again import Rounds, check_arguments, plans_again
+from jobs.plan.local_models import local_models
 from jobs.plan.planning import planned_run
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.resuming import find_night
@@ -58,14 +61,17 @@ def run_command(
     """
     if again and replicates > 1:
         raise click.UsageError("--again itself decides how often each cell is measured: leave out --replicates")
-    check_arguments(named, again, is_selected=selection.is_narrowed or configs != [Config()])
+    chosen = replace(selection, models=tuple(text for text in selection.models if not is_user_model(text)))
+    is_selected = (chosen if again else selection).is_narrowed or configs != [Config()]
+    check_arguments(named, again, is_selected=is_selected)
     if not again and not selection.suites and not selection.models:
         raise click.UsageError(
             "name what to measure: --model NAME (`inductor-watch zoo` lists them), --model module:function, or --suite NAME"
         )
     names, requested = source.applied(names, requested)
     if again:
-        rounds = plans_again(named, storage.database, selection.device, most_runs)
+        local = local_models(selection.models_file, selection.models)
+        rounds = plans_again(named, storage.database, selection.device, most_runs, local)
         testbeds = find_testbeds(rounds.device, requested.execution, serve=True)
         for doubt in rounds.doubts(testbeds, names.commit):
             click.echo(f"inductor-watch: {doubt}", err=True)
@@ -95,17 +101,22 @@ def run_command(
 @storage_options
 @max_hours_option
 @click.option("--retry-failed", is_flag=True, help="Measure failed cells again, too; the new outcome counts.")
-def resume_command(run: str | None, storage: Storage, budget_s: float, retry_failed: bool) -> None:
+@models_file_option
+@repeatable("model", "models", "A model of your own that the run measures, as module:function")
+def resume_command(
+    run: str | None, storage: Storage, budget_s: float, retry_failed: bool, models_file: str, models: tuple[str, ...]
+) -> None:
     """Go on with a run that was killed, interrupted or out of time; without RUN the newest unfinished one.
 
-    Its bundle has all options that it began with.
+    Its bundle has all options that it began with, but for the definitions of your own models.
     """
     unfinished = find_night(storage.out, run, retry_failed)
     if not unfinished:
         where = f"of {run}" if run else f"in {storage.out}"
         click.echo(f"nothing left to do: every planned cell {where} is measured")
         return
-    unfinished = [replace(item, budget_s=budget_s) for item in unfinished]
+    local = local_models(models_file, models)
+    unfinished = [replace(item, budget_s=budget_s, own_models=local) for item in unfinished]
     run_ids, _ = resume_and_store(unfinished, testbeds_of(unfinished, serve=True), storage.target)
     if not storage.no_store:
         print_night(storage.database, run_ids)

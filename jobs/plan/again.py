@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
 
 from collector.errors import ConfigError
+from collector.own_models import OwnModel
 from collector.zoo.registry import find
 from collector.zoo.spec import ZooError
-from jobs.plan.planning import NothingToDoError, Plan, check_config, read_plan
+from jobs.plan.local_models import check_local, refusal
+from jobs.plan.planning import NothingToDoError, Plan, check_config, check_plan, load_plan
 from jobs.pool.requested_options import RunNames
 
 if TYPE_CHECKING:
@@ -63,8 +66,16 @@ class Rounds:
         return lines
 
 
-def plans_again(named: Sequence[str], database: str, device: str | None, most: int) -> Rounds:
+def plans_again(
+    named: Sequence[str],
+    database: str,
+    device: str | None,
+    most: int,
+    local: Mapping[str, OwnModel] = MappingProxyType({}),
+) -> Rounds:
     """The plans that a file or two sides ask for: every cell in as many runs as it needs, `most` at the most.
+
+    Of a user's own models only the `local` ones are called (`jobs.plan.local_models`).
 
     Raises:
         ConfigError: the file holds no plan, or one for another device.
@@ -73,11 +84,14 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
     """
     if len(named) == 1:
         try:
-            plan = read_plan(Path(named[0]), device)
+            plan = load_plan(Path(named[0]))
         except OSError as error:
             raise ConfigError(f"--again {named[0]}: {error.strerror}") from error
         if not plan.cells:
             raise NothingToDoError(f"nothing to measure again: {named[0]} plans no cell")
+        plan = replace(plan, own_models=tuple(local.values()))
+        check_local(plan.cells, local)
+        check_plan(plan, named[0], device)
         return Rounds(plan.cells[0].device, rounds(plan, most))
     base, new = named or _LATEST
     again, sides = _of_sides(base, new, database)
@@ -85,8 +99,11 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
     if len(devices) > 1 and not device:
         raise click.UsageError(f"cells of {' and '.join(devices)} are to be measured again: choose with --device")
     runs = {item.cell.cell_id: item.runs for item in again.cells}
-    plan = Plan([], runs=runs, own_models=again.own_models)
+    plan = Plan([], runs=runs, own_models=tuple(local.values()))
     for cell in [item.cell for item in again.cells if not device or item.cell.device == device]:
+        if reason := refusal(cell, local):
+            plan.left_out.append(reason)
+            continue
         try:
             # The results may be another host's: this one may lack a model, or its torch an option.
             find(cell.suite, cell.model, plan.own_models)
@@ -95,7 +112,8 @@ def plans_again(named: Sequence[str], database: str, device: str | None, most: i
         except (ZooError, ConfigError) as error:
             plan.left_out.append(f"{cell}: {error}")
     if plan.left_out and not plan.cells:
-        raise NothingToDoError(f"nothing to measure again here: {'; '.join(plan.left_out[:3])}")
+        reasons = list(dict.fromkeys(plan.left_out))
+        raise NothingToDoError(f"nothing to measure again here: {'; '.join(reasons[:3])}")
     if not plan.cells:
         left = f"{again.too_noisy} too noisy, {again.elsewhere} of different testbeds"
         raise NothingToDoError(f"nothing to measure again: {left}, {again.missing} missing (see `resume`)")
@@ -122,7 +140,8 @@ def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> Non
         raise click.UsageError("--again takes a file, or BASE and NEW")
     if again and is_selected:
         raise click.UsageError(
-            "--again measures what the comparison names: leave out models, phases, sizes and configs"
+            "--again measures what the comparison names: leave out models, phases, sizes and configs (but for --model "
+            "module:function, which lets it call a model of your own)"
         )
 
 
@@ -131,11 +150,10 @@ def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Si
     from analysis.compare.verdicts import compare_and_judge
     from analysis.reports.again import find_again
     from db.engine import open_store
-    from db.queries.details import configs_of, own_models_of
+    from db.queries.details import configs_of
 
     with open_store(database, write=False).connect() as connection:
         comparison, judgement = compare_and_judge(connection, base, new)
         cells = comparison.cells
-        own = own_models_of(connection, zip(cells["suite"], cells["model"], strict=True))
-        again = find_again(comparison, judgement, configs_of(connection, cells["config_id"].dropna()), own)
+        again = find_again(comparison, judgement, configs_of(connection, cells["config_id"].dropna()))
     return again, (comparison.base, comparison.new)

@@ -21,6 +21,7 @@ from collector.own_models import USER, OwnModel
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, Cell, Config, Phase
 from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
+from jobs.plan.local_models import unknown_model
 from jobs.plan.models_file import WatchedModel
 from jobs.plan.own_models import divide
 from jobs.pool.requested_options import Selection
@@ -62,7 +63,7 @@ class Plan:
     """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
 
     A plan from a file may have the `night` that it is a part of, and how many `runs` each cell needs (by `cell_id`; one where
-    it is not there). `own_models` are the user's own that cells are of by a short name.
+    it is not there). `own_models` are the user's own that cells are of.
     """
 
     cells: list[Cell]
@@ -168,6 +169,7 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
     for config in configs:
         check_config(config, device)
     specs = select(in_suites=selection.suites, patterns=selection.models, tagged=tags)
+    own_models = tuple(OwnModel(spec.name, spec.name) for spec in specs if spec.suite == USER)
     plans = []
     for phase in map(Phase, selection.phases or (Phase.INFERENCE,)):
         dtypes = {spec: selection.dtype or default_dtype(spec, device, phase) for spec in specs}
@@ -179,7 +181,8 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
             for config in configs
             for spec, size in fit.items()
         ]
-        plans.append(Plan(cells, [f"{spec}: {reason}" for spec, reason in reasons.items() if reason]))
+        left_out = [f"{spec}: {reason}" for spec, reason in reasons.items() if reason]
+        plans.append(Plan(cells, left_out, own_models=own_models))
     return joined(*plans)
 
 
@@ -231,8 +234,17 @@ def read_plan(path: Path, device: str | None) -> Plan:
             one that the installed zoo or torch does not know.
     """
     plan = load_plan(path)
+    check_plan(plan, str(path), device)
+    return plan
+
+
+def check_plan(plan: Plan, path: str, device: str | None) -> None:
+    """Raises what `read_plan` raises for the cells of the plan in a file."""
     device = device or (plan.cells[0].device if plan.cells else "cpu")
+    defined = {model.name: model for model in plan.own_models}
     for cell in plan.cells:
+        if reason := unknown_model(cell, defined):
+            raise ConfigError(f"{path}: {reason}")
         find(cell.suite, cell.model, plan.own_models)
     if others := sorted({cell.device for cell in plan.cells} - {device}):
         raise ConfigError(
@@ -240,7 +252,6 @@ def read_plan(path: Path, device: str | None) -> Plan:
         )
     for config in {cell.config for cell in plan.cells}:
         check_config(config, device)
-    return plan
 
 
 def load_plan(path: Path) -> Plan:

@@ -241,6 +241,7 @@ def measure(request: Request) -> None:
     Raises:
         ConfigError: this host has another torch, another inductor-watch, or lacks the library of a model.
     """
+    from jobs.plan.local_models import local_models
     from jobs.plan.planning import Plan, planned_night
     from jobs.pool.resuming import find_night
     from jobs.pool.session import measure_and_store, resume_and_store
@@ -248,7 +249,10 @@ def measure(request: Request) -> None:
 
     folder = Path(request.folder)
     if any(folder.glob("*.jsonl*")):
-        if runs := find_night(folder, None):
+        own = request.requested.settings.own_models
+        local = local_models(request.selection.models_file, request.selection.models) | {one.name: one for one in own}
+        local |= local_models("", [cell.model for cell in request.cells])
+        if runs := [replace(run, own_models=local) for run in find_night(folder, None)]:
             resume_and_store(runs, testbeds_of(runs, serve=True), None)
         return
     if not request.left_s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ import pandas as pd
 from collector.bundle import BundleContents, BundleWriter, read_bundle
 from collector.errors import ExpectedError
 from collector.explanation import EXPLAINABLE, Explanation
+from collector.own_models import OwnModel
 from collector.vocabulary import Measurement
 from db.connecting import Source
 from db.queries import details
@@ -21,6 +22,7 @@ from db.queries.sides import resolve_side
 from jobs.builds.overlay import Wheel
 from jobs.output.terminal import the_first
 from jobs.plan.duplicate_programs import SAME_PROGRAM
+from jobs.plan.local_models import check_local
 from jobs.pool.device_pool import Pool
 from jobs.pool.host import cell_variables
 from jobs.pool.resuming import Unfinished, check_torch
@@ -62,8 +64,10 @@ def _named(rows: pd.DataFrame) -> str:
     return the_first(["{} {} {} {}: {}".format(*row) for row in rows[columns].fillna("missing").to_numpy()])
 
 
-def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:
+def explain(path: Path, cell_id: str, timeout_s: float, local: Mapping[str, OwnModel]) -> Explanation:
     """Has torch's compiler bisector explain a cell of a bundle, with the options of its run. Nothing is written.
+
+    Of a user's own models only the `local` ones are called.
 
     Raises:
         ConfigError: the bundle lacks the run's options, or this machine has another torch than measured the cell.
@@ -74,7 +78,9 @@ def explain(path: Path, cell_id: str, timeout_s: float) -> Explanation:
     cell = contents.latest()[cell_id].cell
     if cell.config.backend != "inductor":
         raise NotExplainableError(f"{cell}: torch's compiler bisector takes back-end inductor only")
-    requested = Unfinished(path, contents).requested
+    check_local([cell], local)
+    asked = Unfinished(path, replace(contents, planned=[cell]), own_models=local, retry_failed=True).requested
+    requested = replace(asked, settings=replace(asked.settings, own_models=tuple(local.values())))
     execution = replace(requested.execution, workers=1, gpus=None)
     check_torch(contents.header, Wheel.installed().commit)
     (testbed,) = find_testbeds(cell.device, execution, serve=True)

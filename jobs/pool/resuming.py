@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ from collector.bundle import BundleContents, BundleError, RunHeader, check_bundl
 from collector.bundle_file import both_paths
 from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
+from collector.own_models import USER, OwnModel
 from collector.vocabulary import NOT_APPLICABLE, Status
 from jobs.plan.duplicate_programs import Work, plan_work
+from jobs.plan.local_models import check_local
 from jobs.pool.requested_options import RequestedOptions
 
 #: Outcomes that measuring again does not change: passed, unavailable here, contradictory options.
@@ -21,12 +23,16 @@ _SETTLED = NOT_APPLICABLE | {Status.PASS, Status.CONFIG_ERROR}
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that may have something left to do, and how it is resumed."""
+    """A run that may have something left to do, and how it is resumed.
+
+    `own_models` are the definitions of this machine: those in the bundle are never called.
+    """
 
     path: Path
     contents: BundleContents
     retry_failed: bool = False
     budget_s: float = float("inf")
+    own_models: Mapping[str, OwnModel] = field(default_factory=dict)
 
     def work(self, contents: BundleContents) -> Work:
         """What is left to do of a run when its bundle holds `contents`."""
@@ -46,15 +52,21 @@ class Unfinished:
         """The options that the run began with, with this attempt's budget.
 
         Raises:
-            ConfigError: the bundle lacks its options or has those of another version.
+            ConfigError: the bundle lacks its options or has those of another version, or a cell of it calls what only the
+                bundle defines.
         """
         try:
-            return RequestedOptions.from_json(self.contents.header.asked or {}, self.budget_s)
+            asked = RequestedOptions.from_json(self.contents.header.asked or {}, self.budget_s)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(
                 f"{self.path} lacks the options of its run, or has those of another version of inductor-watch: "
                 "start a new run with `nightly`"
             ) from error
+        cells = self.work(self.contents).cells
+        check_local(cells, self.own_models, asked.settings.own_models)
+        named = {cell.model for cell in cells if cell.suite == USER}
+        own_models = tuple(model for name, model in self.own_models.items() if name in named)
+        return replace(asked, settings=replace(asked.settings, own_models=own_models))
 
 
 def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> list[Unfinished]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.machine.environment import environment_id, extract_testbed
+from collector.masking import mask
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
@@ -61,16 +62,16 @@ def make_header(
         commit=names.commit or str(environment["torch_git"]),
         testbed=extract_testbed(environment) | settings.testbed(),
         started_at=now(),
-        repo=names.repo,
+        repo=str(mask(names.repo)),
         trigger=names.trigger,
-        label=names.label,
+        label=str(mask(names.label)),
         commit_date=names.commit_date,
         commit_title=names.commit_title,
         tool_version=tool_version(),
         # The commit may be named otherwise: `resume` compares torch itself.
         asked=requested.to_json() | {"torch_git": environment["torch_git"]} if requested else None,
         night=names.night,
-        ci_url=job_url(),
+        ci_url=str(mask(job_url())),
         branch_start=names.branch_start,
     )
 

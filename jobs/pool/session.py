@@ -146,7 +146,8 @@ def storing(database: str) -> Store:
 
     def put(path: Path) -> str:
         report = ingest_bundle(engine, path)
-        return f"database {shown(database)}: {report.new + report.updated} measurements stored"
+        stored = f"database {shown(database)}: {report.new + report.updated} measurements stored"
+        return f"{stored}\nrun {report.run_id} {report.out_of_order}" if report.newer else stored
 
     return put
 

@@ -107,6 +107,9 @@ def _overlay_variables(execution: ExecutionOptions) -> dict[str, str]:
     folder = execution.overlay
     if not Path(folder, "torch").is_dir():
         raise ConfigError(f"{folder} is gone, from which torch was imported: `run --source` makes it again")
+    # The bundle of another user may name any folder: torch is imported from those alone that this user made.
+    if Path(folder).stat().st_uid != os.geteuid():
+        raise ConfigError(f"{folder} belongs to another user: make it yourself with `run --source`")
     rest = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([folder, *([rest] if rest else [])]), SOURCE_VARIABLE: execution.source}
 

@@ -21,7 +21,7 @@ def newer(path):
     [
         (lambda path: path.unlink(), "no database here yet", "inductor-watch ingest data/"),
         (lambda path: None, "holds no runs", "make nightly"),
-        (newer, "which this program does not know: update inductor-watch", ""),
+        (newer, "newer than this program: update inductor-watch", ""),
         (lambda path: path.write_text("hello"), "is not a database", ""),
     ],
     ids=["absent", "empty", "newer", "text"],

@@ -68,24 +68,24 @@ def test_from_a_model_to_an_alert(shell, tmp_path):
     assert said["inductor-watch regressions open latest~1 latest"].count("opened") >= 1
     assert "new regressions" in said["inductor-watch regressions notify --dry-run"]
 
-    # The command that a report gives needs no file; a model with another name is not found without one.
+    # The command that a report gives names the model, which the local file defines.
     report = json.loads(shell("inductor-watch report latest~1 latest --format json"))
-    (tmp_path / "models.toml").unlink()
     cell = next(cell for cell in report["cells"] if cell["model"] == "block.short")
     assert "1 cell on" in shell(f"{cell['repro']} --no-store --samples 5")
+    (tmp_path / "models.toml").unlink()
     assert "no file here defines block.short" in shell("inductor-watch run --suite user --model block.short", 2)
 
 
 @pytest.mark.slow
-def test_a_run_is_resumed_without_the_file(shell, tmp_path):
+def test_a_run_is_resumed_with_the_local_definition(shell, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "my_models.py").write_text(block("python"))
     (tmp_path / "sub" / "models.toml").write_text(
         f"{block('toml')}tolerance = 0.5\n".replace('["triton", "freezing"]', '["triton"]')
     )
     shell("inductor-watch nightly --device cpu --models-file sub/models.toml --model block.short --max-hours 0")
-    (tmp_path / "sub" / "models.toml").unlink()
-    shell("inductor-watch resume")
+    assert "user/block.short is a model of your own that nothing here defines" in shell("inductor-watch resume", 2)
+    shell("inductor-watch resume --models-file sub/models.toml")
     (path,) = (tmp_path / "runs").glob("*.jsonl.gz")
     contents = read_bundle(path)
     (measured,) = contents.latest().values()

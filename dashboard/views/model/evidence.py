@@ -198,8 +198,7 @@ def repro(data: Data, halves: Sequence[Half]) -> None:
     """The command that measures the cell again."""
     st.header("Reproduce", anchor=False)
     cells = [half.cell for half in halves if half.cell]
-    own = details.own_models_of(data.engine, {(cell.suite, cell.model) for cell in cells})
-    for command in dict.fromkeys(repro_command(cell, own.get(cell.model)) for cell in cells):
+    for command in dict.fromkeys(map(repro_command, cells)):
         st.code(command, language="bash", wrap_lines=True)
 
 

@@ -77,7 +77,7 @@ def _command(data: Data, cell_id: str) -> str:
     cell = cell_of(data.engine, cell_id)
     if cell is None:
         return ""
-    return repro_command(cell, details.own_models_of(data.engine, {(cell.suite, cell.model)}).get(cell.model))
+    return repro_command(cell)
 
 
 def lost(cells: pd.DataFrame) -> None:

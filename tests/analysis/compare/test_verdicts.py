@@ -137,9 +137,17 @@ def test_a_device_that_was_slower_all_night_slows_no_cell(history, tmp_path):
     slow = dict.fromkeys(("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms"), 1.08)
     make_run(history, tmp_path, 12, slower=dict.fromkeys(MODELS, slow))
     found, cells = judged(history)
-    assert found.drift == pytest.approx(dict.fromkeys(("compiled_ms", "compiled_kernel_ms"), math.log(1.08)))
+    assert found.drift == pytest.approx(dict.fromkeys(("compiled_ms", "compiled_kernel_ms"), 0.08))
     assert cells["compiled_ms_explained"].tolist() == pytest.approx([0.08] * 24)
     assert found.counts() == {"unchanged": 24}
+
+
+def test_a_drift_of_30_percent_is_0_3_in_json(history, tmp_path):
+    slow = dict.fromkeys(("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms"), 1.3)
+    make_run(history, tmp_path, 12, slower=dict.fromkeys(MODELS, slow))
+    told = {name: metric["drift"] for name, metric in judged(history)[0].to_json()["metrics"].items()}
+    drifts = {name: drift for name, drift in told.items() if drift is not None}
+    assert drifts == pytest.approx({"compiled_ms": 0.3, "compiled_kernel_ms": 0.3})
 
 
 def test_where_no_device_time_is_measured_the_eager_latency_tells_the_drift(store, tmp_path):
@@ -148,7 +156,7 @@ def test_where_no_device_time_is_measured_the_eager_latency_tells_the_drift(stor
         drift = 1.08 if number == 11 else 1.0
         make_run(store, tmp_path, number, slower=dict.fromkeys(MODELS, unmeasured), drift=drift)
     found, _ = judged(store)
-    assert found.drift["compiled_ms"] == pytest.approx(math.log(1.08))
+    assert found.drift["compiled_ms"] == pytest.approx(0.08)
     assert found.counts() == {"unchanged": 24}
 
 

@@ -28,6 +28,8 @@ NODE = "a-node-of-tests"
 #: Variables that change numbers, and others that only place files or name things of the host.
 TOLD = {
     "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+    "TORCHDYNAMO_VERBOSE": "1",
+    "CUDA_LAUNCH_BLOCKING": "1",
     "TRITON_INTERPRET": "0",
     "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
 }
@@ -38,6 +40,11 @@ UNTOLD = {
     "TORCH_TRACE": "/home/someone/trace",
     "CUDA_VISIBLE_DEVICES": "GPU-5e1d0cf9",
     "HOSTNAME": "secret-host",
+    "PYTORCH_GITHUB_TOKEN": "hidden-words",
+    "TORCH_HUB_PASSWORD": "hidden-words",
+    "TRITON_REGISTRY_KEY": "hidden-words",
+    "TORCH_INDEX_URL": "https://user:hidden-words@host/simple",
+    "TORCHINDUCTOR_REDIS_URL": "redis://user:hidden-words@host",
     "PYTHONPATH": f"/home/someone/lib:{ROOT}",
 }
 
@@ -78,7 +85,16 @@ def test_variables_that_change_a_number_are_told_and_nothing_that_names_files_ho
     text = json.dumps(found)
     for name in UNTOLD:
         assert f"env.{name}" not in found
-    for word in ("someone", "5e1d0cf9", "secret-host", str(Path.home()), str(ROOT), sys.prefix, sys.executable):
+    for word in (
+        "someone",
+        "5e1d0cf9",
+        "secret-host",
+        "hidden-words",
+        str(Path.home()),
+        str(ROOT),
+        sys.prefix,
+        sys.executable,
+    ):
         assert word not in text
     for name in {platform.node(), socket.gethostname(), socket.getfqdn()} - {"", "localhost"}:
         assert name not in text

@@ -115,6 +115,37 @@ def test_how_a_process_ended_is_told_and_what_it_printed_is_kept(script, ending,
     assert found.read() == "last words\n"
 
 
+#: Starts a program with no environment in a session of its own, by way of a process that ends at once; prints its number.
+STRAY = """
+import os, subprocess, sys, time
+if os.fork() == 0:
+    command = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+    stray = subprocess.Popen(command, env={}, start_new_session=True)
+    print(stray.pid, "ready", flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("ending", ["time.sleep(600)", "os._exit(0)", "os.kill(os.getpid(), 11)"])
+def test_a_child_that_gave_up_session_and_environment_dies_too(script, launcher, ending):
+    other = script(STRAY + "time.sleep(600)").says()
+    beside = int(other.read().split()[0])
+    found = script(STRAY + ending).says()
+    stray = int(found.read().split()[0])
+    if "sleep" in ending:
+        assert not dead(stray)
+        os.killpg(found.pid, signal.SIGKILL)
+    found.code()
+    wait_until(lambda: state(stray) == "gone")
+    assert not dead(beside)  # it is of a cell that goes on
+    assert not dead(other.pid)
+    os.killpg(other.pid, signal.SIGKILL)
+    other.code()
+    wait_until(lambda: state(beside) == "gone")
+    assert not launcher.lost
+
+
 def test_a_running_process_has_no_code_and_waiting_for_it_ends(script, launcher):
     found = script(SLEEP).says()
     launcher.await_end(found.pid, 0.2)

@@ -12,17 +12,19 @@ import pytest
 from collector.process.tokens import kill_tokens, processes_with_token
 from tests.collector.processes import ROOT, children, dead, state, wait_until, write_hook
 
-#: A run with three cells: a working one, a stopped one, and one with a child that left its session.
+#: A run with four cells: a working one, a stopped one, one with a child that left its session, and one that left a child with
+#: nothing of the cell in it.
 RUN = """
 import os, signal, sys, time
 from collector.process.launcher import Launcher, Preload
+from tests.collector.process.test_launcher import STRAY
 from tests.collector.processes import FAMILY, SLEEP, Script
 
 folder, preloaded = sys.argv[1:]
 launcher = Launcher(preload=Preload("nowhere", ["preloaded"]) if preloaded == "fork" else None)
-scripts = [Script(launcher, code, folder).says() for code in (SLEEP, SLEEP, FAMILY)]
+scripts = [Script(launcher, code, folder).says() for code in (SLEEP, SLEEP, FAMILY, STRAY + "time.sleep(600)")]
 os.killpg(scripts[1].pid, signal.SIGSTOP)
-print(*(script.token for script in scripts), flush=True)
+print(scripts[3].read().split()[0], *(script.token for script in scripts[:3]), flush=True)
 time.sleep(600)
 """
 
@@ -35,7 +37,7 @@ def test_nothing_is_left_of_a_run_that_was_killed(tmp_path, kind, hard):
     tokens = []
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as run:
         try:
-            tokens = run.stdout.readline().split()
+            stray, *tokens = run.stdout.readline().split()
             cells = [list(processes_with_token(token)) for token in tokens]
             assert [len(found) for found in cells] == [1, 1, 4]
             wait_until(lambda: state(cells[1][0]) == "T")
@@ -44,6 +46,7 @@ def test_nothing_is_left_of_a_run_that_was_killed(tmp_path, kind, hard):
             run.wait()
             wait_until(lambda: dead(server), 5)
             wait_until(lambda: all(dead(pid) for found in cells for pid in found), 5)
+            wait_until(lambda: dead(int(stray)), 5)
         finally:
             run.kill()
             kill_tokens(tokens)

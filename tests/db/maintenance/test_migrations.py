@@ -1,7 +1,11 @@
-"""The schema: one baseline, and columns of new metrics."""
+"""The schema: one baseline, columns of new metrics, and databases from before the baseline."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from collector.metrics import METRICS
@@ -9,8 +13,14 @@ from db.engine import open_store
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance import migrate
+from db.maintenance.rebuild import rebuild
+from db.regressions.records import list_regressions
+from db.schema import Commit, CommitLink, Tag
 from tests.db.answers import answers
-from tests.factories import night
+from tests.factories import COMMIT_A, COMMIT_B, cell, night
+
+#: Files that the code of the time wrote, as SQL: two runs and a regression with its history.
+OLD_STORES = Path(__file__).parents[1] / "data"
 
 
 def test_upgrading_what_is_up_to_date_keeps_the_data(store, tmp_path):
@@ -43,6 +53,57 @@ def test_a_failing_creation_leaves_nothing_behind(tmp_path):
     with pytest.raises(DBAPIError):
         migrate.upgrade(engine)
     assert migrate.current(engine) is None
+
+
+@pytest.fixture
+def old_store(request, tmp_path):
+    """A file of a schema from before the baseline."""
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as conn:
+        conn.executescript((OLD_STORES / f"store_{request.param}.sql").read_text())
+    return path
+
+
+@pytest.mark.parametrize("write", [True, False])
+@pytest.mark.parametrize("old_store", ["0003", "0006"], indirect=True)
+def test_an_older_database_is_refused_with_the_command_to_rebuild(old_store, write):
+    with pytest.raises(StoreError, match=r"schema 000[36], from before this program: .*db rebuild NEW_DB") as caught:
+        open_store(old_store, write=write)
+    assert "update inductor-watch" not in str(caught.value)
+    assert f"--db {old_store}`" in str(caught.value)
+
+
+def test_a_newer_database_is_refused_with_the_advice_to_update(store, location):
+    with store.begin() as conn:
+        conn.execute(text("UPDATE alembic_version SET version_num = '0999'"))
+    with pytest.raises(StoreError, match=r"schema 0999, newer than this program: update inductor-watch"):
+        open_store(location, write=False, older=True)
+
+
+@pytest.mark.parametrize("old_store", ["0003", "0006"], indirect=True)
+def test_a_rebuild_keeps_what_people_wrote_in_an_older_database(old_store, tmp_path):
+    bundles = [
+        night(tmp_path, name, minutes=minutes, commit=commit, cells=[cell()])
+        for name, commit, minutes in (("r1", COMMIT_A, 0), ("r2", COMMIT_B, 60))
+    ]
+    old = open_store(old_store, write=False, older=True)
+    is_first = migrate.current(old) == "0003"
+    report = rebuild(tmp_path / "new.db", bundles, old)
+    assert (report.runs, report.measurements, report.regressions, report.lost) == (2, 2, 1, ())
+    assert report.notes == (("2026-08-03 ann on run r1: the fan was broken",) if is_first else ())
+    new = open_store(tmp_path / "new.db", write=False)
+    (found,) = list_regressions(new)
+    assert (found.cell_id, found.state, found.base_run, found.onset_run) == (cell().cell_id, "acknowledged", "r1", "r2")
+    events = [(event.author, event.to_state, event.text) for event in found.events]
+    assert events[:2] == [("ann", "new", ""), ("bob", "acknowledged", "seen")]
+    assert events[2:] == ([("bob", "acknowledged", "it is the new scheduler")] if is_first else [])
+    if not is_first:
+        with new.connect() as conn:
+            line = conn.execute(select(Commit.sha, Commit.committed_at).order_by(Commit.position)).all()
+            assert line == [(COMMIT_A, 2000.0), (COMMIT_B, 2001.0)]
+            assert conn.execute(select(Tag.name, Tag.sha)).all() == [("v1", COMMIT_A)]
+            assert conn.execute(select(CommitLink.kind)).scalars().all() == ["reverts"]
+    new.dispose()
 
 
 def test_a_server_that_sorts_by_another_language_still_gives_the_same_order(postgres):

@@ -111,6 +111,18 @@ def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
     assert "not known" not in line
 
 
+def test_a_machine_that_is_30_percent_slower_is_said_to_be(tmp_path):
+    engine = new_store(tmp_path / "slow.db")
+    cells = [cell(f"model{number:02}") for number in range(24)]
+    for number, name in enumerate(("r0", "r1", "base", "new")):
+        slower = (1 + number / 1e3) * (1.3 / 1.001 if name == "new" else 1)
+        head = header(name, minutes=60 * number, commit=("b" if name == "new" else "a") * 40)
+        made = [measured(which, slower, eager_ms=4.0 * slower) for which in cells]
+        ingest_bundle(engine, write_bundle(tmp_path, head, made))
+    (line,) = (line for line in shown(engine) if line.startswith("noise"))
+    assert line.endswith("; corrected for machine drift: compiled latency +30.0 %")
+
+
 def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(tmp_path):
     engine = new_store(tmp_path / "many.db")
     odd = replace(CELLS[3], model="[red]vit[/red]")

@@ -83,7 +83,7 @@ def test_no_run_settles_another_testbed_or_what_was_never_measured(nights):
 
 def test_a_config_of_another_version_is_counted_and_left_out(nights):
     with open_store(nights, write=False).connect() as conn:
-        again = find_again(*compare_and_judge(conn, "r11", "r12"), {}, {})
+        again = find_again(*compare_and_judge(conn, "r11", "r12"), {})
     assert again.cells == ()
     assert again.unreadable > 20
 

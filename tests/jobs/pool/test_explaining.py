@@ -127,7 +127,7 @@ def test_the_fault_of_a_commit_is_named_shown_and_kept(folder):
 
 @pytest.mark.slow
 def test_a_search_that_takes_too_long_ends(folder):
-    done = explain(folder, "r1", ENDLESS.cell_id, "--timeout", "5")
+    done = explain(folder, "r1", "own:endless", "--timeout", "5")
     assert done.returncode == 3, tell(done)
     line = "torch's compiler bisector names nothing: not done after 5 s: use a longer --timeout\n"
     assert done.stdout == line
@@ -149,12 +149,18 @@ def test_what_cannot_be_explained_is_refused_in_one_line(folder, words, said):
     is_one_line(explain(folder, *words), 2, said)
 
 
+def test_a_model_that_only_the_bundle_names_is_not_explained(folder):
+    is_one_line(
+        explain(folder, "r1", WRONG.cell_id), 2, "user/own:gate is a model of your own that nothing here defines"
+    )
+
+
 def test_another_torch_or_a_bundle_without_options_is_refused(folder):
     asked = RequestedOptions().to_json() | {"torch_git": "f" * 40}
     for run_id, options, said in (("r2", asked, "measures torch ffffffffffff, installed is"), ("r3", None, "lacks")):
         write_bundle(folder / "runs", header(run_id, asked=options), [failing(WRONG)])
         assert call("ingest", "runs", "--db", "watch.db", folder=folder).returncode == 0
-        is_one_line(explain(folder, run_id, WRONG.cell_id), 2, said)
+        is_one_line(explain(folder, run_id, "own:gate"), 2, said)
 
 
 def test_an_explanation_says_what_it_knows():

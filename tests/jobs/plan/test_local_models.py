@@ -1,0 +1,149 @@
+"""What a foreign bundle says is shown, never called: definitions of own models, programs in configs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector.errors import ConfigError
+from collector.own_models import OwnModel
+from collector.repro import repro_command
+from collector.vocabulary import Cell, Config, Phase, Status
+from db.ingest import ingest_bundle
+from jobs.plan.local_models import check_local, local_models, refusal
+from jobs.plan.planning import Plan, read_plan
+from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
+from jobs.pool.resuming import find_night
+from tests.command_line import call, is_one_line, tell
+from tests.factories import COMMIT_B, failing, header, new_store, passing, write_bundle
+
+#: The definition of a bundle by which measuring it would leave a file behind.
+EVIL = OwnModel("evil", "os:system", {"command": "touch called"})
+EAGER = Config(backend="eager")
+
+
+def own(model, config=EAGER):
+    return Cell("user", model, Phase.INFERENCE, "float32", "cpu", 1, config)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A database with two nights of another host, in the second of which everything broke, and their bundles."""
+    cells = [own("evil"), own("os:abort"), own("known")]
+    told = {
+        cell.model: {"name": cell.model, "target": "os:system", "arguments": dict(EVIL.arguments)} for cell in cells
+    }
+    engine = new_store(tmp_path / "watch.db")
+    asked = RequestedOptions(execution=ExecutionOptions()).to_json()
+    asked["settings"]["own_models"] = [EVIL.to_json()]
+    made = {"r1": passing, "r2": lambda cell: failing(cell, Status.CRASHED)}
+    for number, (name, make) in enumerate(made.items()):
+        head = header(name, minutes=60 * number, commit=COMMIT_B if number else "a" * 40, asked=asked)
+        environment = {"torch": "2.13.0", "model": told}
+        path = write_bundle(tmp_path / "runs", head, [make(cell) for cell in cells], environment=environment)
+        ingest_bundle(engine, path)
+    engine.dispose()
+    return tmp_path
+
+
+def test_run_again_calls_no_model_that_only_a_bundle_defines(folder):
+    done = call("run", "--again", "latest~1", "latest", "--db", "watch.db", "--device", "cpu", folder=folder)
+    is_one_line(
+        done, 3, "user/evil is a model of your own that nothing here defines, and what a bundle says is not called"
+    )
+    assert not (folder / "called").exists()
+
+
+def test_run_again_measures_what_models_toml_defines(folder):
+    (folder / "mine.py").write_text(
+        "import torch\ndef known():\n"
+        "    open('mine-called', 'w').close()\n    return torch.nn.Linear(2, 2), (torch.ones(1, 2),)\n"
+    )
+    (folder / "models.toml").write_text('[models.known]\nfunction = "mine:known"\n')
+    words = ("run", "--again", "latest~1", "latest", "--db", "watch.db", "--device", "cpu", "--samples", "5")
+    done = call(*words, folder=folder)
+    assert done.returncode == 0, tell(done)
+    assert "left out: user/evil is a model of your own that nothing here defines" in done.stdout
+    assert (folder / "mine-called").exists()
+    assert not (folder / "called").exists()
+
+
+def test_a_plan_file_of_a_report_defines_no_model(folder):
+    words = ("report", "latest~1", "latest", "--db", "watch.db", "--again-plan", "again.json", "--format", "json")
+    done = call(*words, folder=folder)
+    assert done.returncode == 0, tell(done)
+    assert "os:system" not in (folder / "again.json").read_text()
+    for command in (("run", "--again", "again.json"), ("nightly", "--plan", "again.json", "--device", "cpu")):
+        is_one_line(
+            call(*command, "--db", "watch.db", folder=folder), 2, "user/evil is a model of your own that nothing"
+        )
+    told = json.loads(done.stdout)["cells"]
+    repros = {cell["model"]: cell["repro"] for cell in told}
+    assert "os:system" not in "".join(repros.values())
+    assert repros["os:abort"].startswith("# user/os:abort is your own model that only the bundle defines")
+    assert shlex.split(repros["evil"])[:6] == ["inductor-watch", "run", "--suite", "user", "--model", "evil"]
+
+
+def test_resume_calls_no_model_that_only_a_bundle_defines(folder):
+    cells = [own("evil")]
+    asked = RequestedOptions().to_json()
+    asked["settings"]["own_models"] = [EVIL.to_json()]
+    write_bundle(folder / "cut", header("r3", asked=asked), [], planned=cells, closed=False)
+    is_one_line(call("resume", "--out", "cut", folder=folder), 2, "user/evil is a model of your own that nothing here")
+    (run,) = find_night(folder / "cut", None)
+    with pytest.raises(ConfigError, match="nothing here defines"):
+        _ = run.requested
+    assert not (folder / "called").exists()
+
+
+@pytest.mark.parametrize("name", ["evil", "os:abort", '{"name": "x", "target": "os:abort"}', "a\nb"])
+def test_a_command_never_holds_a_definition(name):
+    command = repro_command(own(name))
+    is_name = name == "evil"
+    assert command.startswith("inductor-watch run --suite user --model evil ") is is_name
+    assert command.startswith("# ") is not is_name
+    assert "\n" not in command
+
+
+@pytest.mark.parametrize(("key", "value"), [("cpp.cxx", "sh"), ("cuda.cutlass_dir", "here"), ("anything", "/opt/x")])
+def test_a_config_that_names_a_program_is_not_taken_from_a_bundle(key, value):
+    cell = Cell("huggingface", "T5Small", Phase.INFERENCE, "float32", "cpu", 1, Config(overrides={key: value}))
+    assert key in refusal(cell, {})
+    assert repro_command(cell) == f"# the config names a program or a folder: {key}"
+    harmless = Config(overrides={"max_autotune_gemm_backends": "TRITON", "triton.cudagraphs": True})
+    assert refusal(Cell("huggingface", "T5Small", Phase.INFERENCE, "float32", "cpu", 1, harmless), {}) == ""
+
+
+def test_another_definition_than_the_bundles_is_not_mixed_in():
+    local = {"evil": OwnModel("evil", "mine:good")}
+    with pytest.raises(ConfigError, match=r"user/evil is another model here .*mine:good here, os:system there"):
+        check_local([own("evil")], local, [EVIL])
+    check_local([own("evil")], local, [OwnModel("evil", "mine:good", folder="elsewhere")])
+
+
+def test_what_the_command_line_names_is_local(tmp_path):
+    assert set(local_models("", ["user/my:model", "T5Small", EVIL.spelled])) == {"my:model", "evil"}
+
+
+def test_a_plan_must_define_its_models(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(Plan([own("os:abort")]).to_json()))
+    with pytest.raises(ConfigError, match="name it on the command line"):
+        read_plan(path, "cpu")
+    path.write_text(json.dumps(Plan([own("os:abort")], own_models=(OwnModel("os:abort", "os:abort"),)).to_json()))
+    assert read_plan(path, "cpu").cells == [own("os:abort")]
+
+
+def test_an_overlay_of_another_user_is_refused(tmp_path, monkeypatch):
+    from jobs.pool import testbeds
+
+    (tmp_path / "torch").mkdir()
+    execution = ExecutionOptions(overlay=str(tmp_path), source="a commit")
+    assert testbeds._overlay_variables(execution)["PYTHONPATH"].startswith(str(tmp_path))
+    monkeypatch.setattr(testbeds.os, "geteuid", lambda: Path(sys.executable).stat().st_uid + 12345)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        testbeds._overlay_variables(execution)
