@@ -28,6 +28,9 @@ SEED = 1337
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, AS_IS: None}
 #: The dtype of operators under autocast, None for autocast's own default. The parameters are float32.
 _AUTOCAST = {"amp": None, "amp_bfloat16": torch.bfloat16}
+#: With what the backward pass of a compared training step in float16 begins at most (torch.amp.GradScaler begins with twice as
+#: much, which float16 itself does not hold), and the factor by which this is lowered while eager's gradients overflow.
+_FIRST_SCALE, _BACKOFF = 2.0**15, 0.25
 #: This makes cuBLAS deterministic; torch requires it for deterministic algorithms.
 _CUBLAS, _DETERMINISTIC_CUBLAS = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
@@ -128,7 +131,9 @@ class Subject:
         self._loss = built.loss
         self._optimizer = _optimizer(optimizer, self.model) if self._training else None
         #: Whether a step updates the parameters; False while outputs are compared.
-        self._updating = True
+        self._timed = True
+        #: With what the backward pass of a compared step begins.
+        self._scale = 1.0
         self.state = State(self.model, (self._args, self._kwargs), keep_parameters=self._optimizer is not None)
         update = self._optimizer.step if self._optimizer else None
         self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
@@ -147,6 +152,13 @@ class Subject:
         used = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
         lowest = max(used, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
         return str(lowest).removeprefix("torch.")
+
+    @property
+    def _computes_in_float16(self) -> bool:
+        if self._cell.dtype in _AUTOCAST:
+            used = _AUTOCAST[self._cell.dtype] or torch.get_autocast_dtype(self._cell.device)
+            return used is torch.float16
+        return self.lowest_dtype == "float16"
 
     def moved(self, given: Built | Inputs) -> Inputs:
         """Inputs on the device, in the dtype of the cell."""
@@ -196,23 +208,29 @@ class Subject:
         """Runs a call from the kept state under a fixed seed.
 
         Returns clones of the outputs, or of the loss and the gradients of a training step, and of the state that it changed.
+        Once `eager_runs` has chosen a scale, gradients are that many times as large.
         """
         self.state.put_back()
         seed_everything(seed)
-        self._updating = False
+        self._timed = False
         try:
             made = call()
         finally:
-            self._updating = True
+            self._timed = True
         found = {LOSS: kept(made)} if self._training else snapshot(made)
         gradients = {f"{GRADIENT}{n!r}]": kept(p.grad) for n, p in self.model.named_parameters() if p.grad is not None}
         return found | (gradients if self._training else {}) | self.state.changed()
 
     def eager_runs(self) -> EagerRuns:
-        """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some."""
+        """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
+
+        In float16 the backward pass begins with a scale from here on, in compiled programs and twins too. Its gradients are
+        else often below float16's smallest number, and what is compared is what rounding to zero has left of them.
+        """
         for strict in (True, False):
             try:
                 with deterministic_algorithms(strict):
+                    self._choose_scale()
                     first = self.outputs(self.eager)
                     differ_at = identical(first, self.outputs(self.eager))
                     errors = {} if differ_at else differences(first, self.outputs(self.eager, SEED + 1))
@@ -221,6 +239,17 @@ class Subject:
                 if not strict or "deterministic" not in str(error):
                     raise
         raise AssertionError("the second turn returns or raises")
+
+    def _choose_scale(self) -> None:
+        """Choose a quarter of the largest scale at which eager's gradients are finite; 1 where nothing is scaled."""
+        self._scale = 1.0
+        if not (self._training and self._computes_in_float16):
+            return
+        self._scale = _FIRST_SCALE
+        while self._scale > 1.0 and not _has_finite_gradients(self.outputs(self.eager)):
+            self._scale *= _BACKOFF
+        # A compiled program may round up where eager rounds down.
+        self._scale = max(1.0, self._scale * _BACKOFF)
 
     def twin(self, dtype: torch.dtype) -> Subject:
         """A copy in a higher precision without autocast, for the reference. It starts from the kept state."""
@@ -234,6 +263,7 @@ class Subject:
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
         twin.state = State(twin.model, (twin._args, twin._kwargs))
+        twin._scale = self._scale
         twin.eager = twin._step(twin._loss_of if twin._training else twin.model, None)
         return twin
 
@@ -259,9 +289,13 @@ class Subject:
             self.model.zero_grad(set_to_none=True)
             with self._autocast():
                 loss: torch.Tensor = forward(*self._args, **self._kwargs)
-            loss.backward()
-            if update and self._updating:
-                update()
+            if self._timed:
+                loss.backward()
+                if update:
+                    update()
+            else:
+                # A compiled backward pass takes the scale as an input: what is compared is the timed program.
+                loss.backward(torch.full_like(loss, self._scale))
             return loss.detach()
 
         return training if self._training else inference
@@ -273,6 +307,11 @@ class Subject:
             return
         with torch.autocast(self._cell.device, dtype=_AUTOCAST[self._cell.dtype]):
             yield
+
+
+def _has_finite_gradients(made: Snapshot) -> bool:
+    gradients = [value for path, value in made.items() if path.startswith(GRADIENT) and isinstance(value, torch.Tensor)]
+    return all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | None:

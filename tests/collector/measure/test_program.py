@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from collector.configs.templates import resolve_config
+from collector.correctness.comparing import rmse
 from collector.measure.program import Subject, deterministic_algorithms
 from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import Built
@@ -127,3 +128,49 @@ def test_as_is_casts_nothing_and_is_as_precise_as_its_least_precise_part(dtype, 
     assert (dtypes["norm.weight"], dtypes["weight"]) == (torch.float32, torch.int8)
     assert of.inputs.args[0].dtype == torch.float32
     assert of.lowest_dtype == lowest
+
+
+def small_loss(factor, dtype, width=16):
+    """A training step whose loss, and so every gradient, is this factor as large."""
+    cell = Cell("tests", "tiny", Phase.TRAINING, dtype, "cpu", 8, Config(backend="eager"))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+    built = Built(model, (torch.randn(8, width),), {}, lambda out, _: out.float().square().mean() * factor)
+    return Subject(cell, built)
+
+
+def errors(of, compiled):
+    """Of each gradient, the error of eager and of a compiled form over its size in float64."""
+    runs = of.eager_runs()
+    made, twin = of.outputs(compiled), of.twin(torch.float64)
+    exact = twin.outputs(twin.eager)
+    names = [name for name in exact if name.startswith("grad")]
+    sizes = {name: rmse(exact[name], torch.zeros_like(exact[name])) for name in names}
+    return {name: [rmse(found[name], exact[name]) / sizes[name] for found in (runs.outputs, made)] for name in names}
+
+
+@pytest.mark.parametrize(("factor", "dtype"), [(1e-7, "float16"), (1e3, "float16"), (1e-7, "float32"), (1e-7, "amp")])
+def test_gradients_compared_in_float16_neither_vanish_nor_overflow(factor, dtype):
+    of = small_loss(factor, dtype)
+    effective = resolve_config(Config(backend="aot_eager"), "cpu")
+    found = errors(of, of.compiled(effective))
+    assert len(found) == 4
+    assert max(error for pair in found.values() for error in pair) < 0.05
+
+
+def test_a_timed_step_begins_its_backward_pass_with_one():
+    of = small_loss(1.0, "float16")
+    of.eager()
+    plain = of.model[0].weight.grad.clone()
+    of.eager_runs()
+    of.eager()
+    assert torch.equal(of.model[0].weight.grad, plain)
+
+
+@pytest.mark.parametrize(("dtype", "scales"), [(torch.float16, True), (torch.bfloat16, False)])
+def test_autocast_is_scaled_where_its_dtype_is_float16(monkeypatch, dtype, scales):
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: dtype)
+    of = small_loss(1e-3, "amp")
+    first = of.outputs(of.eager)["grad['0.weight']"]
+    ratio = (of.eager_runs().outputs["grad['0.weight']"] / first).nanmedian()
+    assert ratio == pytest.approx(2.0**13 if scales else 1.0, rel=0.01)
