@@ -8,7 +8,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from collector.vocabulary import MARKED, Cell, Config, Measurement, Phase, Status, canonical_json, short_hash
+from collector.vocabulary import (
+    INPUT_BATCH,
+    MARKED,
+    OWN_BATCH,
+    Cell,
+    Config,
+    Measurement,
+    Phase,
+    Status,
+    batch_words,
+    canonical_json,
+    short_hash,
+)
 from tests.collector.words import cells, measurements
 
 
@@ -115,3 +127,21 @@ def test_equal_values_have_equal_texts_and_nan_has_none():
     assert short_hash({"a": 1, "b": 2}) == short_hash({"b": 2, "a": 1})
     with pytest.raises(ValueError, match="JSON"):
         canonical_json(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "word", "words"), [(64, "bs64", "batch 64"), (OWN_BATCH, "bs-own", "own batch")]
+)
+def test_a_batch_that_a_model_chooses_is_called_its_own(batch_size, word, words):
+    cell = Cell("user", "m:f", Phase.INFERENCE, "float32", "cpu", batch_size, Config())
+    assert str(cell) == f"user/m:f inference float32 cpu {word} default"
+    assert batch_words(batch_size) == words
+
+
+def test_a_measurement_is_named_by_the_batch_that_was_measured():
+    cell = Cell("user", "m:f", Phase.INFERENCE, "float32", "cpu", OWN_BATCH, Config())
+    found = Measurement(cell, Status.PASS, "2026-11-25T00:00:00+00:00", 1.0)
+    assert " bs-own " in found.cell_name
+    found.details[INPUT_BATCH] = 64
+    assert " bs64 " in found.cell_name
+    assert cell.batch_size == OWN_BATCH

@@ -15,6 +15,8 @@ from collector.zoo.builders.conditioning import settle, silence_config, silence_
 from collector.zoo.builders.losses import own_loss
 from collector.zoo.spec import Built, MissingPackageError, is_cpu
 
+#: Tokens of a prompt that fill a cache in one call.
+_PIECE = 128
 #: What a cache holds for each layer: of attention, and of a state-space or linear attention layer.
 _CACHED = ("keys", "values", "conv_states", "recurrent_states")
 
@@ -37,9 +39,16 @@ def build_decode(batch_size: int, phase: Phase, device: str, **sizes: Any) -> Bu
     model, length = _sized(device, **sizes)
     cache = _static_cache(model.config, 2 * length)
     prompt, token = _tokens(model, batch_size, length), _tokens(model, batch_size, 1)
-    with torch.no_grad():
-        model(prompt.to(model.device), use_cache=True, logits_to_keep=1, **{_cache_name(model): cache})
+    _fill(model, cache, prompt.to(model.device))
     return Built(DecodeStep(model, cache), (torch.tensor(length),), {"input_ids": token}, own_loss)
+
+
+def _fill(model: Any, cache: Any, prompt: torch.Tensor) -> None:
+    """Run a prompt through a model into its cache, in pieces: the activations of a whole one take up to 60 GB."""
+    piece = prompt.shape[1] if _is_recurrent(model.config) else _PIECE
+    with torch.no_grad():
+        for tokens in prompt.split(piece, dim=1):
+            model(tokens, use_cache=True, logits_to_keep=1, **{_cache_name(model): cache})
 
 
 def _sized(

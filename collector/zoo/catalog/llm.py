@@ -173,8 +173,12 @@ def _language_model(
     prefill: int = 4,
     training: int | None = 2,
     notes: str = "",
+    decode: Mapping[str, Any] = {},
 ) -> tuple[ModelSpec, ModelSpec]:
-    """The prefill of a model, trained as well where it has a batch size for that, and its decode step."""
+    """The prefill of a model, trained as well where it has a batch size for that, and its decode step.
+
+    `decode` is what the configuration of the decode step has otherwise.
+    """
     params = {
         "architecture": architecture,
         "config": config,
@@ -208,7 +212,7 @@ def _language_model(
             needs=_NEEDS,
             tags=frozenset({"text", "decode"}),
             notes=notes,
-            params=params,
+            params={**params, "config": {**config, **decode}},
         ),
     )
 
@@ -283,6 +287,7 @@ MODELS: tuple[ModelSpec, ...] = (
         prefill=1,
         training=None,
         notes="a state-space model in transformers' own operators, whose eager form is too large to train",
+        decode={"chunk_size": 32},  # of the prompt that fills the cache: with 256 it takes 50 GB
     ),
     _whisper("encoder", "30 s of sound", "encoder"),
     _whisper("decode", "1 token behind 32 in a static cache", "decode", length=32),

@@ -1,13 +1,14 @@
 import math
 
+import pandas as pd
 import pytest
 from sqlalchemy import text, update
 
-from collector.vocabulary import Config, Phase, Status
+from collector.vocabulary import OWN_BATCH, Config, Phase, Status
 from db.errors import FilterError, StoreError
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
-from db.queries.cell_names import cell_names
+from db.queries.cell_names import cell_names, spelled
 from db.queries.details import configs_of
 from db.queries.filters import CellFilter, check_filter, expand_patterns
 from db.schema import ConfigRow
@@ -303,3 +304,10 @@ def test_a_request_of_another_version_is_left_out(store, tmp_path):
     with store.begin() as conn:
         conn.execute(update(ConfigRow).where(ConfigRow.config_id == first.config_id).values(request={"novel": 1}))
     assert set(configs_of(store, [config.config_id for config in CONFIGS])) == {config.config_id for config in others}
+
+
+@pytest.mark.parametrize("batch_size", [64, OWN_BATCH])
+def test_a_stored_cell_is_spelled_as_it_writes_itself(batch_size):
+    of = cell("bert", batch_size=batch_size)
+    names = pd.DataFrame([of.to_json() | {"config": of.config.name}])
+    assert spelled(names) == [str(of)]
