@@ -1,9 +1,10 @@
 """Finds out once per run, instead of once per cell, whether Inductor may trust the CPU's flags.
 
-With empty caches every process builds and runs a probe for each instruction set before its first C++ kernel: about ten
-seconds that say nothing about a model. On a host that runs torch's own builds, a probe only finds out whether the C++ compiler
+With empty caches every process builds and runs a probe for each instruction set before its first C++ kernel: ten seconds and
+more that say nothing about a model. On a host that runs torch's own builds, a probe only finds out whether the C++ compiler
 knows the instructions. So the compiler is asked once; if it knows them, the cells of a run trust the CPU's flags. The probes of
-AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX run all the same, up to nine seconds of a compile time (docs/results.md).
+AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX run all the same, each with a Python that imports torch: 37 s of a core on
+an H100's host with AMX. A fork server runs them before its first cell, and the cells inherit what they found.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 #: Makes Inductor trust the CPU's flags without building a probe.
 SKIP_VARIABLE = "TORCHINDUCTOR_VEC_ISA_OK"
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def believe_cpu() -> bool:
@@ -31,6 +37,43 @@ def believe_cpu() -> bool:
     config.cpp.vec_isa_ok = True  # it has read its variable already
     os.environ[SKIP_VARIABLE] = "1"
     return True
+
+
+def know_instruction_sets(cores: Iterable[int]) -> None:
+    """Have Inductor find out here which instruction sets it can use, on these cores; forked processes then know it.
+
+    Imports torch. Where this torch keeps its answer elsewhere, each process finds out for itself.
+    """
+    own = os.sched_getaffinity(0)
+    try:
+        from torch._inductor import cpu_vec_isa
+
+        with tempfile.TemporaryDirectory() as folder, _cache_in(folder):
+            os.sched_setaffinity(0, set(cores) or own)
+            flags = set(cpu_vec_isa.x86_isa_checker())
+            usable = [one for one in cpu_vec_isa.supported_vec_isa_list if flags.issuperset(str(one).split())]
+            with ThreadPoolExecutor(max(1, len(usable))) as threads:
+                list(threads.map(bool, usable))
+            cpu_vec_isa.valid_vec_isa_list()
+    except Exception:  # as above: slower, never wrong
+        return
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+@contextmanager
+def _cache_in(folder: str) -> Iterator[None]:
+    """Keep Inductor's cache, and what it derives from the temporary folder, in a folder for a while."""
+    before, tempfile.tempdir = os.environ.get(_CACHE), folder
+    os.environ[_CACHE] = folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = None
+        if before is None:
+            os.environ.pop(_CACHE, None)
+        else:
+            os.environ[_CACHE] = before
 
 
 def compiler_takes(flags: list[str]) -> bool:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-import torch._dynamo
-
 #: Enters a hold of the device.
 Take = Callable[[], AbstractContextManager[None]]
 
@@ -57,6 +55,8 @@ def held_between_compilations(take: Take) -> Iterator[None]:
     A torch whose Dynamo tells nothing holds the device for no part of them.
     """
     global _is_registered
+    import torch._dynamo  # late: it imports half of the standard library, which a server without a compiler need not
+
     if not _is_registered and hasattr(torch._dynamo, "on_compile_start"):
         torch._dynamo.on_compile_start(_started)
         torch._dynamo.on_compile_end(_ended)

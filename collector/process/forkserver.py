@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from collector.machine.cores import pin_to_cores
-from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu
+from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu, know_instruction_sets
 from collector.process.orphans import become_subreaper, children, kill_orphans
 from collector.process.tokens import LENGTH, VARIABLE, kill_tokens
 from collector.zoo.spec import forbid_hubs
@@ -228,13 +228,17 @@ def quiet() -> Iterator[None]:
         os.close(kept)
 
 
-def preload_compiler(device: str) -> None:
-    """Imports torch, the worker and the compiler's modules for this device. Modules that this torch lacks are skipped."""
+def preload_compiler(device: str, cores: Iterable[int]) -> None:
+    """Import torch, the worker and the compiler's modules for this device, and ask the C++ compiler, on these cores.
+
+    Modules that this torch lacks are skipped.
+    """
     forbid_hubs()
     compiler = _OF_DEVICE.get(device, [])
     preload(_WORKER, compiler)
     if compiler:
         believe_cpu()
+        know_instruction_sets(cores)
 
 
 def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
@@ -255,11 +259,12 @@ def main() -> None:
     options = parser.parse_args()
     # Python warns when a process with several threads forks. This one forks before any cell's code runs: no lock is held.
     warnings.filterwarnings("ignore", _FORK_WARNING, DeprecationWarning, __name__)
+    cores = os.sched_getaffinity(0)
     pin_to_cores()
     become_subreaper()
     if options.device:
         with quiet():
-            preload_compiler(options.device)
+            preload_compiler(options.device, cores)
     ForkServer(socket.socket(fileno=options.channel), preloaded=bool(options.device)).serve()
 
 

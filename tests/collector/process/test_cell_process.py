@@ -130,7 +130,7 @@ def test_a_cell_over_its_time_is_a_timeout_that_names_the_stage(with_custom, tem
     found = wait_for_end(with_custom(HANGING, Settings(timeout_s=0.5)))
     assert 0.5 <= time.monotonic() - began < 60
     assert found.status is Status.TIMEOUT
-    assert found.details == {"waited_s": 0.0, "held_s": {}}  # what it cost is told of it, too
+    assert found.details == {"waited_s": 0.0, "stopped_s": 0.0, "held_s": {}}  # what it cost is told of it, too
     assert found.failure.stage is Stage.START
     assert found.failure.message == "not done after 0.5 s, in stage start"
     assert list(temp.iterdir()) == []
