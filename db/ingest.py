@@ -168,7 +168,8 @@ def _out_of_order(incoming: Incoming, newer: Row[str, str, float]) -> str:
     return (
         f"started {started_at:%Y-%m-%d %H:%M} UTC, before run {one_line(newer.run_id)}, which is stored"
         f" already ({from_epoch(newer.started_at):%Y-%m-%d %H:%M} UTC), so `latest` is not this run; if it was measured"
-        " later, the clock of its host is wrong: correct that and `started_at` in the bundle's first line"
+        " later, the clock of its host is wrong: correct that and `started_at` in the bundle's first line, then"
+        f" `inductor-watch db remove {one_line(incoming.run['run_id'])}` and store it again"
     )
 
 

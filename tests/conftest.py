@@ -56,6 +56,10 @@ def _clean() -> None:
         programs = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
         os.environ.update(HOME=home, PATH=programs)
     os.environ.update(XDG_CONFIG_HOME=f"{os.environ['HOME']}/config", XDG_CACHE_HOME=f"{os.environ['HOME']}/cache")
+    # Each worker measures for itself: tests need no quiet machine.
+    locks = Path(os.environ["HOME"], f"locks-{kept.get('PYTEST_XDIST_WORKER', 'main')}")
+    locks.mkdir(exist_ok=True)
+    os.environ["INDUCTOR_WATCH_LOCKS"] = str(locks)
     os.umask(0o022)
     # nohup ignores a hang-up, and a shell's background job an interrupt; whatever is started would inherit that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

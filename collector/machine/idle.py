@@ -16,6 +16,9 @@ _PIECE = 8
 #: A probe that takes this many times an undisturbed one was not alone. Two processes in turn give a factor of 2; a GPU
 #: that lowers its clock for heat or power stays below 1.4.
 BUSY = 1.5
+#: How far an eager latency may be above the same model's elsewhere in a run. Latencies that wait for launches repeat within
+#: 15 %; a virtual machine's core that is slow for seconds makes them 1.4 to 1.8 times longer (docs/results.md).
+SLOW_HOST = 1.25
 #: The most seconds to wait for an idle GPU.
 _LIMIT_S = 20.0
 

@@ -147,15 +147,17 @@ class CellProcess:
         """Return for how many seconds the process has asked for the device; 0 if it does not."""
         return time.monotonic() - self._asked_at if self.asks else 0.0
 
-    def grant(self, idle_ms: float = 0.0, room_bytes: float = float("inf")) -> None:
+    def grant(self, idle_ms: float = 0.0, room_bytes: float = float("inf"), eager_ms: float = 0.0) -> None:
         """Give the device to the process.
 
-        `idle_ms` is the duration of the idle probe on an idle device, `room_bytes` the device memory of all cells together.
+        `idle_ms` is the duration of the idle probe on an idle device, `room_bytes` the device memory of all cells together,
+        `eager_ms` the least eager latency of the model so far.
         """
         self.stood.append((self._asked_at, time.monotonic()))
         self.purpose, self._granted_at = self.asks or "", time.monotonic()
         self.asks, self.holds = None, True
-        self._write({"idle_ms": idle_ms, "room_bytes": int(room_bytes) if math.isfinite(room_bytes) else None})
+        room = int(room_bytes) if math.isfinite(room_bytes) else None
+        self._write({"idle_ms": idle_ms, "eager_ms": eager_ms, "room_bytes": room})
 
     def move(self, cores: Sequence[int]) -> None:
         """Let every thread of the process run on these cores alone; threads that they start inherit them."""

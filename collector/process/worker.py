@@ -41,7 +41,7 @@ class PipeHost:
         self._report, self._answers = report, answers
         self.reserved = reserved
         self._holds: list[_Hold] = []
-        self.idle_ms = 0.0
+        self.idle_ms = self.eager_ms = 0.0
         self.room_bytes: int | None = None
 
     def send(self, message: dict[str, Any]) -> None:
@@ -89,14 +89,15 @@ class PipeHost:
         if not (answer := self._answers.readline()):
             raise SystemExit("the process that started this cell has ended")
         granted = json.loads(answer)
-        self.idle_ms, self.room_bytes = float(granted["idle_ms"]), granted.get("room_bytes")
+        self.idle_ms, self.eager_ms = float(granted["idle_ms"]), float(granted.get("eager_ms", 0.0))
+        self.room_bytes = granted.get("room_bytes")
 
     def _tell_done(self) -> None:
         self.send({"done": True, "bytes": self.reserved()})
 
 
 #: From the weakest to the strongest (`collector.measure.cell.Host`).
-_PURPOSES = ("device", "tune", "profile", "measure")
+_PURPOSES = ("device", "tune", "profile", "measure", "still")
 
 
 @dataclass(frozen=True, slots=True)

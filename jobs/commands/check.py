@@ -29,6 +29,7 @@ from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example
 from jobs.output.comparison import show_comparison
 from jobs.output.tables import console, say
 from jobs.output.terminal import tell
+from jobs.pool.device_lock import holding_for
 from jobs.pool.device_slots import list_gpus
 from jobs.pool.requested_options import RequestedOptions, Selection
 from jobs.pool.session import require_cells, storing
@@ -81,6 +82,7 @@ def check_command(
 
     Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
     """
+    context.with_resource(holding_for(selection.device, requested.execution.gpus))  # for all rounds
     began = time.monotonic()
     if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
         requested = _with_workers(requested, selection.device)

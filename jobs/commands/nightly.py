@@ -18,6 +18,7 @@ from jobs.plan.carrying import carrying_over
 from jobs.plan.dry_run import run_dry
 from jobs.plan.planning import Plan, planned_night, read_plan
 from jobs.plan.shards import check_night
+from jobs.pool.device_lock import holding_for
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.runner import make_header, new_run_id
 from jobs.pool.session import measure_and_store, print_night, require_cells
@@ -129,6 +130,8 @@ def nightly_command(
     if executing.on_cluster:
         run_ids = measure_night(executing, selection.device, planned, requested, storage, costs)
     else:
+        if not dry_run:
+            click.get_current_context().with_resource(holding_for(selection.device, execution.gpus))
         # A dry run may plan for a device that is not here.
         testbeds = [] if dry_run and selection.device else find_testbeds(selection.device, execution, serve=not dry_run)
         plan, names = planned(testbeds[0].device if testbeds else str(selection.device))

@@ -22,6 +22,7 @@ from jobs.options import POSITIVE, Storage, example, repeatable, storage_options
 from jobs.plan.again import Rounds, check_arguments, plans_again
 from jobs.plan.local_models import local_models
 from jobs.plan.planning import planned_run
+from jobs.pool.device_lock import holding_for
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.resuming import find_night
 from jobs.pool.runner import new_run_id
@@ -41,7 +42,9 @@ from jobs.pool.testbeds import find_testbeds, testbeds_of
 @storage_options
 @replicates_option
 @click.option("--fail", is_flag=True, help="Exit with 1 if a cell fails.")
+@click.pass_context
 def run_command(
+    context: click.Context,
     named: tuple[str, ...],
     again: bool,
     most_runs: int,
@@ -72,10 +75,12 @@ def run_command(
     if again:
         local = local_models(selection.models_file, selection.models)
         rounds = plans_again(named, storage.database, selection.device, most_runs, local)
+        context.with_resource(holding_for(rounds.device, requested.execution.gpus))
         testbeds = find_testbeds(rounds.device, requested.execution, serve=True)
         for doubt in rounds.doubts(testbeds, names.commit):
             click.echo(f"inductor-watch: {doubt}", err=True)
     else:
+        context.with_resource(holding_for(selection.device, requested.execution.gpus))
         testbeds = find_testbeds(selection.device, requested.execution, serve=True)
         device = testbeds[0].device
         rounds = Rounds(device, [planned_run(device, selection, configs)] * replicates)

@@ -243,6 +243,7 @@ def measure(request: Request) -> None:
     """
     from jobs.plan.local_models import local_models
     from jobs.plan.planning import Plan, planned_night
+    from jobs.pool.device_lock import holding_for
     from jobs.pool.resuming import find_night
     from jobs.pool.session import measure_and_store, resume_and_store
     from jobs.pool.testbeds import find_testbeds, testbeds_of
@@ -258,12 +259,13 @@ def measure(request: Request) -> None:
     if not request.left_s:
         return
     device = request.cells[0].device if request.cells else request.selection.device
-    testbeds = find_testbeds(device, replace(request.requested.execution, budget_s=request.left_s), serve=True)
-    _check_requirements(request, str(testbeds[0].environment["torch_git"]))
-    plan = Plan(list(request.cells))
-    if not request.cells:
-        plan = planned_night(testbeds[0].device, request.selection, request.configs)
-    measure_and_store(plan, testbeds, request.names, request.requested.settings, folder, None)
+    with holding_for(device, request.requested.execution.gpus):
+        testbeds = find_testbeds(device, replace(request.requested.execution, budget_s=request.left_s), serve=True)
+        _check_requirements(request, str(testbeds[0].environment["torch_git"]))
+        plan = Plan(list(request.cells))
+        if not request.cells:
+            plan = planned_night(testbeds[0].device, request.selection, request.configs)
+        measure_and_store(plan, testbeds, request.names, request.requested.settings, folder, None)
 
 
 def _check_requirements(request: Request, torch_git: str) -> None:

@@ -20,9 +20,8 @@ from jobs.pool.gpu_scheduler import DeviceSlot
 
 #: The part of a GPU's free memory that cells may plan for; the rest is for what estimates miss.
 _MEMORY_PART = 0.95
-#: Cores that each GPU keeps free for the cell that measures, where it has at least `_ENOUGH_CORES`: one core and its
-#: hyper-thread, or two cores.
-_QUIET_CORES, _ENOUGH_CORES = 2, 6
+#: Cores from which on a GPU keeps one free for the cell that measures, with its hyper-threads.
+_ENOUGH_CORES = 6
 #: What a worker takes of the host's memory, forked from a process that has imported everything, and of a GPU's between its
 #: calls: a context and small weights.
 _HOST_BYTES, _DEVICE_BYTES = 2e9, 1.5e9
@@ -114,9 +113,7 @@ def make_slots(gpus: Sequence[Gpu], workers: int | None, start: str) -> list[Dev
     shares = divide_cores(cores, [gpu.node if gpu else None for gpu in devices], cores_of_nodes())
     if workers is None:
         workers = (
-            min(most_workers(gpu, len(share), len(gpus)) for gpu, share in zip(gpus, shares, strict=False))
-            if gpus
-            else 1
+            min(most_workers(gpu, share, len(gpus)) for gpu, share in zip(gpus, shares, strict=False)) if gpus else 1
         )
     facts = {WORKERS_VARIABLE: str(workers), START_VARIABLE: start}
     if len(gpus) > 1:
@@ -130,14 +127,20 @@ def make_slots(gpus: Sequence[Gpu], workers: int | None, start: str) -> list[Dev
         raise ConfigError(f"{error}{each} fewer --workers") from error
 
 
-def most_workers(gpu: Gpu, cores: int, gpus: int = 1) -> int:
+def most_workers(gpu: Gpu, share: Sequence[int], gpus: int = 1) -> int:
     """Return how many workers the cores of a GPU's share, its free memory and the host's allow, at least one."""
     bounds = [
-        cores - _QUIET_CORES if cores >= _ENOUGH_CORES else cores // 2,
+        len(share) - len(quiet_cores(share)) if len(share) >= _ENOUGH_CORES else len(share) // 2,
         int(_host_bytes() / _HOST_BYTES / gpus),
         *([int(_MEMORY_PART * gpu.free_bytes / _DEVICE_BYTES)] if gpu.free_bytes else []),
     ]
     return max(1, min(bounds))
+
+
+def quiet_cores(share: Sequence[int]) -> list[int]:
+    """Return the last core of a share, in the order of `_core_order`, with its hyper-threads in the share."""
+    last = _core_order(share[-1])[0]
+    return [core for core in share if _core_order(core)[0] == last]
 
 
 def _host_bytes() -> float:
@@ -150,7 +153,7 @@ def _host_bytes() -> float:
 
 def _share_out(share: Sequence[int], workers: int, gpu: Gpu | None) -> tuple[list[list[int]], Sequence[int]]:
     """Divide a GPU's cores among its workers; the second part is kept free. Raise `ValueError` for too many workers."""
-    spare = len(share) - _QUIET_CORES
+    spare = len(share) - len(quiet_cores(share))
     if gpu is None or len(share) < _ENOUGH_CORES or workers > spare:
         return share_out(share, workers), ()
     return share_out(share[:spare], workers), share[spare:]

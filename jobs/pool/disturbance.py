@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from collector.machine.idle import BUSY
+from collector.machine.idle import BUSY, SLOW_HOST
 from collector.vocabulary import Cell, Measurement
 
 #: How far two processes' eager runs of one model may be apart, and what else was wrong. Device times repeat within 2 %;
-#: another process on the GPU doubles them. Latencies that wait for launches repeat within 15 %; a virtual machine's core
-#: that is slow for seconds makes them 1.4 to 1.8 times longer (docs/results.md).
+#: another process on the GPU doubles them.
 _OFF = {
     "eager_kernel_ms": (1.05, "the eager device time is off from the same model's elsewhere in this run"),
-    "eager_ms": (1.25, "the host was slow: the eager latency is off from the same model's elsewhere in this run"),
+    "eager_ms": (SLOW_HOST, "the host was slow: the eager latency is off from the same model's elsewhere in this run"),
 }
 
 #: What the eager form of a model depends on.
@@ -29,6 +28,10 @@ class DisturbanceCheck:
     idle_ms: float = 0.0
     _fastest: dict[tuple[str, Group], tuple[float, Cell]] = field(default_factory=dict)
     _repeated: set[str] = field(default_factory=set)
+
+    def eager_ms(self, cell: Cell) -> float:
+        """Return the least eager latency of the cell's model so far; 0 where there was none, and on a CPU."""
+        return self._fastest.get(("eager_ms", _group(cell)), (0.0, cell))[0]
 
     def judge(self, measurement: Measurement) -> list[Cell]:
         """The cells to measure again alone, now that this measurement is known; each at most once in a run.
@@ -55,7 +58,7 @@ class DisturbanceCheck:
         cell, suspects = measurement.cell, dict[Cell, str]()
         if "eager_kernel_ms" not in measurement.metrics:
             return suspects  # a CPU, or no device activity
-        group = (cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size)
+        group = _group(cell)
         for metric, (limit, reason) in _OFF.items():
             if (eager_ms := measurement.metrics.get(metric)) is None:
                 continue
@@ -71,3 +74,7 @@ class DisturbanceCheck:
         probes = measurement.details.get("idle_probe", {}).values()
         self.idle_ms = min([*probes, *([self.idle_ms] if self.idle_ms else [])], default=0.0)
         return any(took > BUSY * self.idle_ms for took in probes)
+
+
+def _group(cell: Cell) -> Group:
+    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size

@@ -23,6 +23,7 @@ from jobs.builds.overlay import Wheel
 from jobs.output.terminal import the_first
 from jobs.plan.duplicate_programs import SAME_PROGRAM
 from jobs.plan.local_models import check_local
+from jobs.pool.device_lock import holding_for
 from jobs.pool.device_pool import Pool
 from jobs.pool.host import cell_variables
 from jobs.pool.resuming import Unfinished, check_torch
@@ -83,12 +84,13 @@ def explain(path: Path, cell_id: str, timeout_s: float, local: Mapping[str, OwnM
     requested = replace(asked, settings=replace(asked.settings, own_models=tuple(local.values())))
     execution = replace(requested.execution, workers=1, gpus=None)
     check_torch(contents.header, Wheel.installed().commit)
-    (testbed,) = find_testbeds(cell.device, execution, serve=True)
-    testbed.import_for([cell])
-    settings = replace(requested.settings, explain=True, timeout_s=timeout_s, trace="")
-    scheduler = scheduler_for(testbed, [cell], settings, cell_variables(execution.start))
-    with closing(Pool([scheduler]).run()) as outcomes:
-        ((_, outcome),) = outcomes
+    with holding_for(cell.device, None):
+        (testbed,) = find_testbeds(cell.device, execution, serve=True)
+        testbed.import_for([cell])
+        settings = replace(requested.settings, explain=True, timeout_s=timeout_s, trace="")
+        scheduler = scheduler_for(testbed, [cell], settings, cell_variables(execution.start))
+        with closing(Pool([scheduler]).run()) as outcomes:
+            ((_, outcome),) = outcomes
     if explanation := Explanation.of(outcome.measurement.details):
         return explanation
     failure = outcome.measurement.failure

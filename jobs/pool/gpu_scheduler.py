@@ -7,12 +7,13 @@ A cell asks for the device for one of three purposes, with the bytes of its memo
 - `tune`: to let Inductor time candidates.
 - `profile`: to take device times.
 - `measure`: to take latencies.
+- `still`: to take latencies again that the host's load made longer.
 
 Where a cell holds the device for any but the first, every other cell that holds it is stopped with SIGSTOP. A cell waits
 until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.idle`). It is
-moved to cores that are kept free for it. For latencies all other cells are stopped, those that compile too: their load makes
-launches late. Where no cores are kept free, as on a CPU, that holds for each purpose. The time for which a cell was stopped
-or waited is subtracted from its compile time.
+moved to a core that is kept free for it. For the last purpose all other cells are stopped, those that compile too. Where no
+core is kept free, as on a CPU, that holds for each purpose. The time for which a cell was stopped or waited is subtracted
+from its compile time.
 
 Memory is promised, not measured: a cell that asks waits until what it needs fits beside what the others keep or were
 promised. A cell that ran out of memory beside others is measured again alone, one that was disturbed is measured again
@@ -55,7 +56,7 @@ _UNKNOWN_PART = 1 / 8
 #: What tuning takes beside the weights: the inputs and outputs of one operator, and the buffer that flushes the L2 cache.
 _TUNING_BYTES = 2e9
 #: Purposes for which all other cells stand still, and not only those that use the device.
-_ALL_STAND = frozenset({"measure"})
+_ALL_STAND = frozenset({"still"})
 #: Seconds that a cell waits for memory before no other cell is started.
 _PATIENCE_S = 30.0
 
@@ -275,7 +276,7 @@ class GpuScheduler:
             if process.purpose != "device" and self._slot.quiet_cores and process in self._active:
                 process.move(self._active[process])
         # Measurements go first: they are short and the last thing a cell needs before its worker is free again.
-        self._queue.sort(key=lambda process: process.asks not in ("measure", "profile"))
+        self._queue.sort(key=lambda process: process.asks in ("device", "tune"))
         for process in list(self._queue):
             if not self._held_alone() and self._has_room(process):
                 self._queue.remove(process)
@@ -299,7 +300,8 @@ class GpuScheduler:
                 process.move(self._slot.quiet_cores)
         process.go_on()
         self._holders.add(process)
-        process.grant(self._disturbance.idle_ms, self._slot.memory_bytes)
+        eager_ms = self._disturbance.eager_ms(process.cell)
+        process.grant(self._disturbance.idle_ms, self._slot.memory_bytes, eager_ms)
 
     def _stops_all(self, process: CellProcess, purpose: str | None) -> bool:
         if purpose in (None, "", "device"):

@@ -22,6 +22,7 @@ from jobs import tool_version
 from jobs.github.ci import job_url
 from jobs.plan.carrying import SAME_CODE_AS, Known
 from jobs.plan.duplicate_programs import Work, copy_for
+from jobs.pool.device_lock import holding_slots
 from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError, MemoryOf
 from jobs.pool.requested_options import RequestedOptions, RunNames
@@ -111,6 +112,17 @@ def measure_devices(
     Raises:
         LauncherError: the processes that start the cells keep dying.
     """
+    with holding_slots(run.testbed.slot for run in runs):
+        return _measure(runs, settings, listen, variables, memory_of)
+
+
+def _measure(
+    runs: Sequence[DeviceRun],
+    settings: Settings,
+    listen: Listener,
+    variables: Mapping[str, str],
+    memory_of: MemoryOf,
+) -> Result:
     lost = None
     meters = [meter_of(run.testbed) for run in runs]
     schedulers = [scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known) for run in runs]

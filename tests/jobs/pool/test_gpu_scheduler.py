@@ -254,7 +254,7 @@ def quiet_slot(workers):
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-@pytest.mark.parametrize("purpose", ["tune", "profile"])
+@pytest.mark.parametrize("purpose", ["tune", "profile", "measure"])
 def test_who_has_the_device_alone_stops_only_its_users(purpose, stage):
     outcomes, trace = stage.play([f"work:0.2,{purpose}:0.5,work:0.2", "device:1.5", "work:1.5"], quiet_slot(3))
     all_pass(outcomes, 3)
@@ -267,10 +267,10 @@ def test_who_has_the_device_alone_stops_only_its_users(purpose, stage):
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_all_others_stand_while_latencies_are_taken(stage):
-    outcomes, trace = stage.play(["work:0.2,measure:0.4,profile:0.2", "device:1.5", "work:1.5"], quiet_slot(3))
+def test_all_others_stand_for_who_needs_a_still_machine(stage):
+    outcomes, trace = stage.play(["work:0.2,still:0.4,profile:0.2", "device:1.5", "work:1.5"], quiet_slot(3))
     all_pass(outcomes, 3)
-    (measured,) = trace.named("measure")
+    (measured,) = trace.named("still")
     assert trace.others_in(measured) == []
     assert details(outcomes, 3)["stopped_s"] == pytest.approx(0.4, abs=0.3)
 
