@@ -153,10 +153,10 @@ def _host_bytes() -> float:
 
 def _share_out(share: Sequence[int], workers: int, gpu: Gpu | None) -> tuple[list[list[int]], Sequence[int]]:
     """Divide a GPU's cores among its workers; the second part is kept free. Raise `ValueError` for too many workers."""
-    spare = len(share) - len(quiet_cores(share))
-    if gpu is None or len(share) < _ENOUGH_CORES or workers > spare:
+    quiet = quiet_cores(share) if gpu is not None and len(share) >= _ENOUGH_CORES else []
+    if not quiet or workers > len(share) - len(quiet):
         return share_out(share, workers), ()
-    return share_out(share[:spare], workers), share[spare:]
+    return share_out([core for core in share if core not in quiet], workers), quiet
 
 
 def divide_cores(

@@ -13,7 +13,7 @@ import torch._inductor.config
 from torch import nn
 
 from collector.configs.templates import resolve_config
-from collector.measure.cell import Alone, Host, _Run, measure
+from collector.measure.cell import Alone, _Run, measure
 from collector.measure.program import Subject
 from collector.metrics import METRICS
 from collector.settings import Settings
@@ -294,9 +294,7 @@ def test_what_cannot_be_asked_ends_before_a_model_is_built(config, phase, status
 def test_stages_are_told_in_order_and_the_device_is_asked_for():
     told = []
 
-    class Listening(Host):
-        room_bytes = None
-
+    class Listening(Alone):
         def stage(self, stage):
             told.append(stage)
 

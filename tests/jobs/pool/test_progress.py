@@ -30,7 +30,19 @@ def test_what_is_unavailable_or_skipped_is_not_failing():
     for status in Status:
         progress.took(passing(cell()) if status is Status.PASS else failing(cell(), status))
     assert (progress.done, progress.left_s()) == (len(Status), 0)
-    assert progress.failing == len(Status) - 3
+    assert progress.failing == len(Status) - 1 - len(NOT_APPLICABLE)
+
+
+def test_a_config_that_is_unavailable_is_told_once():
+    console = Console(file=io.StringIO(), width=200)
+    progress = RunProgress(console, total=4)
+    why = "no CUTLASS checkout found"
+    for model in ("a", "b", "c"):
+        progress.took(failing(cell(model, CUTLASS), Status.UNAVAILABLE, message=why))
+    progress.took(passing(cell("a")))
+    assert console.file.getvalue().count(why) == 1
+    assert progress.unavailable_words() == [f"3 cells of cutlass not measured: {why}"]
+    assert (progress.done, progress.failing) == (4, 0)
 
 
 def test_a_dynamic_cell_tells_what_each_size_costs_beside_a_static_program():

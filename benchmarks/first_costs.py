@@ -1,0 +1,58 @@
+"""Write what cells took and needed into the table that a first night plans with (`jobs/plan/first_costs.json`).
+
+    python -m benchmarks first_costs BUNDLES...
+
+Of each cell that was measured whole: the seconds of a worker, and the device memory that it reserved to load the model and to
+run it in eager mode. Several measurements of a cell count by their median.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from collector.bundle import BundleContents, read_bundle
+from collector.vocabulary import Measurement, Stage, Status
+from jobs.plan.cost import worker_s
+from jobs.plan.duplicate_programs import SAME_PROGRAM
+
+TABLE = Path(__file__).parents[1] / "jobs" / "plan" / "first_costs.json"
+_STAGES = (Stage.LOAD_MODEL.value, Stage.EAGER.value)
+
+
+def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
+    """Return a row for each cell, in the order of their names."""
+    by_cell: dict[str, list[Measurement]] = defaultdict(list)
+    for item in (item for contents in bundles for item in contents.measurements):
+        whole = "only" not in item.details and SAME_PROGRAM not in item.details
+        if whole and item.status is Status.PASS and "stage_bytes" in item.details:
+            by_cell[str(item.cell)].append(item)
+    return [
+        {
+            "cell": items[0].cell.to_json(),
+            "worker_s": round(median(map(worker_s, items)), 1),
+            "stage_bytes": {
+                stage: int(median(item.details["stage_bytes"].get(stage, 0) for item in items)) for stage in _STAGES
+            },
+        }
+        for _, items in sorted(by_cell.items())
+    ]
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def main(bundles: tuple[Path, ...]) -> None:
+    """Write the table from these bundles."""
+    lines = ",\n".join(json.dumps(row) for row in rows(map(read_bundle, bundles)))
+    TABLE.write_text(f"[\n{lines}\n]\n")
+    click.echo(f"{TABLE.name}: {len(json.loads(TABLE.read_text()))} cells")
+
+
+if __name__ == "__main__":
+    main()
