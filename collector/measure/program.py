@@ -117,6 +117,7 @@ class Subject:
     """A model on its device, called in eager or in a compiled form, for inference or one training step.
 
     A training step clears the gradients, runs forward, loss and backward, and takes the optimiser's step if there is one.
+    Forward and loss are compiled as one function, which returns the model's outputs beside the loss, as a compiled model does.
     Eager and compiled share one module, one set of inputs and one optimiser.
     """
 
@@ -130,6 +131,9 @@ class Subject:
         self._optimizer = _optimizer(optimizer, self.model) if self._training else None
         #: Whether a step updates the parameters; False while outputs are compared.
         self._updating = True
+        #: Clones of the last step's outputs, and whether to make any.
+        self._made: list[torch.Tensor] = []
+        self._keeps_outputs = False
         #: The root of the last step's gradient graph, while it is asked for.
         self._root: Any = None
         self._keeps_root = False
@@ -202,25 +206,34 @@ class Subject:
     def outputs(self, call: Callable[[], Any], seed: int = SEED) -> Snapshot:
         """Runs a call from the kept state under a fixed seed.
 
-        Returns clones of the outputs, or of the loss and the gradients of a training step, and of the state that it changed.
+        Returns clones of the outputs, of a training step also of the loss and the gradients, and of the state that it changed.
         """
         with checking():
             self.state.put_back()
             self.state.watch()
         seed_everything(seed)
-        self._updating = False
+        self._updating, self._keeps_outputs = False, True
         try:
             made = call()
         finally:
-            self._updating = True
+            self._updating, self._keeps_outputs = True, False
         with checking():
             if not self._training:
                 return snapshot(made) | self.state.changed()
             found: Snapshot = {LOSS: kept(made)}
-            for name, parameter in self.model.named_parameters():
-                if parameter.grad is not None:
-                    found |= leaves_of(f"{GRADIENT}{name!r}]", parameter.grad)
+            for number, output in enumerate(self._made):
+                found |= leaves_of(f"output[{number}]", output)
+            self._made = []
+            for name, tensor in self._with_gradients():
+                if tensor.grad is not None:
+                    found |= leaves_of(f"{GRADIENT}{name!r}]", tensor.grad)
             return found | self.state.changed()
+
+    def _with_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The parameters, and the inputs that ask for a gradient."""
+        yield from self.model.named_parameters()
+        leaves = [leaf for leaf in _pytree.tree_leaves((self._args, self._kwargs)) if isinstance(leaf, torch.Tensor)]
+        yield from ((f"input {number}", leaf) for number, leaf in enumerate(leaves) if leaf.requires_grad)
 
     def gradient_root(self, call: Callable[[], Any]) -> Any:
         """The root of the gradient graph of one more training step; it holds no values any more."""
@@ -256,10 +269,10 @@ class Subject:
         twin = object.__new__(Subject)
         twin._cell, twin._training, twin._loss = replace(self._cell, dtype="float32"), self._training, self._loss
         # Gradients are not copied: the copy computes its own.
-        self.model.zero_grad(set_to_none=True)
+        self.release_gradients()
         self.state.put_back()
         twin.model = cast(deepcopy(self.model), self._cell.device, dtype)
-        twin._root, twin._keeps_root = None, False
+        twin._root, twin._keeps_root, twin._made, twin._keeps_outputs = None, False, [], False
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
@@ -269,10 +282,14 @@ class Subject:
 
     def release_gradients(self) -> None:
         """Frees the gradients, so that they do not count in the next peak."""
-        self.model.zero_grad(set_to_none=True)
+        for _, tensor in self._with_gradients():
+            tensor.grad = None
 
-    def _loss_of(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return self._loss(self.model(*args, **kwargs), self._targets)
+    def _loss_of(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        made = self.model(*args, **kwargs)
+        # Detached: a differentiable output would cost a gradient of zeros in the backward pass.
+        tensors = [leaf.detach() for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+        return self._loss(made, self._targets), tensors
 
     def _step(
         self, forward: Callable[..., Any], update: Callable[[], Any] | None, marks_steps: bool = False
@@ -286,15 +303,19 @@ class Subject:
         def training() -> torch.Tensor:
             if marks_steps:
                 torch.compiler.cudagraph_mark_step_begin()
-            self.model.zero_grad(set_to_none=True)
+            self.release_gradients()
             with self._autocast():
-                loss: torch.Tensor = forward(*self._args, **self._kwargs)
+                loss, outputs = forward(*self._args, **self._kwargs)
+            # Cloned before the backward pass, which finds them gone as in every step that is timed.
+            self._made = [kept(output) for output in outputs] if self._keeps_outputs else []
+            del outputs
             if self._keeps_root:
                 self._root = loss.grad_fn
             loss.backward()
             if update and self._updating:
                 update()
-            return loss.detach()
+            made: torch.Tensor = loss.detach()
+            return made
 
         return training if self._training else inference
 
@@ -347,8 +368,11 @@ def move(value: Any, device: str, dtype: torch.dtype | None) -> Any:
     """
     if isinstance(value, torch.Tensor):
         if value.is_complex() and dtype is torch.float64:
-            return value.to(device=device, dtype=torch.complex128)
-        return value.to(device=device, dtype=dtype) if value.is_floating_point() else value.to(device=device)
+            dtype = torch.complex128
+        elif not value.is_floating_point():
+            dtype = None
+        # A leaf stays one: the gradient of an input is kept there.
+        return value.detach().to(device=device, dtype=dtype).requires_grad_(value.requires_grad)
     if isinstance(value, Mapping):
         return {key: move(item, device, dtype) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
