@@ -11,20 +11,22 @@ from typing import Any
 import torch
 
 from collector.configs.templates import Effective
-from collector.correctness.comparing import Agreement, compare, rmse, without_numbers
+from collector.correctness.comparing import Agreement, compare, identical, rmse, without_numbers
+from collector.correctness.layout import other_strides, wrong_form
 from collector.correctness.limits import checking
+from collector.correctness.parts import KIND
 from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.tolerances import tolerance_for
 from collector.errors import NotCheckedError
 from collector.failures import classify, hint_of_status
-from collector.measure.program import EagerRuns, Subject
+from collector.measure.program import IN_A_ROW, EagerRuns, Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
 #: The largest share of the allowed error that is told: JSON has no infinity.
 _LARGEST_SHARE = 1e6
-#: Parts of the outputs that are named where they could not be compared.
-_UNCHECKED = 20
+#: Parts of the outputs that are named where they could not be compared, or have other strides.
+_NAMED = 20
 _LOST = "{}: no longer what it was when it was compiled, and eager does not write to it: an earlier call did"
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
 
@@ -88,16 +90,22 @@ def _compare(
         details["random_outputs"] = True
         compiled = _drawing_as_eager(subject, compiled, effective)
     made = subject.outputs(compiled)
-    if touched := _touched(runs, made):
-        _disagree(
-            outcome, Status.FAIL_ACCURACY, f"{touched[0]}: the compiled program changes it, eager leaves it alone"
-        )
+    is_library = cell.config.backend == AHEAD_OF_TIME
+    if other := other_strides(runs.layout, subject.layout):
+        details["other_strides"] = dict(islice(other.items(), _NAMED))
+    problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
+    later = None if problem else _later(subject, compiled, runs, made, is_library)
+    if problem := problem or (later and _touched(runs, later)):
+        _disagree(outcome, Status.FAIL_ACCURACY, problem)
         return
-    if cell.config.backend == AHEAD_OF_TIME:
+    eager_later = runs.later or eager
+    if is_library:
         # The library has copies of all buffers and changes those.
         eager, made = _without_state(eager), _without_state(made)
     with checking():
         subject.state.complete([eager, made])
+        if later:
+            subject.state.complete([eager_later, later])
         subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
     by, reference = _reference(outcome, subject)
@@ -111,6 +119,14 @@ def _compare(
     with checking():
         agreement = compare(eager, made, reference, tolerance_for(lowest, own_tolerance))
     _note(outcome, agreement, by)
+    if later and outcome.measurement.status is Status.PASS:
+        # Another state has another reference, which would have to be called as often.
+        with checking():
+            problem = compare(
+                eager_later, later, None if runs.later else reference, tolerance_for(lowest, own_tolerance)
+            ).problem
+        if problem:
+            _disagree(outcome, Status.FAIL_ACCURACY, f"after {IN_A_ROW} calls in a row: {problem}")
 
 
 def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
@@ -128,7 +144,7 @@ def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
     if agreement.tails:
         details["tails"] = {name: round(min(share, _LARGEST_SHARE), 3) for name, share in agreement.tails.items()}
     if agreement.unchecked:
-        details["not_compared"] = dict(islice(agreement.unchecked.items(), _UNCHECKED))
+        details["not_compared"] = dict(islice(agreement.unchecked.items(), _NAMED))
     if not agreement.problem and agreement.unchecked:
         path, why = next(iter(agreement.unchecked.items()))
         more = f" (and {len(agreement.unchecked) - 1} more)" if len(agreement.unchecked) > 1 else ""
@@ -144,9 +160,26 @@ def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: 
     return subject.compiled(replace(effective, options={**effective.options, "fallback_random": True}))
 
 
-def _touched(runs: EagerRuns, made: Snapshot) -> list[str]:
-    """Parameters, buffers and inputs that the compiled program changed, by however little, and eager did not write to."""
-    return [path for path in made if path.startswith(STATE) and path not in runs.outputs and path not in runs.written]
+def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
+    """Says which parameter, buffer or input the compiled program changed, by however little, and eager did not write to."""
+    left_alone = (path for path in made if path.startswith(STATE) and path not in runs.outputs)
+    touched = next((path for path in left_alone if path.removesuffix(KIND) not in runs.written), None)
+    return f"{touched}: the compiled program changes it, eager leaves it alone" if touched else None
+
+
+def _later(
+    subject: Subject, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot, is_library: bool
+) -> Snapshot | None:
+    """The outputs of the last of several compiled calls in a row; None where there is nothing new to compare.
+
+    That is where eager's calls change nothing and the outputs are those of the first call, bit by bit. Of random outputs each
+    call draws others, and a library keeps its own buffers from call to call.
+    """
+    if runs.seed_errors or (is_library and runs.later):
+        return None
+    later = subject.outputs(compiled, calls=IN_A_ROW)
+    with checking():
+        return later if runs.later or identical(made, later) else None
 
 
 def _without_state(snapshot: Snapshot) -> Snapshot:

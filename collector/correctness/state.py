@@ -101,6 +101,10 @@ class State:
                     if snapshot.keys().isdisjoint(start):
                         snapshot.update(start)
 
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Parameters, buffers and inputs, by the names that they have in messages."""
+        return self._tensors()
+
     def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         for name, now in list(self._tensors()):
             if name in self._start:

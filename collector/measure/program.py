@@ -16,6 +16,7 @@ from torch.utils import _pytree
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import differences, identical
+from collector.correctness.layout import NOTHING, Layout, layout_of
 from collector.correctness.limits import checking
 from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, snapshot
 from collector.correctness.state import State
@@ -23,6 +24,8 @@ from collector.measure.ahead_of_time import Program
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
 from collector.zoo.spec import Built
 
+#: Calls in a row, from one state, of which the last is compared: with a cudagraph the third is a replay in any case.
+IN_A_ROW = 3
 #: PyTorch's benchmarks seed everything with this.
 SEED = 1337
 
@@ -101,16 +104,19 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class EagerRuns:
-    """Three eager runs: the outputs of the first, where the second differed, what another seed changed, and what was written.
+    """Eager runs: the outputs of the first, where the second differed, what another seed changed, and what was written.
 
     `seed_errors`: the root mean square by which each tensor of the third run, under another seed, differs from the first.
-    `written`: the parameters, buffers and inputs that the first run wrote to.
+    `written`: the parameters, buffers and inputs that the first run wrote to. `layout`: the form of its outputs.
+    `later`: the outputs of the last of `IN_A_ROW` calls without anything put back, None where they are those of the first.
     """
 
     outputs: Snapshot
     differ_at: str | None
     seed_errors: dict[str, float]
     written: frozenset[str]
+    layout: Layout = NOTHING
+    later: Snapshot | None = None
 
 
 class Subject:
@@ -131,6 +137,8 @@ class Subject:
         self._optimizer = _optimizer(optimizer, self.model) if self._training else None
         #: Whether a step updates the parameters; False while outputs are compared.
         self._updating = True
+        #: The form of the outputs of the last run that was compared.
+        self.layout = NOTHING
         #: Clones of the last step's outputs, and whether to make any.
         self._made: list[torch.Tensor] = []
         self._keeps_outputs = False
@@ -203,9 +211,10 @@ class Subject:
         marks_steps = bool(effective.options.get("triton.cudagraphs"))
         return self._step(program, update, marks_steps)
 
-    def outputs(self, call: Callable[[], Any], seed: int = SEED) -> Snapshot:
-        """Runs a call from the kept state under a fixed seed.
+    def outputs(self, call: Callable[[], Any], seed: int = SEED, calls: int = 1) -> Snapshot:
+        """Runs a call from the kept state under a fixed seed, or several in a row, of which the last one's outputs are kept.
 
+        The form of these outputs is `layout` until the next run.
         Returns clones of the outputs, of a training step also of the loss and the gradients, and of the state that it changed.
         """
         with checking():
@@ -214,10 +223,13 @@ class Subject:
         seed_everything(seed)
         self._updating, self._keeps_outputs = False, True
         try:
+            for _ in range(calls - 1):
+                call()
             made = call()
         finally:
             self._updating, self._keeps_outputs = True, False
         with checking():
+            self.layout = layout_of(made, self.state.tensors()) if not self._training else NOTHING
             if not self._training:
                 return snapshot(made) | self.state.changed()
             found: Snapshot = {LOSS: kept(made)}
@@ -250,7 +262,7 @@ class Subject:
             try:
                 with deterministic_algorithms(strict):
                     first = self.outputs(self.eager)
-                    written = self.state.written()
+                    written, layout = self.state.written(), self.layout
                     again = self.outputs(self.eager)
                     with checking():
                         differ_at = identical(first, again)
@@ -258,11 +270,18 @@ class Subject:
                     other = {} if differ_at else self.outputs(self.eager, SEED + 1)
                     with checking():
                         errors = differences(first, other) if other else {}
-                    return EagerRuns(first, differ_at, errors, written)
+                    del other
+                    later = None if differ_at or errors else self._later(first)
+                    return EagerRuns(first, differ_at, errors, written, layout, later)
             except RuntimeError as error:
                 if not strict or "deterministic" not in str(error):
                     raise
         raise AssertionError("the second turn returns or raises")
+
+    def _later(self, first: Snapshot) -> Snapshot | None:
+        later = self.outputs(self.eager, calls=IN_A_ROW)
+        with checking():
+            return later if identical(first, later) else None
 
     def twin(self, dtype: torch.dtype) -> Subject:
         """A copy in a higher precision without autocast, for the reference. It starts from the kept state."""
@@ -272,6 +291,7 @@ class Subject:
         self.release_gradients()
         self.state.put_back()
         twin.model = cast(deepcopy(self.model), self._cell.device, dtype)
+        twin.layout = NOTHING
         twin._root, twin._keeps_root, twin._made, twin._keeps_outputs = None, False, [], False
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
