@@ -95,7 +95,7 @@ def _compare(
         details["other_strides"] = dict(islice(other.items(), _NAMED))
     problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
     later = None if problem else _later(subject, compiled, runs, made, is_library)
-    if problem := problem or (later and _touched(runs, later)):
+    if problem := problem or (_touched(runs, later) if later else None):
         _disagree(outcome, Status.FAIL_ACCURACY, problem)
         return
     eager_later = runs.later or eager
