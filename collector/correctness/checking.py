@@ -5,21 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 
 from collector.configs.templates import Effective
-from collector.correctness.comparing import Agreement, compare, identical, rmse, without_numbers
+from collector.correctness.comparing import Agreement, compare, identical, without_numbers
+from collector.correctness.draws import wrong_draws
 from collector.correctness.layout import other_strides, wrong_form
 from collector.correctness.limits import checking
+from collector.correctness.norms import rmse
 from collector.correctness.parts import KIND
 from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.tolerances import tolerance_for
 from collector.errors import NotCheckedError
 from collector.failures import classify, hint_of_status
-from collector.measure.program import IN_A_ROW, EagerRuns, Subject
+from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
@@ -88,6 +91,9 @@ def _compare(
     cell, details = outcome.measurement.cell, outcome.measurement.details
     if seed_errors:
         details["random_outputs"] = True
+        if problem := _draws(subject, compiled, effective, runs):
+            _disagree(outcome, Status.FAIL_ACCURACY, problem)
+            return
         compiled = _drawing_as_eager(subject, compiled, effective)
     made = subject.outputs(compiled)
     is_library = cell.config.backend == AHEAD_OF_TIME
@@ -151,6 +157,14 @@ def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
         _disagree(outcome, Status.NOT_CHECKED, f"{path}: {why}{more}")
     if agreement.problem:
         _disagree(outcome, Status.FAIL_ACCURACY, agreement.problem)
+
+
+def _draws(subject: Subject, compiled: Callable[[], Any], effective: Effective, runs: EagerRuns) -> str | None:
+    """What the timed program draws otherwise than eager; other back-ends than Inductor call eager's operators."""
+    if not effective.config.is_inductors:
+        return None
+    eager, timed = partial(subject.outputs, subject.eager), partial(subject.outputs, compiled)
+    return wrong_draws(eager, timed, runs.outputs, runs.seed_errors, SEED + 2)
 
 
 def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:
