@@ -86,8 +86,8 @@ def standing(record: RegressionInfo, timeline: Timeline, since: datetime | None 
     """The state of a record's series by its two newest runs since the onset, in the order of the repository.
 
     Runs that started before `since` do not count. A metric is back if both are nearer to the base's level than to the worse level
-    (in ln), and more than two standard deviations of the noise away from that; a leak and a count by their own
-    values alone. It is still there if both are nearer to the worse level. A status is back if both runs pass, and still there if both fail.
+    (in ln), and more than two standard deviations of the noise away from that; a leak and a count by their own values alone. It
+    is still there if both are nearer to the worse level. A status is back if both runs pass, and still there if both fail.
     """
     history = timeline.newest(record)
     first = timeline.position(record.repo, record.branch, record.onset_commit) or 0
