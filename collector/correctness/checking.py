@@ -19,7 +19,7 @@ from collector.correctness.limits import checking
 from collector.correctness.norms import rmse
 from collector.correctness.parts import KIND
 from collector.correctness.snapshot import STATE, Snapshot
-from collector.correctness.tolerances import tolerance_for
+from collector.correctness.tolerances import Tolerance, tolerance_for
 from collector.errors import NotCheckedError
 from collector.failures import classify, hint_of_status
 from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject
@@ -89,29 +89,26 @@ def _compare(
 ) -> None:
     eager, seed_errors = runs.outputs, runs.seed_errors
     cell, details = outcome.measurement.cell, outcome.measurement.details
-    if seed_errors:
-        details["random_outputs"] = True
-        if problem := _draws(subject, compiled, effective, runs):
-            _disagree(outcome, Status.FAIL_ACCURACY, problem)
-            return
-        compiled = _drawing_as_eager(subject, compiled, effective)
-    made = subject.outputs(compiled)
     is_library = cell.config.backend == AHEAD_OF_TIME
+    made = subject.outputs(compiled)
     if other := other_strides(runs.layout, subject.layout):
         details["other_strides"] = dict(islice(other.items(), _NAMED))
     problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
-    later = None if problem else _later(subject, compiled, runs, made, is_library)
-    if problem := problem or (_touched(runs, later) if later else None):
+    steady: Snapshot = {}
+    if seed_errors and not problem:
+        details["random_outputs"] = True
+        problem = _draws(subject, compiled, effective, runs)
+        # What is not random is compared of the timed program, all else of one that draws as eager does.
+        steady = {path: made[path] for path in eager if path in made and path not in seed_errors}
+        made = subject.outputs(_drawing_as_eager(subject, compiled, effective)) if not problem else made
+    if problem:
         _disagree(outcome, Status.FAIL_ACCURACY, problem)
         return
-    eager_later = runs.later or eager
     if is_library:
         # The library has copies of all buffers and changes those.
         eager, made = _without_state(eager), _without_state(made)
     with checking():
         subject.state.complete([eager, made])
-        if later:
-            subject.state.complete([eager_later, later])
         subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
     by, reference = _reference(outcome, subject)
@@ -121,18 +118,15 @@ def _compare(
             for path, exact in reference.items()
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
-    lowest = replace(cell, dtype=subject.lowest_dtype)
+    tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
     with checking():
-        agreement = compare(eager, made, reference, tolerance_for(lowest, own_tolerance))
+        agreement = compare(eager, made, reference, tolerance)
+        problem = compare({path: eager[path] for path in steady}, steady, reference, tolerance).problem
     _note(outcome, agreement, by)
-    if later and outcome.measurement.status is Status.PASS:
-        # Another state has another reference, which would have to be called as often.
-        with checking():
-            problem = compare(
-                eager_later, later, None if runs.later else reference, tolerance_for(lowest, own_tolerance)
-            ).problem
-        if problem:
-            _disagree(outcome, Status.FAIL_ACCURACY, f"after {IN_A_ROW} calls in a row: {problem}")
+    if outcome.measurement.status is Status.PASS and not problem:
+        problem = _problem_later(subject, compiled, runs, made, reference, tolerance, is_library)
+    if outcome.measurement.status is Status.PASS and problem:
+        _disagree(outcome, Status.FAIL_ACCURACY, problem)
 
 
 def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
@@ -181,19 +175,35 @@ def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
     return f"{touched}: the compiled program changes it, eager leaves it alone" if touched else None
 
 
-def _later(
-    subject: Subject, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot, is_library: bool
-) -> Snapshot | None:
-    """The outputs of the last of several compiled calls in a row; None where there is nothing new to compare.
+def _problem_later(
+    subject: Subject,
+    compiled: Callable[[], Any],
+    runs: EagerRuns,
+    made: Snapshot,
+    reference: Snapshot | None,
+    tolerance: Tolerance,
+    is_library: bool,
+) -> str | None:
+    """Say what is wrong with the last of several compiled calls in a row; None where it is as right as the first.
 
-    That is where eager's calls change nothing and the outputs are those of the first call, bit by bit. Of random outputs each
-    call draws others, and a library keeps its own buffers from call to call.
+    Not asked where each call draws other numbers, of a library, which keeps its own buffers from call to call, and where calls
+    change parameters, which are kept for the first calls only.
     """
-    if runs.seed_errors or (is_library and runs.later):
+    parameters = {path for path, _ in subject.state.parameters()}
+    if runs.seed_errors or is_library or parameters & runs.written:
         return None
     later = subject.outputs(compiled, calls=IN_A_ROW)
     with checking():
-        return later if runs.later or identical(made, later) else None
+        if problem := _touched(runs, later) or next((_LOST.format(path) for path in subject.state.lost()), None):
+            return problem
+        eager = dict(runs.later or runs.outputs)
+        subject.state.complete([eager, later])
+        if runs.later is None and not identical(made, later):
+            return None
+        # What another state changes has another reference, which would have to be called as often.
+        known = {path: exact for path, exact in (reference or {}).items() if eager.get(path) is runs.outputs.get(path)}
+        problem = compare(eager, later, known, tolerance).problem
+    return f"after {IN_A_ROW} calls in a row: {problem}" if problem else None
 
 
 def _without_state(snapshot: Snapshot) -> Snapshot:

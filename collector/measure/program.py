@@ -18,7 +18,7 @@ from collector.configs.templates import Effective
 from collector.correctness.comparing import differences, identical
 from collector.correctness.layout import NOTHING, Layout, layout_of
 from collector.correctness.limits import checking
-from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, snapshot
+from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, same_values, snapshot
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
@@ -281,6 +281,8 @@ class Subject:
     def _later(self, first: Snapshot) -> Snapshot | None:
         later = self.outputs(self.eager, calls=IN_A_ROW)
         with checking():
+            # What is as in the first call is held once.
+            later = {path: first[path] if same_values(first.get(path), leaf) else leaf for path, leaf in later.items()}
             return later if identical(first, later) else None
 
     def twin(self, dtype: torch.dtype) -> Subject:

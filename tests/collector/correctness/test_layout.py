@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from collector.configs.templates import resolve_config
+from collector.correctness import checking
 from collector.correctness.layout import layout_of, other_strides, wrong_form
 from collector.measure.program import Subject
 from collector.vocabulary import Cell, Config, Phase, Status
@@ -144,3 +145,57 @@ def test_later_calls_of_a_model_without_a_state_are_compared():
 
 def test_a_norm_that_moves_its_statistics_in_each_step_passes():
     assert ran(nn.Sequential(nn.Linear(32, 16), nn.BatchNorm1d(16)), lambda s: s.eager, Phase.TRAINING).failure is None
+
+
+class TwoParts(nn.Module):
+    """One output is random and one is not; compiled, the one that is not is off by a factor."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor if torch.compiler.is_compiling() else x * 1.0, nn.functional.dropout(x, 0.5)
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
+def test_outputs_of_the_timed_program_that_are_not_random_are_compared(factor, status, monkeypatch):
+    monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
+    found = checked(TwoParts(factor))
+    assert found.status is status and found.details["random_outputs"]
+
+
+class Drains(Stale):
+    """A program whose third call in a row spoils a weight."""
+
+    calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        made = self.subject.eager()
+        if self.calls == 4:
+            with torch.no_grad():
+                self.subject.model.weight[0, 0] += 1
+        return made
+
+
+def test_a_weight_that_the_last_call_in_a_row_changes_fails():
+    found = ran(nn.Linear(32, 16), Drains)
+    assert found.status is Status.FAIL_ACCURACY and "state['weight']" in found.failure.message
+
+
+class Steps(nn.Module):
+    """Moves its weight in each call, as some models do in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(32))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.mul_(1.01)
+        return x * self.weight
+
+
+def test_a_model_that_moves_its_weight_in_each_call_passes():
+    assert ran(Steps(), lambda subject: subject.eager).failure is None
