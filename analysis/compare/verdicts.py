@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
+from analysis.compare.counts import COUNTED, READ_FOR_COUNTS, judge_counts
 from analysis.compare.leaks import LEAK, judge_leaks
 from analysis.compare.noise import learn_noise
 from analysis.compare.repeats import RepeatRows
@@ -35,9 +36,9 @@ from db.queries.repeats import THROTTLED, ReadRun
 from db.queries.sides import resolve_side
 
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
-JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK)
+JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK or name in COUNTED)
 #: All that is read of the repeats.
-READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *CONTROL.values()}))
+READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.values()}))
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
 
@@ -145,7 +146,7 @@ def _cell_json(row: Mapping[Any, Any]) -> dict[str, Any]:
     judged = {
         metric: {name: plain(row[f"{metric}_{name}"]) for name in ("verdict", *_PARTS)}
         for metric in JUDGED
-        if isinstance(row[f"{metric}_verdict"], str)
+        if isinstance(row.get(f"{metric}_verdict"), str)
     }
     named = {name: plain(row[name]) for name in ("verdict", "verdict_metric")}
     return {**named, "held_back": plain(row["throttled"]), "judged": judged}
@@ -171,7 +172,8 @@ def judge_cells(source: Source, comparison: Comparison, *, read: ReadRun | None 
     """Judges the cells of a comparison by the values that they show. The index of the result is their cell_id.
 
     The noise from run to run is learned from all runs of the sides' testbeds that the store holds. One family of cells per
-    metric shares a false discovery rate of 5 %. Leaks have a rule of their own (`analysis.compare.leaks`). `read` gives the
+    metric shares a false discovery rate of 5 %. Leaks and counts have rules of their own (`analysis.compare.leaks`,
+    `analysis.compare.counts`). `read` gives the
     rows of a run (`READ`), if they need not be read from the store.
     """
     base, new, cells = comparison.base, comparison.new, comparison.cells
@@ -195,6 +197,8 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         columns |= _judged(pairs, metric, adjustment, min_effect)
     if f"{LEAK}_ratio" in pairs.cells:
         columns |= judge_leaks(pairs, pairs.passes_twice)
+    if min_effects is MIN_EFFECT:
+        columns |= judge_counts(pairs, pairs.passes_twice)
     once = np.zeros(len(pairs.cells), dtype=bool)
     if {"compiled_ms", "compiled_kernel_ms"} <= min_effects.keys() and "code_changed" in pairs.cells:
         once = _seen_once(pairs, columns)

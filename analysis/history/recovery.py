@@ -72,7 +72,7 @@ class Timeline:
         values = rows[:, 2]
         if record.metric:
             measured = rows[:, 3 + self._metrics.index(record.metric)]
-            least = 0 if record.metric == LEAK else np.nextafter(0, 1)  # a leak of 0 is a measurement
+            least = 0 if _may_be_none(record.metric) else np.nextafter(0, 1)
             values = np.where((values == 1) & (measured >= least), measured, np.nan)
         measured_runs = []
         for run in runs:
@@ -86,8 +86,8 @@ def standing(record: RegressionInfo, timeline: Timeline, since: datetime | None 
     """The state of a record's series by its two newest runs since the onset, in the order of the repository.
 
     Runs that started before `since` do not count. A metric is back if both are nearer to the base's level than to the worse level
-    (in ln), and more than two standard deviations of the noise away from that; a leak by its bytes alone. It is still there if
-    both are nearer to the worse level. A status is back if both runs pass, and still there if both fail.
+    (in ln), and more than two standard deviations of the noise away from that; a leak and a count by their own values alone. It
+    is still there if both are nearer to the worse level. A status is back if both runs pass, and still there if both fail.
     """
     history = timeline.newest(record)
     first = timeline.position(record.repo, record.branch, record.onset_commit) or 0
@@ -104,7 +104,7 @@ def standing(record: RegressionInfo, timeline: Timeline, since: datetime | None 
     base, new = record.base_value, record.new_value
     if base is None or new is None or base == new:
         return Standing.OPEN
-    if record.metric == LEAK:
+    if _may_be_none(record.metric):
         back = [abs(value - base) < abs(value - new) for value in newest]
         return _agreed(back, [not one for one in back])
     if min(base, new) <= 0:
@@ -113,6 +113,11 @@ def standing(record: RegressionInfo, timeline: Timeline, since: datetime | None 
     near = [is_nearer(value, base, new) for value in newest]
     clear = [abs(math.log(value / new)) > AWAY * sigma for value in newest]
     return _agreed([a and b for a, b in zip(near, clear, strict=True)], [not a for a in near])
+
+
+def _may_be_none(metric: str) -> bool:
+    """Whether 0 is a measurement: of a leak, and of what is counted."""
+    return metric == LEAK or METRICS[metric].is_count
 
 
 def _agreed(back: Sequence[bool], still: Sequence[bool]) -> Standing:

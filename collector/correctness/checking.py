@@ -5,28 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 
 from collector.configs.templates import Effective
-from collector.correctness.comparing import Agreement, compare, rmse, without_numbers
+from collector.correctness.comparing import Agreement, compare, identical, without_numbers
+from collector.correctness.draws import wrong_draws
+from collector.correctness.layout import other_strides, wrong_form
 from collector.correctness.limits import checking
+from collector.correctness.norms import rmse
+from collector.correctness.parts import KIND
 from collector.correctness.room import Room
 from collector.correctness.snapshot import STATE, Snapshot
-from collector.correctness.tolerances import tolerance_for
+from collector.correctness.tolerances import Tolerance, tolerance_for
 from collector.errors import NotCheckedError
 from collector.failures import classify, hint_of_status
 from collector.measure.memory import give_back_unused, is_full
-from collector.measure.program import EagerRuns, Subject
+from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
 #: The largest share of the allowed error that is told: JSON has no infinity.
 _LARGEST_SHARE = 1e6
-#: Parts of the outputs that are named where they could not be compared.
-_UNCHECKED = 20
+#: Parts of the outputs that are named where they could not be compared, or have other strides.
+_NAMED = 20
 _LOST = "{}: no longer what it was when it was compiled, and eager does not write to it: an earlier call did"
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
 
@@ -89,16 +94,22 @@ def _compare(
 ) -> None:
     eager, seed_errors = runs.outputs, runs.seed_errors
     cell, details = outcome.measurement.cell, outcome.measurement.details
-    if seed_errors:
-        details["random_outputs"] = True
-        compiled = _drawing_as_eager(subject, compiled, effective)
+    is_library = cell.config.backend == AHEAD_OF_TIME
     made = subject.outputs(compiled)
-    if touched := _touched(runs, made):
-        _disagree(
-            outcome, Status.FAIL_ACCURACY, f"{touched[0]}: the compiled program changes it, eager leaves it alone"
-        )
+    if other := other_strides(runs.layout, subject.layout):
+        details["other_strides"] = dict(islice(other.items(), _NAMED))
+    problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
+    steady: Snapshot = {}
+    if seed_errors and not problem:
+        details["random_outputs"] = True
+        problem = _draws(subject, compiled, effective, runs)
+        # What is not random is compared of the timed program, all else of one that draws as eager does.
+        steady = {path: made[path] for path in eager if path in made and path not in seed_errors}
+        made = subject.outputs(_drawing_as_eager(subject, compiled, effective)) if not problem else made
+    if problem:
+        _disagree(outcome, Status.FAIL_ACCURACY, problem)
         return
-    if cell.config.backend == AHEAD_OF_TIME:
+    if is_library:
         # The library has copies of all buffers and changes those.
         eager, made = _without_state(eager), _without_state(made)
     with checking():
@@ -112,10 +123,15 @@ def _compare(
             for path, exact in reference.items()
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
-    lowest = replace(cell, dtype=subject.lowest_dtype)
+    tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
     with checking():
-        agreement = compare(eager, made, reference, tolerance_for(lowest, own_tolerance))
+        agreement = compare(eager, made, reference, tolerance)
+        problem = compare({path: eager[path] for path in steady}, steady, reference, tolerance).problem
     _note(outcome, agreement, by)
+    if outcome.measurement.status is Status.PASS and not problem:
+        problem = _problem_later(subject, compiled, runs, made, reference, tolerance, is_library)
+    if outcome.measurement.status is Status.PASS and problem:
+        _disagree(outcome, Status.FAIL_ACCURACY, problem)
 
 
 def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
@@ -133,13 +149,21 @@ def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
     if agreement.tails:
         details["tails"] = {name: round(min(share, _LARGEST_SHARE), 3) for name, share in agreement.tails.items()}
     if agreement.unchecked:
-        details["not_compared"] = dict(islice(agreement.unchecked.items(), _UNCHECKED))
+        details["not_compared"] = dict(islice(agreement.unchecked.items(), _NAMED))
     if not agreement.problem and agreement.unchecked:
         path, why = next(iter(agreement.unchecked.items()))
         more = f" (and {len(agreement.unchecked) - 1} more)" if len(agreement.unchecked) > 1 else ""
         _disagree(outcome, Status.NOT_CHECKED, f"{path}: {why}{more}")
     if agreement.problem:
         _disagree(outcome, Status.FAIL_ACCURACY, agreement.problem)
+
+
+def _draws(subject: Subject, compiled: Callable[[], Any], effective: Effective, runs: EagerRuns) -> str | None:
+    """What the timed program draws otherwise than eager; other back-ends than Inductor call eager's operators."""
+    if not effective.config.is_inductors:
+        return None
+    eager, timed = partial(subject.outputs, subject.eager), partial(subject.outputs, compiled)
+    return wrong_draws(eager, timed, runs.outputs, runs.seed_errors, SEED + 2)
 
 
 def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:
@@ -149,9 +173,42 @@ def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: 
     return subject.compiled(replace(effective, options={**effective.options, "fallback_random": True}))
 
 
-def _touched(runs: EagerRuns, made: Snapshot) -> list[str]:
-    """Parameters, buffers and inputs that the compiled program changed, by however little, and eager did not write to."""
-    return [path for path in made if path.startswith(STATE) and path not in runs.outputs and path not in runs.written]
+def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
+    """Says which parameter, buffer or input the compiled program changed, by however little, and eager did not write to."""
+    left_alone = (path for path in made if path.startswith(STATE) and path not in runs.outputs)
+    touched = next((path for path in left_alone if path.removesuffix(KIND) not in runs.written), None)
+    return f"{touched}: the compiled program changes it, eager leaves it alone" if touched else None
+
+
+def _problem_later(
+    subject: Subject,
+    compiled: Callable[[], Any],
+    runs: EagerRuns,
+    made: Snapshot,
+    reference: Snapshot | None,
+    tolerance: Tolerance,
+    is_library: bool,
+) -> str | None:
+    """Say what is wrong with the last of several compiled calls in a row; None where it is as right as the first.
+
+    Not asked where each call draws other numbers, of a library, which keeps its own buffers from call to call, and where calls
+    change parameters, which are kept for the first calls only.
+    """
+    parameters = {path for path, _ in subject.state.parameters()}
+    if runs.seed_errors or is_library or parameters & runs.written:
+        return None
+    later = subject.outputs(compiled, calls=IN_A_ROW)
+    with checking():
+        if problem := _touched(runs, later) or next((_LOST.format(path) for path in subject.state.lost()), None):
+            return problem
+        eager = dict(runs.later or runs.outputs)
+        subject.state.complete([eager, later])
+        if runs.later is None and not identical(made, later):
+            return None
+        # What another state changes has another reference, which would have to be called as often.
+        known = {path: exact for path, exact in (reference or {}).items() if eager.get(path) is runs.outputs.get(path)}
+        problem = compare(eager, later, known, tolerance).problem
+    return f"after {IN_A_ROW} calls in a row: {problem}" if problem else None
 
 
 def _without_state(snapshot: Snapshot) -> Snapshot:

@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
 from collector.correctness.limits import is_limit, reason
+from collector.correctness.norms import cosine_of, is_float, rms_of, rmse
 from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot, same_values, widened
 from collector.correctness.tails import Allowed, Tails, judge_differences, judge_tails
 from collector.correctness.tolerances import SMALL, Tolerance
 
-#: Elements compared at a time: bounds the float64 copies to 128 MiB each.
-_CHUNK = 1 << 24
 #: What no reference vouches for is noise below this share of the largest magnitude in its group (outputs, loss, gradients,
 #: state): gradients that are zero in exact arithmetic (a bias before a normalisation) hold rounding noise alone.
 _FLOOR = 1e-3
@@ -83,7 +82,7 @@ def differences(first: Snapshot, second: Snapshot) -> dict[str, float]:
     if first.keys() != second.keys():
         return dict.fromkeys(first, math.inf)
     changed = {path: (one, second[path]) for path, one in first.items() if not same_values(one, second[path])}
-    return {path: rmse(*pair) if all(map(_is_float, pair)) else math.inf for path, pair in changed.items()}
+    return {path: rmse(*pair) if all(map(is_float, pair)) else math.inf for path, pair in changed.items()}
 
 
 def without_numbers(made: Snapshot) -> str | None:
@@ -93,7 +92,7 @@ def without_numbers(made: Snapshot) -> str | None:
     with `-inf` on purpose. Buffers are not looked at, since a cache may be allocated and not yet filled.
     """
     for path, value in made.items():
-        if path.startswith(STATE) or not _is_float(value):
+        if path.startswith(STATE) or not is_float(value):
             continue
         wide = widened(value)
         if bool(wide.isnan().any()):
@@ -138,14 +137,10 @@ def _floors(eager: Snapshot) -> dict[str, float]:
     """A floor for each group: a loss of ten must not hide gradients of a thousandth."""
     floors: dict[str, float] = {}
     for path, value in eager.items():
-        if _is_float(value):
+        if is_float(value):
             group = _group(path)
-            floors[group] = max(floors.get(group, 0.0), _FLOOR * _rms(value))
+            floors[group] = max(floors.get(group, 0.0), _FLOOR * rms_of(value))
     return floors
-
-
-def _is_float(value: object) -> TypeGuard[torch.Tensor]:
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +161,8 @@ class _Floats:
     def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> _Floats:
         usable = isinstance(exact, torch.Tensor) and exact.shape == eager.shape
         if not usable or not torch.equal(exact.isfinite(), eager.isfinite()):
-            return cls(eager, compiled, None, _rms(eager), math.inf, math.inf)
-        return cls(eager, compiled, exact, _rms(eager), _rms(exact), rmse(eager, exact))
+            return cls(eager, compiled, None, rms_of(eager), math.inf, math.inf)
+        return cls(eager, compiled, exact, rms_of(eager), rms_of(exact), rmse(eager, exact))
 
     @property
     def is_known(self) -> bool:
@@ -209,7 +204,7 @@ class _Comparison:
             return f"dtype {compiled.dtype} instead of {eager.dtype}"
         if eager.shape != compiled.shape:
             return f"shape {tuple(compiled.shape)} instead of {tuple(eager.shape)}"
-        if not _is_float(eager):
+        if not is_float(eager):
             if torch.equal(eager, compiled):
                 return None
             return f"{int((eager != compiled).sum())} of {eager.numel()} values differ"
@@ -224,7 +219,7 @@ class _Comparison:
         floor = self.floors[group]
         # Below the floor a tensor's direction may be rounding noise: it must not become the metric.
         if of.size > floor:
-            self.cosines.append(_cosine(of.eager, of.compiled))
+            self.cosines.append(cosine_of(of.eager, of.compiled))
         if of.is_known:
             return self._by_reference(of, group, floor)
         if of.size <= floor and rmse(of.compiled, of.eager) <= floor:
@@ -255,7 +250,7 @@ class _Comparison:
         wrong, allowed = rmse(of.compiled, of.exact), self._allowed(of)
         if wrong > allowed:
             return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
-        made, least, most = _rms(of.compiled), min(of.size, of.exact_size), max(of.size, of.exact_size)
+        made, least, most = rms_of(of.compiled), min(of.size, of.exact_size), max(of.size, of.exact_size)
         if least / _NOISY_LENGTH <= made <= most * _NOISY_LENGTH:
             return None
         return f"root mean square {made:.3g}, eager's {of.size:.3g}"
@@ -264,7 +259,7 @@ class _Comparison:
         self.by_cosine += 1
         if self._close(of):
             return None
-        cosine, made = _cosine(of.eager, of.compiled), _rms(of.compiled)
+        cosine, made = cosine_of(of.eager, of.compiled), rms_of(of.compiled)
         if cosine < _COSINE:
             self.cosines.append(cosine)  # A tensor that fails by its direction counts, however small it is.
             return f"cosine similarity {cosine:.4f}, below {_COSINE}"
@@ -304,38 +299,3 @@ def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> str | None:
     counts = int((~compiled.isfinite()).sum()), int((~eager.isfinite()).sum())
     elsewhere = " in other places or of another kind" if counts[0] == counts[1] else ""
     return f"{counts[0]} values are NaN or infinite, eager has {counts[1]}{elsewhere}"
-
-
-def _chunks(*tensors: torch.Tensor) -> zip[tuple[torch.Tensor, ...]]:
-    return zip(*(tensor.reshape(-1).split(_CHUNK) for tensor in tensors), strict=True)
-
-
-def _finite(chunk: torch.Tensor) -> torch.Tensor:
-    return torch.nan_to_num(chunk.double(), nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _rms(value: object) -> float:
-    """Root mean square over the finite elements."""
-    if not isinstance(value, torch.Tensor) or not value.numel():
-        return 0.0
-    total = sum(_finite(chunk).square().sum() for (chunk,) in _chunks(value))
-    return math.sqrt(float(total) / value.numel())
-
-
-def rmse(value: object, exact: object) -> float:
-    """Root mean square error, `sqrt(mean((value - exact)^2))`, in float64; infinite for what is no tensor of one shape."""
-    if not isinstance(value, torch.Tensor) or not isinstance(exact, torch.Tensor) or value.shape != exact.shape:
-        return math.inf
-    total = sum((_finite(a) - _finite(b)).square().sum() for a, b in _chunks(value, exact))
-    return math.sqrt(float(total) / value.numel())
-
-
-def _cosine(one: torch.Tensor, two: torch.Tensor) -> float:
-    """Cosine of the angle between two flattened tensors; 1 for two zero tensors, 0 if only one is zero."""
-    dot = a_norm = b_norm = 0.0
-    for a, b in _chunks(one, two):
-        x, y = _finite(a), _finite(b)
-        dot, a_norm, b_norm = dot + float(x @ y), a_norm + float(x @ x), b_norm + float(y @ y)
-    if a_norm == 0.0 or b_norm == 0.0:
-        return 1.0 if a_norm == b_norm else 0.0
-    return max(-1.0, min(1.0, dot / math.sqrt(a_norm * b_norm)))

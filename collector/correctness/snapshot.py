@@ -67,6 +67,8 @@ def kept(tensor: torch.Tensor) -> torch.Tensor:
 
 def same_values(one: object, two: object) -> bool:
     """Whether two leaves agree bit by bit, NaN being equal to NaN."""
+    if one is two:
+        return True
     if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
         return type(one) is type(two) and bool(one == two or (one != one and two != two))
     if not (is_plain(one) and is_plain(two)):
@@ -75,7 +77,8 @@ def same_values(one: object, two: object) -> bool:
     if one.dtype != two.dtype or one.shape != two.shape:
         return False
     # torch.equal calls NaN unequal to itself, so only tensors that fail it are looked at again.
-    return torch.equal(one, two) or _same_or_nan(widened(one), widened(two))
+    one, two = widened(one), widened(two)
+    return torch.equal(one, two) or _same_or_nan(one, two)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

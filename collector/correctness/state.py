@@ -95,11 +95,19 @@ class State:
         """Adds to each snapshot what another one's call has changed and its own has not, as it was kept."""
         paths = {path for snapshot in snapshots for path in snapshot if path.startswith(STATE)}
         for name, now in self._tensors():
-            if any(path.startswith(_path(name)) for path in paths):
+            if name in self._start and any(path.startswith(_path(name)) for path in paths):
                 start = leaves_of(_path(name), self._start[name].to(now.device))
                 for snapshot in snapshots:
                     if snapshot.keys().isdisjoint(start):
                         snapshot.update(start)
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The parameters by their paths."""
+        return ((_path(name), parameter) for name, parameter in self._model.named_parameters())
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Parameters, buffers and inputs, by the names that they have in messages."""
+        return self._tensors()
 
     def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         for name, now in list(self._tensors()):

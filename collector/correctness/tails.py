@@ -5,10 +5,10 @@ held against eager's own, both against the reference: that of the worst element,
 slice (a row, a column, a plane) along each dimension. Eager's worst stands in for each, wherever it is: rounding is larger in
 some places than in others, and in which ones is not the same in two programs.
 
-The constants are from 34 cells of the zoo on a CPU (13 models, both phases, float32, bfloat16 and amp, Inductor). Where
-the error is no mere last bit of the tensor's size, the worst element of a right program was at most 3.7 times as far off as
-eager's worst, and the worst slice 3.5 times, in both cases where the RMSE ratio was 3: within 1.6 times of that ratio. The
-rules allow 3 and 2 times of what they allow that ratio to be.
+The constants are from 31 cells of the zoo on a CPU (24 models, both phases, float32, bfloat16 and amp, Inductor of torch
+2.13), 1,491 tensors that pass the rule of the RMSE. The ratio of worst elements over the ratio of RMSEs was 1.0 in the
+median, 1.6 in the 99th percentile and 4.6 at most, that of worst slices 1.0, 1.3 and 1.6. The rules allow 3 and 2 times of
+what the RMSE's ratio may be, plus the free part, and so no right tensor used more than 0.14 and 0.20 of what is allowed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 from collector.errors import NotCompiledError
-from collector.vocabulary import Config
+from collector.vocabulary import AHEAD_OF_TIME, Config
 
 #: The event that Dynamo records around each call of a frame that it compiled.
 _REGION = "Torch-Compiled Region"
@@ -31,14 +31,15 @@ def demand_graphs(config: Config, metrics: Mapping[str, float], has_code: bool, 
     because = f": {fallbacks[0]}" if fallbacks else ""
     if not metrics.get("graphs", 1.0):
         raise NotCompiledError(f"Dynamo compiled no graph, so every call ran in eager{because or _why(metrics)}")
-    if config.is_inductors and not has_code:
+    # AOTInductor raises where it does not compile, and does not log the code of every library.
+    if config.is_inductors and config.backend != AHEAD_OF_TIME and not has_code:
         raise NotCompiledError(f"Inductor generated no code for any of the graphs{because}")
 
 
 def _why(metrics: Mapping[str, float]) -> str:
     if metrics.get("graph_breaks"):
         return ": it broke off before the first operator"
-    return ": it is switched off, or the model calls no operator of torch"
+    return ": it is switched off, or leaves the model alone (an RNN of torch, a model that calls no operator of torch)"
 
 
 def demand_compiled_gradients(config: Config, root: Any) -> None:

@@ -17,13 +17,16 @@ from torch.utils import _pytree
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import differences, identical
+from collector.correctness.layout import NOTHING, Layout, layout_of
 from collector.correctness.limits import checking
-from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, snapshot
+from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, same_values, snapshot
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
 from collector.zoo.spec import Built
 
+#: Calls in a row, from one state, of which the last is compared: with a cudagraph the third is a replay in any case.
+IN_A_ROW = 3
 #: PyTorch's benchmarks seed everything with this.
 SEED = 1337
 
@@ -105,22 +108,26 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class EagerRuns:
-    """Three eager runs: the outputs of the first, where the second differed, what another seed changed, and what was written.
+    """Eager runs: the outputs of the first, where the second differed, what another seed changed, and what was written.
 
     `seed_errors`: the root mean square by which each tensor of the third run, under another seed, differs from the first.
-    `written`: the parameters, buffers and inputs that the first run wrote to.
+    `written`: the parameters, buffers and inputs that the first run wrote to. `layout`: the form of its outputs.
+    `later`: the outputs of the last of `IN_A_ROW` calls without anything put back, None where they are those of the first.
     """
 
     outputs: Snapshot
     differ_at: str | None
     seed_errors: dict[str, float]
     written: frozenset[str]
+    layout: Layout = NOTHING
+    later: Snapshot | None = None
 
 
 class Subject:
     """A model on its device, called in eager or in a compiled form, for inference or one training step.
 
     A training step clears the gradients, runs forward, loss and backward, and takes the optimiser's step if there is one.
+    Forward and loss are compiled as one function, which returns the model's outputs beside the loss, as a compiled model does.
     Eager and compiled share one module, one set of inputs and one optimiser.
     """
 
@@ -136,6 +143,11 @@ class Subject:
         self._timed = True
         #: With what the backward pass of a compared step begins.
         self._scale = 1.0
+        #: The form of the outputs of the last run that was compared.
+        self.layout = NOTHING
+        #: Clones of the last step's outputs, and whether to make any.
+        self._made: list[torch.Tensor] = []
+        self._keeps_outputs = False
         #: The root of the last step's gradient graph, while it is asked for.
         self._root: Any = None
         self._keeps_root = False
@@ -212,29 +224,42 @@ class Subject:
         marks_steps = bool(effective.options.get("triton.cudagraphs"))
         return self._step(program, update, marks_steps)
 
-    def outputs(self, call: Callable[[], Any], seed: int = SEED) -> Snapshot:
-        """Runs a call from the kept state under a fixed seed.
+    def outputs(self, call: Callable[[], Any], seed: int = SEED, calls: int = 1) -> Snapshot:
+        """Runs a call from the kept state under a fixed seed, or several in a row, of which the last one's outputs are kept.
 
-        Returns clones of the outputs, or of the loss and the gradients of a training step, and of the state that it changed.
+        The form of these outputs is `layout` until the next run.
+        Returns clones of the outputs, of a training step also of the loss and the gradients, and of the state that it changed.
         Once `eager_runs` has chosen a scale, gradients are that many times as large.
         """
         with checking():
             self.state.put_back()
             self.state.watch()
         seed_everything(seed)
-        self._timed = False
+        self._timed, self._keeps_outputs = False, True
         try:
+            for _ in range(calls - 1):
+                call()
             made = call()
         finally:
-            self._timed = True
+            self._timed, self._keeps_outputs = True, False
         with checking():
+            self.layout = layout_of(made, self.state.tensors()) if not self._training else NOTHING
             if not self._training:
                 return snapshot(made) | self.state.changed()
             found: Snapshot = {LOSS: kept(made)}
-            for name, parameter in self.model.named_parameters():
-                if parameter.grad is not None:
-                    found |= leaves_of(f"{GRADIENT}{name!r}]", parameter.grad)
+            for number, output in enumerate(self._made):
+                found |= leaves_of(f"output[{number}]", output)
+            self._made = []
+            for name, tensor in self._with_gradients():
+                if tensor.grad is not None:
+                    found |= leaves_of(f"{GRADIENT}{name!r}]", tensor.grad)
             return found | self.state.changed()
+
+    def _with_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The parameters, and the inputs that ask for a gradient."""
+        yield from self.model.named_parameters()
+        leaves = [leaf for leaf in _pytree.tree_leaves((self._args, self._kwargs)) if isinstance(leaf, torch.Tensor)]
+        yield from ((f"input {number}", leaf) for number, leaf in enumerate(leaves) if leaf.requires_grad)
 
     def gradient_root(self, call: Callable[[], Any]) -> Any:
         """The root of the gradient graph of one more training step; it holds no values any more."""
@@ -256,7 +281,7 @@ class Subject:
                 with deterministic_algorithms(strict):
                     self._choose_scale()
                     first = self.outputs(self.eager)
-                    written = self.state.written()
+                    written, layout = self.state.written(), self.layout
                     again = self.outputs(self.eager)
                     with checking():
                         differ_at = identical(first, again)
@@ -264,7 +289,9 @@ class Subject:
                     other = {} if differ_at else self.outputs(self.eager, SEED + 1)
                     with checking():
                         errors = differences(first, other) if other else {}
-                    return EagerRuns(first, differ_at, errors, written)
+                    del other
+                    later = None if differ_at or errors else self._later(first)
+                    return EagerRuns(first, differ_at, errors, written, layout, later)
             except RuntimeError as error:
                 if not strict or "deterministic" not in str(error):
                     raise
@@ -281,19 +308,27 @@ class Subject:
         # A compiled program may round up where eager rounds down.
         self._scale = max(1.0, self._scale * _BACKOFF)
 
+    def _later(self, first: Snapshot) -> Snapshot | None:
+        later = self.outputs(self.eager, calls=IN_A_ROW)
+        with checking():
+            # What is as in the first call is held once.
+            later = {path: first[path] if same_values(first.get(path), leaf) else leaf for path, leaf in later.items()}
+            return later if identical(first, later) else None
+
     def twin(self, dtype: torch.dtype) -> Subject:
         """A copy in a higher precision without autocast, for the reference. It starts from the kept state."""
         twin = object.__new__(Subject)
         twin._cell, twin._training, twin._loss = replace(self._cell, dtype="float32"), self._training, self._loss
         # Gradients are not copied: the copy computes its own.
-        self.model.zero_grad(set_to_none=True)
+        self.release_gradients()
         self.state.put_back()
         # Each tensor goes straight into the higher precision: a copy of the model as it is would take memory as well.
         every = [*self.model.parameters(), *self.model.buffers()]
         held = [tensor for tensor in every if type(tensor) in (torch.Tensor, nn.Parameter)]
         wide = deepcopy(self.model, {id(tensor): _widened(tensor, self._cell.device, dtype) for tensor in held})
         twin.model = cast(wide, self._cell.device, dtype)
-        twin._root, twin._keeps_root = None, False
+        twin.layout = NOTHING
+        twin._root, twin._keeps_root, twin._made, twin._keeps_outputs = None, False, [], False
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
@@ -304,10 +339,14 @@ class Subject:
 
     def release_gradients(self) -> None:
         """Frees the gradients, so that they do not count in the next peak."""
-        self.model.zero_grad(set_to_none=True)
+        for _, tensor in self._with_gradients():
+            tensor.grad = None
 
-    def _loss_of(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return self._loss(self.model(*args, **kwargs), self._targets)
+    def _loss_of(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        made = self.model(*args, **kwargs)
+        # Detached: a differentiable output would cost a gradient of zeros in the backward pass.
+        tensors = [leaf.detach() for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+        return self._loss(made, self._targets), tensors
 
     def _step(
         self, forward: Callable[..., Any], update: Callable[[], Any] | None, marks_steps: bool = False
@@ -321,9 +360,12 @@ class Subject:
         def training() -> torch.Tensor:
             if marks_steps:
                 torch.compiler.cudagraph_mark_step_begin()
-            self.model.zero_grad(set_to_none=True)
+            self.release_gradients()
             with self._autocast():
-                loss: torch.Tensor = forward(*self._args, **self._kwargs)
+                loss, outputs = forward(*self._args, **self._kwargs)
+            # Cloned before the backward pass, which finds them gone as in every step that is timed.
+            self._made = [kept(output) for output in outputs] if self._keeps_outputs else []
+            del outputs
             if self._keeps_root:
                 self._root = loss.grad_fn
             if self._timed:
@@ -333,7 +375,8 @@ class Subject:
             else:
                 # A compiled backward pass takes the scale as an input: what is compared is the timed program.
                 loss.backward(torch.full_like(loss, self._scale))
-            return loss.detach()
+            made: torch.Tensor = loss.detach()
+            return made
 
         return training if self._training else inference
 
@@ -399,8 +442,11 @@ def move(value: Any, device: str, dtype: torch.dtype | None) -> Any:
     """
     if isinstance(value, torch.Tensor):
         if value.is_complex() and dtype is torch.float64:
-            return value.to(device=device, dtype=torch.complex128)
-        return value.to(device=device, dtype=dtype) if value.is_floating_point() else value.to(device=device)
+            dtype = torch.complex128
+        elif not value.is_floating_point():
+            dtype = None
+        # A leaf stays one: the gradient of an input is kept there.
+        return value.detach().to(device=device, dtype=dtype).requires_grad_(value.requires_grad)
     if isinstance(value, Mapping):
         return {key: move(item, device, dtype) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -19,8 +19,13 @@ from jobs.checking.deciding import OF_COMPILING, SETTLED, Need, has_same_code, i
 from jobs.checking.rounds import Check
 from jobs.output.terminal import the_first
 
-#: Metrics that are counted: any rise is real.
-_COUNTED = {"graph_breaks": "graph breaks", "cudagraph_skips": "skipped cudagraphs"}
+#: Counts whose rise is told in words before all else.
+_COUNTED = {
+    "graph_breaks": "graph breaks",
+    "cudagraph_skips": "skipped cudagraphs",
+    "recompiles": "recompilations",
+    "fallbacks": "fallbacks",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     """The exit code of `gate` and its reason, with three differences.
 
     Cells of equal code, which are unchanged anyhow, decide nothing. A change of compile time in too few rounds fails nothing.
-    More graph breaks or skipped cudagraphs are a regression: they are counted, not timed.
+    A rise of a count is named in words.
     """
     rows = check.rows.values()
     unconfirmed = [
@@ -107,7 +112,9 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(unconfirmed)}, fail_on)
     rises = [line for name, words in _COUNTED.items() if (line := _more(rows, name, words))]
     if rises and Outcome.REGRESSED in fail_on:
-        return 1, "; ".join([*rises, *([reason] if exit_code == 1 else [])])
+        told = sum(row["verdict"] == Outcome.REGRESSED and row["verdict_metric"] in _COUNTED for row in rows)
+        beside = decide(confirmed - Counter({Outcome.REGRESSED.value: told}), fail_on)
+        return 1, "; ".join([*rises, *([beside[1]] if beside[0] == 1 else [])])
     if exit_code:
         return exit_code, reason
     if unconfirmed:
@@ -131,9 +138,9 @@ def _is_longer(row: Mapping[Any, Any]) -> bool:
 
 
 def _more(rows: Iterable[Mapping[Any, Any]], name: str, words: str) -> str:
-    """`2 cells have more graph breaks (0 -> 6)`; empty where none has."""
-    ends = [(row.get(f"{name}_base"), row.get(f"{name}_new")) for row in rows]
-    worse = [(before, after) for before, after in ends if before is not None and after is not None and after > before]
+    """`2 cells have more graph breaks (0 -> 6)`; empty where none has. The verdict is that of `analysis.compare.counts`."""
+    regressed = [row for row in rows if row.get(f"{name}_verdict") == Outcome.REGRESSED]
+    worse = [(row[f"{name}_base"], row[f"{name}_new"]) for row in regressed]
     if not worse:
         return ""
     before, after = max(worse, key=lambda pair: pair[1] - pair[0])

@@ -155,9 +155,13 @@ class Check:
 
 
 def _change(row: Mapping[Any, Any]) -> str:
-    """`, compiled latency +4.1 %`: the metric that decided and its adjusted change; empty where the status did."""
+    """`, compiled latency +4.1 %`: the metric that decided and its change, of a count both values; else empty."""
     metric = row["verdict_metric"]
-    return f", {METRICS[metric].title} {percent(row[f'{metric}_adjusted'])}" if isinstance(metric, str) else ""
+    if not isinstance(metric, str):
+        return ""
+    if METRICS[metric].is_count:
+        return f", {METRICS[metric].title} {row[f'{metric}_base']:.0f} -> {row[f'{metric}_new']:.0f}"
+    return f", {METRICS[metric].title} {percent(row[f'{metric}_adjusted'])}"
 
 
 @contextmanager

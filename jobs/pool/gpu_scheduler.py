@@ -43,7 +43,10 @@ from collector.vocabulary import Cell, Stage, Status
 from jobs.pool.disturbance import DisturbanceCheck
 
 _SURELY_NOT_THE_DEVICE = frozenset(
-    {Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY, Status.OOM}
+    {
+        *(Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY),
+        *(Status.OOM, Status.NOT_COMPILED, Status.NOT_CHECKED),
+    }
 )
 #: Fork servers that a scheduler may lose in a run before it gives up.
 _SERVERS = 3

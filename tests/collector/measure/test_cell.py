@@ -176,7 +176,7 @@ def test_an_outcome_says_what_its_ids_stand_for(passing):
 def test_a_training_step_compares_the_loss_and_every_gradient(training):
     found = training.measurement
     assert (found.status, found.failure) == (Status.PASS, None)
-    assert found.details["tensors_compared"] == 1 + 4  # the loss; two weights and two biases
+    assert found.details["tensors_compared"] == 2 + 4  # the loss and the output; two weights and two biases
     assert found.metrics["cosine"] > 0.999
     assert found.metrics["error_rmse_ratio"] >= 0
 

@@ -153,3 +153,21 @@ def test_what_is_compiled_passes_under_every_backend(backend, phase):
 
 def test_a_model_without_an_operator_has_nothing_to_compile():
     ended(measured(nn.Identity()), "calls no operator")
+
+
+@BOTH
+def test_an_rnn_that_dynamo_leaves_alone_is_not_compiled(phase):
+    class Returns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRU(8, 4)
+
+        def forward(self, x):
+            return self.rnn(x)[0]
+
+    ended(measured(Returns(), phase), "the loss alone" if phase is Phase.TRAINING else "an RNN of torch")
+
+
+def test_a_library_is_compiled_though_its_code_is_not_logged():
+    found = measured(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), config=Config(backend="aot_inductor"))
+    assert (found.status, found.failure) == (Status.PASS, None)

@@ -26,8 +26,10 @@ def took(which, seconds, **details):
 
 
 def test_a_cell_costs_its_time_less_what_it_waited_and_what_it_held():
-    item = took(cell(), 40.0, waited_s=15.0, stood_s=5.0, held_s=HELD, device_bytes=3_000_000_000)
-    assert CostModel.learn([item]).estimate(cell()) == Cost(25.0, 15.0, 3_000_000_000, Source.MEASURED, 12.0)
+    sizes = {"load_model": 3_000_000_000, "eager": 2_000_000_000, "correctness": 9_000_000_000}
+    item = took(cell(), 40.0, waited_s=15.0, stood_s=5.0, held_s=HELD, stage_bytes=sizes)
+    expected = Cost(25.0, 15.0, Source.MEASURED, 12.0, load_bytes=3_000_000_000, eager_bytes=2_000_000_000)
+    assert CostModel.learn([item]).estimate(cell()) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,15 +47,16 @@ def test_a_cell_costs_what_it_took(items, seconds):
 
 def test_what_a_bundle_does_not_tell_is_none():
     found = CostModel.learn([took(cell(), 40.0)]).estimate(cell())
-    assert (found.worker_s, found.device_s, found.alone_s, found.memory_bytes) == (40.0, None, None, None)
-    assert CostModel.learn([]).estimate(cell()) == Cost(DEFAULT_WORKER_S, None, None, Source.DEFAULT)
+    assert (found.worker_s, found.device_s, found.alone_s) == (40.0, None, None)
+    assert (found.load_bytes, found.eager_bytes) == (None, 2_000_000_000)  # the peak of its eager calls
+    assert CostModel.learn([]).estimate(cell()) == Cost(DEFAULT_WORKER_S, None, Source.DEFAULT)
     # To hold the device for nothing is not the same as not to know.
     assert CostModel.learn([took(cell(), 4.0, held_s={})]).estimate(cell()).device_s == 0.0
 
 
 @pytest.mark.parametrize("odd", ["long", None, True, [1], {"a": 1}])
 def test_odd_details_of_a_foreign_bundle_are_passed_over(odd):
-    found = CostModel.learn([took(cell(), 40.0, waited_s=odd, held_s=odd, device_bytes=odd)]).estimate(cell())
+    found = CostModel.learn([took(cell(), 40.0, waited_s=odd, held_s=odd, stage_bytes=odd)]).estimate(cell())
     assert found.worker_s == 40.0
     assert found.device_s in (None, 1.0)
 
@@ -61,15 +64,37 @@ def test_odd_details_of_a_foreign_bundle_are_passed_over(odd):
 @pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.SKIPPED, Status.CONFIG_ERROR])
 def test_a_cell_that_could_not_be_asked_is_cheap_itself_and_says_nothing_of_others(status):
     model = CostModel.learn([failing(cell("a"), status, wall_s=0.5), took(cell("b", CUDAGRAPHS), 30.0)])
-    assert model.estimate(cell("a")) == Cost(0.5, 0.0, 0, Source.MEASURED, 0.0)
+    assert model.estimate(cell("a")) == Cost(0.5, 0.0, Source.MEASURED, 0.0, 0, 0)
     assert (model.estimate(cell("c")).worker_s, model.estimate(cell("c")).source) == (30.0, Source.PHASE)
 
 
-def test_the_memory_of_other_models_says_nothing():
-    items = [took(cell("a", config), 9.0, device_bytes=size) for config, size in ((DEFAULT, 500), (CUDAGRAPHS, 1000))]
-    model = CostModel.learn([*items, took(cell("b"), 9.0, device_bytes=700)])
-    assert model.estimate(cell("b", CUDAGRAPHS)).memory_bytes == 1400
-    assert model.estimate(cell("c")).memory_bytes is None
+def test_the_memory_of_other_models_says_nothing_and_of_other_configs_all():
+    sizes = {"load_model": 500, "eager": 800}
+    model = CostModel.learn([took(cell("a"), 9.0, stage_bytes=sizes)])
+    found = model.estimate(cell("a", CUDAGRAPHS))
+    assert (found.load_bytes, found.eager_bytes) == (500, 800)
+    assert model.estimate(cell("b")).load_bytes is None
+    # Older bundles have the peak alone.
+    older = CostModel.learn([passing(cell(), metrics={"eager_peak_bytes": 700.0})]).estimate(cell())
+    assert (older.load_bytes, older.eager_bytes) == (None, 700)
+
+
+def test_what_no_run_has_told_is_as_it_was_when_this_version_was_made():
+    shipped = CostModel.learn([took(cell("a"), 90.0, stage_bytes={"load_model": 500, "eager": 800})])
+    model = CostModel.learn([took(cell("b"), 10.0), took(cell("a", CUDAGRAPHS), 20.0)], shipped)
+    known = model.estimate(cell("a", CUDAGRAPHS))
+    assert (known.worker_s, known.load_bytes, known.eager_bytes) == (20.0, 500, 2_000_000_000)
+    other = model.estimate(cell("b"))
+    assert (other.worker_s, other.load_bytes) == (10.0, None)
+    alone = CostModel.learn([took(cell("b"), 10.0)], shipped).estimate(cell("a"))
+    assert (alone.worker_s, alone.source, alone.eager_bytes) == (90.0, Source.MEASURED, 800)
+
+
+def test_a_night_without_history_knows_the_memory_of_its_largest_models():
+    model = CostModel.of_history([])
+    which = replace(cell("gpt-oss-20b-4layers.decode"), suite="llm", dtype="bfloat16", batch_size=8)
+    assert 1e9 < model.estimate(which).load_bytes < 80e9
+    assert model.estimate(replace(which, device="cpu")).load_bytes is None
 
 
 def test_a_folders_history_is_its_newest_bundles(tmp_path):

@@ -125,7 +125,7 @@ def test_what_limits_is_named_and_an_unknown_device_is_said_to_be_unknown():
     found, text = told(workers=4)
     assert found["gpus"][0]["device_limited_h"] is None
     assert "limited by the CPU (CPU 2.00 h, device not known)" in text
-    held = [run_of(took(item, 3600.0, held_s={"device": 3000.0}) for item in PLAN.cells)]
+    held = [run_of(took(item, 3600.0, held_s={"measure": 3000.0}) for item in PLAN.cells)]
     _, text = told(history=held, workers=4)
     assert "GPU 0: 4 cells, 3.33 h with 4 workers, limited by the device (CPU 1.00 h, device 3.33 h)" in text
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from collector.vocabulary import Status
+from collector.vocabulary import NOT_APPLICABLE, Config, Failure, Stage, Status
 from jobs.pool.progress import RunProgress, describe, format_s
 from tests.factories import cell, failing, passing
 
@@ -38,7 +38,8 @@ def test_a_config_that_is_unavailable_is_told_once():
     progress = RunProgress(console, total=4)
     why = "no CUTLASS checkout found"
     for model in ("a", "b", "c"):
-        progress.took(failing(cell(model, CUTLASS), Status.UNAVAILABLE, message=why))
+        failure = Failure(Stage.RESOLVE_CONFIG, "UnavailableError", why)
+        progress.took(failing(cell(model, Config(template="cutlass")), Status.UNAVAILABLE, failure=failure))
     progress.took(passing(cell("a")))
     assert console.file.getvalue().count(why) == 1
     assert progress.unavailable_words() == [f"3 cells of cutlass not measured: {why}"]

@@ -1,0 +1,201 @@
+"""Outputs in another container or in the memory of an input fail, other strides are told, later calls are compared."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+from collector.configs.templates import resolve_config
+from collector.correctness import checking
+from collector.correctness.layout import layout_of, other_strides, wrong_form
+from collector.measure.program import Subject
+from collector.vocabulary import Cell, Config, Phase, Status
+from collector.zoo.spec import Built
+from tests.collector.correctness.test_checking import EAGER, checked, outcome_of
+
+Pair = namedtuple("Pair", ["a", "b"])
+
+
+class Either(nn.Module):
+    """Returns one form in eager and another one where it is compiled."""
+
+    def __init__(self, eager, compiled=None):
+        super().__init__()
+        self.forms = eager, compiled or eager
+        self.register_buffer("table", torch.arange(2048.0).reshape(64, 32))
+
+    def forward(self, x):
+        eager, compiled = self.forms
+        return compiled(self, x) if torch.compiler.is_compiling() else eager(self, x)
+
+
+TUPLE, LIST = (lambda m, x: (x * 2, x + 1)), (lambda m, x: [x * 2, x + 1])
+DICT, ORDERED = (lambda m, x: {"a": x * 2}), (lambda m, x: OrderedDict(a=x * 2))
+VIEW, COPY = (lambda m, x: x[:, :4]), (lambda m, x: x[:, :4].clone())
+ITSELF, CLONE = (lambda m, x: (x, x * 2)), (lambda m, x: (x.clone(), x * 2))
+TABLE, OWN = (lambda m, x: m.table[:3] + 0), (lambda m, x: m.table[:3])
+TURNED, STRAIGHT = (lambda m, x: (x * 2).t()), (lambda m, x: (x * 2).t().contiguous())
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "said"),
+    [
+        (TUPLE, LIST, "output: a list instead of a tuple"),
+        (LIST, TUPLE, "output: a tuple instead of a list"),
+        (DICT, ORDERED, "output: a OrderedDict instead of a dict"),
+        (lambda m, x: {"a": [x * 2]}, lambda m, x: {"a": (x * 2,)}, "['a']: a tuple instead of a list"),
+        (VIEW, COPY, "output: a copy, in eager it shares the memory of input 0"),
+        (COPY, VIEW, "output: it shares the memory of input 0, in eager it is a tensor of its own"),
+        (ITSELF, CLONE, "[0]: a copy, in eager it shares the memory of input 0"),
+        (TABLE, OWN, "output: it shares the memory of table, in eager it is a tensor of its own"),
+    ],
+)
+def test_another_form_of_the_same_values_fails(eager, compiled, said):
+    found = checked(Either(eager, compiled))
+    assert (found.status, found.failure.message) == (Status.FAIL_ACCURACY, said)
+
+
+@pytest.mark.parametrize("form", [TUPLE, LIST, DICT, ORDERED, VIEW, COPY, ITSELF, CLONE, TABLE, OWN, TURNED])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_form_that_is_kept_passes(form, backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+        found = checked(Either(form), config=Config(backend=backend))
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert "other_strides" not in found.details
+
+
+def test_other_strides_are_told_and_are_no_failure():
+    found = checked(Either(TURNED, STRAIGHT))
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert found.details["other_strides"] == {"output": "(64, 1) instead of (1, 32)"}
+
+
+def test_strides_of_dimensions_with_one_index_mean_nothing():
+    one, two = torch.ones(1, 5), torch.ones(5, 2)[:, 0].reshape(1, 5)
+    assert other_strides(layout_of(torch.ones(5, 1), []), layout_of(torch.ones(1, 5).t(), [])) == {}
+    assert other_strides(layout_of(one, []), layout_of(two, [])) == {"output": "(2,) instead of (1,)"}
+
+
+def test_lists_and_dicts_of_fx_are_lists_and_dicts():
+    from torch.fx.immutable_collections import immutable_list
+
+    eager, made = layout_of({"a": [1]}, []), layout_of({"a": immutable_list([1])}, [])
+    assert wrong_form(eager, made) is None
+    assert "['a']: a Pair instead of a list" in wrong_form(eager, layout_of({"a": Pair(1, 2)}, []))
+
+
+class Sums(nn.Module):
+    """Adds up its inputs in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(64, 32))
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total * 2
+
+
+def ran(model, compiled_of, phase=Phase.INFERENCE):
+    cell = Cell("tests", "tiny", phase, "float32", "cpu", 8, EAGER)
+    subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.square().mean()))
+    subject.state.remember()
+    return outcome_of(cell, subject, compiled_of(subject), resolve_config(EAGER, "cpu"))
+
+
+class Stale:
+    """A program that is right in its first call from a state, and then goes on from what it remembers."""
+
+    def __init__(self, subject):
+        self.subject = subject
+
+    def __call__(self):
+        fresh = bool((self.subject.model.total == 0).all())
+        made = self.subject.eager()
+        return made if fresh else made * 0.5
+
+
+class Tires(Stale):
+    """A program that is wrong in each third call, whatever the state."""
+
+    calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        made = self.subject.eager()
+        return made * 0.5 if self.calls in (3, 4) else made
+
+
+def test_calls_after_the_first_from_a_state_are_compared():
+    found = ran(Sums(), Stale)
+    assert found.status is Status.FAIL_ACCURACY
+    assert found.failure.message.startswith("after 3 calls in a row: output: ")
+    assert ran(Sums(), lambda subject: subject.eager).failure is None
+
+
+def test_later_calls_of_a_model_without_a_state_are_compared():
+    found = ran(nn.Linear(32, 16), Tires)
+    assert found.failure.message.startswith("after 3 calls in a row: output: RMSE")
+    assert ran(nn.Linear(32, 16), lambda subject: subject.eager).failure is None
+
+
+def test_a_norm_that_moves_its_statistics_in_each_step_passes():
+    assert ran(nn.Sequential(nn.Linear(32, 16), nn.BatchNorm1d(16)), lambda s: s.eager, Phase.TRAINING).failure is None
+
+
+class TwoParts(nn.Module):
+    """One output is random and one is not; compiled, the one that is not is off by a factor."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor if torch.compiler.is_compiling() else x * 1.0, nn.functional.dropout(x, 0.5)
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
+def test_outputs_of_the_timed_program_that_are_not_random_are_compared(factor, status, monkeypatch):
+    monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
+    found = checked(TwoParts(factor))
+    assert found.status is status and found.details["random_outputs"]
+
+
+class Drains(Stale):
+    """A program whose third call in a row spoils a weight."""
+
+    calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        made = self.subject.eager()
+        if self.calls == 4:
+            with torch.no_grad():
+                self.subject.model.weight[0, 0] += 1
+        return made
+
+
+def test_a_weight_that_the_last_call_in_a_row_changes_fails():
+    found = ran(nn.Linear(32, 16), Drains)
+    assert found.status is Status.FAIL_ACCURACY and "state['weight']" in found.failure.message
+
+
+class Steps(nn.Module):
+    """Moves its weight in each call, as some models do in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(32))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.mul_(1.01)
+        return x * self.weight
+
+
+def test_a_model_that_moves_its_weight_in_each_call_passes():
+    assert ran(Steps(), lambda subject: subject.eager).failure is None
