@@ -282,7 +282,7 @@ class _Run:
         demand_graphs(config, self.metrics, self.measurement.code_id is not None, fallbacks)
         if self.cell.phase is Phase.TRAINING:
             with self._holding("device", self._calls_need()):
-                demand_compiled_gradients(config, subject.gradient_root(compiled))
+                demand_compiled_gradients(config, subject.gradient_graph(compiled))
 
     def _take_code(self) -> None:
         code, self.outcome.texts = self.code.take()

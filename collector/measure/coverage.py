@@ -9,6 +9,7 @@ says anything about a compiler.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
@@ -42,17 +43,27 @@ def _why(metrics: Mapping[str, float]) -> str:
     return ": it is switched off, or leaves the model alone (an RNN of torch, a model that calls no operator of torch)"
 
 
-def demand_compiled_gradients(config: Config, root: Any) -> None:
-    """Raises `NotCompiledError` where of a training step the loss alone was compiled. `root` is the loss's `grad_fn`.
+@dataclass(frozen=True, slots=True)
+class GradientGraph:
+    """What of a training step's gradient graph was compiled: how many nodes, and how many of these hold more than the loss."""
 
-    Then the only compiled node of the gradient graph is the root, and no parameter hangs on it.
-    """
-    if not config.is_inductors or root is None:
-        return
-    compiled = [node for node in _nodes(root) if _COMPILED_NODE in type(node).__name__]
-    beyond_loss = [node for node in compiled if node is not root or _holds_a_leaf(node)]
-    if not beyond_loss:
-        part = "the loss alone was compiled" if compiled else "no gradient comes from a compiled graph"
+    compiled: int = 0
+    beyond_loss: int = 0
+
+    @classmethod
+    def of(cls, root: Any) -> GradientGraph:
+        """Return the graph behind a loss's `grad_fn`. Call it before the backward pass.
+
+        Where the loss alone was compiled, the only compiled node is the root, and no parameter hangs on it.
+        """
+        compiled = [node for node in _nodes(root) if _COMPILED_NODE in type(node).__name__]
+        return cls(len(compiled), sum(node is not root or _holds_a_leaf(node) for node in compiled))
+
+
+def demand_compiled_gradients(config: Config, graph: GradientGraph) -> None:
+    """Raise `NotCompiledError` where of a training step the loss alone was compiled, or nothing."""
+    if config.is_inductors and not graph.beyond_loss:
+        part = "the loss alone was compiled" if graph.compiled else "no gradient comes from a compiled graph"
         raise NotCompiledError(f"{part}, so forward and backward of the model ran in eager")
 
 

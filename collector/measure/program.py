@@ -22,6 +22,7 @@ from collector.correctness.limits import checking
 from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, same_values, snapshot
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
+from collector.measure.coverage import GradientGraph
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
 from collector.zoo.spec import Built
 
@@ -148,9 +149,9 @@ class Subject:
         #: Clones of the last step's outputs, and whether to make any.
         self._made: list[torch.Tensor] = []
         self._keeps_outputs = False
-        #: The root of the last step's gradient graph, while it is asked for.
-        self._root: Any = None
-        self._keeps_root = False
+        #: The last step's gradient graph, and whether to look at it.
+        self._graph = GradientGraph()
+        self._looks_at_graph = False
         self.state = State(
             self.model, (self._args, self._kwargs, self._targets), keep_parameters=self._optimizer is not None
         )
@@ -261,14 +262,14 @@ class Subject:
         leaves = [leaf for leaf in _pytree.tree_leaves((self._args, self._kwargs)) if isinstance(leaf, torch.Tensor)]
         yield from ((f"input {number}", leaf) for number, leaf in enumerate(leaves) if leaf.requires_grad)
 
-    def gradient_root(self, call: Callable[[], Any]) -> Any:
-        """The root of the gradient graph of one more training step; it holds no values any more."""
-        self._keeps_root, self._timed = True, False
+    def gradient_graph(self, call: Callable[[], Any]) -> GradientGraph:
+        """Return the gradient graph of one more training step, as it was before the backward pass."""
+        self._looks_at_graph, self._timed = True, False
         try:
             call()
-            return self._root
+            return self._graph
         finally:
-            self._keeps_root, self._timed, self._root = False, True, None
+            self._looks_at_graph, self._timed = False, True
 
     def eager_runs(self) -> EagerRuns:
         """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
@@ -328,7 +329,7 @@ class Subject:
         wide = deepcopy(self.model, {id(tensor): _widened(tensor, self._cell.device, dtype) for tensor in held})
         twin.model = cast(wide, self._cell.device, dtype)
         twin.layout = NOTHING
-        twin._root, twin._keeps_root, twin._made, twin._keeps_outputs = None, False, [], False
+        twin._looks_at_graph, twin._made, twin._keeps_outputs = False, [], False
         twin._args = move(self._args, self._cell.device, dtype)
         twin._kwargs = move(self._kwargs, self._cell.device, dtype)
         twin._targets = move(self._targets, self._cell.device, dtype)
@@ -366,8 +367,8 @@ class Subject:
             # Cloned before the backward pass, which finds them gone as in every step that is timed.
             self._made = [kept(output) for output in outputs] if self._keeps_outputs else []
             del outputs
-            if self._keeps_root:
-                self._root = loss.grad_fn
+            if self._looks_at_graph:  # now: after the backward pass a compiled node cannot be asked any more
+                self._graph = GradientGraph.of(loss.grad_fn)
             if self._timed:
                 loss.backward()
                 if update:

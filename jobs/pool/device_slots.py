@@ -23,8 +23,9 @@ _MEMORY_PART = 0.95
 #: Cores from which on a GPU keeps one free for the cell that measures, with its hyper-threads.
 _ENOUGH_CORES = 6
 #: What a worker takes of the host's memory, forked from a process that has imported everything, and of a GPU's between its
-#: calls: a context and small weights.
-_HOST_BYTES, _DEVICE_BYTES = 2e9, 1.5e9
+#: calls: a context, weights, and a part of what one call needs. With 1.5 GB each, 15 workers beside a ballast that left 23 GB
+#: waited for memory in most of their time.
+_HOST_BYTES, _DEVICE_BYTES = 2e9, 3e9
 _NODES = Path("/sys/devices/system/node")
 _DEVICES = Path("/sys/bus/pci/devices")
 _CPUS = Path("/sys/devices/system/cpu")
