@@ -251,6 +251,7 @@ class World:
             "graph_breaks": self.breaks,
             "recompiles": np.zeros(count),
             "cudagraph_skips": np.zeros(count),
+            "fallbacks": np.zeros(count),
             # As most versions of torch: not counted, so not measured, which is not 0.
             "cudagraph_partitions": np.full(count, np.nan),
             "kernels_generated": self.kernels,

@@ -9,7 +9,7 @@ from collector.errors import ConfigError
 from collector.own_models import USER, OwnModel, is_user_model
 from collector.repro import program_key
 from collector.vocabulary import Cell
-from db.errors import one_line
+from jobs.output.terminal import one_line
 from jobs.plan.models_file import read_models_file
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import read_bundle
-from collector.repro import repro_command
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-models.md").read_text().partition("## Where the file is found")[0]
@@ -124,11 +123,6 @@ def test_a_function_without_batch_size_runs_as_it_is(shell, tmp_path):
     measured = {one.cell.model: one for one in read_bundle(path).latest().values()}
     assert {one.cell.batch_size for one in measured.values()} == {0}
     assert [measured[f"my_models:{name}"].details.get("input_batch") for name in lines] == [64, None, 1]
-
-    # The command that measures the cell again is the one that was given.
-    again = repro_command(measured["my_models:small"].cell)
-    assert "--batch-size" not in again
-    assert "my_models:small inference float32 cpu bs64" in shell(f"{again} --no-store --samples 5")
 
     refused = shell(f"{run} --model my_models:small --batch-size 8")
     assert "small takes no batch_size and makes a batch of 64, not of 8: leave out the batch size" in refused

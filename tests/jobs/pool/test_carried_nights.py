@@ -35,7 +35,7 @@ def nights(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nights")
     (folder / "own.py").write_text(MODEL)
     path = os.pathsep.join([str(folder), *sys.path])
-    steps = [SKIP, [*SKIP, "--max-hours", "0"], ["resume"]]
+    steps = [SKIP, [*SKIP, "--max-hours", "0"], ["resume", "--model", "own:small"]]
     done = [call(*words, folder=folder, PYTHONPATH=path) for words in steps]
     for one in done:
         assert one.returncode == 0, tell(one)

@@ -108,7 +108,7 @@ def test_every_gpu_is_a_testbed_of_its_own_and_without_a_wish_it_is_the_first(tw
     assert {testbed.device for testbed in found} == {"cuda"}
     (alone,) = find_testbeds(None, ExecutionOptions())
     assert (indexes([alone]), alone.environment["cores"]) == ([0], len(CORES))
-    assert alone.execution == ExecutionOptions()
+    assert alone.execution == ExecutionOptions(workers=1)
     (cpu,) = find_testbeds("cpu", ExecutionOptions(gpus="all"))
     assert ("CUDA_VISIBLE_DEVICES" in cpu.slot.variables, indexes([cpu])) == (False, [None])
     with pytest.raises(ConfigError, match="each of 2 GPUs"):
