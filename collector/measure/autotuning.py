@@ -24,40 +24,63 @@ _KEPT, _LENGTH = 60, 160
 Exclusive = Callable[[str], AbstractContextManager[None]]
 
 
-def hold_device_while_tuning(exclusive: Exclusive) -> None:
-    """Wraps Inductor's timing functions in this process. Does nothing where there is no Triton.
+#: How deep this process is in the choice of a Triton kernel's configuration.
+_depth = 0
 
-    A candidate that is called for the first time may compile, for a second on the CPU. It does so before the device is
-    asked for alone, so that other cells use the device meanwhile.
+
+def hold_device_while_tuning(exclusive: Exclusive) -> None:
+    """Wrap Inductor's timing functions in this process. Does nothing where there is no Triton.
+
+    The configurations of one kernel are launched alike, so a late launch favours none of them: purpose `tune`. A library's
+    matrix product takes longer to launch than a Triton kernel, and loses where the host is busy: purpose `choose`, for which
+    all other cells stand still. A candidate that is called for the first time may compile, for a second on the CPU. It does
+    so before the device is asked for alone, so that other cells use the device meanwhile.
     """
-    for module_name, name, hold in (
-        ("torch._inductor.runtime.benchmarking", "benchmark_gpu", _holding_once_compiled),
-        ("torch._inductor.runtime.triton_heuristics", "benchmark_all_configs", _holding),
+    for module_name, names in (
+        ("torch._inductor.runtime.benchmarking", {"benchmark_gpu": _holding_once_compiled}),
+        (
+            "torch._inductor.runtime.triton_heuristics",
+            {"benchmark_all_configs": _holding, "coordinate_descent_tuning": _of_a_kernel},
+        ),
     ):
         with suppress(ImportError):
             module = importlib.import_module(module_name)
             for _, owner in inspect.getmembers(module, inspect.isclass):
-                if owner.__module__ == module_name and name in vars(owner):
-                    setattr(owner, name, hold(getattr(owner, name), exclusive))
+                for name in names.keys() & vars(owner).keys() if owner.__module__ == module_name else ():
+                    setattr(owner, name, names[name](getattr(owner, name), exclusive))
+
+
+def _of_a_kernel(function: Callable[..., Any], _: Exclusive) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        global _depth
+        _depth += 1
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _depth -= 1
+
+    return counted
 
 
 def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:
+    inner = _of_a_kernel(function, exclusive)
+
     @functools.wraps(function)
     def held(*args: Any, **kwargs: Any) -> Any:
         with exclusive("tune"):
-            return function(*args, **kwargs)
+            return inner(*args, **kwargs)
 
     return held
 
 
 def _holding_once_compiled(benchmark_gpu: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:
-    hold = _holding(benchmark_gpu, exclusive)
-
     @functools.wraps(benchmark_gpu)
     def held(self: Any, candidate: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
         with suppress(Exception), exclusive("device"):  # what fails here fails below too, where Inductor expects it
             candidate()
-        return hold(self, candidate, *args, **kwargs)
+        with exclusive("tune" if _depth else "choose"):
+            return benchmark_gpu(self, candidate, *args, **kwargs)
 
     return held
 

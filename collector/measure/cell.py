@@ -73,7 +73,7 @@ class Host(Protocol):
         """Enter to use the device, with `needs` bytes of its memory in all; None where this process cannot know.
 
         Purposes: `device` beside other cells that use it; `tune`, `profile` and `measure` while no other cell uses it;
-        `still` while all other processes stand still.
+        `choose` and `still` while all other processes stand still.
         """
         return nullcontext()
 

@@ -97,7 +97,7 @@ class PipeHost:
 
 
 #: From the weakest to the strongest (`collector.measure.cell.Host`).
-_PURPOSES = ("device", "tune", "profile", "measure", "still")
+_PURPOSES = ("device", "tune", "profile", "measure", "choose", "still")
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,11 +236,14 @@ def held_s(measurement: Measurement, *purposes: str) -> float | None:
     return sum(_number(value) or 0.0 for purpose, value in held.items() if not purposes or purpose in purposes)
 
 
+#: Purposes for which one cell at a time holds the device (`collector.measure.cell.Host`).
+_ALONE = ("tune", "profile", "measure", "choose", "still")
+
 #: What is learned of a cell, each by itself: an older bundle knows its time but not how long it held the device.
 _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
     "worker_s": worker_s,
     "device_s": held_s,
-    "alone_s": lambda measurement: held_s(measurement, "measure", "tune"),
+    "alone_s": lambda measurement: held_s(measurement, *_ALONE),
     "load_bytes": lambda measurement: _stage_bytes(measurement, Stage.LOAD_MODEL),
     "eager_bytes": lambda measurement: (
         _stage_bytes(measurement, Stage.EAGER) or measurement.metrics.get("eager_peak_bytes")

@@ -4,15 +4,17 @@ Measuring is a small part of a cell; most of it is importing and compiling on th
 A cell asks for the device for one of three purposes, with the bytes of its memory that it needs meanwhile:
 
 - `device`: to load or run its model. Several cells may at once.
-- `tune`: to let Inductor time candidates.
+- `tune`: to let Inductor time the configurations of a kernel.
 - `profile`: to take device times.
 - `measure`: to take latencies.
+- `choose`: to let Inductor time a library's matrix product beside kernels of its own.
 - `still`: to take latencies again that the host's load made longer.
 
 Where a cell holds the device for any but the first, every other cell that holds it is stopped with SIGSTOP. A cell waits
 until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.idle`). It is
-moved to a core that is kept free for it. For the last purpose all other cells are stopped, those that compile too. Where no
-core is kept free, as on a CPU, that holds for each purpose. The time for which a cell was stopped or waited is subtracted
+moved to a core that is kept free for it. For the last two all other cells are stopped, those that compile too: beside their
+compilers Inductor rejected faster library calls (docs/results.md). Where no core is kept free, as on a CPU, that holds for
+each purpose. The time for which a cell was stopped or waited is subtracted
 from its compile time.
 
 Memory is promised, not measured: a cell that asks waits until what it needs fits beside what the others keep or were
@@ -59,7 +61,7 @@ _UNKNOWN_PART = 1 / 8
 #: What tuning takes beside the weights: the inputs and outputs of one operator, and the buffer that flushes the L2 cache.
 _TUNING_BYTES = 2e9
 #: Purposes for which all other cells stand still, and not only those that use the device.
-_ALL_STAND = frozenset({"still"})
+_ALL_STAND = frozenset({"choose", "still"})
 #: Seconds that a cell waits for memory before no other cell is started.
 _PATIENCE_S = 30.0
 
@@ -279,7 +281,7 @@ class GpuScheduler:
             if process.purpose != "device" and self._slot.quiet_cores and process in self._active:
                 process.move(self._active[process])
         # Measurements go first: they are short and the last thing a cell needs before its worker is free again.
-        self._queue.sort(key=lambda process: process.asks in ("device", "tune"))
+        self._queue.sort(key=lambda process: process.asks in ("device", "tune", "choose"))
         for process in list(self._queue):
             if not self._held_alone() and self._has_room(process):
                 self._queue.remove(process)

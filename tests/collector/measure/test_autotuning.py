@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections import namedtuple
 from contextlib import contextmanager
+from types import ModuleType
 
 import pytest
 import torch
@@ -117,10 +118,50 @@ def test_a_candidate_compiles_before_others_stand_still(monkeypatch):
     assert timer.benchmark_gpu(candidate, rep=3) == "timed 3"
     assert happened == [
         *("held to device", "compiles", "given back"),
-        *("held to tune", "again", "given back"),
+        *("held to choose", "again", "given back"),
     ]
     with pytest.raises(ValueError, match="no such configuration"):
         timer.benchmark_gpu(broken)
+
+
+def test_the_configurations_of_a_kernel_stop_no_compiler(monkeypatch):
+    asked = []
+
+    @contextmanager
+    def exclusive(purpose):
+        asked.append(purpose)
+        yield
+
+    benchmarking = ModuleType("torch._inductor.runtime.benchmarking")
+    heuristics = ModuleType("torch._inductor.runtime.triton_heuristics")
+
+    class Benchmarker:
+        __module__ = benchmarking.__name__
+
+        def benchmark_gpu(self, candidate):
+            return candidate()
+
+    class CachingAutotuner:
+        __module__ = heuristics.__name__
+
+        def benchmark_all_configs(self):
+            return [Benchmarker().benchmark_gpu(lambda: 1.0)]
+
+        def coordinate_descent_tuning(self):
+            return Benchmarker().benchmark_gpu(lambda: 2.0)
+
+    benchmarking.Benchmarker, heuristics.CachingAutotuner = Benchmarker, CachingAutotuner
+    for module in (benchmarking, heuristics):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    autotuning.hold_device_while_tuning(exclusive)
+    assert CachingAutotuner().benchmark_all_configs() == [1.0]
+    assert asked == ["tune", "device", "tune"]
+    asked.clear()
+    assert CachingAutotuner().coordinate_descent_tuning() == 2.0
+    assert asked == ["device", "tune"]
+    asked.clear()
+    assert Benchmarker().benchmark_gpu(lambda: 3.0) == 3.0
+    assert asked == ["device", "choose"]
 
 
 @pytest.mark.gpu
