@@ -6,7 +6,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 DB ?= inductor-watch.db
-WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 2)); elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
+# On a CPU half of the cores, which then share them; on a GPU as many as the command itself takes.
+WORKERS ?= $(shell command -v nvidia-smi >/dev/null && exit; n=$$(nproc); if [ $$n -ge 8 ]; then echo $$((n / 2)); \
+    elif [ $$n -ge 2 ]; then echo 2; else echo 1; fi)
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .PHONY: help setup nightly dashboard test check lint slow gpu browser data hostile chaos bench-store bench-dashboard
@@ -21,7 +23,7 @@ setup:
 	@$(BOOTSTRAP)
 
 nightly:
-	@python=$$($(BOOTSTRAP)) && $$python -m jobs.cli nightly --db $(DB) --workers $(WORKERS) $(NIGHTLY)
+	@python=$$($(BOOTSTRAP)) && $$python -m jobs.cli nightly --db $(DB) $(addprefix --workers ,$(WORKERS)) $(NIGHTLY)
 
 dashboard:
 	@python=$$($(BOOTSTRAP)) && INDUCTOR_WATCH_DB=$(DB) $$python -m streamlit run dashboard/app.py

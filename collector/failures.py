@@ -23,6 +23,10 @@ _HINTS = (
     ("can't allocate memory", "the host has too little memory: use a smaller --batch-size"),
     ("out of memory", _LESS_MEMORY),
     ("device-side assert", "run again with CUDA_LAUNCH_BLOCKING=1 to find the kernel"),
+    (
+        "was not declared in this scope",
+        "the C++ that Inductor generated calls what this torch does not have: a fault of torch, not of the compiler or the model",
+    ),
     ("C++ compile error", "torch needs a C++ compiler that works: see `inductor-watch doctor`"),
     ("InvalidCxxCompiler", "no C++ compiler found: install g++ or set CXX"),
     (
@@ -103,7 +107,20 @@ def classify(error: BaseException, stage: Stage, is_full: bool = False) -> tuple
     hint = (
         next((hint for part, hint in _HINTS if part in message), None) or _hint_of_type(error) or hint_of_status(status)
     )
-    return status, Failure(stage, type(error).__qualname__, message[:_LONGEST], hint)
+    return status, Failure(stage, type(error).__qualname__, shortened(message), hint)
+
+
+def shortened(message: str) -> str:
+    """Return a message without its middle where it is long: a compiler's command comes first and takes a page.
+
+    Of what is left out the first line with an error stays.
+    """
+    if len(message) <= _LONGEST:
+        return message
+    head, rest = message[: _LONGEST // 4], message[_LONGEST // 4 :]
+    error = next((line.strip() for line in rest.splitlines() if "error:" in line), "")[: _LONGEST // 4]
+    parts = [head, error, rest[-_LONGEST // 2 :]]
+    return "\n[...]\n".join(part for part in parts if part)
 
 
 def hint_of_status(status: Status) -> str | None:
