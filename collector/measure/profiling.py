@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -19,7 +20,12 @@ _KEPT = 24
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """`busy_ms` is the length of the union of all device intervals per call; `kernels` lists [name, launches, ms] per call."""
+    """Device time of one call.
+
+    `busy_ms` is the length of the union of all device intervals: the median over the calls, since a process that uses the
+    GPU for some milliseconds makes one call longer. It is the mean where calls differ in their number of kernels. `kernels`
+    lists [name, launches, ms] per call, in the mean.
+    """
 
     busy_ms: float
     kernels: list[tuple[str, float, float]]
@@ -38,7 +44,7 @@ def record(call: Callable[[], Any], calls: int) -> profile:
     with _profiler() as profiler:
         for _ in range(calls):
             call()
-        synchronize("cuda")
+            synchronize("cuda")
     return profiler
 
 
@@ -53,9 +59,20 @@ def device_time(profiler: profile, calls: int) -> DeviceTime | None:
         return None
     # Counted from the first event: nanoseconds since 1970 exceed what a float holds exactly.
     origin = min(event.start_ns() for event in events)
-    starts = [(event.start_ns() - origin, event.duration_ns()) for event in events]
-    spans = [(float(start), float(start + length)) for start, length in starts]
-    return DeviceTime(union_length(spans) / 1e6 / calls, _table(events, calls))
+    spans = sorted((float(event.start_ns() - origin), float(event.duration_ns())) for event in events)
+    return DeviceTime(busy_ms(spans, calls), _table(events, calls))
+
+
+def busy_ms(spans: Sequence[tuple[float, float]], calls: int) -> float:
+    """Return the milliseconds in which the device was busy in one of `calls` calls, each from an idle device to an idle one.
+
+    `spans` are start and length in nanoseconds, in the order of their starts.
+    """
+    ends = [(start, start + length) for start, length in spans]
+    each, rest = divmod(len(ends), calls)
+    if rest:
+        return union_length(ends) / 1e6 / calls
+    return median(union_length(ends[at : at + each]) for at in range(0, len(ends), each)) / 1e6
 
 
 def _profiler() -> profile:
